@@ -1,0 +1,5 @@
+"""The `bmq` command."""
+
+
+def run() -> None:
+    """Entry point of the console script."""
