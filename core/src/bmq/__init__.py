@@ -1,0 +1,1 @@
+"""bmq's shared kernel: what two or more services need."""

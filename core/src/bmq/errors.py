@@ -1,0 +1,175 @@
+"""Every error that bmq raises on purpose. A noun under one base; Kafka's codes are chosen in the handlers, not here.
+
+The message says what happened, why, and what to do about it.
+"""
+
+
+class BmqError(Exception):
+    """The base of all of them."""
+
+
+class ConfigurationError(BmqError):
+    """A setting that cannot be used. The message is one line: key, value, remedy."""
+
+
+# --- object storage (raised by every ObjectStore) ---
+
+
+class StoreError(BmqError):
+    """An operation on the object store did not succeed."""
+
+
+class NotApplied(StoreError):
+    """A create that certainly did not happen: it may be sent again."""
+
+
+class Conflict(StoreError):
+    """A create of a key that exists."""
+
+
+class UnknownOutcome(StoreError):
+    """A create that may or may not have happened (the reply was lost)."""
+
+
+class ObjectMissing(StoreError):
+    """The key does not exist."""
+
+
+class StoreUnavailable(StoreError):
+    """A get, list, head or delete failed for now: worth another try."""
+
+
+class StoreUnusable(StoreError):
+    """The store cannot carry bmq: wrong credentials, no bucket, or no conditional create."""
+
+
+# --- stored formats ---
+
+
+class FormatError(BmqError):
+    """Bytes read back from the store are not what a writer of bmq wrote."""
+
+
+class Corrupt(FormatError):
+    """Truncated, changed, or of another kind."""
+
+
+class FormatTooNew(FormatError):
+    """Written by a newer bmq; the message names format, version and the newest one readable."""
+
+
+# --- ownership ---
+
+
+class Fenced(BmqError):
+    """Somebody with a higher epoch has taken over; this writer may write nothing more."""
+
+
+class NotOwner(BmqError):
+    """This node does not own the partition (any more): nothing was applied."""
+
+
+class NotReady(BmqError):
+    """The partition is being opened, or buffers are full: nothing was applied, try again."""
+
+
+class PartitionStopped(BmqError):
+    """The partition is stopped because what is in the store cannot be explained; an operator has to look."""
+
+
+# --- requests to a partition ---
+
+
+class RequestError(BmqError):
+    """The base of what a client asked for and cannot have."""
+
+
+class UnknownTopic(RequestError):
+    """No such topic or partition."""
+
+
+class CorruptBatch(RequestError):
+    """CRC, length, magic or counts of a record batch do not hold."""
+
+
+class InvalidBatch(RequestError):
+    """A well-formed batch that is not allowed here (control batch, transactional without a transaction, bad offsets)."""
+
+
+class BatchTooLarge(RequestError):
+    """Larger than the topic's max.message.bytes."""
+
+
+class InvalidTimestamp(RequestError):
+    """Outside message.timestamp.before.max.ms and message.timestamp.after.max.ms."""
+
+
+class UnsupportedCompression(RequestError):
+    """A codec that does not exist, or that the request's version may not use."""
+
+
+class OutOfOrderSequence(RequestError):
+    """An idempotent producer's batch that does not follow its last one."""
+
+
+class InvalidProducerEpoch(RequestError):
+    """An idempotent producer's batch with an epoch below the newest one."""
+
+
+class UnknownProducerId(RequestError):
+    """An idempotent producer's batch in mid-sequence of a producer that is not known (any more)."""
+
+
+class OffsetOutOfRange(RequestError):
+    """Below the log start or above the high watermark."""
+
+
+class FencedLeaderEpoch(RequestError):
+    """The request's leader epoch is below the partition's."""
+
+
+class UnknownLeaderEpoch(RequestError):
+    """The request's leader epoch is above the partition's."""
+
+
+class UnsupportedMessageFormat(RequestError):
+    """Message formats 0 and 1."""
+
+
+class WireError(BmqError):
+    """Bytes on a connection are not the Kafka protocol, or exceed a limit; the connection is closed."""
+
+
+# --- requests to the controller ---
+
+
+class TopicExists(RequestError):
+    """A topic of this name exists."""
+
+
+class InvalidTopicName(RequestError):
+    """Not a legal topic name."""
+
+
+class InvalidPartitions(RequestError):
+    """A number of partitions that is not possible."""
+
+
+class InvalidReplicationFactor(RequestError):
+    """A replication factor that makes no sense."""
+
+
+class InvalidReplicaAssignment(RequestError):
+    """A manual assignment: bmq places partitions itself, because a move copies nothing."""
+
+
+class InvalidConfig(RequestError):
+    """A configuration's name or value."""
+
+
+class PolicyViolation(RequestError):
+    """Allowed by the protocol, not by this cluster."""
+
+
+class ControllerUnavailable(BmqError):
+    """The controller cannot commit now (the store is down, or another one leads): try again."""

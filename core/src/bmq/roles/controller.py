@@ -1,0 +1,83 @@
+"""What proxies and brokers ask of the controller. Reads never come here: every node has the image."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from bmq.errors import BmqError
+from bmq.metadata.image import Image
+from bmq.values import TopicId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """`partitions` -1 and `replication_factor` -1: the cluster's default. `assignments` is only there to be refused."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+    manual_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicResult:
+    """error None: done (or, with validate_only, would be done)."""
+
+    name: str
+    topic_id: TopicId | None = None
+    error: BmqError | None = None
+    partitions: int = -1
+    replication_factor: int = 1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    """`operation` is "set", "delete", "append" or "subtract" (IncrementalAlterConfigs)."""
+
+    name: str
+    operation: str
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigResource:
+    """`kind` is "topic" (name = topic), "broker" (name = node id, or "" for all) or "group"."""
+
+    kind: str
+    name: str
+
+
+class Controller(Protocol):
+    """Commits changes of the metadata. Each method returns when its records are durable; raises ControllerUnavailable."""
+
+    async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]: ...
+
+    async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]: ...
+
+    async def create_partitions(
+        self, topic: str, total: int, *, manual_assignment: bool = False, validate_only: bool = False
+    ) -> TopicResult: ...
+
+    async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
+        """Raises RequestError."""
+
+    async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+        """AlterConfigs: everything not named goes back to its default. Raises RequestError."""
+
+    async def allocate_producer_ids(self, count: int) -> range:
+        """Ids never given before."""
+
+
+class Metadata(Protocol):
+    """A node's image, kept up to date."""
+
+    @property
+    def image(self) -> Image: ...
+
+    def subscribe(self, changed: Callable[[Image, Image], None]) -> Callable[[], None]:
+        """Calls `changed(old, new)` on the loop after each change; returns the unsubscriber."""
+
+    async def wait_for(self, position: int) -> Image:
+        """The image once it covers the metadata log's entry `position`."""

@@ -1,0 +1,130 @@
+"""What a proxy asks of the broker that owns a partition (or a group). Keys are topic ids; batches are opaque bytes."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from typing_extensions import Buffer
+
+from bmq.errors import BmqError
+from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """A batch that is durable. `log_append_time_ms` is -1 with CreateTime."""
+
+    base_offset: Offset
+    log_append_time_ms: int
+    log_start: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailRequest:
+    """`current_leader_epoch` -1: not checked. `max_bytes` is soft: the first batch comes whole (KIP-74)."""
+
+    tp: TopicPartition
+    offset: Offset
+    max_bytes: int
+    current_leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailAnswer:
+    """What the owner has at an offset.
+
+    error None and `offset >= tail_start`: `batches`, whole record batches in order, the first one holding the offset; all below the high watermark.
+    error None and `offset < tail_start`: nothing here: the records are in segments; read `manifest_version` (or a later one).
+    error OffsetOutOfRange: below `log_start` or above `high_watermark`, and the owner made sure that it still is the owner.
+    """
+
+    tp: TopicPartition
+    error: BmqError | None = None
+    leader_epoch: LeaderEpoch = LeaderEpoch(-1)
+    manifest_version: ManifestVersion = ManifestVersion(0)
+    log_start: Offset = Offset(-1)
+    tail_start: Offset = Offset(-1)
+    high_watermark: Offset = Offset(-1)
+    last_stable_offset: Offset = Offset(-1)
+    batches: tuple[Buffer, ...] = ()
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetForTime:
+    """The first record at or after a timestamp. offset -1 and timestamp_ms -1: there is none."""
+
+    offset: Offset
+    timestamp_ms: int
+    leader_epoch: LeaderEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochEnd:
+    """The largest epoch at or below the asked one and the offset where it ends; both -1 where there is none."""
+
+    leader_epoch: LeaderEpoch
+    end_offset: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """Figures for DescribeLogDirs and the admin pages."""
+
+    tp: TopicPartition
+    log_start: Offset
+    high_watermark: Offset
+    tail_bytes: int
+    segment_bytes: int
+    segment_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who asks: recorded with group members."""
+
+    client_id: str
+    client_host: str
+
+
+class Owner(Protocol):
+    """The broker, as a proxy sees it. Every method may raise NotOwner, NotReady, PartitionStopped or Fenced; requests may raise RequestError."""
+
+    def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
+        """Submits one produce payload (one or more whole record batches) before it returns, so calls keep their order.
+
+        The future resolves when everything that the answer rests on is durable (a duplicate batch gives its first offsets), or raises:
+        RequestErrors and NotOwner/NotReady mean *not applied*; Fenced or StoreError after submission mean *unknown*.
+        `records` must not be changed afterwards.
+        """
+
+    async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
+        """One answer per request, in order.
+
+        Waits until `min_bytes` are there in all, an answer has an error or lies below the tail, or the time is up.
+        """
+
+    async def offset_for_time(
+        self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
+    ) -> OffsetForTime:
+        """Exact to the record.
+
+        -1 latest (with `committed` the last stable offset), -2 earliest, -3 the record with the largest timestamp,
+        -4 earliest local (the same as -2), -5 latest tiered (the end of the newest segment).
+        """
+
+    async def epoch_end(self, tp: TopicPartition, leader_epoch: int, *, current_leader_epoch: int = -1) -> EpochEnd:
+        """For OffsetForLeaderEpoch."""
+
+    async def delete_records(self, tp: TopicPartition, before: Offset) -> Offset:
+        """Raises the log start to `before` (-1: the high watermark) and returns it, durable."""
+
+    async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
+        """Of those that are open here; others are left out."""
+
+    async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
+        """One request to the coordinator that lives in this partition of `__consumer_offsets`.
+
+        request and reply are wire Messages (bmq.wire.messages) of that API key, with the field names of kio's newest version.
+        """
