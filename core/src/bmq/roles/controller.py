@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+from uuid import UUID
 
 from bmq.errors import BmqError
 from bmq.metadata.image import Image
-from bmq.values import TopicId
+from bmq.metadata.records import Range
+from bmq.values import BrokerEpoch, NodeId, TopicId, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +58,7 @@ class Controller(Protocol):
 
     async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]: ...
 
-    async def create_partitions(
-        self, topic: str, total: int, *, manual_assignment: bool = False, validate_only: bool = False
-    ) -> TopicResult: ...
+    async def create_partitions(self, topic: str, total: int, *, manual_assignment: bool = False, validate_only: bool = False) -> TopicResult: ...
 
     async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
         """Raises RequestError."""
@@ -81,3 +81,31 @@ class Metadata(Protocol):
 
     async def wait_for(self, position: int) -> Image:
         """The image once it covers the metadata log's entry `position`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """A starting node. `boot` is new at each start of a process."""
+
+    node_id: NodeId
+    boot: UUID
+    roles: tuple[str, ...]
+    host: str
+    port: int
+    rack: str = ""
+
+
+class BrokerControl(Protocol):
+    """What a broker asks of the controller."""
+
+    async def register(self, registration: Registration) -> BrokerEpoch:
+        """Seals the stream of the node's earlier incarnation, then gives the new one its epoch and the partitions that were the old one's.
+
+        Returned once committed; the image names the partitions from then on.
+        """
+
+    async def report_covered(self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]) -> None:
+        """The manifests cover these ranges. Idempotent."""
+
+    async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
+        """A clean stop: the node sealed its own stream at `end` and is gone."""
