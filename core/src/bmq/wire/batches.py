@@ -1,0 +1,39 @@
+"""Record batches: the one place to import from. Headers are in `batch_headers` (hot path), their records in `records` (for threads)."""
+
+from bmq.wire.batch_headers import (
+    HEADER_SIZE_BYTES,
+    BatchHeader,
+    check_crc,
+    patch_in_place,
+    patched,
+    read_header,
+    split,
+)
+from bmq.wire.records import (
+    Record,
+    RecordHeaders,
+    RecordsSummary,
+    build_batch,
+    first_at_or_after,
+    iterate_records,
+    validate_records,
+    with_max_timestamp,
+)
+
+__all__ = [
+    "HEADER_SIZE_BYTES",
+    "BatchHeader",
+    "Record",
+    "RecordHeaders",
+    "RecordsSummary",
+    "build_batch",
+    "check_crc",
+    "first_at_or_after",
+    "iterate_records",
+    "patch_in_place",
+    "patched",
+    "read_header",
+    "split",
+    "validate_records",
+    "with_max_timestamp",
+]

@@ -1,0 +1,148 @@
+"""Kafka's five codecs. Decompression never allocates more than the caller's cap, whatever the bytes claim.
+
+cramjam writes into an output of fixed size and fails when it is full, so the output grows in steps up to the cap and a bomb
+costs at most the cap. Snappy declares its size; that is checked against the cap and against what snappy can reach at all.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final
+
+import cramjam
+from typing_extensions import Buffer
+
+from bmq.errors import BatchTooLarge, CorruptBatch, UnsupportedCompression
+
+XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+XERIAL_HEADER_SIZE_BYTES: Final = 16
+XERIAL_BLOCK_SIZE_BYTES: Final = 32 << 10
+_SNAPPY_RATIO_MAX: Final = 64
+_OUTPUT_FIRST_BYTES: Final = 16 << 10
+_GROWTH: Final = 8
+_OUTPUT_FULL: Final = "failed to write whole buffer"
+
+
+class Codec(IntEnum):
+    """The three lowest bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def codec_of(number: int) -> Codec:
+    """Raises UnsupportedCompression for a number that is no codec."""
+    try:
+        return Codec(number)
+    except ValueError:
+        raise UnsupportedCompression(f"codec {number} does not exist; Kafka has none, gzip, snappy, lz4 and zstd (0 to 4)") from None
+
+
+def decompress(codec: int, data: Buffer, *, bytes_max: int) -> bytes:
+    """The decompressed bytes, at most `bytes_max`.
+
+    Raises CorruptBatch, BatchTooLarge (more than `bytes_max`) or UnsupportedCompression.
+    """
+    source = memoryview(data)
+    match codec_of(codec):
+        case Codec.NONE:
+            if len(source) > bytes_max:
+                raise BatchTooLarge(f"{len(source)} bytes of records; at most {bytes_max} are allowed")
+            return bytes(source)
+        case Codec.GZIP:
+            return _into_growing_output("gzip", cramjam.gzip.decompress_into, source, bytes_max)
+        case Codec.SNAPPY:
+            return _decompress_snappy(source, bytes_max)
+        case Codec.LZ4:
+            return _into_growing_output("lz4", cramjam.lz4.decompress_into, source, bytes_max)
+        case Codec.ZSTD:
+            return _into_growing_output("zstd", cramjam.zstd.decompress_into, source, bytes_max)
+
+
+def compress(codec: int, data: Buffer) -> bytes:
+    """The compressed bytes; snappy in xerial's framing, as Java clients write it."""
+    match codec_of(codec):
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            return bytes(cramjam.gzip.compress(data))
+        case Codec.SNAPPY:
+            return _compress_xerial(memoryview(data))
+        case Codec.LZ4:
+            return bytes(cramjam.lz4.compress(data))
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(data))
+
+
+def _into_growing_output(name: str, into: Callable[[memoryview, bytearray], int], source: memoryview, bytes_max: int) -> bytes:
+    size = min(bytes_max, max(_OUTPUT_FIRST_BYTES, _GROWTH * len(source)))
+    while True:
+        output = bytearray(size)
+        try:
+            written = into(source, output)
+        except cramjam.DecompressionError as error:
+            if _OUTPUT_FULL not in str(error):
+                raise CorruptBatch(f"{name}: {error}") from error
+        else:
+            return bytes(memoryview(output)[:written])
+        if size >= bytes_max:
+            raise BatchTooLarge(f"{name}: {len(source)} bytes decompress to more than {bytes_max}, which is the most allowed")
+        del output
+        size = min(bytes_max, size * _GROWTH)
+
+
+def _decompress_snappy(source: memoryview, bytes_max: int) -> bytes:
+    blocks = _xerial_blocks(source) if bytes(source[: len(XERIAL_MAGIC)]) == XERIAL_MAGIC else [source]
+    sizes = []
+    total = 0
+    for block in blocks:
+        try:
+            size = cramjam.snappy.decompress_raw_len(block)
+        except cramjam.DecompressionError as error:
+            raise CorruptBatch(f"snappy: {error}") from error
+        if size > _SNAPPY_RATIO_MAX * len(block):
+            raise CorruptBatch(f"snappy: a block of {len(block)} bytes claims {size}, which snappy cannot reach")
+        total += size
+        sizes.append(size)
+        if total > bytes_max:
+            raise BatchTooLarge(f"snappy: {len(source)} bytes decompress to more than {bytes_max}, which is the most allowed")
+    parts = []
+    for block, size in zip(blocks, sizes, strict=True):
+        output = bytearray(size)
+        try:
+            written = cramjam.snappy.decompress_raw_into(block, output)
+        except cramjam.DecompressionError as error:
+            raise CorruptBatch(f"snappy: {error}") from error
+        if written != size:
+            raise CorruptBatch(f"snappy: a block that claims {size} bytes has {written}")
+        parts.append(output)
+    return b"".join(parts)
+
+
+def _xerial_blocks(source: memoryview) -> list[memoryview]:
+    blocks = []
+    position = XERIAL_HEADER_SIZE_BYTES
+    if len(source) < position:
+        raise CorruptBatch(f"snappy: {len(source)} bytes are too few for xerial's header")
+    while position < len(source):
+        if bytes(source[position : position + len(XERIAL_MAGIC)]) == XERIAL_MAGIC:
+            # Concatenated streams: each starts with a header of its own.
+            position += XERIAL_HEADER_SIZE_BYTES
+            continue
+        size = int.from_bytes(source[position : position + 4], "big")
+        start = position + 4
+        if size == 0 or size > len(source) - start:
+            raise CorruptBatch(f"snappy: a block of {size} bytes where {max(0, len(source) - start)} are left")
+        blocks.append(source[start : start + size])
+        position = start + size
+    return blocks
+
+
+def _compress_xerial(source: memoryview) -> bytes:
+    parts = [XERIAL_MAGIC, (1).to_bytes(4, "big"), (1).to_bytes(4, "big")]
+    for start in range(0, len(source), XERIAL_BLOCK_SIZE_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(source[start : start + XERIAL_BLOCK_SIZE_BYTES]))
+        parts += (len(block).to_bytes(4, "big"), block)
+    return b"".join(parts)

@@ -1,0 +1,313 @@
+"""The records inside a batch: walking, validating, looking up by time, building.
+
+Everything here costs time per record and may decompress, so services call it from a thread. Counts and lengths are checked against
+the bytes that are left before anything is made of them; what does not hold raises CorruptBatch.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+from typing_extensions import Buffer
+
+from bmq.errors import CorruptBatch
+from bmq.wire.batch_headers import (
+    CONTROL_BIT,
+    HEADER_SIZE_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+)
+from bmq.wire.compression import Codec, compress, decompress
+from bmq.wire.limits import DECOMPRESSED_BYTES_MAX, RECORD_HEADERS_MAX
+
+_CRC_COVERED: Final = struct.Struct(">hiqqqhii")
+_BEFORE_CRC: Final = struct.Struct(">qiibI")
+_SMALLEST_RECORD_BYTES: Final = 7
+"""Length, attributes, timestamp delta, offset delta, key length, value length, header count: one byte each."""
+_VARINT_BYTES_MAX: Final = 10
+_INT64_MAX: Final = (1 << 63) - 1
+
+RecordHeaders = Sequence[tuple[str, bytes | None]]
+
+
+class Record(NamedTuple):
+    """One record. A header's key is UTF-8; what is not is kept with surrogate escapes."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: RecordHeaders = ()
+
+
+class RecordsSummary(NamedTuple):
+    """What `validate_records` found. Timestamps are -1 where no record has one; the offset is the first with the max timestamp."""
+
+    max_timestamp_ms: int
+    min_timestamp_ms: int
+    offset_of_max_timestamp: int
+
+
+def iterate_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
+    """The batch's records in order.
+
+    Raises CorruptBatch, BatchTooLarge (decompresses to more than the cap) or UnsupportedCompression, possibly after some records.
+    """
+    section = _section(batch, header, decompressed_bytes_max)
+    for start, end in _bounds(section, header):
+        yield _record(section, start, end, header)
+
+
+def validate_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> RecordsSummary:
+    """Proves that the records are what the header says: as many, with offset deltas 0, 1, 2, … up to the last, sizes that add up.
+
+    Raises CorruptBatch, BatchTooLarge (decompresses to more than the cap) or UnsupportedCompression.
+    """
+    count = header.record_count
+    if count == 0 or header.last_offset_delta != count - 1:
+        raise CorruptBatch(f"a batch of {count} records whose last offset delta is {header.last_offset_delta}")
+    section = _section(batch, header, decompressed_bytes_max)
+    largest = smallest = at_largest = 0
+    for expected, (start, end) in enumerate(_bounds(section, header)):
+        try:
+            timestamp_delta, position = _signed(section, start + 1)
+            offset_delta, position = _signed(section, position)
+        except IndexError:
+            raise CorruptBatch(f"record {expected} is truncated") from None
+        if offset_delta != expected:
+            raise CorruptBatch(f"record {expected} has offset delta {offset_delta}")
+        _skip_payload(section, position, end)
+        if expected == 0:
+            largest = smallest = timestamp_delta
+        elif timestamp_delta > largest:
+            largest, at_largest = timestamp_delta, expected
+        elif timestamp_delta < smallest:
+            smallest = timestamp_delta
+    if header.is_log_append_time:
+        return RecordsSummary(header.max_timestamp_ms, header.max_timestamp_ms, header.base_offset)
+    max_timestamp_ms = header.base_timestamp_ms + largest
+    min_timestamp_ms = header.base_timestamp_ms + smallest
+    if max_timestamp_ms > _INT64_MAX or min_timestamp_ms < NO_TIMESTAMP:
+        raise CorruptBatch(f"records with timestamps from {min_timestamp_ms} to {max_timestamp_ms}")
+    return RecordsSummary(max_timestamp_ms, min_timestamp_ms, header.base_offset + at_largest)
+
+
+def first_at_or_after(
+    batch: Buffer, header: BatchHeader, timestamp_ms: int, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> tuple[int, int] | None:
+    """(offset, timestamp) of the first record at or after a time, None where there is none. Raises like `iterate_records`."""
+    if header.max_timestamp_ms < timestamp_ms:
+        return None
+    for offset, found_ms in _times(batch, header, decompressed_bytes_max):
+        if found_ms >= timestamp_ms:
+            return offset, found_ms
+    return None
+
+
+def with_max_timestamp(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> tuple[int, int] | None:
+    """(offset, timestamp) of the first record with the largest timestamp, None where no record has one. Raises like `iterate_records`."""
+    best: tuple[int, int] | None = None
+    for offset, found_ms in _times(batch, header, decompressed_bytes_max):
+        if found_ms > (NO_TIMESTAMP if best is None else best[1]):
+            best = (offset, found_ms)
+    return best
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    codec: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_control: bool = False,
+    is_transactional: bool = False,
+) -> bytes:
+    """One record batch. Offsets of the records are ignored: they become `base_offset`, `base_offset` + 1, …"""
+    body = bytearray()
+    count = 0
+    base_timestamp_ms = max_timestamp_ms = NO_TIMESTAMP
+    for delta, record in enumerate(records):
+        if delta == 0:
+            base_timestamp_ms = max_timestamp_ms = record.timestamp_ms
+        max_timestamp_ms = max(max_timestamp_ms, record.timestamp_ms)
+        _append_record(body, record, timestamp_delta=record.timestamp_ms - base_timestamp_ms, offset_delta=delta)
+        count += 1
+    assert count > 0
+    attributes = codec | (CONTROL_BIT if is_control else 0) | (TRANSACTIONAL_BIT if is_transactional else 0)
+    covered = _CRC_COVERED.pack(attributes, count - 1, base_timestamp_ms, max_timestamp_ms, producer_id, producer_epoch, base_sequence, count)
+    payload: Buffer = body if codec == Codec.NONE else compress(codec, body)
+    crc = crc32c(payload, crc32c(covered))
+    length = HEADER_SIZE_BYTES - LOG_OVERHEAD_BYTES + len(memoryview(payload))
+    return b"".join((_BEFORE_CRC.pack(base_offset, length, leader_epoch, MAGIC, crc), covered, payload))
+
+
+def _times(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> Iterator[tuple[int, int]]:
+    if header.is_log_append_time and header.record_count == header.last_offset_delta + 1:
+        # Every record has the batch's time, so the first is as good as any: no need to open the batch.
+        yield header.base_offset, header.max_timestamp_ms
+        return
+    section = _section(batch, header, decompressed_bytes_max)
+    for start, end in _bounds(section, header):
+        offset, timestamp_ms, _ = _place(section, start, end, header)
+        yield offset, timestamp_ms
+
+
+def _section(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> bytes:
+    payload = memoryview(batch)[header.position + HEADER_SIZE_BYTES : header.end]
+    section = decompress(header.codec, payload, bytes_max=decompressed_bytes_max)
+    if header.record_count * _SMALLEST_RECORD_BYTES > len(section):
+        raise CorruptBatch(f"{header.record_count} records in {len(section)} bytes")
+    return section
+
+
+def _bounds(section: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
+    """Where each record's bytes after its length start and end; raises unless they fill the section exactly."""
+    position = 0
+    section_end = len(section)
+    for index in range(header.record_count):
+        try:
+            length, start = _signed(section, position)
+        except IndexError:
+            raise CorruptBatch(f"{header.record_count} records are promised, the bytes end after {index}") from None
+        position = start + length
+        if length < _SMALLEST_RECORD_BYTES - 1 or position > section_end:
+            raise CorruptBatch(f"record {index} has {length} bytes where {section_end - start} are left")
+        yield start, position
+    if position != section_end:
+        raise CorruptBatch(f"{section_end - position} bytes are left after {header.record_count} records")
+
+
+def _place(section: bytes, start: int, end: int, header: BatchHeader) -> tuple[int, int, int]:
+    """(offset, timestamp, position of the key length)."""
+    try:
+        timestamp_delta, position = _signed(section, start + 1)
+        offset_delta, position = _signed(section, position)
+    except IndexError:
+        raise CorruptBatch("a record is truncated") from None
+    if position > end:
+        raise CorruptBatch("a record is truncated")
+    if not 0 <= offset_delta <= header.last_offset_delta:
+        raise CorruptBatch(f"a record with offset delta {offset_delta} in a batch that ends at {header.last_offset_delta}")
+    if header.is_log_append_time:
+        return header.base_offset + offset_delta, header.max_timestamp_ms, position
+    timestamp_ms = header.base_timestamp_ms + timestamp_delta
+    if not NO_TIMESTAMP <= timestamp_ms <= _INT64_MAX:
+        raise CorruptBatch(f"a record with timestamp {timestamp_ms}")
+    return header.base_offset + offset_delta, timestamp_ms, position
+
+
+def _record(section: bytes, start: int, end: int, header: BatchHeader) -> Record:
+    offset, timestamp_ms, position = _place(section, start, end, header)
+    try:
+        key, position = _nullable(section, position, end)
+        value, position = _nullable(section, position, end)
+        count, position = _signed(section, position)
+        headers = _record_headers(section, position, end, count)
+    except IndexError:
+        raise CorruptBatch("a record is truncated") from None
+    return Record(offset, timestamp_ms, key, value, headers)
+
+
+def _record_headers(section: bytes, position: int, end: int, count: int) -> RecordHeaders:
+    if count == 0 and position == end:
+        return ()
+    _check_header_count(count, end - position)
+    headers = []
+    for _ in range(count):
+        key, position = _nullable(section, position, end)
+        value, position = _nullable(section, position, end)
+        if key is None:
+            raise CorruptBatch("a record header without a key")
+        headers.append((key.decode("utf-8", "surrogateescape"), value))
+    if position != end:
+        raise CorruptBatch(f"{end - position} bytes are left after a record")
+    return tuple(headers)
+
+
+def _skip_payload(section: bytes, position: int, end: int) -> None:
+    """Key, value and headers of a record: their lengths fill it exactly."""
+    try:
+        for _ in range(2):
+            length, position = _signed(section, position)
+            if length > 0:
+                position += length
+            elif length < -1:
+                raise CorruptBatch(f"a record with a key or value of {length} bytes")
+        count, position = _signed(section, position)
+        if count:
+            _check_header_count(count, end - position)
+            for index in range(2 * count):
+                length, position = _signed(section, position)
+                if length > 0:
+                    position += length
+                elif length < -(index & 1):
+                    raise CorruptBatch(f"a record header with a key or value of {length} bytes")
+    except IndexError:
+        raise CorruptBatch("a record is truncated") from None
+    if position != end:
+        raise CorruptBatch("a record whose lengths do not add up")
+
+
+def _check_header_count(count: int, left: int) -> None:
+    if not 0 <= count <= min(RECORD_HEADERS_MAX, left // 2):
+        raise CorruptBatch(f"{count} record headers in {left} bytes; at most {RECORD_HEADERS_MAX} are allowed")
+
+
+def _nullable(section: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = _signed(section, position)
+    if length == -1:
+        return None, position
+    if length < 0 or position + length > end:
+        raise CorruptBatch(f"a field of {length} bytes where {end - position} are left")
+    return section[position : position + length], position + length
+
+
+def _signed(section: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint and the position after it. Raises IndexError at the end of the bytes."""
+    byte = section[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    raw = byte & 0x7F
+    for index in range(1, _VARINT_BYTES_MAX):
+        byte = section[position + index]
+        raw |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), position + index + 1
+    raise CorruptBatch("a varint of more than ten bytes")
+
+
+def _append_record(body: bytearray, record: Record, *, timestamp_delta: int, offset_delta: int) -> None:
+    one = bytearray(b"\x00")
+    _append_signed(one, timestamp_delta)
+    _append_signed(one, offset_delta)
+    _append_nullable(one, record.key)
+    _append_nullable(one, record.value)
+    _append_signed(one, len(record.headers))
+    for key, value in record.headers:
+        _append_nullable(one, key.encode("utf-8", "surrogateescape"))
+        _append_nullable(one, value)
+    _append_signed(body, len(one))
+    body += one
+
+
+def _append_nullable(out: bytearray, data: bytes | None) -> None:
+    if data is None:
+        out.append(1)
+    else:
+        _append_signed(out, len(data))
+        out += data
+
+
+def _append_signed(out: bytearray, value: int) -> None:
+    raw = (value << 1) ^ (value >> 63)
+    while raw >= 0x80:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
