@@ -1,0 +1,343 @@
+"""Objects as files of one folder, durably: the blocking half of the folder store, safe to call from many threads.
+
+An object is written to a file without a name, fsynced, then linked to its name, and the folders on the way are fsynced: a name never
+shows part of an object, `link` refuses a name that exists, and what `create` has returned survives a power cut. Only one process may
+have the folder open (`folder_lock`).
+
+Which folders are durable is known by name (`_durable_folders`): a folder is entered after its own entry in its parent was fsynced, and
+struck out, under one lock with the rmdir, before it is removed. Whoever holds a file in a folder keeps it from being removed, so what a
+create finds entered after its link is the folder that it linked into.
+"""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import stat
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from typing_extensions import Buffer
+
+from bmq.errors import Conflict, NotApplied, ObjectMissing, StoreUnavailable, UnknownOutcome
+from bmq.ports import ObjectMeta
+
+STAGING_NAME: Final = ".tmp"
+_MAKE_FOLDER_ATTEMPTS_MAX: Final = 100
+"""How often in one create a folder may be removed by a concurrent delete."""
+_WRITE_PARTS_MAX: Final = max(16, min(1024, os.sysconf("SC_IOV_MAX")))
+_LINK_NOT_MADE: Final = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMLINK, errno.ENAMETOOLONG, errno.ENOTDIR)
+)
+_REMEDIES: Final = {
+    errno.ENOSPC: "free space on its disk, or move it to a larger one",
+    errno.EDQUOT: "raise the disk quota of this user, or move the folder",
+    errno.EFBIG: "raise the file size limit of this process (ulimit -f)",
+    errno.EROFS: "its file system is read-only: look for disk errors, then mount it writable",
+    errno.EIO: "its disk fails: look at the kernel's log, and move the folder to a healthy one",
+    errno.EACCES: "make it writable for this user",
+    errno.EPERM: "make it writable for this user",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the machine's limit of open files (fs.file-max)",
+}
+
+
+class FolderFiles:
+    """Blocking verbs on one folder. Keys have been checked by the caller."""
+
+    def __init__(self, root: Path, *, fsync: bool) -> None:
+        """`root` exists and is locked. Clears what an earlier process left half-written. Raises OSError."""
+        self._root = str(root)
+        self._prefix = f"{self._root}/"
+        self._staging = self._prefix + STAGING_NAME
+        self._fsync = fsync
+        self._lock = threading.Lock()
+        self._durable_folders = {self._root}
+        self._staged_count = 0
+        Path(self._staging).mkdir(exist_ok=True)
+        with os.scandir(self._staging) as entries:
+            for entry in entries:
+                Path(entry.path).unlink()
+        self._unnamed = _unnamed_files_work(self._staging)
+        if fsync:
+            # An object that a killed process had linked but not fsynced is read as durable from now on, so it has to be.
+            _sync_file_system(self._root)
+
+    def create(self, key: str, parts: Sequence[Buffer]) -> None:
+        """Raises Conflict, NotApplied, UnknownOutcome."""
+        try:
+            fd, staged_name = self._write(parts)
+        except OSError as error:
+            raise NotApplied(self._explain("create", key, error)) from error
+        try:
+            self._publish(key, source=staged_name or f"/proc/self/fd/{fd}")
+        finally:
+            os.close(fd)
+            if staged_name:
+                with contextlib.suppress(OSError):  # the next start clears it
+                    Path(staged_name).unlink()
+
+    def read(self, key: str, *, start: int, length: int | None) -> bytes:
+        """Raises ObjectMissing, StoreUnavailable."""
+        try:
+            fd = os.open(self._prefix + key, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return _read_range(fd, start=start, length=length)
+            finally:
+                os.close(fd)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise ObjectMissing(key) from None
+        except OSError as error:
+            raise StoreUnavailable(self._explain("get", key, error)) from error
+
+    def head(self, key: str) -> ObjectMeta:
+        """Raises ObjectMissing, StoreUnavailable."""
+        try:
+            found = os.lstat(self._prefix + key)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ObjectMissing(key) from None
+        except OSError as error:
+            raise StoreUnavailable(self._explain("head", key, error)) from error
+        if not stat.S_ISREG(found.st_mode):
+            raise ObjectMissing(key)
+        return _meta(key, found)
+
+    def delete(self, key: str) -> None:
+        """Removes the file and the folders that this leaves empty. Not fsynced: a power cut may bring the object back. Raises StoreUnavailable."""
+        path = self._prefix + key
+        try:
+            Path(path).unlink()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return
+        except OSError as error:
+            raise StoreUnavailable(self._explain("delete", key, error)) from error
+        folder = os.path.dirname(path)
+        while folder != self._root and self._remove_if_empty(folder):
+            folder = os.path.dirname(folder)
+
+    def walk(self, folder: str, *, name_prefix: str, after: str) -> Iterator[ObjectMeta]:
+        """Objects below `folder` (empty, or with its final slash) whose key goes on with `name_prefix` and is greater than `after`.
+
+        Ascending by key. Holds the names of one folder per level, never the tree. Raises StoreUnavailable.
+        """
+        try:
+            yield from self._walk(folder, name_prefix, after)
+        except OSError as error:
+            raise StoreUnavailable(self._explain("list", folder, error)) from error
+
+    # --- writing ---
+
+    def _write(self, parts: Sequence[Buffer]) -> tuple[int, str]:
+        """(descriptor, name or "") of a new file that holds the parts, fsynced. Raises OSError, leaving nothing."""
+        name = ""
+        if self._unnamed:
+            fd = os.open(self._staging, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+        else:
+            with self._lock:
+                self._staged_count += 1
+                name = f"{self._staging}/{self._staged_count}"
+            fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+        try:
+            _write_all(fd, parts)
+            self._sync(fd)
+        except BaseException:
+            os.close(fd)
+            if name:
+                Path(name).unlink()
+            raise
+        return fd, name
+
+    def _publish(self, key: str, *, source: str) -> None:
+        folder, _, name = (self._prefix + key).rpartition("/")
+        try:
+            folder_fd = self._link(source, folder, name)
+        except OSError as error:
+            raise NotApplied(self._explain("create", key, error)) from error
+        except _NameTaken as taken:
+            # Who is told of a conflict reads the object and builds on it, so it must be durable although somebody else made it.
+            self._settle_or_unknown(key, folder, taken.folder_fd)
+            raise Conflict(key) from None
+        self._settle_or_unknown(key, folder, folder_fd)
+
+    def _link(self, source: str, folder: str, name: str) -> int:
+        """Links into the folder, making it where it is missing; the folder's open descriptor.
+
+        Raises _NameTaken, UnknownOutcome, and OSError or NotApplied where the link certainly was not made.
+        """
+        for _ in range(_MAKE_FOLDER_ATTEMPTS_MAX):
+            try:
+                folder_fd = _open_folder(folder)
+            except FileNotFoundError:
+                with contextlib.suppress(FileNotFoundError):  # its parent was removed meanwhile
+                    Path(folder).mkdir(parents=True, exist_ok=True)
+                continue
+            try:
+                # With a folder descriptor this is linkat with AT_SYMLINK_FOLLOW, which is what /proc/self/fd needs; without, it is not.
+                os.link(source, name, dst_dir_fd=folder_fd, follow_symlinks=True)
+            except FileExistsError:
+                raise _NameTaken(folder_fd) from None
+            except FileNotFoundError:  # a concurrent delete left the folder empty and removed it
+                os.close(folder_fd)
+            except OSError as error:
+                os.close(folder_fd)
+                if error.errno in _LINK_NOT_MADE:
+                    raise
+                raise UnknownOutcome(self._explain("create", name, error)) from error
+            else:
+                return folder_fd
+        raise NotApplied(f"create {name}: folder {folder} is removed each time it is made; try again")
+
+    def _settle_or_unknown(self, key: str, folder: str, folder_fd: int) -> None:
+        try:
+            if self._fsync:
+                self._sync(folder_fd)
+                self._settle(folder, folder_fd)
+        except OSError as error:
+            raise UnknownOutcome(self._explain("create", key, error)) from error
+        finally:
+            os.close(folder_fd)
+
+    def _settle(self, folder: str, folder_fd: int) -> None:
+        """Makes the folder's own entry durable, and those above it, unless they are known to be."""
+        if folder in self._durable_folders:
+            return
+        parent = os.path.dirname(folder)
+        parent_fd = _open_folder(parent)
+        try:
+            self._sync(parent_fd)
+            self._settle(parent, parent_fd)
+        finally:
+            os.close(parent_fd)
+        with self._lock:
+            if os.fstat(folder_fd).st_nlink > 0:
+                self._durable_folders.add(folder)
+
+    def _remove_if_empty(self, folder: str) -> bool:
+        with self._lock:
+            known = folder in self._durable_folders
+            self._durable_folders.discard(folder)
+            try:
+                Path(folder).rmdir()
+            except OSError:  # not empty, or gone already
+                if known and Path(folder).is_dir():
+                    self._durable_folders.add(folder)
+                return False
+            return True
+
+    def _sync(self, fd: int) -> None:
+        if not self._fsync:
+            return
+        full_sync = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone leaves the data in the drive's cache
+        if full_sync is not None:
+            fcntl.fcntl(fd, full_sync)
+        else:
+            os.fsync(fd)
+
+    # --- listing ---
+
+    def _walk(self, folder: str, name_prefix: str, after: str) -> Iterator[ObjectMeta]:
+        names: list[str] = []
+        try:
+            with os.scandir(self._prefix + folder) as entries:
+                for entry in entries:
+                    if entry.name.startswith(".") or not entry.name.startswith(name_prefix):
+                        continue
+                    key = folder + entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        key += "/"  # keys below it sort with the slash: `a-b` < `a/b` < `a0`
+                        if key < after and not after.startswith(key):
+                            continue
+                    elif key <= after:
+                        continue
+                    names.append(key)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        names.sort()
+        for key in names:
+            if key.endswith("/"):
+                yield from self._walk(key, "", after)
+                continue
+            with contextlib.suppress(FileNotFoundError):  # deleted since
+                yield _meta(key, os.lstat(self._prefix + key))
+
+    def _explain(self, verb: str, key: str, error: OSError) -> str:
+        remedy = _REMEDIES.get(error.errno or 0, "look at the kernel's log")
+        return f"{verb} {key}: data folder {self._root}: {error.strerror}: {remedy}"
+
+
+class _NameTaken(Exception):
+    """The name exists; `folder_fd` is its open folder."""
+
+    def __init__(self, folder_fd: int) -> None:
+        super().__init__()
+        self.folder_fd = folder_fd
+
+
+def _open_folder(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _write_all(fd: int, parts: Sequence[Buffer]) -> None:
+    pending = [view for part in parts if (view := memoryview(part).cast("B")).nbytes]
+    position = 0
+    while position < len(pending):
+        written = os.writev(fd, pending[position : position + _WRITE_PARTS_MAX])
+        while position < len(pending) and written >= pending[position].nbytes:
+            written -= pending[position].nbytes
+            position += 1
+        if written:
+            pending[position] = pending[position][written:]
+
+
+def _read_range(fd: int, *, start: int, length: int | None) -> bytes:
+    found = os.fstat(fd)
+    rest = max(0, found.st_size - start)
+    wanted = rest if length is None else min(length, rest)
+    data = os.pread(fd, wanted, start)  # of a folder this raises IsADirectoryError
+    if len(data) == wanted:
+        return data
+    chunks = [data]  # only above 2 GiB, or where a network file system returns less
+    position = len(data)
+    while position < wanted and chunks[-1]:
+        chunks.append(os.pread(fd, wanted - position, start + position))
+        position += len(chunks[-1])
+    return b"".join(chunks)
+
+
+def _meta(key: str, found: os.stat_result) -> ObjectMeta:
+    return ObjectMeta(key=key, size_bytes=found.st_size, modified_ms=found.st_mtime_ns // 1_000_000)
+
+
+def _unnamed_files_work(staging: str) -> bool:
+    """Whether files without a name exist here and can be given one (Linux, most file systems, /proc mounted)."""
+    probe = Path(staging) / "probe"
+    try:
+        fd = os.open(staging, getattr(os, "O_TMPFILE") | os.O_WRONLY | os.O_CLOEXEC, 0o600)  # noqa: B009 — missing outside Linux
+    except (AttributeError, OSError):
+        return False
+    staging_fd = _open_folder(staging)
+    try:
+        os.link(f"/proc/self/fd/{fd}", probe.name, dst_dir_fd=staging_fd, follow_symlinks=True)
+        probe.unlink()
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+        os.close(staging_fd)
+    return True
+
+
+def _sync_file_system(path: str) -> None:
+    fd = _open_folder(path)
+    try:
+        syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+        if syncfs is None:
+            os.sync()
+        elif syncfs(fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), path)
+    finally:
+        os.close(fd)

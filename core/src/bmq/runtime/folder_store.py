@@ -1,0 +1,95 @@
+"""An ObjectStore in a plain folder: the default of `bmq up`. Durable unless told otherwise; for one process at a time.
+
+Blocking calls run in the store's own bounded pools, one for writing and one for reading, so that a reader never waits behind an fsync.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Final, Self
+
+from typing_extensions import Buffer
+
+from bmq.errors import ConfigurationError
+from bmq.ports import ObjectMeta
+from bmq.runtime.folder_files import FolderFiles
+from bmq.runtime.folder_lock import FolderLock
+from bmq.runtime.object_key import checked_key, folder_of_prefix
+
+WRITE_THREADS: Final = 12
+"""Eight creates of the WAL in flight, and a few of rolls, manifests and the metadata log beside them."""
+READ_THREADS: Final = 8
+LIST_PAGE_COUNT: Final = 1000
+
+
+class FolderStore:
+    """Objects are files at `<root>/<key>`. A key cannot be the folder of another key. `parts` of a create must not change until it returns.
+
+    A create that is cancelled goes on in its thread: its outcome is unknown.
+    """
+
+    def __init__(self, files: FolderFiles, lock: FolderLock) -> None:
+        self._files = files
+        self._lock = lock
+        self._writers = ThreadPoolExecutor(max_workers=WRITE_THREADS, thread_name_prefix="store-write")
+        self._readers = ThreadPoolExecutor(max_workers=READ_THREADS, thread_name_prefix="store-read")
+
+    @classmethod
+    def open(cls, root: Path, *, fsync: bool = True) -> Self:
+        """Makes the folder where it is missing, locks it and clears half-written files. Blocks: call it before the loop runs.
+
+        Raises ConfigurationError (one line) where the folder cannot be made, or another process holds it.
+        """
+        root = Path(root).absolute()
+        try:
+            _make_root(root)
+        except OSError as error:
+            raise ConfigurationError(f"data folder {root}: {error.strerror}: choose a folder that this user may write") from error
+        lock = FolderLock.acquire(root)
+        try:
+            return cls(FolderFiles(root, fsync=fsync), lock)
+        except OSError as error:
+            lock.release()
+            raise ConfigurationError(f"data folder {root}: {error.strerror}: choose a folder that this user may write") from error
+
+    def close(self) -> None:
+        """Waits for what runs, then gives the folder up."""
+        self._writers.shutdown(wait=True)
+        self._readers.shutdown(wait=True)
+        self._lock.release()
+
+    async def create(self, key: str, parts: Sequence[Buffer]) -> None:
+        """See ObjectStore.create. NotApplied names the folder and what to do about it (full disk, quota, read-only)."""
+        await asyncio.get_running_loop().run_in_executor(self._writers, self._files.create, checked_key(key), parts)
+
+    async def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+        """See ObjectStore.get."""
+        call = partial(self._files.read, checked_key(key), start=start, length=length)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, call)
+
+    async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
+        """See ObjectStore.list. What is created or deleted behind the page being read may or may not be seen."""
+        loop = asyncio.get_running_loop()
+        folder = folder_of_prefix(prefix)
+        entries = self._files.walk(folder, name_prefix=prefix[len(folder) :], after=after)
+        while page := await loop.run_in_executor(self._readers, lambda: list(islice(entries, LIST_PAGE_COUNT))):
+            for meta in page:
+                yield meta
+
+    async def delete(self, key: str) -> None:
+        """See ObjectStore.delete."""
+        await asyncio.get_running_loop().run_in_executor(self._writers, self._files.delete, checked_key(key))
+
+    async def head(self, key: str) -> ObjectMeta:
+        """See ObjectStore.head."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._files.head, checked_key(key))
+
+
+def _make_root(root: Path) -> None:
+    """Makes the folder; those above it that were missing are durable as well once the store syncs its file system."""
+    root.mkdir(parents=True, exist_ok=True)
+    if not root.is_dir():
+        raise NotADirectoryError(20, "is not a folder", str(root))
