@@ -6,6 +6,7 @@ Everything that runs on it repeats exactly: tasks and futures hash by their numb
 """
 
 import asyncio
+import contextlib
 import gc
 import heapq
 import inspect
@@ -256,8 +257,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
             for task in self._all_tasks():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 coro = task.get_coro()
-                if inspect.iscoroutine(coro) and inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:
-                    coro.close()
+                if inspect.iscoroutine(coro):
+                    # Its `finally` blocks run now, where they can reach nothing: the loop is closed.
+                    with contextlib.suppress(BaseException):
+                        coro.close()
             self._graveyard.clear()
             self._queue.clear()
             self._timers.clear()

@@ -1,0 +1,324 @@
+"""An object store that fails as real ones do: strongly consistent like S3, and with replies that are late, lost or wrong about the outcome.
+
+What is applied is applied by the store, not by the caller: a create that was sent may land after its caller gave up, was paused or was
+killed. A listing is a sequence of pages of three keys, each one true when it was made and old when it arrives.
+"""
+
+import asyncio
+import contextvars
+import hashlib
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TypeVar
+
+from typing_extensions import Buffer
+
+from bmq.errors import Conflict, NotApplied, ObjectMissing, StoreUnavailable, UnknownOutcome
+from bmq.ports import ObjectMeta
+from bmq_sim.clock import true_now_ms
+from bmq_sim.process import CURRENT_PROCESS, ProcessState, SimProcess
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreFaults:
+    """The fault plan: seconds and probabilities per request. All zero: a perfect store that answers at once."""
+
+    latency_s_min: float = 0.0
+    latency_s_max: float = 0.0
+    slow_probability: float = 0.0
+    slow_s_max: float = 0.0
+    not_applied_probability: float = 0.0
+    unknown_applied_probability: float = 0.0
+    unknown_not_applied_probability: float = 0.0
+    unknown_late_probability: float = 0.0
+    """The caller is told `unknown`, and the create lands up to `late_s_max` later."""
+    late_s_max: float = 30.0
+    unavailable_probability: float = 0.0
+    """Of get, list, head and delete; a delete may have been applied, or be applied late."""
+    timeout_s: float = 5.0
+    """How long a request hangs that gets no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """What is in the store under a key."""
+
+    data: bytes
+    modified_ms: int
+
+
+class SimStore:
+    """The store itself. Nodes reach it through `for_node`; the methods here act on it directly and never fail."""
+
+    def __init__(self, *, rng: Random | None = None, faults: StoreFaults | None = None, page_keys: int = 3, clock_offset_ms: int = 0) -> None:
+        self.faults = faults or StoreFaults()
+        self.rng = rng or Random(0)
+        self.page_keys = page_keys
+        self.clock_offset_ms = clock_offset_ms
+        self.objects: dict[str, StoredObject] = {}
+        self.requests: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        self.trace: Callable[[str], None] | None = None
+        self.deleted: set[str] = set()
+        """Every key that was ever deleted."""
+        self.created_again: list[str] = []
+        """Keys that were created after they had been deleted: late creates that fell into the deleted past."""
+        self._keys: list[str] = []
+        self._down_until_s = 0.0
+        self._cut_off_until_s: dict[str, float] = {}
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    def for_node(self, name: str) -> "NodeStore":
+        """The store as node `name` sees it: an ObjectStore."""
+        return NodeStore(self, name)
+
+    # --- faults ---
+
+    def outage(self, duration_s: float) -> None:
+        """Down for everyone for `duration_s` from now."""
+        self._down_until_s = asyncio.get_running_loop().time() + duration_s
+
+    def cut_off(self, node: str, duration_s: float) -> None:
+        """Out of reach for one node for `duration_s` from now."""
+        self._cut_off_until_s[node] = asyncio.get_running_loop().time() + duration_s
+
+    def heal(self) -> None:
+        """Up, in reach, and without faults from now on; what is on its way stays on its way."""
+        self._down_until_s = 0.0
+        self._cut_off_until_s.clear()
+        kept = self.faults
+        self.faults = StoreFaults(latency_s_min=kept.latency_s_min, latency_s_max=kept.latency_s_max)
+
+    def reaches(self, node: str) -> bool:
+        """Whether a request of `node` gets through now."""
+        now = asyncio.get_running_loop().time()
+        return now >= self._down_until_s and now >= self._cut_off_until_s.get(node, 0.0)
+
+    # --- the store's own actions ---
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Sorted."""
+        return self.page(prefix, after="", count=len(self._keys))
+
+    def page(self, prefix: str, *, after: str, count: int) -> list[str]:
+        """The next `count` keys of a prefix, above `after`."""
+        start = bisect_right(self._keys, after) if after >= prefix else bisect_left(self._keys, prefix)
+        found: list[str] = []
+        while start < len(self._keys) and len(found) < count and self._keys[start].startswith(prefix):
+            found.append(self._keys[start])
+            start += 1
+        return found
+
+    def meta(self, key: str) -> ObjectMeta:
+        """Raises KeyError."""
+        stored = self.objects[key]
+        return ObjectMeta(key=key, size_bytes=len(stored.data), modified_ms=stored.modified_ms)
+
+    def apply_create(self, node: str, key: str, data: bytes) -> bool:
+        """False where the key exists."""
+        if key in self.objects:
+            self.record(f"{node} conflict {key}")
+            return False
+        if key in self.deleted:
+            self.created_again.append(key)
+        self.objects[key] = StoredObject(data, true_now_ms() + self.clock_offset_ms)
+        insort(self._keys, key)
+        self.bytes["create"] += len(data)
+        self.record(f"{node} create {key} {len(data)}")
+        return True
+
+    def apply_delete(self, node: str, key: str) -> None:
+        """A missing key is success."""
+        if self.objects.pop(key, None) is not None:
+            self._keys.remove(key)
+            self.deleted.add(key)
+            self.record(f"{node} delete {key}")
+
+    def record(self, line: str) -> None:
+        """One line of the run's trace; part of its digest."""
+        stamped = f"{asyncio.get_running_loop().time():.6f} {line}"
+        self._digest.update(stamped.encode())
+        if self.trace is not None:
+            self.trace(stamped)
+
+    def digest(self) -> str:
+        """Of everything that changed the store, in order, with times."""
+        return self._digest.hexdigest()
+
+
+class NodeStore:
+    """bmq.ports.ObjectStore of one node."""
+
+    def __init__(self, store: SimStore, node: str) -> None:
+        self._store = store
+        self._node = node
+        self._kernel = contextvars.Context()
+
+    @property
+    def page_keys(self) -> int:
+        """How many keys a full page of a listing has."""
+        return self._store.page_keys
+
+    async def create(self, key: str, parts: Sequence[Buffer]) -> None:
+        """As the port says, with the plan's faults."""
+        store, faults = self._store, self._store.faults
+        store.requests["create"] += 1
+        data = b"".join(parts)
+        if not store.reaches(self._node):
+            await self._fail_unreached(key)
+        dice = store.rng.random()
+        latency_s = self._latency_s()
+        if dice < (mark := faults.not_applied_probability):
+            await asyncio.sleep(latency_s)
+            raise NotApplied(f"create {key}: refused by the simulated store")
+        if dice < (mark := mark + faults.unknown_not_applied_probability):
+            await asyncio.sleep(self._timeout_s())
+            raise UnknownOutcome(f"create {key}: no answer")
+        if dice < (mark := mark + faults.unknown_applied_probability):
+            self._send_create(key, data, after_s=latency_s)
+            await asyncio.sleep(latency_s + store.rng.random() * faults.timeout_s)
+            raise UnknownOutcome(f"create {key}: no answer")
+        if dice < mark + faults.unknown_late_probability:
+            timeout_s = self._timeout_s()
+            self._send_create(key, data, after_s=timeout_s + store.rng.random() * faults.late_s_max)
+            await asyncio.sleep(timeout_s)
+            raise UnknownOutcome(f"create {key}: no answer")
+        if not await self._send_create(key, data, after_s=latency_s):
+            raise Conflict(f"create {key}: exists")
+
+    async def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+        """As the port says."""
+        stored = await self._read("get", lambda: self._store.objects.get(key))
+        if stored is None:
+            raise ObjectMissing(f"get {key}: no such object")
+        data = stored.data[start:] if length is None else stored.data[start : start + length]
+        self._store.bytes["get"] += len(data)
+        return data
+
+    def list(self, prefix: str, *, after: str = "") -> "Listing":
+        """As the port says."""
+        return Listing(self, prefix, after)
+
+    async def delete(self, key: str) -> None:
+        """As the port says. One that failed may have been applied, and may still be applied later."""
+        store, faults = self._store, self._store.faults
+        store.requests["delete"] += 1
+        latency_s = self._latency_s()
+        reached = store.reaches(self._node)
+        fails = not reached or store.rng.random() < faults.unavailable_probability
+        if not fails:
+            applied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._send_delete(key, after_s=latency_s, applied=applied)
+            await applied
+            return
+        if reached and store.rng.random() < 0.5:
+            late_s = store.rng.random() * faults.late_s_max if store.rng.random() < 0.5 else 0.0
+            self._send_delete(key, after_s=latency_s + late_s, applied=None)
+        await asyncio.sleep(self._timeout_s())
+        raise StoreUnavailable(f"delete {key}: no answer")
+
+    async def head(self, key: str) -> ObjectMeta:
+        """As the port says."""
+        meta = await self._read("head", lambda: self._store.meta(key) if key in self._store.objects else None)
+        if meta is None:
+            raise ObjectMissing(f"head {key}: no such object")
+        return meta
+
+    async def page(self, prefix: str, after: str) -> "Sequence[ObjectMeta]":
+        """One page of a listing."""
+        store = self._store
+        return await self._read("list", lambda: [store.meta(key) for key in store.page(prefix, after=after, count=store.page_keys)])
+
+    async def _read(self, verb: str, read: Callable[[], T]) -> T:
+        """What was true at some moment between the request and its answer."""
+        store = self._store
+        store.requests[verb] += 1
+        if not store.reaches(self._node) or store.rng.random() < store.faults.unavailable_probability:
+            await asyncio.sleep(self._timeout_s())
+            raise StoreUnavailable(f"{verb}: the simulated store does not answer")
+        latency_s = self._latency_s()
+        if store.rng.random() < 0.5:
+            found = read()
+            await asyncio.sleep(latency_s)
+            return found
+        await asyncio.sleep(latency_s)
+        return read()
+
+    def _send_create(self, key: str, data: bytes, *, after_s: float) -> "asyncio.Future[bool]":
+        """The future says whether it was applied; it is applied (or lost) also when nobody waits any more."""
+        loop = asyncio.get_running_loop()
+        process = CURRENT_PROCESS.get()
+        applied: asyncio.Future[bool] = loop.create_future()
+        loop.call_later(after_s, self._land_create, key, data, process, applied, context=self._kernel)
+        return applied
+
+    def _land_create(self, key: str, data: bytes, process: SimProcess | None, applied: "asyncio.Future[bool]") -> None:
+        store = self._store
+        if process is not None and process.state is ProcessState.DEAD and not applied.done():
+            # Its sender died with the request on the way: it may have left in time, never, or crawl through some proxy's queue.
+            applied.cancel()
+            dice = store.rng.random()
+            if dice < 1 / 3:
+                return
+            if dice < 2 / 3:
+                delay_s = store.rng.random() * store.faults.late_s_max
+                asyncio.get_running_loop().call_later(delay_s, self._land_create, key, data, process, applied, context=self._kernel)
+                return
+        done = store.apply_create(self._node, key, data)
+        if not applied.done():
+            applied.set_result(done)
+
+    def _send_delete(self, key: str, *, after_s: float, applied: "asyncio.Future[None] | None") -> None:
+        def land() -> None:
+            self._store.apply_delete(self._node, key)
+            if applied is not None and not applied.done():
+                applied.set_result(None)
+
+        asyncio.get_running_loop().call_later(after_s, land, context=self._kernel)
+
+    async def _fail_unreached(self, key: str) -> None:
+        if self._store.rng.random() < 0.5:
+            await asyncio.sleep(self._latency_s())
+            raise NotApplied(f"create {key}: connection refused")
+        await asyncio.sleep(self._timeout_s())
+        raise UnknownOutcome(f"create {key}: no answer")
+
+    def _latency_s(self) -> float:
+        rng, faults = self._store.rng, self._store.faults
+        latency_s = rng.uniform(faults.latency_s_min, faults.latency_s_max)
+        if faults.slow_probability and rng.random() < faults.slow_probability:
+            latency_s += rng.random() * faults.slow_s_max
+        return latency_s
+
+    def _timeout_s(self) -> float:
+        return self._store.rng.uniform(0.2, 1.0) * self._store.faults.timeout_s
+
+
+class Listing:
+    """Objects of a prefix in order, fetched page by page."""
+
+    def __init__(self, store: NodeStore, prefix: str, after: str) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._after = after
+        self._page: list[ObjectMeta] = []
+        self._ended = False
+
+    def __aiter__(self) -> "Listing":
+        return self
+
+    async def __anext__(self) -> ObjectMeta:
+        if not self._page and not self._ended:
+            page = await self._store.page(self._prefix, self._after)
+            self._page = list(reversed(page))
+            if page:
+                self._after = page[-1].key
+            self._ended = len(page) < self._store.page_keys
+        if not self._page:
+            raise StopAsyncIteration
+        return self._page.pop()
