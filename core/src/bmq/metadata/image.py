@@ -1,6 +1,7 @@
 """The image: a node's copy of the cluster's metadata. A pure fold over the records; readers treat it as immutable.
 
 `apply` returns a new Image that shares what did not change with the old one, so a reader keeps a consistent view without a lock.
+The fold itself is in `bmq.metadata.fold`; what must hold of every image, in `bmq.metadata.invariants`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,15 +58,27 @@ class Image:
     topics: Mapping[TopicId, Topic] = field(default_factory=dict)
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
     tombstones: Mapping[str, LeaderEpoch] = field(default_factory=dict)
-    """Last leader epoch of deleted topics, by name."""
+    """Last leader epoch of deleted topics, by name, oldest first; bounded, see `leader_epoch_floor`."""
+    leader_epoch_floor: LeaderEpoch = LeaderEpoch(-1)
+    """The highest epoch of the tombstones that were forgotten: a new topic without a tombstone starts above it."""
+    deleted: Mapping[TopicId, str] = field(default_factory=dict)
+    """Deleted topics (and their names) whose objects the controller has yet to delete."""
     sealed: Mapping[StreamId, int] = field(default_factory=dict)
     """Sealed streams whose data may still be needed, with their ends."""
+    dropped: Mapping[StreamId, int] = field(default_factory=dict)
+    """Sealed streams that no partition names any more, with their ends, whose data the controller has yet to delete."""
     last_epochs: Mapping[NodeId, BrokerEpoch] = field(default_factory=dict)
     """The newest epoch ever given to a node id."""
+    past_boots: Mapping[NodeId, tuple[UUID, ...]] = field(default_factory=dict)
+    """The last few boots that lost their node id to another boot: they may not take it back."""
     configs: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
     """Of brokers and groups, by (kind, name)."""
     next_producer_id: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
+    owned_counts: Mapping[NodeId, int] = field(default_factory=dict)
+    """Derived: how many partitions each node owns; -1 counts those without an owner."""
+    range_counts: Mapping[StreamId, int] = field(default_factory=dict)
+    """Derived: how many partitions' ranges name each stream."""
 
     def topic(self, name: str) -> Topic | None:
         """The topic of this name."""
@@ -79,7 +92,21 @@ class Image:
             return None
         return topic.partitions[tp.partition]
 
+    def next_leader_epoch(self, name: str) -> LeaderEpoch:
+        """Where the epochs of a topic created now under this name start: above every epoch that a client may have seen of the name."""
+        return LeaderEpoch(self.tombstones.get(name, self.leader_epoch_floor) + 1)
+
+
+def stream_of(found: Range) -> StreamId:
+    """The stream that a range is in."""
+    return StreamId(NodeId(found.node_id), BrokerEpoch(found.broker_epoch))
+
 
 def apply(image: Image, position: int, records: Sequence[object]) -> Image:
-    """The image after the log entry `position`. Raises FormatTooNew for a record that it does not know."""
-    raise NotImplementedError
+    """The image after the log entry `position`. O(records + what they touch), however often one topic is named.
+
+    Raises FormatTooNew for a record that it does not know, Corrupt for one that names what does not exist.
+    """
+    from bmq.metadata.fold import fold  # the fold needs the types above
+
+    return fold(image, position, records)

@@ -114,6 +114,19 @@ class StreamDropped(Record, frozen=True, tag="stream-gone"):
     broker_epoch: int
 
 
+class StreamCollected(Record, frozen=True, tag="stream-collected"):
+    """The data objects of a dropped stream are deleted: nothing is left to do for it."""
+
+    node_id: int
+    broker_epoch: int
+
+
+class TopicCollected(Record, frozen=True, tag="topic-collected"):
+    """The objects of a deleted topic are deleted: nothing is left to do for it."""
+
+    topic_id: UUID
+
+
 class ConfigsChanged(Record, frozen=True, tag="configs"):
     """`kind` is topic, broker or group; a value None goes back to the default. `name` of a topic is its id as text."""
 
@@ -147,6 +160,8 @@ AnyRecord = (
     | PartitionChange
     | RangesCovered
     | StreamDropped
+    | StreamCollected
+    | TopicCollected
     | ConfigsChanged
     | ProducerIdsAllocated
     | FeatureLevel

@@ -1,0 +1,139 @@
+"""The configuration of the whole cluster under the names of Kafka's brokers: defaults of topics, auto-creation, group limits. Pure.
+
+Set while the cluster runs (a metadata record), or by the command line or a file (static), or the default; in this order of precedence.
+Every key is cluster-wide: nodes of bmq hold nothing that one of them could configure apart.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+from bmq.config_keys import ConfigKey, ConfigSource, ConfigSynonym, ConfigType, DescribedConfig, config_key, describe, unknown_key
+from bmq.errors import InvalidConfig
+from bmq.topic_config import TOPIC_KEYS
+
+PARTITIONS_PER_TOPIC_MAX: Final = 10_000
+_HOUR_MS: Final = 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """What the cluster's configuration comes to."""
+
+    num_partitions: int
+    auto_create_topics: bool
+    delete_topics: bool
+    offsets_topic_partitions: int
+    offsets_retention_minutes: int
+    group_initial_rebalance_delay_ms: int
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    producer_id_expiration_ms: int
+
+
+def _default_of_topics(key: ConfigKey) -> ConfigKey:
+    """The cluster-wide key that gives topics their default of `key`."""
+    assert key.synonym is not None
+    return ConfigKey(
+        name=key.synonym,
+        type=key.type,
+        default=key.default,
+        doc=f"The default of topics' {key.name}. {key.doc}",
+        minimum=key.minimum,
+        maximum=key.maximum,
+        choices=("delete",) if key.name == "cleanup.policy" else key.choices,
+        refused={"compact": "bmq does not compact topics yet: set delete"} if key.name == "cleanup.policy" else key.refused,
+    )
+
+
+_OWN_KEYS: Final = (
+    config_key("auto.create.topics.enable", ConfigType.BOOLEAN, "true", "A topic that a client asks for or writes to is created."),
+    config_key("default.replication.factor", ConfigType.INT, 1, "No effect in bmq: the object store replicates.", minimum=1, maximum=32767),
+    config_key("delete.topic.enable", ConfigType.BOOLEAN, "true", "Topics may be deleted."),
+    config_key("group.initial.rebalance.delay.ms", ConfigType.INT, 3000, "How long a new group waits for more members, in ms.", minimum=0),
+    config_key("group.max.session.timeout.ms", ConfigType.INT, 1800000, "The longest session timeout a member may ask for, in ms.", minimum=1),
+    config_key("group.max.size", ConfigType.INT, 2147483647, "The most members that a group may have.", minimum=1),
+    config_key("group.min.session.timeout.ms", ConfigType.INT, 6000, "The shortest session timeout a member may ask for, in ms.", minimum=1),
+    config_key(
+        "num.partitions",
+        ConfigType.INT,
+        1,
+        "Partitions of a topic that is created without a number.",
+        minimum=1,
+        maximum=PARTITIONS_PER_TOPIC_MAX,
+    ),
+    config_key("offsets.retention.minutes", ConfigType.INT, 10080, "How long offsets live on after their group is empty, in minutes.", minimum=1),
+    config_key(
+        "offsets.topic.num.partitions",
+        ConfigType.INT,
+        50,
+        "Partitions of __consumer_offsets; used when it is created.",
+        minimum=1,
+        maximum=PARTITIONS_PER_TOPIC_MAX,
+    ),
+    config_key(
+        "producer.id.expiration.ms",
+        ConfigType.INT,
+        24 * _HOUR_MS,
+        "How long a partition remembers an idempotent producer that is silent, in ms.",
+        minimum=1,
+    ),
+)
+
+CLUSTER_KEYS: Final[Mapping[str, ConfigKey]] = {
+    key.name: key for key in (*_OWN_KEYS, *(_default_of_topics(key) for key in TOPIC_KEYS.values() if key.synonym is not None))
+}
+
+
+def cluster_key(name: str) -> ConfigKey:
+    """The key of this name. Raises InvalidConfig."""
+    found = CLUSTER_KEYS.get(name)
+    if found is None:
+        raise unknown_key(name, CLUSTER_KEYS, kind="broker")
+    return found
+
+
+def validate_cluster(configs: Mapping[str, str]) -> None:
+    """Raises InvalidConfig unless the cluster may have these."""
+    for name, text in configs.items():
+        value = cluster_key(name).parse(text)
+        if name == "log.cleanup.policy" and value != ("delete",):
+            raise InvalidConfig(f"log.cleanup.policy={text}: set delete")
+
+
+def resolve_cluster(configs: Mapping[str, str]) -> ClusterConfig:
+    """What the values that were set come to. Raises InvalidConfig for a value that cannot be read."""
+
+    def number(name: str) -> int:
+        return cast(int, CLUSTER_KEYS[name].parse(configs.get(name, CLUSTER_KEYS[name].default)))
+
+    def switch(name: str) -> bool:
+        return cast(bool, CLUSTER_KEYS[name].parse(configs.get(name, CLUSTER_KEYS[name].default)))
+
+    return ClusterConfig(
+        num_partitions=number("num.partitions"),
+        auto_create_topics=switch("auto.create.topics.enable"),
+        delete_topics=switch("delete.topic.enable"),
+        offsets_topic_partitions=number("offsets.topic.num.partitions"),
+        offsets_retention_minutes=number("offsets.retention.minutes"),
+        group_initial_rebalance_delay_ms=number("group.initial.rebalance.delay.ms"),
+        group_min_session_timeout_ms=number("group.min.session.timeout.ms"),
+        group_max_session_timeout_ms=number("group.max.session.timeout.ms"),
+        group_max_size=number("group.max.size"),
+        producer_id_expiration_ms=number("producer.id.expiration.ms"),
+    )
+
+
+def describe_cluster(*, dynamic: Mapping[str, str] | None = None, static: Mapping[str, str] | None = None) -> list[DescribedConfig]:
+    """Every key of the cluster with its value and where that comes from, by name."""
+    rows = []
+    for name, key in sorted(CLUSTER_KEYS.items()):
+        found = []
+        if dynamic and name in dynamic:
+            found.append(ConfigSynonym(name=name, value=dynamic[name], source=ConfigSource.DYNAMIC_DEFAULT_BROKER))
+        if static and name in static:
+            found.append(ConfigSynonym(name=name, value=static[name], source=ConfigSource.STATIC_BROKER))
+        found.append(ConfigSynonym(name=name, value=key.default, source=ConfigSource.DEFAULT))
+        rows.append(describe(key, tuple(found)))
+    return rows

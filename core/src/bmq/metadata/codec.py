@@ -1,0 +1,202 @@
+"""The stored forms of metadata (docs/formats/metadata.md): the payload of a log entry, and the snapshot object. Pure.
+
+The payload is the msgpack array `[format version, [record, ...]]`; each record is an array that starts with its tag. The entry
+around it (envelope, number, nonces, checksum) is the flat log's. A snapshot is an object of its own: envelope "bmqN", msgpack, CRC32C.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NoReturn, get_args
+from uuid import UUID
+
+import msgspec
+
+from bmq.errors import Corrupt, FormatTooNew
+from bmq.metadata.fold import count_owners, count_ranges
+from bmq.metadata.image import Image, Node, PartitionMeta, Topic
+from bmq.metadata.records import AnyRecord, Range
+from bmq.storage.binary import checked, crc_of, encode_crc
+from bmq.storage.envelope import ENVELOPE_SIZE_BYTES, decode_envelope, encode_envelope
+from bmq.storage.numbered import numbered_key
+from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, Nonce, StreamId, TopicId
+
+PAYLOAD_VERSION: Final = 1
+SNAPSHOT_VERSION: Final = 1
+SNAPSHOT_MAGIC: Final = b"bmqN"
+LOG_PREFIX: Final = "meta/log/"
+SNAPSHOT_PREFIX: Final = "meta/snapshot/"
+
+_TAGS: Final = frozenset(str(kind.__struct_config__.tag) for kind in get_args(AnyRecord))
+_encoder: Final = msgspec.msgpack.Encoder(uuid_format="bytes")
+_payload_decoder: Final = msgspec.msgpack.Decoder(tuple[int, list[AnyRecord]])
+_raw_payload_decoder: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
+
+
+def encode_records(records: Sequence[AnyRecord]) -> bytes:
+    """The payload of one log entry."""
+    return _encoder.encode((PAYLOAD_VERSION, records))
+
+
+def decode_records(payload: bytes, *, what: str) -> list[AnyRecord]:
+    """The records of an entry. Raises FormatTooNew naming the version or the tag that this bmq does not know, Corrupt."""
+    try:
+        version, records = _payload_decoder.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        _refuse(payload, what=what, error=error)
+    if version != PAYLOAD_VERSION:
+        _refuse_version(version, what=what)
+    return records
+
+
+def _refuse(payload: bytes, *, what: str, error: Exception) -> NoReturn:
+    """Says why a payload cannot be read: too new a version or an unknown tag before anything else."""
+    try:
+        outer = _raw_payload_decoder.decode(payload)
+        version = msgspec.msgpack.decode(outer[0], type=int)
+        if version != PAYLOAD_VERSION:
+            _refuse_version(version, what=what)
+        for raw in _raw_payload_decoder.decode(outer[1]):
+            tag = msgspec.msgpack.decode(_raw_payload_decoder.decode(raw)[0], type=str)
+            if tag not in _TAGS:
+                raise FormatTooNew(f"{what}: a record {tag!r} is unknown to this bmq: upgrade it")
+    except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
+        pass
+    raise Corrupt(f"{what}: not a list of metadata records: {error}") from error
+
+
+def _refuse_version(version: int, *, what: str) -> NoReturn:
+    if version > PAYLOAD_VERSION:
+        raise FormatTooNew(f"{what}: payload version {version}; this bmq reads up to version {PAYLOAD_VERSION}: upgrade it")
+    raise Corrupt(f"{what}: payload version {version}")
+
+
+class _TopicRow(msgspec.Struct, array_like=True):
+    topic_id: UUID
+    name: str
+    partitions: list[tuple[int, int, int, tuple[Range, ...]]]
+    configs: dict[str, str]
+    created_ms: int
+
+
+class _NodeRow(msgspec.Struct, array_like=True):
+    node_id: int
+    broker_epoch: int
+    boot: UUID
+    roles: tuple[str, ...]
+    host: str
+    port: int
+    rack: str
+
+
+class _SnapshotBody(msgspec.Struct, array_like=True, kw_only=True):
+    """Fields are only ever added at the end, with a default."""
+
+    position: int
+    entry_nonce: bytes
+    cluster_id: str
+    controller_epoch: int
+    controller_id: int
+    nodes: list[_NodeRow]
+    topics: list[_TopicRow]
+    tombstones: list[tuple[str, int]]
+    leader_epoch_floor: int
+    deleted: list[tuple[UUID, str]]
+    sealed: list[tuple[int, int, int]]
+    dropped: list[tuple[int, int, int]]
+    last_epochs: list[tuple[int, int]]
+    past_boots: list[tuple[int, tuple[UUID, ...]]]
+    configs: list[tuple[str, str, dict[str, str]]]
+    next_producer_id: int
+    features: dict[str, int]
+
+
+_snapshot_decoder: Final = msgspec.msgpack.Decoder(_SnapshotBody)
+
+
+def snapshot_key(position: int) -> str:
+    """The key of the snapshot that covers the log up to and with entry `position`."""
+    return numbered_key(SNAPSHOT_PREFIX, position)
+
+
+def encode_snapshot(image: Image, *, entry_nonce: Nonce, nonce: Nonce) -> list[bytes]:
+    """The parts of a snapshot object. `entry_nonce` is that of the log entry `image.position`, which the next entry must carry."""
+    body = _SnapshotBody(
+        position=image.position,
+        entry_nonce=entry_nonce,
+        cluster_id=image.cluster_id,
+        controller_epoch=image.controller_epoch,
+        controller_id=image.controller_id,
+        nodes=[_NodeRow(n.node_id, n.broker_epoch, n.boot, n.roles, n.host, n.port, n.rack) for n in image.nodes.values()],
+        topics=[_topic_row(topic) for topic in image.topics.values()],
+        tombstones=list(image.tombstones.items()),
+        leader_epoch_floor=image.leader_epoch_floor,
+        deleted=list(image.deleted.items()),
+        sealed=[(*stream, end) for stream, end in image.sealed.items()],
+        dropped=[(*stream, end) for stream, end in image.dropped.items()],
+        last_epochs=list(image.last_epochs.items()),
+        past_boots=list(image.past_boots.items()),
+        configs=[(kind, name, dict(configs)) for (kind, name), configs in image.configs.items()],
+        next_producer_id=image.next_producer_id,
+        features=dict(image.features),
+    )
+    parts = [encode_envelope(magic=SNAPSHOT_MAGIC, version=SNAPSHOT_VERSION, nonce=nonce), _encoder.encode(body)]
+    return [*parts, encode_crc(crc_of(parts))]
+
+
+def decode_snapshot(data: bytes, *, what: str) -> tuple[Image, Nonce]:
+    """(image, nonce of the log entry at its position). Raises Corrupt, FormatTooNew."""
+    decode_envelope(data, magic=SNAPSHOT_MAGIC, version_max=SNAPSHOT_VERSION, what=what)
+    inner = checked(data, what=what)[ENVELOPE_SIZE_BYTES:]
+    try:
+        body = _snapshot_decoder.decode(inner)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"{what}: not a snapshot: {error}") from error
+    topics = {TopicId(row.topic_id): _topic(row) for row in body.topics}
+    image = Image(
+        position=body.position,
+        cluster_id=body.cluster_id,
+        controller_epoch=body.controller_epoch,
+        controller_id=NodeId(body.controller_id),
+        nodes={NodeId(row.node_id): _node(row) for row in body.nodes},
+        topics=topics,
+        topic_ids={topic.name: topic_id for topic_id, topic in topics.items()},
+        tombstones={name: LeaderEpoch(epoch) for name, epoch in body.tombstones},
+        leader_epoch_floor=LeaderEpoch(body.leader_epoch_floor),
+        deleted={TopicId(topic_id): name for topic_id, name in body.deleted},
+        sealed={StreamId(NodeId(node), BrokerEpoch(epoch)): end for node, epoch, end in body.sealed},
+        dropped={StreamId(NodeId(node), BrokerEpoch(epoch)): end for node, epoch, end in body.dropped},
+        last_epochs={NodeId(node): BrokerEpoch(epoch) for node, epoch in body.last_epochs},
+        past_boots={NodeId(node): boots for node, boots in body.past_boots},
+        configs={(kind, name): configs for kind, name, configs in body.configs},
+        next_producer_id=body.next_producer_id,
+        features=body.features,
+        owned_counts=count_owners(topics),
+        range_counts=count_ranges(topics),
+    )
+    return image, Nonce(body.entry_nonce)
+
+
+def _topic_row(topic: Topic) -> _TopicRow:
+    rows: list[tuple[int, int, int, tuple[Range, ...]]] = [
+        (meta.node_id, meta.broker_epoch, meta.leader_epoch, meta.ranges) for meta in topic.partitions
+    ]
+    return _TopicRow(topic.topic_id, topic.name, rows, dict(topic.configs), topic.created_ms)
+
+
+def _topic(row: _TopicRow) -> Topic:
+    partitions = tuple(
+        PartitionMeta(NodeId(node), BrokerEpoch(broker_epoch), LeaderEpoch(leader_epoch), ranges)
+        for node, broker_epoch, leader_epoch, ranges in row.partitions
+    )
+    return Topic(topic_id=TopicId(row.topic_id), name=row.name, partitions=partitions, configs=row.configs, created_ms=row.created_ms)
+
+
+def _node(row: _NodeRow) -> Node:
+    return Node(
+        node_id=NodeId(row.node_id),
+        broker_epoch=BrokerEpoch(row.broker_epoch),
+        boot=row.boot,
+        roles=row.roles,
+        host=row.host,
+        port=row.port,
+        rack=row.rack,
+    )

@@ -1,0 +1,324 @@
+"""The fold: what each record does to the image. Pure; one mutable builder lives for the length of one log entry.
+
+Nothing is decided here. What a record says is done; whether it may be said is the controller's business and `invariants` checks it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Generic, TypeVar, assert_never
+from uuid import UUID
+
+from bmq.errors import Corrupt, FormatTooNew
+from bmq.metadata.image import Image, Node, PartitionMeta, Topic, stream_of
+from bmq.metadata.records import (
+    AnyRecord,
+    ClusterCreated,
+    ConfigsChanged,
+    FeatureLevel,
+    LeaderElected,
+    NodeRegistered,
+    NodeUnregistered,
+    PartitionChange,
+    PartitionsAdded,
+    ProducerIdsAllocated,
+    Range,
+    RangesCovered,
+    StreamCollected,
+    StreamDropped,
+    StreamSealed,
+    TopicCollected,
+    TopicCreated,
+    TopicDeleted,
+)
+from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicId
+
+TOMBSTONES_MAX: Final = 10_000
+"""Beyond it the oldest tombstones are forgotten and raise the floor instead. Part of the format: every reader folds alike."""
+PAST_BOOTS_MAX: Final = 8
+"""How many lost boots of a node id are remembered. Part of the format."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def fold(image: Image, position: int, records: Sequence[object]) -> Image:
+    """See `bmq.metadata.image.apply`."""
+    builder = _Builder(image)
+    for record in records:
+        if not isinstance(record, AnyRecord):
+            raise FormatTooNew(f"metadata log entry {position}: record {type(record).__name__} is unknown to this bmq: upgrade it")
+        try:
+            builder.add(record)
+        except _Unknown as unknown:
+            raise Corrupt(f"metadata log entry {position}: {type(record).__name__} names {unknown}, which does not exist") from None
+    return builder.build(position)
+
+
+def count_owners(topics: Mapping[TopicId, Topic]) -> dict[NodeId, int]:
+    """`Image.owned_counts` from scratch."""
+    counts: dict[NodeId, int] = {}
+    for topic in topics.values():
+        for meta in topic.partitions:
+            counts[meta.node_id] = counts.get(meta.node_id, 0) + 1
+    return counts
+
+
+def count_ranges(topics: Mapping[TopicId, Topic]) -> dict[StreamId, int]:
+    """`Image.range_counts` from scratch."""
+    counts: dict[StreamId, int] = {}
+    for topic in topics.values():
+        for meta in topic.partitions:
+            for found in meta.ranges:
+                stream = stream_of(found)
+                counts[stream] = counts.get(stream, 0) + 1
+    return counts
+
+
+class _Unknown(Exception):
+    """A record names something that the image does not have."""
+
+
+class _Shared(Generic[K, V]):
+    """A mapping that is copied at the first write."""
+
+    __slots__ = ("_base", "_copy")
+
+    def __init__(self, base: Mapping[K, V]) -> None:
+        self._base = base
+        self._copy: dict[K, V] | None = None
+
+    @property
+    def now(self) -> Mapping[K, V]:
+        return self._base if self._copy is None else self._copy
+
+    def write(self) -> dict[K, V]:
+        if self._copy is None:
+            self._copy = dict(self._base)
+        return self._copy
+
+    def add(self: "_Shared[K, int]", key: K, amount: int) -> None:
+        counts = self.write()
+        total = counts.get(key, 0) + amount
+        if total:
+            counts[key] = total
+        else:
+            counts.pop(key, None)
+
+
+class _Builder:
+    """The image while one entry is folded in. `_open` holds the partitions of the topics that the entry touches as lists."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+        self._cluster_id = image.cluster_id
+        self._controller_epoch = image.controller_epoch
+        self._controller_id = image.controller_id
+        self._leader_epoch_floor = image.leader_epoch_floor
+        self._next_producer_id = image.next_producer_id
+        self._nodes = _Shared(image.nodes)
+        self._topics = _Shared(image.topics)
+        self._topic_ids = _Shared(image.topic_ids)
+        self._tombstones = _Shared(image.tombstones)
+        self._deleted = _Shared(image.deleted)
+        self._sealed = _Shared(image.sealed)
+        self._dropped = _Shared(image.dropped)
+        self._last_epochs = _Shared(image.last_epochs)
+        self._past_boots = _Shared(image.past_boots)
+        self._configs = _Shared(image.configs)
+        self._features = _Shared(image.features)
+        self._owned_counts = _Shared(image.owned_counts)
+        self._range_counts = _Shared(image.range_counts)
+        self._open: dict[TopicId, list[PartitionMeta]] = {}
+
+    def build(self, position: int) -> Image:
+        if self._open:
+            topics = self._topics.write()
+            for topic_id, partitions in self._open.items():
+                topics[topic_id] = replace(topics[topic_id], partitions=tuple(partitions))
+        return Image(
+            position=position,
+            cluster_id=self._cluster_id,
+            controller_epoch=self._controller_epoch,
+            controller_id=self._controller_id,
+            nodes=self._nodes.now,
+            topics=self._topics.now,
+            topic_ids=self._topic_ids.now,
+            tombstones=self._tombstones.now,
+            leader_epoch_floor=self._leader_epoch_floor,
+            deleted=self._deleted.now,
+            sealed=self._sealed.now,
+            dropped=self._dropped.now,
+            last_epochs=self._last_epochs.now,
+            past_boots=self._past_boots.now,
+            configs=self._configs.now,
+            next_producer_id=self._next_producer_id,
+            features=self._features.now,
+            owned_counts=self._owned_counts.now,
+            range_counts=self._range_counts.now,
+        )
+
+    def add(self, record: AnyRecord) -> None:
+        match record:
+            case PartitionChange():
+                self._change_partition(record)
+            case RangesCovered():
+                self._cover_ranges(record)
+            case TopicCreated():
+                self._create_topic(record)
+            case PartitionsAdded():
+                self._add_partitions(record)
+            case TopicDeleted():
+                self._delete_topic(record)
+            case TopicCollected():
+                self._deleted.write().pop(TopicId(record.topic_id), None)
+            case NodeRegistered():
+                self._register(record)
+            case NodeUnregistered():
+                self._nodes.write().pop(NodeId(record.node_id), None)
+            case StreamSealed():
+                self._sealed.write()[_stream(record)] = record.end
+            case StreamDropped():
+                end = self._sealed.write().pop(_stream(record), None)
+                if end is None:
+                    raise _Unknown(f"stream {_stream(record).prefix}")
+                self._dropped.write()[_stream(record)] = end
+            case StreamCollected():
+                self._dropped.write().pop(_stream(record), None)
+            case ConfigsChanged():
+                self._change_configs(record)
+            case ProducerIdsAllocated():
+                self._next_producer_id = record.next_producer_id
+            case FeatureLevel():
+                self._features.write()[record.name] = record.level
+            case LeaderElected():
+                self._controller_epoch = record.controller_epoch
+                self._controller_id = NodeId(record.node_id)
+            case ClusterCreated():
+                self._cluster_id = record.cluster_id
+            case _:
+                assert_never(record)
+
+    def _partitions(self, topic_id: UUID) -> list[PartitionMeta]:
+        key = TopicId(topic_id)
+        opened = self._open.get(key)
+        if opened is None:
+            topic = self._topics.now.get(key)
+            if topic is None:
+                raise _Unknown(f"topic {topic_id}")
+            opened = self._open[key] = list(topic.partitions)
+        return opened
+
+    def _put(self, partitions: list[PartitionMeta], index: int, after: PartitionMeta) -> None:
+        before = partitions[index]
+        partitions[index] = after
+        if before.node_id != after.node_id:
+            self._owned_counts.add(before.node_id, -1)
+            self._owned_counts.add(after.node_id, 1)
+        if before.ranges != after.ranges:
+            self._count_ranges(before.ranges, -1)
+            self._count_ranges(after.ranges, 1)
+
+    def _count_ranges(self, ranges: Sequence[Range], amount: int) -> None:
+        for found in ranges:
+            self._range_counts.add(stream_of(found), amount)
+
+    def _change_partition(self, record: PartitionChange) -> None:
+        partitions = self._partitions(record.topic_id)
+        if not 0 <= record.partition < len(partitions):
+            raise _Unknown(f"partition {record.topic_id}/{record.partition}")
+        after = PartitionMeta(NodeId(record.node_id), BrokerEpoch(record.broker_epoch), LeaderEpoch(record.leader_epoch), record.ranges)
+        self._put(partitions, record.partition, after)
+
+    def _cover_ranges(self, record: RangesCovered) -> None:
+        partitions = self._partitions(record.topic_id)
+        if not 0 <= record.partition < len(partitions):
+            raise _Unknown(f"partition {record.topic_id}/{record.partition}")
+        before = partitions[record.partition]
+        left = tuple(found for found in before.ranges if found not in record.ranges)
+        self._put(partitions, record.partition, replace(before, ranges=left))
+
+    def _create_topic(self, record: TopicCreated) -> None:
+        topic_id = TopicId(record.topic_id)
+        empty = PartitionMeta(leader_epoch=LeaderEpoch(record.leader_epoch))
+        self._topics.write()[topic_id] = Topic(
+            topic_id=topic_id,
+            name=record.name,
+            partitions=(empty,) * record.partitions,
+            configs=record.configs,
+            created_ms=record.created_ms,
+        )
+        self._topic_ids.write()[record.name] = topic_id
+        if record.name in self._tombstones.now:
+            del self._tombstones.write()[record.name]
+        self._owned_counts.add(empty.node_id, record.partitions)
+
+    def _add_partitions(self, record: PartitionsAdded) -> None:
+        partitions = self._partitions(record.topic_id)
+        # A deleted topic of this name may have had more partitions: the lowest epoch that this one has is above all of theirs.
+        epoch = min(meta.leader_epoch for meta in partitions)
+        added = max(0, record.partitions - len(partitions))
+        partitions.extend([PartitionMeta(leader_epoch=epoch)] * added)
+        if added:
+            self._owned_counts.add(NodeId(-1), added)
+
+    def _delete_topic(self, record: TopicDeleted) -> None:
+        topic_id = TopicId(record.topic_id)
+        for meta in self._partitions(record.topic_id):
+            self._owned_counts.add(meta.node_id, -1)
+            self._count_ranges(meta.ranges, -1)
+        del self._open[topic_id]
+        del self._topics.write()[topic_id]
+        self._topic_ids.write().pop(record.name, None)
+        self._deleted.write()[topic_id] = record.name
+        tombstones = self._tombstones.write()
+        tombstones[record.name] = LeaderEpoch(record.last_leader_epoch)
+        while len(tombstones) > TOMBSTONES_MAX:
+            forgotten = tombstones.pop(next(iter(tombstones)))
+            self._leader_epoch_floor = max(self._leader_epoch_floor, forgotten)
+
+    def _register(self, record: NodeRegistered) -> None:
+        node_id = NodeId(record.node_id)
+        before = self._nodes.now.get(node_id)
+        if before is not None and before.boot != record.boot:
+            past = (*self._past_boots.now.get(node_id, ()), before.boot)
+            self._past_boots.write()[node_id] = past[-PAST_BOOTS_MAX:]
+        epoch = BrokerEpoch(record.broker_epoch)
+        self._last_epochs.write()[node_id] = epoch
+        self._nodes.write()[node_id] = Node(
+            node_id=node_id,
+            broker_epoch=epoch,
+            boot=record.boot,
+            roles=record.roles,
+            host=record.host,
+            port=record.port,
+            rack=record.rack,
+        )
+
+    def _change_configs(self, record: ConfigsChanged) -> None:
+        if record.kind == "topic":
+            topic_id = TopicId(UUID(record.name))
+            topic = self._topics.now.get(topic_id)
+            if topic is None:
+                raise _Unknown(f"topic {record.name}")
+            self._topics.write()[topic_id] = replace(topic, configs=_changed(topic.configs, record.changes))
+            return
+        key = (record.kind, record.name)
+        after = _changed(self._configs.now.get(key, {}), record.changes)
+        if after:
+            self._configs.write()[key] = after
+        else:
+            self._configs.write().pop(key, None)
+
+
+def _stream(record: StreamSealed | StreamDropped | StreamCollected) -> StreamId:
+    return StreamId(NodeId(record.node_id), BrokerEpoch(record.broker_epoch))
+
+
+def _changed(configs: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    after = dict(configs)
+    for name, value in changes.items():
+        if value is None:
+            after.pop(name, None)
+        else:
+            after[name] = value
+    return after

@@ -1,0 +1,141 @@
+"""The stored forms of metadata: every value comes back, and no damage is taken for one."""
+
+import contextlib
+import time
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bmq.errors import Corrupt, FormatError, FormatTooNew
+from bmq.metadata.codec import decode_records, decode_snapshot, encode_records, encode_snapshot, snapshot_key
+from bmq.metadata.image import Image, apply
+from bmq.metadata.records import (
+    AnyRecord,
+    ClusterCreated,
+    ConfigsChanged,
+    FeatureLevel,
+    LeaderElected,
+    NodeRegistered,
+    PartitionChange,
+    ProducerIdsAllocated,
+    Range,
+    StreamDropped,
+    StreamSealed,
+    TopicCreated,
+    TopicDeleted,
+)
+from bmq.values import Nonce
+
+ENTRY_NONCE = Nonce(b"e" * 16)
+NONCE = Nonce(b"n" * 16)
+TOPIC = UUID(int=5)
+
+EVERYTHING: list[AnyRecord] = [
+    ClusterCreated(cluster_id="abc"),
+    LeaderElected(controller_epoch=2, node_id=1),
+    NodeRegistered(node_id=1, broker_epoch=1, boot=UUID(int=1), roles=("broker", "proxy"), host="h", port=9, rack="a"),
+    StreamSealed(node_id=1, broker_epoch=1, end=9),
+    NodeRegistered(node_id=1, broker_epoch=2, boot=UUID(int=2), roles=("broker",), host="h", port=9),
+    StreamSealed(node_id=3, broker_epoch=1, end=2),
+    StreamDropped(node_id=3, broker_epoch=1),
+    TopicCreated(topic_id=TOPIC, name="t", partitions=3, leader_epoch=4, configs={"retention.ms": "5"}, created_ms=77),
+    PartitionChange(topic_id=TOPIC, partition=1, node_id=1, broker_epoch=2, leader_epoch=6, ranges=(Range(1, 1, 5, 9),)),
+    TopicCreated(topic_id=UUID(int=6), name="gone", partitions=1, leader_epoch=0),
+    TopicDeleted(topic_id=UUID(int=6), name="gone", last_leader_epoch=3),
+    ConfigsChanged(kind="broker", name="", changes={"num.partitions": "2"}),
+    ProducerIdsAllocated(next_producer_id=1000),
+    FeatureLevel(name="group.version", level=1),
+]
+
+
+def snapshot(image: Image) -> bytes:
+    return b"".join(encode_snapshot(image, entry_nonce=ENTRY_NONCE, nonce=NONCE))
+
+
+def test_records_come_back_as_they_were() -> None:
+    assert decode_records(encode_records(EVERYTHING), what="entry 1") == EVERYTHING
+
+
+def test_a_snapshot_holds_the_whole_image() -> None:
+    image = apply(Image(), 41, EVERYTHING)
+    assert decode_snapshot(snapshot(image), what="snapshot") == (image, ENTRY_NONCE)
+    assert decode_snapshot(snapshot(Image()), what="snapshot") == (Image(), ENTRY_NONCE)
+
+
+def test_a_record_with_an_unknown_tag_is_refused_by_name() -> None:
+    payload = msgspec.msgpack.encode([1, [["leader", 1, 1], ["teleport", 4]]])
+    with pytest.raises(FormatTooNew, match="teleport"):
+        decode_records(payload, what="entry 1")
+
+
+def test_a_payload_of_a_newer_version_is_refused_even_where_it_looks_alike() -> None:
+    for records in ([], [["leader", 1, 1]], [["leader", {}]]):
+        with pytest.raises(FormatTooNew, match="version 2"):
+            decode_records(msgspec.msgpack.encode([2, records]), what="entry 1")
+
+
+def test_a_snapshot_of_a_newer_version_is_refused() -> None:
+    data = bytearray(snapshot(Image()))
+    data[5] = 2
+    with pytest.raises(FormatTooNew, match="version 2"):
+        decode_snapshot(bytes(data), what="snapshot")
+
+
+def test_fields_that_a_newer_writer_added_are_passed_over() -> None:
+    payload = msgspec.msgpack.encode([1, [["leader", 7, 1, "new field"]]])
+    assert decode_records(payload, what="entry 1") == [LeaderElected(controller_epoch=7, node_id=1)]
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_never_records(data: bytes) -> None:
+    try:
+        decode_records(data, what="entry 1")
+    except FormatError:
+        return
+    assert data[0] == 0x92, "only a pair of version and list is a payload"
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_a_damaged_payload_gives_a_typed_error_or_records(data: st.DataObject) -> None:
+    payload = bytearray(encode_records(EVERYTHING))
+    at = data.draw(st.integers(0, len(payload) - 1))
+    payload[at] ^= data.draw(st.integers(1, 255))
+    with contextlib.suppress(FormatError):
+        decode_records(bytes(payload), what="entry 1")
+    with pytest.raises(FormatError):
+        decode_records(bytes(encode_records(EVERYTHING)[:at]), what="entry 1")
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_a_snapshot_with_any_byte_changed_or_cut_is_refused(data: st.DataObject) -> None:
+    whole = snapshot(apply(Image(), 41, EVERYTHING))
+    at = data.draw(st.integers(0, len(whole) - 1))
+    damaged = bytearray(whole)
+    damaged[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(FormatError):
+        decode_snapshot(bytes(damaged), what="snapshot")
+    with pytest.raises(Corrupt):
+        decode_snapshot(whole[:at], what="snapshot")
+
+
+def test_snapshot_keys_order_as_their_positions() -> None:
+    assert snapshot_key(7) == "meta/snapshot/00000000000000000007"
+    assert snapshot_key(99) < snapshot_key(100)
+
+
+def test_twenty_thousand_partitions_load_in_less_than_a_tenth_of_five_seconds() -> None:
+    records: list[AnyRecord] = [NodeRegistered(node_id=1, broker_epoch=1, boot=UUID(int=1), roles=("broker",), host="h", port=9)]
+    for topic in range(20):
+        topic_id = UUID(int=topic + 1)
+        records.append(TopicCreated(topic_id=topic_id, name=str(topic), partitions=1000, leader_epoch=0))
+        records += [PartitionChange(topic_id=topic_id, partition=p, node_id=1, broker_epoch=1, leader_epoch=1) for p in range(1000)]
+    image = apply(Image(), 1, records)
+    data = snapshot(image)
+    began = time.perf_counter()
+    assert decode_snapshot(data, what="snapshot")[0] == image
+    assert time.perf_counter() - began < 0.5
