@@ -82,10 +82,11 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks: recorded with group members."""
+    """Who asks: recorded with group members. `api_version` is the request's as the client sent it (-1: the newest); some answers depend on it."""
 
     client_id: str
     client_host: str
+    api_version: int = -1
 
 
 class Owner(Protocol):
