@@ -1,0 +1,284 @@
+"""The invariants of DESIGN 7, each a small named function over a History. What they return is what is wrong: nothing, if all is well."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+from bmq_sim.history import FinalLog, History, Place
+
+Checker = Callable[[History], Iterator[str]]
+
+
+class InvariantViolated(AssertionError):
+    """Some of the invariants do not hold; the message names them."""
+
+
+def acknowledged_records_are_never_lost_or_changed(history: History) -> Iterator[str]:
+    """What was acknowledged at an offset is there in the end, byte for byte, unless DeleteRecords took it."""
+    for place, attempts in history.acknowledged().items():
+        log = history.final.get(place)
+        if log is None:
+            yield f"{place}: acknowledged records and no log"
+            continue
+        values = _values(log)
+        kept_from = max(log.start, 0)
+        if kept_from > history.deleted_below.get(place, 0):
+            yield f"{place}: the log starts at {kept_from} although nothing above {history.deleted_below.get(place, 0)} was deleted"
+        for attempt in attempts:
+            assert attempt.base_offset is not None
+            for offset, value in enumerate(attempt.values, attempt.base_offset):
+                if offset >= kept_from and values.get(offset) != value:
+                    yield f"{place}: {value!r} of {attempt.producer} was acknowledged at {offset}, there is {values.get(offset)!r}"
+
+
+def duplicates_were_really_there(history: History) -> Iterator[str]:
+    """What was acknowledged as a duplicate without an offset is in the log."""
+    for attempt in history.attempts:
+        if attempt.base_offset == -1:
+            log = history.final.get(attempt.place)
+            have = set(_values(log).values()) if log is not None else set()
+            deleted = history.deleted_below.get(attempt.place, 0) > 0
+            if not deleted and not have.issuperset(attempt.values):
+                yield f"{attempt.place}: {attempt.values!r} was acknowledged as a duplicate and is not there"
+
+
+def offsets_are_never_given_twice(history: History) -> Iterator[str]:
+    """No two acknowledgements name one offset, unless they are of the same record."""
+    given: dict[tuple[Place, int], bytes] = {}
+    for place, attempts in history.acknowledged().items():
+        for attempt in attempts:
+            assert attempt.base_offset is not None
+            for offset, value in enumerate(attempt.values, attempt.base_offset):
+                other = given.setdefault((place, offset), value)
+                if other != value:
+                    yield f"{place}: offset {offset} was given to {other!r} and to {value!r}"
+
+
+def offsets_are_dense(history: History) -> Iterator[str]:
+    """From the log's start to its end every offset is there once, in order."""
+    for place, log in history.final.items():
+        offsets = [record.offset for record in log.records]
+        if offsets != list(range(log.start, log.end)):
+            yield f"{place}: from {log.start} to {log.end} there are the offsets {_runs(offsets)}"
+
+
+def one_owner_acknowledges_per_epoch(history: History) -> Iterator[str]:
+    """Within a leader epoch of a partition one broker incarnation acknowledges."""
+    owners: dict[tuple[Place, int], str] = {}
+    for append in history.owner_appends:
+        other = owners.setdefault((append.place, append.leader_epoch), append.owner)
+        if other != append.owner:
+            yield f"{append.place}: in epoch {append.leader_epoch} both {other} and {append.owner} acknowledged"
+
+
+def leader_epochs_of_a_log_do_not_go_back(history: History) -> Iterator[str]:
+    """Along a log the leader epochs of its batches only grow."""
+    for place, log in history.final.items():
+        for before, after in zip(log.records, log.records[1:], strict=False):
+            if after.leader_epoch < before.leader_epoch:
+                yield f"{place}: epoch {before.leader_epoch} at {before.offset}, then {after.leader_epoch} at {after.offset}"
+
+
+def no_reader_sees_above_the_high_watermark(history: History) -> Iterator[str]:
+    """A Fetch returns only what is below the high watermark that it names."""
+    for record in history.seen:
+        if record.offset >= record.high_watermark:
+            yield f"{record.place}: {record.reader} saw offset {record.offset} with the high watermark at {record.high_watermark}"
+
+
+def reads_of_a_partition_agree(history: History) -> Iterator[str]:
+    """Every read of an offset, then and in the end, gives the same record."""
+    first: dict[tuple[Place, int], tuple[bytes, int, int]] = {}
+    for record in history.seen:
+        now = (record.value, record.leader_epoch, record.timestamp_ms)
+        before = first.setdefault((record.place, record.offset), now)
+        if before != now:
+            yield f"{record.place}: at {record.offset} there was {before!r}, {record.reader} saw {now!r}"
+    for place, log in history.final.items():
+        for final in log.records:
+            seen = first.pop((place, final.offset), None)
+            now = (final.value, final.leader_epoch, final.timestamp_ms)
+            if seen is not None and seen != now:
+                yield f"{place}: at {final.offset} {seen!r} was read, in the end there is {now!r}"
+    for (place, offset), seen in first.items():
+        whole = history.final.get(place)
+        if whole is None or offset >= whole.start:
+            yield f"{place}: {seen[0]!r} was read at {offset} and is not there in the end"
+
+
+def a_reader_never_goes_back(history: History) -> Iterator[str]:
+    """The offsets that one reader gets of a partition only grow (a reader that starts anew has a new name)."""
+    newest: dict[tuple[str, Place], int] = {}
+    for record in history.seen:
+        before = newest.get((record.reader, record.place), -1)
+        if record.offset <= before:
+            yield f"{record.place}: {record.reader} got {record.offset} after {before}"
+        newest[record.reader, record.place] = record.offset
+
+
+def a_reader_skips_nothing(history: History) -> Iterator[str]:
+    """The offsets that one reader gets of a partition follow each other without gaps, but for what was deleted."""
+    newest: dict[tuple[str, Place], int] = {}
+    for record in history.seen:
+        before = newest.get((record.reader, record.place))
+        if before is not None and record.offset > before + 1 and record.offset > history.deleted_below.get(record.place, 0):
+            yield f"{record.place}: {record.reader} got {record.offset} after {before}"
+        newest[record.reader, record.place] = record.offset
+
+
+def latest_covers_what_was_acknowledged(history: History) -> Iterator[str]:
+    """ "Latest" is at or above everything that was acknowledged before it was asked for, and what was seen of it before does not go back."""
+    acknowledged = history.acknowledged()
+    newest: dict[Place, list[tuple[int, int]]] = defaultdict(list)
+    for place, attempts in acknowledged.items():
+        newest[place] += [(attempt.acknowledged or 0, (attempt.base_offset or 0) + len(attempt.values)) for attempt in attempts]
+    for end in history.ends:
+        newest[end.place].append((end.told, end.offset))
+    for end in history.ends:
+        must = max((offset for turn, offset in newest[end.place] if turn < end.asked), default=0)
+        if end.offset < must:
+            yield f"{end.place}: latest was {end.offset} although {must} had been reached before it was asked for"
+
+
+def out_of_range_is_said_of_no_offset_that_exists(history: History) -> Iterator[str]:
+    """An offset at or below what was acknowledged before the question, and not deleted, is in range."""
+    acknowledged = history.acknowledged()
+    for answer in history.out_of_range:
+        reached = max(
+            (
+                (attempt.base_offset or 0) + len(attempt.values)
+                for attempt in acknowledged[answer.place]
+                if (attempt.acknowledged or 0) < answer.asked
+            ),
+            default=0,
+        )
+        if history.deleted_below.get(answer.place, 0) <= answer.offset <= reached:
+            yield f"{answer.place}: offset {answer.offset} is out of range although {reached} had been reached"
+
+
+def idempotent_records_appear_once_and_in_order(history: History) -> Iterator[str]:
+    """Of each idempotent producer every value is in the log at most once, in the order in which it was sent, without holes between batches."""
+    sent: dict[tuple[str, Place], list[bytes]] = defaultdict(list)
+    for attempt in history.attempts:
+        if attempt.idempotent:
+            sent[attempt.producer, attempt.place] += attempt.values
+    for (producer, place), values in sent.items():
+        log = history.final.get(place)
+        found = [record.value for record in log.records if record.value in set(values)] if log is not None else []
+        if len(set(found)) != len(found):
+            twice = sorted({value for value in found if found.count(value) > 1})
+            yield f"{place}: of {producer} there is more than once {twice!r}"
+        order = {value: index for index, value in enumerate(values)}
+        places = [order[value] for value in found]
+        if places != sorted(places):
+            yield f"{place}: the records of {producer} are not in the order in which they were sent"
+        if places and history.deleted_below.get(place, 0) == 0 and sorted(set(places)) != list(range(max(places) + 1)):
+            yield f"{place}: of {producer} records are missing before {found[-1]!r}"
+
+
+def plain_records_appear_at_most_once(history: History) -> Iterator[str]:
+    """A plain producer that sends a batch once finds it once, or not at all where no acknowledgement came."""
+    plain = {value for attempt in history.attempts if not attempt.idempotent for value in attempt.values}
+    for place, log in history.final.items():
+        found = [record.value for record in log.records if record.value in plain]
+        if len(set(found)) != len(found):
+            yield f"{place}: more than once {sorted({value for value in found if found.count(value) > 1})!r}"
+
+
+def nothing_appears_that_nobody_sent(history: History) -> Iterator[str]:
+    """Every record in a log was sent to that partition."""
+    sent: dict[Place, set[bytes]] = defaultdict(set)
+    for attempt in history.attempts:
+        sent[attempt.place].update(attempt.values)
+    for place, log in history.final.items():
+        strange = [record for record in log.records if record.value not in sent[place]]
+        if strange:
+            yield f"{place}: nobody sent {strange[0].value!r} at {strange[0].offset}"
+
+
+def committed_offsets_do_not_go_back(history: History) -> Iterator[str]:
+    """OffsetFetch gives at least what was acknowledged, or told, before it was asked."""
+    known: dict[tuple[str, Place], list[tuple[int, int]]] = defaultdict(list)
+    for commit in history.commits:
+        known[commit.group, commit.place].append((commit.acknowledged, commit.offset))
+    for seen in history.commits_seen:
+        known[seen.group, seen.place].append((seen.told, seen.offset))
+    for seen in history.commits_seen:
+        must = max((offset for turn, offset in known[seen.group, seen.place] if turn < seen.asked), default=-1)
+        if seen.offset < must:
+            yield f"{seen.place}: group {seen.group} was told {seen.offset}, {must} had been committed"
+
+
+def a_group_commits_only_what_it_was_given(history: History) -> Iterator[str]:
+    """Below a committed offset every record went to some member of the group."""
+    given: dict[tuple[str, Place], set[int]] = defaultdict(set)
+    for record in history.seen:
+        given[record.reader.split("/", 1)[0], record.place].add(record.offset)
+    newest: dict[tuple[str, Place], int] = {}
+    for commit in history.commits:
+        newest[commit.group, commit.place] = max(newest.get((commit.group, commit.place), 0), commit.offset)
+    for (group, place), offset in newest.items():
+        missing = set(range(history.deleted_below.get(place, 0), offset)) - given[group, place]
+        if missing:
+            yield f"{place}: group {group} committed {offset} and nobody in it got {_runs(sorted(missing))}"
+
+
+def no_answer_is_one_that_no_correct_server_gives(history: History) -> Iterator[str]:
+    """Such as an idempotent producer that is told that its sequence is wrong."""
+    yield from history.refused
+
+
+CHECKERS: tuple[Checker, ...] = (
+    acknowledged_records_are_never_lost_or_changed,
+    duplicates_were_really_there,
+    offsets_are_never_given_twice,
+    offsets_are_dense,
+    one_owner_acknowledges_per_epoch,
+    leader_epochs_of_a_log_do_not_go_back,
+    no_reader_sees_above_the_high_watermark,
+    reads_of_a_partition_agree,
+    a_reader_never_goes_back,
+    a_reader_skips_nothing,
+    latest_covers_what_was_acknowledged,
+    out_of_range_is_said_of_no_offset_that_exists,
+    idempotent_records_appear_once_and_in_order,
+    plain_records_appear_at_most_once,
+    nothing_appears_that_nobody_sent,
+    committed_offsets_do_not_go_back,
+    a_group_commits_only_what_it_was_given,
+    no_answer_is_one_that_no_correct_server_gives,
+)
+
+SHOWN_MAX = 5
+
+
+def violations(history: History) -> list[str]:
+    """One line for each thing that is wrong, at most SHOWN_MAX of each invariant, with the invariant's name in front."""
+    found = []
+    for checker in CHECKERS:
+        name = checker.__name__.replace("_", " ")
+        for index, line in enumerate(checker(history)):
+            if index == SHOWN_MAX:
+                break
+            found.append(f"{name}: {line}")
+    return found
+
+
+def check(history: History) -> None:
+    """Raises InvariantViolated."""
+    if found := violations(history):
+        raise InvariantViolated("\n".join(found))
+
+
+def _values(log: FinalLog) -> dict[int, bytes]:
+    return {record.offset: record.value for record in log.records}
+
+
+def _runs(offsets: list[int]) -> str:
+    """`0-4, 7, 9-10`."""
+    runs: list[list[int]] = []
+    for offset in offsets:
+        if runs and offset == runs[-1][1] + 1:
+            runs[-1][1] = offset
+        else:
+            runs.append([offset, offset])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs) or "none"
