@@ -1,0 +1,84 @@
+"""What an error of obstore says about a request: applied, not applied, or nobody knows.
+
+obstore gives a type for a few outcomes and a text for the rest; the text holds the HTTP status, the store's own error code, and
+whether the connection was ever made. Whatever is not certain is an unknown outcome: saying *not applied* of an object that is there
+would let its writer go on as if it were not.
+"""
+
+import re
+from typing import Final
+
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+from bmq.errors import Conflict, NotApplied, ObjectMissing, StoreError, StoreUnavailable, UnknownOutcome
+
+_STATUS: Final = re.compile(r"Server returned non-2xx status code: (\d{3})")
+_CODE: Final = re.compile(r"<Code>([^<]{1,80})</Code>")
+_MESSAGE: Final = re.compile(r"<Message>([^<]{1,200})</Message>")
+_NOT_CONNECTED: Final = re.compile(r"HttpError \{\s+kind: Connect,")
+_REFUSED_CODES: Final = frozenset(("SlowDown", "TooManyRequests", "RequestLimitExceeded"))
+"""5xx answers that turn a request away before looking at it. MinIO's SlowDownWrite is none of them: it means a missing write quorum."""
+_LOST_RACE_CODES: Final = frozenset(("ConditionalRequestConflict", "OperationAborted"))
+"""S3's 409: another conditional request for the key was under way and this one was dropped; the key need not exist."""
+_EXISTS_CODES: Final = frozenset(("", "BlobAlreadyExists"))
+_BUCKET_CODES: Final = frozenset(("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"))
+
+
+def create_error(where: str, error: Exception) -> StoreError:
+    """Conflict, NotApplied or UnknownOutcome for a create's `error`; `where` names verb, key and store."""
+    status, code = _status(error), _code(error)
+    message = describe(where, error)
+    if isinstance(error, AlreadyExistsError | PreconditionError):
+        if status == 409 and code in _LOST_RACE_CODES:
+            return NotApplied(message)
+        if status == 409 and code not in _EXISTS_CODES:
+            return UnknownOutcome(message)
+        return Conflict(message)
+    if _certainly_not_applied(str(error), status=status, code=code):
+        return NotApplied(message)
+    return UnknownOutcome(message)
+
+
+def read_error(where: str, error: Exception) -> StoreError:
+    """ObjectMissing or StoreUnavailable for the error of a get, head, list or delete."""
+    if isinstance(error, FileNotFoundError) and _code(error) not in _BUCKET_CODES:
+        return ObjectMissing(where)
+    return StoreUnavailable(describe(where, error))
+
+
+def is_beyond_the_end(error: Exception) -> bool:
+    """Whether a range began at or after the object's end."""
+    return _status(error) == 416 or "StartTooLarge" in str(error)
+
+
+def describe(where: str, error: Exception) -> str:
+    """One line: what was tried, what the store said."""
+    if isinstance(error, TimeoutError):
+        return f"{where}: no answer in time"
+    text = str(error)
+    status = _status(error)
+    if status is not None:
+        said = _MESSAGE.search(text)
+        return f"{where}: HTTP {status} {_code(error)}".rstrip() + (f": {said[1]}" if said else "")
+    first = text.partition("\n")[0].strip() or type(error).__name__
+    if isinstance(error, BaseError) and _NOT_CONNECTED.search(text):
+        return f"{where}: no connection ({first[:200]})"
+    return f"{where}: {first[:300]}"
+
+
+def _certainly_not_applied(text: str, *, status: int | None, code: str) -> bool:
+    if status is None:
+        return _NOT_CONNECTED.search(text) is not None or "BareRedirect" in text
+    if code in _REFUSED_CODES:
+        return True
+    return 400 <= status < 500 and status not in (408, 409, 412)
+
+
+def _status(error: Exception) -> int | None:
+    found = _STATUS.search(str(error))
+    return int(found[1]) if found else None
+
+
+def _code(error: Exception) -> str:
+    found = _CODE.search(str(error))
+    return found[1] if found else ""

@@ -1,0 +1,160 @@
+"""What `--store URL` may say: which store, which bucket, under which prefix, reached how. Credentials never stand in a URL.
+
+file:///var/lib/bmq?fsync=false          a folder (see folder_store)
+memory://                                nothing that outlives the process
+s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=us-east-1
+gs://bucket/prefix
+az://container/prefix?account=NAME
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from bmq.errors import ConfigurationError
+from bmq.runtime.object_key import folder_of_prefix
+
+DEFAULT_REGION: Final = "us-east-1"
+"""What MinIO and most S3-compatible stores take. Against AWS itself the region must be named."""
+
+
+class StoreKind(StrEnum):
+    """The URL's scheme."""
+
+    FILE = "file"
+    MEMORY = "memory"
+    S3 = "s3"
+    GCS = "gs"
+    AZURE = "az"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreUrl:
+    """A store's URL taken apart. `prefix` is empty or ends with a slash; options that were not given have their defaults."""
+
+    text: str
+    kind: StoreKind
+    bucket: str = ""
+    """Bucket, or Azure's container."""
+    prefix: str = ""
+    folder: Path | None = None
+    fsync: bool = True
+    endpoint: str | None = None
+    region: str = DEFAULT_REGION
+    path_style: bool = False
+    """S3: the bucket in the path instead of in the host name; the default where an endpoint is given."""
+    unsigned_payload: bool = False
+    """S3: bodies are not hashed for the signature; the default under TLS, which protects them itself."""
+    ca_file: Path | None = None
+    account: str | None = None
+
+
+_OPTIONS: Final[Mapping[StoreKind, frozenset[str]]] = {
+    StoreKind.FILE: frozenset(("fsync",)),
+    StoreKind.MEMORY: frozenset(),
+    StoreKind.S3: frozenset(("endpoint", "region", "path_style", "unsigned_payload", "ca_file")),
+    StoreKind.GCS: frozenset(("ca_file",)),
+    StoreKind.AZURE: frozenset(("endpoint", "account", "ca_file")),
+}
+
+
+def parse_store_url(text: str, *, environment: Mapping[str, str] | None = None) -> StoreUrl:
+    """Takes a URL apart; `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_DEFAULT_REGION` and `AZURE_STORAGE_ACCOUNT_NAME` fill gaps.
+
+    Raises ConfigurationError: one line that names the part, its value and the remedy.
+    """
+    environment = os.environ if environment is None else environment
+    split = urlsplit(text)
+    try:
+        kind = StoreKind(split.scheme)
+    except ValueError:
+        raise _refused(text, "scheme", split.scheme, "use file, memory, s3, gs or az") from None
+    options = _options(text, kind, split.query)
+    if "@" in split.netloc:
+        raise _refused(_without_secrets(text), "credentials", "…", "give them by environment variables instead (docs/stores.md)")
+    match kind:
+        case StoreKind.FILE:
+            if split.netloc or not split.path:
+                raise _refused(text, "folder", split.netloc + split.path, "write file:///absolute/folder")
+            return StoreUrl(text=text, kind=kind, folder=Path(unquote(split.path)), fsync=_switch(text, options, "fsync", default=True))
+        case StoreKind.MEMORY:
+            return StoreUrl(text=text, kind=kind)
+        case StoreKind.S3 | StoreKind.GCS | StoreKind.AZURE:
+            return _bucket_url(text, kind, bucket=split.netloc, path=split.path, options=options, environment=environment)
+
+
+def _bucket_url(text: str, kind: StoreKind, *, bucket: str, path: str, options: Mapping[str, str], environment: Mapping[str, str]) -> StoreUrl:
+    if not bucket:
+        raise _refused(text, "bucket", "", f"write {kind}://BUCKET/PREFIX")
+    stripped = path.strip("/")
+    prefix = f"{stripped}/" if stripped else ""
+    try:
+        folder_of_prefix(prefix)
+    except ValueError:
+        raise _refused(text, "prefix", stripped, "use letters, digits, - _ . = + @ ~, and / between parts") from None
+    ca_file = Path(options["ca_file"]) if "ca_file" in options else None
+    if ca_file is not None and not ca_file.is_file():
+        raise _refused(text, "ca_file", str(ca_file), "name a file of PEM certificates")
+    endpoint = options.get("endpoint")
+    region = DEFAULT_REGION
+    if kind is StoreKind.S3:
+        endpoint = endpoint or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+        given = options.get("region") or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+        if given is None and endpoint is None:
+            raise _refused(text, "region", "", "add ?region=… or set AWS_REGION")
+        region = given or DEFAULT_REGION
+    account = None
+    if kind is StoreKind.AZURE:
+        account = options.get("account") or environment.get("AZURE_STORAGE_ACCOUNT_NAME")
+        if account is None:
+            raise _refused(text, "account", "", "add ?account=… or set AZURE_STORAGE_ACCOUNT_NAME")
+    if endpoint is not None and (urlsplit(endpoint).scheme not in ("http", "https") or not urlsplit(endpoint).hostname):
+        raise _refused(text, "endpoint", endpoint, "write http://HOST:PORT or https://HOST:PORT")
+    secure = endpoint is None or endpoint.startswith("https://")
+    return StoreUrl(
+        text=text,
+        kind=kind,
+        bucket=bucket,
+        prefix=prefix,
+        endpoint=endpoint,
+        region=region,
+        path_style=_switch(text, options, "path_style", default=endpoint is not None),
+        unsigned_payload=_switch(text, options, "unsigned_payload", default=secure),
+        ca_file=ca_file,
+        account=account,
+    )
+
+
+def _options(text: str, kind: StoreKind, query: str) -> Mapping[str, str]:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    for name, value in options.items():
+        if name not in _OPTIONS[kind]:
+            known = ", ".join(sorted(_OPTIONS[kind])) or "none"
+            shown = "…" if "key" in name or "secret" in name or "token" in name else value
+            raise _refused(text.partition("?")[0], name, shown, f"{kind}:// has the options {known}")
+    return options
+
+
+def _switch(text: str, options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    match options.get(name):
+        case None:
+            return default
+        case "true":
+            return True
+        case "false":
+            return False
+        case value:
+            raise _refused(text, name, value, "write true or false")
+
+
+def _without_secrets(text: str) -> str:
+    scheme, _, rest = text.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
+def _refused(text: str, part: str, value: str, remedy: str) -> ConfigurationError:
+    return ConfigurationError(f"store {text}: {part} {value!r} cannot be used: {remedy}")
