@@ -67,7 +67,7 @@ SMALL_RUNS = runs(sizes=st.integers(1, 60), max_size=3)
 
 
 def joined(parts: Sequence[object]) -> bytes:
-    return b"".join(bytes(part) for part in parts)  # type: ignore[call-overload]
+    return b"".join(bytes(part) for part in parts)
 
 
 def data_of(run: segment.SegmentRun) -> bytes:

@@ -35,8 +35,8 @@ SEGMENT_FOOTER_SIZE_BYTES: Final = ENVELOPE_SIZE_BYTES + _FOOTER.size + CRC_SIZE
 """The object's last bytes: enough for `decode_footer`."""
 
 
-class SegmentEntry(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """A run as a manifest names it. Fields are stored in this order: new ones come last, with a default.
+class SegmentEntry(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbid_unknown_fields=True):
+    """A run as a manifest names it. Fields are stored in this order; a new one takes a new manifest version.
 
     Positions are bytes of the object `key`; `length` is that of the batches; `index_length` and `snapshot_length` include the checksums.
     `leader_epoch` is that of the owner who wrote the run. `min_timestamp_ms` is the least timestamp of a batch's first record.
