@@ -6,7 +6,7 @@ the nonce. What a conflict with another's object means is the caller's to say. M
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Final, Protocol, TypeVar
 
 import structlog
@@ -82,6 +82,28 @@ async def when_available(operation: Callable[[], Awaitable[T]], *, rng: Rng, tro
         except StoreUnavailable as error:
             trouble(error)
         await backoff.wait()
+
+
+async def together(operations: Iterable[Coroutine[object, object, T]]) -> list[T]:
+    """The results, in order, of operations that run at once. The first failure (or cancellation) ends the others before it is raised."""
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(operation) for operation in operations]
+    if not tasks:
+        return []
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        failed = [task for task in tasks if task.done() and not task.cancelled() and task.exception() is not None]
+        return [task.result() for task in failed or tasks]
+    finally:
+        await cancelled(tasks)
+
+
+async def cancelled(tasks: Iterable["asyncio.Task[T]"]) -> None:
+    """Cancels the tasks and waits for their end, whatever it is."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class LatencyWindow:
@@ -207,10 +229,7 @@ async def _send_hedged(store: ObjectStore, key: str, parts: Sequence[Buffer], *,
                 running.add(loop.create_task(_create(store, key, parts), name=f"create {key} again"))
             wait_s = None
     finally:
-        for task in running:
-            task.cancel()
-        if running:
-            await asyncio.wait(running)
+        await cancelled(running)
     assert worst is not None
     raise worst
 

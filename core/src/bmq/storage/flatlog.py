@@ -18,7 +18,7 @@ from typing_extensions import Buffer
 from bmq.errors import BmqError, Conflict, Corrupt, Fenced, ObjectMissing, StoreUnavailable
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.binary import CRC_SIZE_BYTES, bytes_view, checked, crc_of, encode_crc
-from bmq.storage.durable import LatencyWindow, TroubleLog, create_once, when_available
+from bmq.storage.durable import LatencyWindow, TroubleLog, cancelled, create_once, together, when_available
 from bmq.storage.envelope import ENVELOPE_SIZE_BYTES, decode_envelope, encode_envelope
 from bmq.storage.numbered import just_before, number_of, numbered_key
 from bmq.values import NONCE_SIZE_BYTES, Nonce
@@ -178,9 +178,7 @@ class FlatLog:
             if held is not None:
                 yield held
         finally:
-            for task in reading:
-                task.cancel()
-            await asyncio.gather(*reading, return_exceptions=True)
+            await cancelled(reading)
 
     # --- writing ---
 
@@ -214,7 +212,7 @@ class FlatLog:
         numbers = [n for n, claim in self._candidates.items() if n < limit and not claim and n not in protected]
         deleted = 0
         for at in range(0, len(numbers), DELETES_AT_ONCE):
-            deleted += sum(await asyncio.gather(*(self._delete(n) for n in numbers[at : at + DELETES_AT_ONCE])))
+            deleted += sum(await together(self._delete(n) for n in numbers[at : at + DELETES_AT_ONCE]))
         return deleted
 
     # --- private ---

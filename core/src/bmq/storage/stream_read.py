@@ -1,0 +1,83 @@
+"""Reading a WAL stream in order, and deleting what nobody needs of a sealed one."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Final
+
+from bmq.errors import BmqError, ObjectMissing
+from bmq.ports import ObjectStore, Rng
+from bmq.storage.durable import TroubleLog, cancelled, together, when_available
+from bmq.storage.numbered import wal_key
+from bmq.storage.stream_seal import check_place, list_stream, read_head
+from bmq.storage.wal import SEAL_SIZE_BYTES, Seal, WalObject, decode_head, decode_wal
+from bmq.values import StreamId
+
+READS_AHEAD: Final = 4
+DELETES_AT_ONCE: Final = 8
+
+
+class WalObjectMissing(BmqError):
+    """Object `number` of a stream is not there: its owner rolled it and deleted it meanwhile, or it is lost. Never to be skipped."""
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.number = number
+
+
+async def read_stream(
+    store: ObjectStore, stream: StreamId, *, start: int, end: int, rng: Rng, reads_ahead: int = READS_AHEAD
+) -> AsyncIterator[WalObject]:
+    """The data objects `start` to `end - 1`, in order. Waits out a store that is down.
+
+    At most `reads_ahead` objects are held besides the one that was given. Raises WalObjectMissing, FormatError.
+    """
+    loop = asyncio.get_running_loop()
+    reading: deque[asyncio.Task[WalObject]] = deque()
+    following = start
+    try:
+        while reading or following < end:
+            while following < end and len(reading) < reads_ahead:
+                reading.append(loop.create_task(_read(store, stream, following, rng=rng)))
+                following += 1
+            yield await reading.popleft()
+    finally:
+        await cancelled(reading)
+
+
+async def drop_stream(store: ObjectStore, stream: StreamId, *, rng: Rng) -> int:
+    """Deletes every data object of a sealed stream that no partition names any more; seals stay. Returns how many went.
+
+    Only on a committed record that says so. A stream that was dropped must not be sealed again.
+    """
+    listed = await list_stream(store, stream, at_least=0, rng=rng)
+    deleted = 0
+    for at in range(0, len(listed), DELETES_AT_ONCE):
+        some = listed[at : at + DELETES_AT_ONCE]
+        deleted += sum(await together(_drop(store, stream, n, size_bytes=meta.size_bytes, rng=rng) for n, meta in some))
+    return deleted
+
+
+async def _read(store: ObjectStore, stream: StreamId, number: int, *, rng: Rng) -> WalObject:
+    key = wal_key(stream, number)
+    try:
+        data = await when_available(lambda: store.get(key), rng=rng, trouble=TroubleLog(f"read {key}"))
+    except ObjectMissing:
+        raise WalObjectMissing(f"{key} is missing", number) from None
+    head = decode_head(data)
+    check_place(head, stream, number)
+    if isinstance(head, Seal):
+        raise WalObjectMissing(f"{key} is a seal in the stream's deleted past", number)
+    return decode_wal(data)
+
+
+async def _drop(store: ObjectStore, stream: StreamId, number: int, *, size_bytes: int, rng: Rng) -> bool:
+    key = wal_key(stream, number)
+    if size_bytes == SEAL_SIZE_BYTES:
+        try:
+            if isinstance(await read_head(store, stream, number, rng=rng), Seal):
+                return False
+        except ObjectMissing:
+            return False
+    await when_available(lambda: store.delete(key), rng=rng, trouble=TroubleLog(f"delete {key}"))
+    return True

@@ -1,0 +1,171 @@
+"""How a WAL stream ends: finding its seal, or making one, whoever else writes, deletes and seals meanwhile.
+
+The seal is the lowest one at or above the newest data object's `durable_below` that has no free number between the two. That is stable:
+what was durable is below it, no number below it can be taken any more, and seals are never deleted. Simpler rules lose data
+(core/tests/models/stream_model.py shows each with its shortest trace).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bmq.errors import Conflict, Corrupt, NotApplied, ObjectMissing, UnknownOutcome
+from bmq.ports import ObjectMeta, ObjectStore, Rng
+from bmq.storage.durable import Backoff, TroubleLog, together, when_available
+from bmq.storage.numbered import just_before, number_of, wal_key
+from bmq.storage.wal import WAL_HEADER_SIZE_BYTES, Seal, WalHeader, decode_head, encode_seal
+from bmq.values import StreamId
+
+REQUESTS_AT_ONCE: Final = 16
+SEALS_AHEAD_MAX: Final = 64
+"""Against a writer that takes each free number before the sealer does, so many are sealed at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """`durable_below` of the newest data object (0 without one); the seal, if there is one; the numbers from `durable_below` on."""
+
+    durable_below: int
+    seal: int | None
+    taken: frozenset[int]
+
+    def free(self, count: int) -> list[int]:
+        """The first free numbers."""
+        found: list[int] = []
+        number = self.durable_below
+        while len(found) < count:
+            if number not in self.taken:
+                found.append(number)
+            number += 1
+        return found
+
+
+async def seal_stream(store: ObjectStore, stream: StreamId, *, cluster_id: str, rng: Rng) -> int:
+    """Seals the stream, unless it is sealed already, and returns the seal's number. Waits out a store that is down; the caller cancels.
+
+    Data objects at and above it count for nothing; those below it are all there, or were deleted by their owner. Whoever calls this gets
+    the same number, until the stream is dropped. Raises FormatError where an object of the stream cannot be read.
+    """
+    surveyor = _Surveyor(store, stream, rng=rng)
+    trouble = TroubleLog(f"seal {stream.prefix}")
+    backoff = Backoff(rng)
+    ahead = 1
+    while True:
+        survey = await surveyor.survey()
+        if survey.seal is not None:
+            return survey.seal
+        creates = [_create_seal(store, stream, n, cluster_id=cluster_id, rng=rng) for n in survey.free(ahead)]
+        outcomes = await together(creates)
+        ahead = min(ahead * 4, SEALS_AHEAD_MAX)
+        # What became of each create does not matter: only a listing tells whether a seal counts.
+        if all(isinstance(outcome, NotApplied | UnknownOutcome) for outcome in outcomes):
+            trouble(next(outcome for outcome in outcomes if outcome is not None))
+            await backoff.wait()
+
+
+async def first_number(store: ObjectStore, stream: StreamId, *, rng: Rng) -> int:
+    """Where reading the stream begins: no object from there up to the seal was deleted when this looked. 0 where nothing was ever written.
+
+    The owner deletes from below, several at once, and only what manifests cover: so everything below a missing number is covered.
+    Raises FormatError.
+    """
+    survey, numbers = await _Surveyor(store, stream, rng=rng).survey_all()
+    there = set(numbers)
+    number = survey.durable_below
+    while number - 1 in there:
+        number -= 1
+    return number
+
+
+async def list_stream(store: ObjectStore, stream: StreamId, *, at_least: int, rng: Rng) -> list[tuple[int, ObjectMeta]]:
+    """The stream's objects from the number `at_least` on, ascending. Waits out a store that is down."""
+
+    async def listing() -> list[tuple[int, ObjectMeta]]:
+        listed = store.list(stream.prefix, after=just_before(stream.prefix, at_least))
+        return [(n, meta) async for meta in listed if (n := number_of(stream.prefix, meta.key)) is not None and n >= at_least]
+
+    return await when_available(listing, rng=rng, trouble=TroubleLog(f"list {stream.prefix}"))
+
+
+async def read_head(store: ObjectStore, stream: StreamId, number: int, *, rng: Rng) -> WalHeader | Seal:
+    """What stands at a number. Raises ObjectMissing, FormatError."""
+    key = wal_key(stream, number)
+    first_bytes = await when_available(lambda: store.get(key, length=WAL_HEADER_SIZE_BYTES), rng=rng, trouble=TroubleLog(f"read {key}"))
+    head = decode_head(first_bytes)
+    check_place(head, stream, number)
+    return head
+
+
+def check_place(head: WalHeader | Seal, stream: StreamId, number: int) -> None:
+    """Raises Corrupt where the object says that it belongs elsewhere."""
+    if head.stream != stream or head.number != number:
+        raise Corrupt(f"{wal_key(stream, number)} holds object {head.number} of {head.stream.prefix}")
+
+
+class _Surveyor:
+    """Looks at a stream, again and again. A head that was read once at or above `durable_below` never changes."""
+
+    def __init__(self, store: ObjectStore, stream: StreamId, *, rng: Rng) -> None:
+        self._store = store
+        self._stream = stream
+        self._rng = rng
+        self._heads: dict[int, WalHeader | Seal] = {}
+        self._durable_below = 0
+
+    async def survey(self) -> _Survey:
+        """From where the last one found `durable_below`."""
+        return (await self._survey(self._durable_below))[0]
+
+    async def survey_all(self) -> tuple[_Survey, list[int]]:
+        """And all numbers that are there."""
+        return await self._survey(0)
+
+    async def _survey(self, at_least: int) -> tuple[_Survey, list[int]]:
+        while True:
+            listed = await list_stream(self._store, self._stream, at_least=at_least, rng=self._rng)
+            numbers = [number for number, _ in listed]
+            try:
+                self._durable_below = max(self._durable_below, await self._newest_durable_below(numbers))
+                seal = await self._seal(frozenset(numbers))
+            except ObjectMissing:  # the owner deleted it since: there is a newer one
+                continue
+            return _Survey(self._durable_below, seal, frozenset(numbers)), numbers
+
+    async def _newest_durable_below(self, numbers: Sequence[int]) -> int:
+        for number in reversed(numbers):
+            (head,) = await self._heads_of([number])
+            if isinstance(head, WalHeader):
+                return head.durable_below
+        return 0
+
+    async def _seal(self, taken: frozenset[int]) -> int | None:
+        """The first seal from `durable_below` on, unless a free number comes first."""
+        number = self._durable_below
+        while True:
+            run: list[int] = []
+            while number in taken and len(run) < REQUESTS_AT_ONCE:
+                run.append(number)
+                number += 1
+            for at, head in zip(run, await self._heads_of(run), strict=True):
+                if isinstance(head, Seal):
+                    return at
+            if number not in taken:
+                return None
+
+    async def _heads_of(self, numbers: Sequence[int]) -> list[WalHeader | Seal]:
+        unknown = [number for number in numbers if number not in self._heads]
+        found = await together(read_head(self._store, self._stream, number, rng=self._rng) for number in unknown)
+        self._heads.update(zip(unknown, found, strict=True))
+        return [self._heads[number] for number in numbers]
+
+
+async def _create_seal(store: ObjectStore, stream: StreamId, number: int, *, cluster_id: str, rng: Rng) -> NotApplied | UnknownOutcome | None:
+    """None: a seal, or something else, is there now."""
+    seal = Seal(cluster_id=cluster_id, node_id=stream.node_id, broker_epoch=stream.broker_epoch, number=number, nonce=rng.nonce())
+    try:
+        await store.create(wal_key(stream, number), encode_seal(seal))
+    except Conflict:
+        return None
+    except (NotApplied, UnknownOutcome) as error:
+        return error
+    return None
