@@ -40,6 +40,7 @@ _REMEDIES: Final = {
     errno.EIO: "its disk fails: look at the kernel's log, and move the folder to a healthy one",
     errno.EACCES: "make it writable for this user",
     errno.EPERM: "make it writable for this user",
+    errno.ENOTDIR: "a part of the key is an object already, which is a bug: report it",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "raise the machine's limit of open files (fs.file-max)",
 }
@@ -171,7 +172,7 @@ class FolderFiles:
             try:
                 folder_fd = _open_folder(folder)
             except FileNotFoundError:
-                with contextlib.suppress(FileNotFoundError):  # its parent was removed meanwhile
+                with contextlib.suppress(FileNotFoundError, FileExistsError):  # it or its parent was removed meanwhile
                     Path(folder).mkdir(parents=True, exist_ok=True)
                 continue
             try:

@@ -1,5 +1,6 @@
 """One process per folder: an advisory lock on `<root>/.lock` that the kernel drops when its holder dies."""
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -22,7 +23,7 @@ class FolderLock:
         """Takes the lock of an existing folder. Raises ConfigurationError (one line) naming the process that holds it."""
         path = root / LOCK_NAME
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise ConfigurationError(f"data folder {root}: cannot open its lock file: {error.strerror}; make it writable for this user") from error
         try:
@@ -33,8 +34,8 @@ class FolderLock:
             if not isinstance(error, BlockingIOError):
                 raise ConfigurationError(f"data folder {root}: its file system has no locks ({error.strerror}); use a local disk") from error
             raise ConfigurationError(f"data folder {root} is in use by process {holder}: stop it, or choose another folder") from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # on a full disk the holder is not named; the lock holds all the same
+            path.write_text(f"{os.getpid()}\n")
         return cls(fd=fd)
 
     def release(self) -> None:

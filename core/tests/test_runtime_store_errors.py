@@ -1,0 +1,156 @@
+"""What a bucket store says when the server refuses, fails, answers nonsense or not at all: never *not applied* unless it is certain."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from bmq.errors import BmqError, Conflict, NotApplied, ObjectMissing, StoreUnavailable, UnknownOutcome
+from bmq.runtime.obstore_store import ObstoreStore, StoreTimeouts
+from bmq.runtime.open_store import open_store
+
+Answer = Callable[[asyncio.StreamWriter], None]
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "something")
+
+
+def status(number: int, code: str = "", message: str = "said the server") -> Answer:
+    body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+
+    def write(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (number, len(body)) + body)
+        writer.close()
+
+    return write
+
+
+def close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
+def half_an_answer(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200")
+    writer.close()
+
+
+def silence(writer: asyncio.StreamWriter) -> None:
+    """Keeps the connection open and says nothing."""
+
+
+def nonsense(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"\x00\x01\x02 not HTTP at all\r\n\r\n")
+    writer.close()
+
+
+async def with_server(answer: Answer, steps: Callable[[ObstoreStore], object], requests: list[bytes]) -> None:
+    writers: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        head = await reader.readuntil(b"\r\n\r\n")
+        requests.append(head)
+        for line in head.lower().split(b"\r\n"):
+            if line.startswith(b"content-length:"):
+                await reader.readexactly(int(line.partition(b":")[2]))
+        answer(writer)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    timeouts = StoreTimeouts(create_ms=300, get_ms=300, list_page_ms=300, delete_ms=300, head_ms=300)
+    store = open_store(f"s3://bucket/prefix?endpoint=http://127.0.0.1:{port}", timeouts=timeouts)
+    assert isinstance(store, ObstoreStore)
+    try:
+        await steps(store)  # type: ignore[misc]
+    finally:
+        for writer in writers:
+            writer.close()
+        server.close()
+
+
+CREATES: list[tuple[Answer, type[BmqError]]] = [
+    (status(400, "RequestTimeout"), NotApplied),
+    (status(401), NotApplied),
+    (status(403, "SignatureDoesNotMatch"), NotApplied),
+    (status(404, "NoSuchBucket"), NotApplied),
+    (status(429), NotApplied),
+    (status(503, "SlowDown"), NotApplied),
+    (status(409, "ConditionalRequestConflict"), NotApplied),
+    (status(301, "PermanentRedirect"), NotApplied),
+    (status(412, "PreconditionFailed"), Conflict),
+    (status(409, "BlobAlreadyExists"), Conflict),
+    (status(409, "SomethingElse"), UnknownOutcome),
+    (status(408), UnknownOutcome),
+    (status(500, "InternalError"), UnknownOutcome),
+    (status(503, "SlowDownWrite"), UnknownOutcome),
+    (status(503), UnknownOutcome),
+    (status(504), UnknownOutcome),
+    (status(200), UnknownOutcome),  # without an ETag: not an object store's answer
+    (close, UnknownOutcome),
+    (reset, UnknownOutcome),
+    (half_an_answer, UnknownOutcome),
+    (nonsense, UnknownOutcome),
+    (silence, UnknownOutcome),
+]
+
+
+@pytest.mark.parametrize(("answer", "error"), CREATES)
+def test_a_create_is_sent_once_and_its_failure_is_told_apart(answer: Answer, error: type[BmqError]) -> None:
+    requests: list[bytes] = []
+
+    async def steps(store: ObstoreStore) -> None:
+        with pytest.raises(error) as raised:
+            await store.create("wal/1", [b"one", b"two"])
+        assert type(raised.value) is error
+        assert str(raised.value).startswith("create wal/1 in s3://bucket/prefix: ")
+        assert "\n" not in str(raised.value)
+
+    asyncio.run(with_server(answer, steps, requests))
+    assert len(requests) == 1
+    assert b"PUT /bucket/prefix/wal/1 HTTP/1.1\r\n" in requests[0]
+    assert b"if-none-match: *" in requests[0].lower()
+
+
+@pytest.mark.parametrize("answer", [status(403, "AccessDenied"), status(500), status(404, "NoSuchBucket"), close, silence, nonsense])
+def test_the_other_verbs_are_unavailable_after_a_few_tries(answer: Answer) -> None:
+    requests: list[bytes] = []
+
+    async def steps(store: ObstoreStore) -> None:
+        for attempt in (store.get("a/b"), store.get("a/b", start=1, length=5), store.delete("a/b"), anext(store.list("a/"))):
+            with pytest.raises(StoreUnavailable) as raised:
+                await attempt
+            assert "\n" not in str(raised.value)
+
+    asyncio.run(with_server(answer, steps, requests))
+    assert 4 <= len(requests) <= 12
+
+
+def test_a_missing_object_is_no_missing_bucket() -> None:
+    async def steps(store: ObstoreStore) -> None:
+        with pytest.raises(ObjectMissing):
+            await store.get("a/b")
+        with pytest.raises(ObjectMissing):
+            await store.head("a/b")
+        await store.delete("a/b")
+
+    asyncio.run(with_server(status(404, "NoSuchKey"), steps, []))
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "http://no-such-host.invalid:9000"])
+def test_a_server_that_was_never_reached_applied_nothing(endpoint: str) -> None:
+    store = open_store(f"s3://bucket?endpoint={endpoint}", timeouts=StoreTimeouts(get_ms=300))
+
+    async def main() -> None:
+        with pytest.raises(NotApplied, match="no connection"):
+            await store.create("a", [b"x"])
+        with pytest.raises(StoreUnavailable, match=r"no connection|no answer in time"):
+            await store.get("a")
+
+    asyncio.run(main())

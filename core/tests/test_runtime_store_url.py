@@ -1,0 +1,65 @@
+"""What `--store` takes, and the one line that says what is wrong with what it does not take."""
+
+from pathlib import Path
+
+import pytest
+
+from bmq.errors import ConfigurationError
+from bmq.runtime.store_url import StoreKind, parse_store_url
+
+
+def test_a_minio_url_has_path_style_plain_http_and_a_region() -> None:
+    url = parse_store_url("s3://bucket/some/prefix?endpoint=http://127.0.0.1:9000", environment={})
+    assert (url.kind, url.bucket, url.prefix, url.endpoint) == (StoreKind.S3, "bucket", "some/prefix/", "http://127.0.0.1:9000")
+    assert (url.region, url.path_style, url.unsigned_payload) == ("us-east-1", True, False)
+
+
+def test_an_aws_url_has_virtual_hosts_tls_and_its_region_from_the_environment() -> None:
+    url = parse_store_url("s3://bucket", environment={"AWS_REGION": "eu-central-1"})
+    assert (url.prefix, url.endpoint, url.region, url.path_style, url.unsigned_payload) == ("", None, "eu-central-1", False, True)
+
+
+def test_the_url_goes_before_the_environment() -> None:
+    environment = {"AWS_ENDPOINT_URL": "http://env:1", "AWS_REGION": "env"}
+    assert parse_store_url("s3://bucket", environment=environment).endpoint == "http://env:1"
+    url = parse_store_url("s3://bucket?endpoint=https://given:2&region=given&path_style=false", environment=environment)
+    assert (url.endpoint, url.region, url.path_style) == ("https://given:2", "given", False)
+
+
+def test_folders_and_the_other_clouds() -> None:
+    assert parse_store_url("file:///var/lib/b%20mq?fsync=false").folder == Path("/var/lib/b mq")
+    assert parse_store_url("file:///x?fsync=false").fsync is False
+    assert parse_store_url("memory://").kind is StoreKind.MEMORY
+    assert parse_store_url("gs://bucket/p", environment={}).prefix == "p/"
+    azure = parse_store_url("az://container/p?account=me", environment={})
+    assert (azure.kind, azure.bucket, azure.account) == (StoreKind.AZURE, "container", "me")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ftp://host", "scheme 'ftp' cannot be used: use file, memory, s3, gs or az"),
+        ("/just/a/path", "scheme '' cannot be used"),
+        ("s3:///prefix", "bucket '' cannot be used: write s3://BUCKET/PREFIX"),
+        ("s3://bucket", "region '' cannot be used: add ?region=… or set AWS_REGION"),
+        ("s3://bucket?endpoint=127.0.0.1:9000", "endpoint '127.0.0.1:9000' cannot be used: write http://HOST:PORT"),
+        ("s3://bucket/../x?region=r", "prefix '../x' cannot be used"),
+        ("s3://bucket?region=r&path_style=yes", "path_style 'yes' cannot be used: write true or false"),
+        ("s3://bucket?regoin=r", "regoin 'r' cannot be used: s3:// has the options ca_file, endpoint"),
+        ("s3://bucket?region=r&ca_file=/no/such", "ca_file '/no/such' cannot be used: name a file of PEM certificates"),
+        ("file://relative/folder", "folder 'relative/folder' cannot be used: write file:///absolute/folder"),
+        ("az://container", "account '' cannot be used: add ?account=… or set AZURE_STORAGE_ACCOUNT_NAME"),
+    ],
+)
+def test_a_bad_url_names_part_value_and_remedy_in_one_line(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        parse_store_url(text, environment={})
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["s3://AKIA:hidden@bucket?region=r", "s3://bucket?region=r&secret_access_key=hidden"])
+def test_a_secret_in_a_url_is_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        parse_store_url(text, environment={})
+    assert "hidden" not in str(raised.value)
