@@ -1,7 +1,7 @@
 """The first 24 bytes that every object of bmq shares: which kind it is, in which format version, and whose it is.
 
-    magic          4 bytes   "bmqW" WAL object, "bmqX" WAL seal, "bmqL" flat-log entry, "bmqS" segment, "bmqP" manifest page,
-                             "bmqN" metadata snapshot, "bmqG" coordinator snapshot
+    magic          4 bytes   "bmqW" WAL object, "bmqX" WAL seal, "bmqL" flat-log entry, "bmqS" segment, "bmqI" segment index,
+                             "bmqP" manifest page, "bmqN" metadata snapshot, "bmqG" coordinator snapshot
     format version uint16
     flags          uint16    0 until one is defined; an unknown flag is refused like a newer version
     nonce          16 bytes  the writer's own: tells after a conflict whether the object is one's own
