@@ -1,0 +1,220 @@
+"""Producers of the simulated workload: an idempotent one that behaves as librdkafka does, and a plain one that sends everything once."""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+from bmq.wire.messages import Message
+from bmq.wire.records import Record, build_batch
+from bmq_sim.client import (
+    DUPLICATE_SEQUENCE_NUMBER,
+    INIT_PRODUCER_ID,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    PRODUCE,
+    RETRIABLE,
+    ConnectionLost,
+    KafkaConnection,
+    SimClient,
+)
+from bmq_sim.clock import true_now_ms
+from bmq_sim.history import Attempt, History, Place
+
+IN_FLIGHT_MAX = 5
+TIMEOUT_MS = 30_000
+BATCH_RECORDS_MAX = 4
+
+
+@dataclass(slots=True)
+class _Batch:
+    attempt: Attempt
+    data: bytes
+
+
+def produce_fields(place: Place, data: bytes) -> dict[str, object]:
+    """A Produce request with one batch, acks=all."""
+    part = {"index": place.partition, "records": data}
+    return {"acks": -1, "timeout_ms": TIMEOUT_MS, "topic_data": [{"name": place.topic, "partition_data": [part]}]}
+
+
+def _part(answer: Message) -> Message:
+    part: Message = answer.responses[0].partition_responses[0]
+    return part
+
+
+class _Values:
+    """Values that are unique in a run, and whose batches come at seeded moments."""
+
+    def __init__(self, client: SimClient, history: History, place: Place) -> None:
+        self.client = client
+        self.history = history
+        self.place = place
+        self.records = 0
+        self.batches = 0
+
+    def next(self, *, idempotent: bool) -> tuple[Attempt, list[Record]]:
+        count = self.client.rng.randint(1, BATCH_RECORDS_MAX)
+        now_ms = true_now_ms()
+        values = tuple(f"{self.client.name}:{self.place}:{self.records + index}".encode() for index in range(count))
+        self.records += count
+        attempt = Attempt(
+            producer=self.client.name, place=self.place, values=values, idempotent=idempotent, sent=self.history.turn(), number=self.batches
+        )
+        self.batches += 1
+        self.history.attempts.append(attempt)
+        return attempt, [Record(0, now_ms, None, value) for value in values]
+
+
+class IdempotentProducer:
+    """Sends batches of one partition with sequences: at most five in flight, order kept, everything tried again until it is acknowledged."""
+
+    def __init__(self, client: SimClient, history: History, place: Place, *, batches: int, pace_s: float) -> None:
+        self._client = client
+        self._history = history
+        self._place = place
+        self._values = _Values(client, history, place)
+        self._batches_left = batches
+        self._pace_s = pace_s
+        self._producer_id = -1
+        self._producer_epoch = -1
+        self._sequence = 0
+        self._waiting: deque[_Batch] = deque()
+        self._in_flight: deque[tuple[_Batch, asyncio.Future[Message]]] = deque()
+        self._wake: asyncio.Future[None] | None = None
+
+    async def run(self) -> None:
+        """Returns when every batch is acknowledged, or an answer came after which a real producer gives up."""
+        await self._begin()
+        maker = asyncio.get_running_loop().create_task(self._make(), name=f"{self._client.name} makes")
+        try:
+            attempt = 0
+            while self._batches_left or self._waiting:
+                try:
+                    connection = await self._client.leader(self._place)
+                    await self._send_all(connection)
+                    attempt = 0
+                except ConnectionLost:
+                    self._client.forget_leaders()
+                if self._history.refused:
+                    return
+                attempt += 1
+                await self._client.back_off(attempt)
+        finally:
+            maker.cancel()
+
+    async def _begin(self) -> None:
+        attempt = 0
+        while True:
+            answer = await self._client.call(INIT_PRODUCER_ID, {"transactional_id": None, "transaction_timeout_ms": 60_000})
+            if not answer.error_code:
+                self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
+                return
+            if answer.error_code not in RETRIABLE:
+                self._history.refused.append(f"InitProducerId: error {answer.error_code}")
+            attempt += 1
+            await self._client.back_off(attempt)
+
+    async def _make(self) -> None:
+        rng = self._client.rng
+        while self._batches_left:
+            attempt, records = self._values.next(idempotent=True)
+            data = build_batch(records, producer_id=self._producer_id, producer_epoch=self._producer_epoch, base_sequence=self._sequence)
+            self._sequence += len(records)
+            self._waiting.append(_Batch(attempt, data))
+            self._batches_left -= 1
+            if self._wake is not None and not self._wake.done():
+                self._wake.set_result(None)
+            await asyncio.sleep(self._pace_s * rng.random() * (5 if rng.random() < 0.2 else 0.2))
+
+    async def _send_all(self, connection: KafkaConnection) -> None:
+        """Sends on one connection until something has to be tried again (or nothing is left); then everything is back in `_waiting`, in order."""
+        again: list[_Batch] = []
+        while self._in_flight or not again:
+            while not again and self._waiting and len(self._in_flight) < IN_FLIGHT_MAX:
+                batch = self._waiting.popleft()
+                self._in_flight.append((batch, connection.send(PRODUCE, produce_fields(self._place, batch.data))))
+            if not self._in_flight:
+                if not self._batches_left:
+                    break
+                self._wake = asyncio.get_running_loop().create_future()
+                await self._wake
+                continue
+            batch, answer = self._in_flight[0]
+            if not again and len(self._in_flight) < IN_FLIGHT_MAX and self._batches_left:
+                self._wake = asyncio.get_running_loop().create_future()
+                await asyncio.wait((answer, self._wake), return_when=asyncio.FIRST_COMPLETED)
+                if not answer.done():
+                    continue
+            try:
+                part = _part(await answer)
+            except ConnectionLost:
+                self._in_flight.popleft()
+                self._client.forget_leaders()
+                again.append(batch)
+                continue
+            self._in_flight.popleft()
+            if not self._judge(batch, part, after_failure=bool(again)):
+                again.append(batch)
+        self._waiting.extendleft(reversed(again))
+
+    def _judge(self, batch: _Batch, part: Message, *, after_failure: bool) -> bool:
+        """Whether the batch is done with."""
+        code = part.error_code
+        if code in (0, DUPLICATE_SEQUENCE_NUMBER):
+            batch.attempt.acknowledged = self._history.turn()
+            batch.attempt.base_offset = part.base_offset if code == 0 else -1
+            return True
+        if code in RETRIABLE:
+            self._client.forget_leaders()
+            return False
+        if code == OUT_OF_ORDER_SEQUENCE_NUMBER and after_failure:
+            return False  # an earlier one has to be sent again first
+        self._history.refused.append(f"{self._place}: {self._client.name} was told {code} for batch {batch.attempt.number} {batch.attempt.values!r}")
+        return False
+
+
+class PlainProducer:
+    """Sends each batch once, several in flight; what is not acknowledged is not sent again."""
+
+    def __init__(self, client: SimClient, history: History, place: Place, *, batches: int, pace_s: float) -> None:
+        self._client = client
+        self._history = history
+        self._place = place
+        self._values = _Values(client, history, place)
+        self._batches = batches
+        self._pace_s = pace_s
+
+    async def run(self) -> None:
+        """Returns when every batch was answered or lost."""
+        rng = self._client.rng
+        answers: list[asyncio.Task[None]] = []
+        for _ in range(self._batches):
+            connection = await self._connected()
+            attempt, records = self._values.next(idempotent=False)
+            answer = connection.send(PRODUCE, produce_fields(self._place, build_batch(records)))
+            answers.append(asyncio.get_running_loop().create_task(self._await(attempt, answer)))
+            await asyncio.sleep(self._pace_s * rng.random() * (5 if rng.random() < 0.2 else 0.2))
+        await asyncio.gather(*answers)
+
+    async def _connected(self) -> KafkaConnection:
+        attempt = 0
+        while True:
+            try:
+                return await self._client.leader(self._place)
+            except ConnectionLost:
+                self._client.forget_leaders()
+                attempt += 1
+                await self._client.back_off(attempt)
+
+    async def _await(self, attempt: Attempt, answer: "asyncio.Future[Message]") -> None:
+        try:
+            part = _part(await answer)
+        except ConnectionLost:
+            self._client.forget_leaders()
+            return
+        if part.error_code == 0:
+            attempt.acknowledged = self._history.turn()
+            attempt.base_offset = part.base_offset
+        elif part.error_code in RETRIABLE:
+            self._client.forget_leaders()
+        else:
+            self._history.refused.append(f"{self._place}: {self._client.name} was told {part.error_code} for {attempt.values!r}")
