@@ -11,17 +11,20 @@ PRODUCE_FRAME_BYTES_MAX: Final = (100 << 20) + (64 << 10)
 FIRST_FRAME_BYTES_MAX: Final = 64 << 10
 """A frame whose API key is not served: it only has to be large enough to be answered with an error."""
 
-SMALL_FRAME_BYTES_MAX: Final = 64 << 10
-"""Up to this size a frame is read into the connection's reusable buffer, above it into memory of its own."""
+RECEIVE_BUFFER_BYTES: Final = 256 << 10
+"""The buffer that all connections of a loop read into. A frame that is not whole in there gets memory of its own."""
+
+FRAME_GROWTH_FIRST_BYTES: Final = 4 << 10
+"""What a frame that has only begun to arrive gets at first; doubled as bytes arrive, up to what its peer has sent in one frame before."""
+
+FRAME_TRUST_BYTES_MAX: Final = 2 << 20
+"""The most that is set aside at once for a frame that has only begun to arrive, whatever its peer has sent before."""
 
 HEADER_TAGS_MAX: Final = 64
 """Tagged fields in a request header, which is read before authentication."""
 
 ELEMENTS_MAX: Final = 200_000
 """Array elements in one request in all."""
-
-NATIVE_BODY_BYTES_MAX: Final = 64 << 10
-"""Bodies up to this size go through kio's native reader, larger ones through the decoder that counts elements."""
 
 PRODUCE_PARTITIONS_MAX: Final = 20_000
 """Partitions in one Produce request."""
