@@ -1,0 +1,1 @@
+"""The broker: owns partitions, makes what is written durable, and hosts the coordinators."""

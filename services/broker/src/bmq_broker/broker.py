@@ -1,0 +1,247 @@
+"""The broker as proxies see it (bmq.roles.owner.Owner): every request to a partition or a coordinator that this node owns."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from typing_extensions import Buffer
+
+from bmq.errors import BmqError, InvalidBatch, NotReady, OffsetOutOfRange
+from bmq.ports import Clock
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest
+from bmq.values import LeaderEpoch, Offset, TopicPartition
+from bmq.wire.batches import BatchHeader, check_crc, patched, split
+from bmq_broker.commit import GroupCommit
+from bmq_broker.coordinators import Coordinators
+from bmq_broker.lookups import Lookups
+from bmq_broker.metrics import APPENDED_BYTES, APPENDED_RECORDS
+from bmq_broker.ownership import Ownership
+from bmq_broker.partitions.partition import Partition
+from bmq_broker.partitions.validation import Limits, validate
+from bmq_broker.retention import Retention
+from bmq_broker.rolling import Roller
+from bmq_broker.waiting import Waiters
+
+
+class Broker:
+    """Implements Owner."""
+
+    def __init__(
+        self,
+        *,
+        ownership: Ownership,
+        commit: GroupCommit,
+        roller: Roller,
+        lookups: Lookups,
+        retention: Retention,
+        coordinators: Coordinators,
+        verify_not_sealed: Callable[[], Awaitable[None]],
+        waiters: Waiters,
+        clock: Clock,
+    ) -> None:
+        self._ownership = ownership
+        self._commit = commit
+        self._roller = roller
+        self._lookups = lookups
+        self._retention = retention
+        self._coordinators = coordinators
+        self._verify_not_sealed = verify_not_sealed
+        self._waiters = waiters
+        self._clock = clock
+
+    def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
+        """See Owner."""
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        try:
+            partition = self._ownership.appending(tp)
+            if partition is not None:
+                self._append(partition, records, produce_version, future)
+                return future
+
+            def then(outcome: Partition | BmqError) -> None:
+                if future.done():
+                    return
+                if isinstance(outcome, BmqError):
+                    future.set_exception(outcome)
+                    return
+                try:
+                    self._append(outcome, records, produce_version, future)
+                except BmqError as error:
+                    future.set_exception(error)
+
+            self._ownership.when_open(tp, memoryview(records).nbytes, then)
+        except BmqError as error:
+            future.set_exception(error)
+        return future
+
+    def _append(self, partition: Partition, records: Buffer, produce_version: int, future: "asyncio.Future[Appended]") -> None:
+        headers = split(records)
+        if len(headers) != 1:
+            raise InvalidBatch(f"a produce request holds exactly one record batch per partition, not {len(headers)}")
+        header = headers[0]
+        check_crc(records, header)
+        now_ms = self._clock.now_ms()
+        limits = _limits(partition)
+        validate(header, limits, now_ms=now_ms, produce_version=produce_version)
+        append_time_ms = now_ms if limits.log_append_time else -1
+        if header.producer_id >= 0 and (earlier := partition.live.check(header)) is not None:
+            answer = Appended(base_offset=Offset(earlier), log_append_time_ms=append_time_ms, log_start=partition.log_start)
+            self._commit.when_durable(partition, future, answer)
+            return
+        batch = patched(
+            records,
+            header,
+            base_offset=partition.next_offset,
+            leader_epoch=partition.leader_epoch,
+            log_append_time_ms=now_ms if limits.log_append_time else None,
+        )
+        base_offset = self.append_batch(partition, batch, _renumbered(header, partition, now_ms if limits.log_append_time else None), now_ms=now_ms)
+        answer = Appended(base_offset=base_offset, log_append_time_ms=append_time_ms, log_start=partition.log_start)
+        self._commit.when_durable(partition, future, answer)
+
+    def append_batch(self, partition: Partition, batch: Buffer, header: BatchHeader, *, now_ms: int) -> Offset:
+        """Puts a checked and patched batch into the log; returns its base offset."""
+        base_offset = self._commit.append(partition, batch, header, now_ms=now_ms)
+        APPENDED_BYTES.inc(header.size_bytes)
+        APPENDED_RECORDS.inc(header.record_count)
+        return base_offset
+
+    async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
+        """See Owner."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + max_wait_ms / 1000
+        failed = await self._open_all([request.tp for request in requests])
+        while True:
+            answers, size_bytes, settled = self._collect(requests, failed, max_bytes=max_bytes)
+            if any(isinstance(answer.error, OffsetOutOfRange) for answer in answers):
+                await self._verify_not_sealed()
+            left_s = deadline_s - loop.time()
+            if settled or size_bytes >= min_bytes or left_s <= 0:
+                return answers
+            await self._waiters.wait([request.tp for request in requests], left_s)
+
+    async def _open_all(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, BmqError]:
+        """Opens what is not open yet; returns why some are not."""
+        closed = [tp for tp in tps if tp not in self._ownership.partitions]
+        if not closed:
+            return {}
+        outcomes = await asyncio.gather(*(self._ownership.open(tp) for tp in closed), return_exceptions=True)
+        failed = {}
+        for tp, outcome in zip(closed, outcomes, strict=True):
+            if isinstance(outcome, BmqError):
+                failed[tp] = outcome
+            elif isinstance(outcome, BaseException):
+                raise outcome
+        return failed
+
+    def _collect(
+        self, requests: Sequence[TailRequest], failed: Mapping[TopicPartition, BmqError], *, max_bytes: int
+    ) -> tuple[list[TailAnswer], int, bool]:
+        """(answers, bytes in them, whether there is nothing to wait for)."""
+        answers = []
+        size_bytes = 0
+        settled = False
+        for request in requests:
+            answer = self._answer(request, failed, max_bytes=max_bytes - size_bytes, first=size_bytes == 0)
+            size_bytes += answer.size_bytes
+            settled = settled or answer.error is not None or request.offset < answer.tail_start
+            answers.append(answer)
+        return answers, size_bytes, settled
+
+    def _answer(self, request: TailRequest, failed: Mapping[TopicPartition, BmqError], *, max_bytes: int, first: bool) -> TailAnswer:
+        try:
+            partition = self._ownership.appending(request.tp)
+            if partition is None:
+                return TailAnswer(tp=request.tp, error=failed.get(request.tp) or NotReady(f"partition {request.tp} is being opened"))
+            partition.check_leader_epoch(request.current_leader_epoch)
+        except BmqError as refused:
+            return TailAnswer(tp=request.tp, error=refused)
+        error: BmqError | None = None
+        batches: tuple[Buffer, ...] = ()
+        size_bytes = 0
+        if not partition.log_start <= request.offset <= partition.high_watermark:
+            error = OffsetOutOfRange(f"offset {request.offset} of {request.tp} is not within {partition.log_start} to {partition.high_watermark}")
+        elif partition.tail_start <= request.offset < partition.high_watermark and (first or max_bytes > 0):
+            batches, size_bytes = partition.tail.read(request.offset, max_bytes=min(request.max_bytes, max_bytes), at_least_one=first)
+        return TailAnswer(
+            tp=request.tp,
+            error=error,
+            leader_epoch=partition.leader_epoch,
+            manifest_version=partition.manifest_version,
+            log_start=partition.log_start,
+            tail_start=partition.tail_start,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.high_watermark,
+            batches=batches,
+            size_bytes=size_bytes,
+        )
+
+    async def offset_for_time(
+        self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
+    ) -> OffsetForTime:
+        """See Owner."""
+        partition = await self._ownership.open(tp)
+        partition.check_leader_epoch(current_leader_epoch)
+        found = await self._lookups.offset_for_time(partition, timestamp_ms, committed=committed)
+        await self._verify_not_sealed()
+        return found
+
+    async def epoch_end(self, tp: TopicPartition, leader_epoch: int, *, current_leader_epoch: int = -1) -> EpochEnd:
+        """See Owner."""
+        partition = await self._ownership.open(tp)
+        partition.check_leader_epoch(current_leader_epoch)
+        epoch, end_offset = partition.epoch_end(leader_epoch)
+        await self._verify_not_sealed()
+        return EpochEnd(leader_epoch=LeaderEpoch(epoch), end_offset=Offset(end_offset))
+
+    async def delete_records(self, tp: TopicPartition, before: Offset) -> Offset:
+        """See Owner."""
+        partition = await self._ownership.open(tp)
+        before = partition.high_watermark if before == -1 else before
+        if not 0 <= before <= partition.high_watermark:
+            await self._verify_not_sealed()
+            raise OffsetOutOfRange(f"offset {before} of {tp} is above the high watermark {partition.high_watermark}")
+        await self._roller.roll_to(partition, min(before, partition.high_watermark), "delete-records")
+        await self._retention.raise_log_start(partition, before)
+        await self._verify_not_sealed()
+        return partition.log_start
+
+    async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
+        """See Owner."""
+        await self._open_all(tps)
+        found = []
+        for tp in tps:
+            partition = self._ownership.partitions.get(tp)
+            if partition is not None:
+                found.append(_status(partition))
+        return found
+
+    async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
+        """See Owner."""
+        return await self._coordinators.group_call(partition, api_key, request, caller)
+
+
+def _limits(partition: Partition) -> Limits:
+    config = partition.config
+    return Limits(
+        max_message_bytes=config.max_message_bytes,
+        log_append_time=config.timestamp_type == "LogAppendTime",
+        timestamp_before_max_ms=config.timestamp_before_max_ms,
+        timestamp_after_max_ms=config.timestamp_after_max_ms,
+    )
+
+
+def _renumbered(header: BatchHeader, partition: Partition, append_time_ms: int | None) -> BatchHeader:
+    changed = header._replace(base_offset=partition.next_offset, leader_epoch=partition.leader_epoch)
+    return changed if append_time_ms is None else changed._replace(max_timestamp_ms=append_time_ms)
+
+
+def _status(partition: Partition) -> PartitionStatus:
+    return PartitionStatus(
+        tp=partition.tp,
+        log_start=partition.log_start,
+        high_watermark=partition.high_watermark,
+        tail_bytes=partition.tail.size_bytes,
+        segment_bytes=partition.manifest.size_bytes,
+        segment_count=partition.manifest.segment_count,
+    )

@@ -1,0 +1,257 @@
+"""Group commit: batches of all partitions gather in a buffer, become one WAL object, and complete in order.
+
+Owns the order of effects (DESIGN section 4): when an object and all before it are durable, the high watermarks rise, then replies go out,
+then waiting fetches wake. Nothing is acknowledged earlier, whatever it says: a reply about state that is not yet durable waits here too.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from typing_extensions import Buffer
+
+from bmq.errors import BmqError, Fenced
+from bmq.storage.stream import StreamWriter
+from bmq.storage.wal import WalRun
+from bmq.values import Offset, TopicPartition
+from bmq.wire.batches import BatchHeader
+from bmq_broker.metrics import FLUSH_BYTES, FLUSH_SECONDS, WAL_BYTES
+from bmq_broker.partitions.partition import Partition
+from bmq_broker.partitions.tail import Run, Slot
+from bmq_broker.settings import BrokerSettings
+
+T = TypeVar("T")
+
+BUFFER_MAX_FLUSHES = 4
+"""Where all creates are in flight, a buffer grows up to so many times the flush size before the next one begins."""
+
+
+class _Group:
+    """What becomes one WAL object."""
+
+    __slots__ = ("replies", "runs", "slot")
+
+    def __init__(self) -> None:
+        self.slot = Slot()
+        self.runs: dict[TopicPartition, tuple[Partition, Run]] = {}
+        self.replies: list[Callable[[BmqError | None], None]] = []
+
+
+class GroupCommit:
+    """The buffer in front of one WAL stream."""
+
+    def __init__(self, settings: BrokerSettings, *, may_send: Callable[[], bool], woken: Callable[[Partition], None]) -> None:
+        self._settings = settings
+        self._may_send = may_send
+        self._woken = woken
+        self._writer: StreamWriter | None = None
+        self._open = _Group()
+        self._full: deque[_Group] = deque()
+        self._in_flight: dict[int, _Group] = {}
+        self._slots: deque[Slot] = deque()
+        """Objects that are needed until their runs are in segments, oldest first."""
+        self._timer: asyncio.Handle | None = None
+        self._ended: BmqError | None = None
+        self.wal_bytes = 0
+        self.buffered_bytes = 0
+        """Not yet durable."""
+
+    def start(self, writer: StreamWriter) -> None:
+        """From now on there is a stream to write to."""
+        self._writer = writer
+
+    def append(self, partition: Partition, batch: Buffer, header: BatchHeader, *, now_ms: int) -> Offset:
+        """Puts the batch, patched with its offset, into the buffer and into the partition's state; returns its base offset."""
+        assert self._ended is None
+        base_offset = partition.next_offset
+        if self._open.slot.size_bytes >= BUFFER_MAX_FLUSHES * self._settings.flush_bytes or len(self._open.runs) >= self._settings.flush_runs_max:
+            self._full.append(self._open)
+            self._open = _Group()
+        group = self._open
+        entry = group.runs.get(partition.tp)
+        if entry is None:
+            run = Run(
+                slot=group.slot,
+                leader_epoch=partition.leader_epoch,
+                base_offset=base_offset,
+                next_offset=base_offset,
+                batches=[],
+                size_bytes=0,
+                max_timestamp_ms=header.max_timestamp_ms,
+                since_ms=now_ms,
+            )
+            group.runs[partition.tp] = (partition, run)
+            group.slot.runs += 1
+        else:
+            run = entry[1]
+        run.batches.append(batch)
+        run.size_bytes += header.size_bytes
+        run.max_timestamp_ms = max(run.max_timestamp_ms, header.max_timestamp_ms)
+        group.slot.size_bytes += header.size_bytes
+        self.buffered_bytes += header.size_bytes
+        partition.appended(run, batch, header, now_ms=now_ms)
+        self._schedule()
+        return base_offset
+
+    def when_durable(self, partition: Partition, future: "asyncio.Future[T]", result: T) -> None:
+        """Resolves `future` with `result` once everything that the partition has appended so far is durable."""
+        slot = partition.appended_slot
+        if slot is None or slot.durable:
+            if not future.done():
+                future.set_result(result)
+            return
+        group = self._group_of(slot)
+
+        def reply(error: BmqError | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        group.replies.append(reply)
+
+    def when_all_durable(self) -> "asyncio.Future[None]":
+        """Resolves once everything appended so far, of any partition, is durable."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        newest = self._open if self._open.runs else (self._full[-1] if self._full else None)
+        if newest is None and self._in_flight:
+            newest = self._in_flight[max(self._in_flight)]
+        if newest is None:
+            future.set_result(None)
+        else:
+            newest.replies.append(lambda error: _settle(future, error))
+        return future
+
+    def released(self, runs: list[Run]) -> None:
+        """Segments hold these runs now: their WAL objects may go."""
+        for run in runs:
+            if run.slot is not None:
+                run.slot.runs -= 1
+        self._advance_checkpoint()
+        self._try_send()
+
+    def oldest_needed(self) -> Slot | None:
+        """The WAL object that pins the stream."""
+        return self._slots[0] if self._slots else None
+
+    def poke(self) -> None:
+        """Room may have appeared."""
+        self._try_send()
+
+    def end(self, error: BmqError) -> None:
+        """Nothing more is written; whoever waits is told."""
+        if self._ended is not None:
+            return
+        self._ended = error
+        if self._timer is not None:
+            self._timer.cancel()
+        groups = [*(self._in_flight[number] for number in sorted(self._in_flight)), *self._full, self._open]
+        self._in_flight.clear()
+        self._full.clear()
+        for group in groups:
+            for reply in group.replies:
+                reply(error)
+
+    def on_durable(self, number: int) -> None:
+        """The stream's object `number` and all before it are durable: watermarks, replies, wakes, in that order."""
+        group = self._in_flight.pop(number)
+        group.slot.durable = True
+        self.buffered_bytes -= group.slot.size_bytes
+        for partition, run in group.runs.values():
+            partition.durable(run)
+        for reply in group.replies:
+            reply(None)
+        for partition, _ in group.runs.values():
+            self._woken(partition)
+        self._advance_checkpoint()
+        if self._writer is not None and not self._in_flight:
+            self._try_send(due=True)
+        else:
+            self._try_send()
+
+    def observed(self, size_bytes: int, seconds: float) -> None:
+        """One create's size and time, for the metrics."""
+        FLUSH_BYTES.observe(size_bytes)
+        FLUSH_SECONDS.observe(seconds)
+
+    def _group_of(self, slot: Slot) -> _Group:
+        if slot is self._open.slot:
+            return self._open
+        if slot.number >= 0:
+            return self._in_flight[slot.number]
+        return next(group for group in self._full if group.slot is slot)
+
+    def _schedule(self) -> None:
+        if self._open.slot.size_bytes >= self._settings.flush_bytes:
+            self._try_send()
+        elif self._timer is None:
+            loop = asyncio.get_running_loop()
+            if not self._in_flight:
+                self._timer = loop.call_soon(self._linger_over)
+            else:
+                self._timer = loop.call_later(self._settings.linger_ms / 1000, self._linger_over)
+
+    def _linger_over(self) -> None:
+        self._timer = None
+        self._try_send(due=True)
+
+    def _try_send(self, *, due: bool = False) -> None:
+        writer = self._writer
+        if writer is None or self._ended is not None:
+            return
+        while self._full and writer.has_room and self._may_send():
+            self._send(writer, self._full.popleft())
+        ready = self._open.runs and (due or self._open.slot.size_bytes >= self._settings.flush_bytes or not self._in_flight)
+        if ready and not self._full and writer.has_room and self._may_send():
+            group, self._open = self._open, _Group()
+            self._send(writer, group)
+        if self._open.runs and self._timer is None and writer.has_room and self._may_send():
+            self._timer = asyncio.get_running_loop().call_later(self._settings.linger_ms / 1000, self._linger_over)
+
+    def _send(self, writer: StreamWriter, group: _Group) -> None:
+        runs = [
+            WalRun(
+                partition.tp,
+                run.leader_epoch,
+                partition.manifest_version,
+                run.base_offset,
+                Offset(run.next_offset - 1),
+                run.max_timestamp_ms,
+                run.batches,
+            )
+            for partition, run in group.runs.values()
+        ]
+        try:
+            number = writer.submit(runs)
+        except Fenced as error:
+            self.end(error)
+            return
+        group.slot.number = number
+        self._in_flight[number] = group
+        self._slots.append(group.slot)
+        self.wal_bytes += group.slot.size_bytes
+        WAL_BYTES.set(self.wal_bytes)
+
+    def _advance_checkpoint(self) -> None:
+        moved = False
+        next_number = -1
+        while self._slots and self._slots[0].durable and self._slots[0].runs == 0:
+            slot = self._slots.popleft()
+            self.wal_bytes -= slot.size_bytes
+            next_number = slot.number + 1
+            moved = True
+        if moved and self._writer is not None:
+            WAL_BYTES.set(self.wal_bytes)
+            self._writer.checkpoint(next_number)
+
+
+def _settle(future: "asyncio.Future[None]", error: BmqError | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

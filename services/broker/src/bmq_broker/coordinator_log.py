@@ -1,0 +1,73 @@
+"""The log of a coordinator: one partition of an internal topic, owned by this broker (bmq.roles.log.CoordinatorLog)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from typing_extensions import Buffer
+
+from bmq.ports import Clock
+from bmq.values import Offset
+from bmq.wire.batches import Record, build_batch, read_header
+from bmq_broker.commit import GroupCommit
+from bmq_broker.coordinator_snapshots import CoordinatorSnapshots
+from bmq_broker.partitions.partition import Partition
+from bmq_broker.segments import Segments
+
+
+class PartitionLog:
+    """Implements CoordinatorLog over an open partition."""
+
+    def __init__(self, partition: Partition, *, commit: GroupCommit, segments: Segments, snapshots: CoordinatorSnapshots, clock: Clock) -> None:
+        self._partition = partition
+        self._commit = commit
+        self._segments = segments
+        self._snapshots = snapshots
+        self._clock = clock
+
+    def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> "asyncio.Future[None]":
+        """See CoordinatorLog."""
+        partition = self._partition
+        now_ms = self._clock.now_ms()
+        batch = build_batch(
+            [Record(offset=0, timestamp_ms=now_ms, key=key, value=value, headers=()) for key, value in records],
+            base_offset=partition.next_offset,
+            leader_epoch=partition.leader_epoch,
+        )
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._commit.append(partition, batch, read_header(batch), now_ms=now_ms)
+        self._commit.when_durable(partition, future, None)
+        return future
+
+    def barrier(self) -> "asyncio.Future[None]":
+        """See CoordinatorLog."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._commit.when_durable(self._partition, future, None)
+        return future
+
+    async def read_from(self, offset: Offset) -> AsyncIterator[Buffer]:
+        """See CoordinatorLog."""
+        partition = self._partition
+        at = int(max(offset, partition.log_start))
+        tail = partition.tail.durable_batches()
+        async for batch in self._segments.read_batches(partition.tp, partition.manifest, at):
+            yield batch
+            at = read_header(batch).next_offset
+        for batch in tail:
+            if read_header(batch).next_offset > at:
+                yield batch
+
+    async def load_snapshot(self) -> tuple[Offset, bytes] | None:
+        """See CoordinatorLog."""
+        return await self._snapshots.load(self._partition)
+
+    async def save_snapshot(self, offset: Offset, data: bytes) -> None:
+        """See CoordinatorLog."""
+        await self._snapshots.save(self._partition, offset, data)
+
+    def high_watermark(self) -> Offset:
+        """See CoordinatorLog."""
+        return self._partition.high_watermark
+
+    def end_offset(self) -> Offset:
+        """See CoordinatorLog."""
+        return self._partition.next_offset

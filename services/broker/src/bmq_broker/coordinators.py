@@ -1,0 +1,167 @@
+"""The coordinators that this broker hosts: one per partition of `__consumer_offsets` that it owns."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from bmq.errors import BmqError, UnknownTopic
+from bmq.metadata.image import Image
+from bmq.names import CONSUMER_OFFSETS
+from bmq.ports import Clock, Rng
+from bmq.roles.controller import Metadata
+from bmq.roles.owner import Caller
+from bmq.values import NodeId, TopicId, TopicPartition
+from bmq_broker.commit import GroupCommit
+from bmq_broker.coordinator_log import PartitionLog
+from bmq_broker.coordinator_snapshots import CoordinatorSnapshots
+from bmq_broker.groups.service import GroupCoordinatorShard
+from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.handlers import handle_group_call
+from bmq_broker.ownership import Ownership
+from bmq_broker.partitions.partition import Partition
+from bmq_broker.segments import Segments
+
+log = structlog.get_logger()
+
+
+class _Names:
+    """The newest image, as the coordinators look at it."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+    def id_of(self, name: str) -> TopicId | None:
+        return self._metadata.image.topic_ids.get(name)
+
+    def name_of(self, topic_id: TopicId) -> str | None:
+        topic = self._metadata.image.topics.get(topic_id)
+        return None if topic is None else topic.name
+
+
+class Coordinators:
+    """Loads a coordinator when it is first needed (or at the start), ends it when its partition leaves."""
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        ownership: Ownership,
+        metadata: Metadata,
+        commit: GroupCommit,
+        segments: Segments,
+        snapshots: CoordinatorSnapshots,
+        clock: Clock,
+        rng: Rng,
+        settings: GroupSettings,
+        verify_not_sealed: Callable[[], Awaitable[None]],
+        expiry_allowed: Callable[[], bool],
+    ) -> None:
+        self._node_id = node_id
+        self._ownership = ownership
+        self._metadata = metadata
+        self._names = _Names(metadata)
+        self._commit = commit
+        self._segments = segments
+        self._snapshots = snapshots
+        self._clock = clock
+        self._rng = rng
+        self._settings = settings
+        self._verify_not_sealed = verify_not_sealed
+        self._expiry_allowed = expiry_allowed
+        self._shards: dict[TopicPartition, GroupCoordinatorShard] = {}
+        self._loading: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
+        """See Owner.group_call. A coordinator that is being loaded answers so at once."""
+        topic_id = self._metadata.image.topic_ids.get(CONSUMER_OFFSETS)
+        if topic_id is None:
+            raise UnknownTopic(f"{CONSUMER_OFFSETS} does not exist")
+        shard = await self._shard(await self._ownership.open(TopicPartition(topic_id, partition)))
+        return await handle_group_call(shard, api_key, request, caller)
+
+    async def load_all(self) -> None:
+        """Loads every coordinator of this node, so that sessions expire and lag shows though nobody asks."""
+        topic = self._metadata.image.topic(CONSUMER_OFFSETS)
+        if topic is None:
+            return
+        for index, meta in enumerate(topic.partitions):
+            if meta.node_id == self._node_id:
+                try:
+                    await self._shard(await self._ownership.open(TopicPartition(topic.topic_id, index)))
+                except BmqError as error:
+                    log.warning("coordinator not loaded", partition=index, error=str(error))
+
+    def group_offsets(self) -> dict[tuple[str, str, int], tuple[int, int]]:
+        """{(group, topic, partition): (committed offset, commit time in ms)} of all groups here."""
+        found: dict[tuple[str, str, int], tuple[int, int]] = {}
+        for shard in self._shards.values():
+            found.update(shard.group_offsets())
+        return found
+
+    def image_changed(self, old: Image, new: Image) -> None:
+        """Deleted topics take their committed offsets along."""
+        if old.topics is new.topics:
+            return
+        gone = [(topic_id, topic.name) for topic_id, topic in old.topics.items() if topic_id not in new.topics]
+        if gone:
+            for shard in self._shards.values():
+                shard.topics_deleted(gone)
+
+    def partition_closed(self, partition: Partition) -> None:
+        """Its coordinator ends."""
+        shard = self._shards.pop(partition.tp, None)
+        if shard is not None:
+            self._close(shard)
+
+    async def close(self) -> None:
+        """Ends all of them."""
+        loading = list(self._loading.values())
+        for task in loading:
+            task.cancel()
+        for shard in self._shards.values():
+            self._close(shard)
+        self._shards.clear()
+        await asyncio.gather(*loading, *self._closing, return_exceptions=True)
+
+    async def _shard(self, partition: Partition) -> GroupCoordinatorShard:
+        tp = partition.tp
+        shard = self._shards.get(tp)
+        if shard is not None and shard.failure is None:
+            return shard
+        if shard is not None:
+            del self._shards[tp]
+            self._close(shard)
+        shard = GroupCoordinatorShard(
+            PartitionLog(partition, commit=self._commit, segments=self._segments, snapshots=self._snapshots, clock=self._clock),
+            tp.partition,
+            clock=self._clock,
+            rng=self._rng,
+            settings=self._settings,
+            topics=self._names,
+            fence_check=self._verify_not_sealed,
+            expiry_allowed=self._expiry_allowed,
+            failed=lambda error: log.warning("group coordinator ended", partition=tp.partition, error=str(error)),
+        )
+        self._shards[tp] = shard
+        self._loading[tp] = asyncio.get_running_loop().create_task(self._load(tp, shard), name=f"load coordinator {tp.partition}")
+        await asyncio.wait([self._loading[tp]])
+        return shard
+
+    async def _load(self, tp: TopicPartition, shard: GroupCoordinatorShard) -> None:
+        try:
+            await shard.load()
+        except BmqError as error:
+            log.warning("group coordinator not loaded", partition=tp.partition, error=str(error))
+            if self._shards.get(tp) is shard:
+                del self._shards[tp]
+            self._close(shard)
+        finally:
+            self._loading.pop(tp, None)
+
+    def _close(self, shard: GroupCoordinatorShard) -> None:
+        task = asyncio.get_running_loop().create_task(shard.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)

@@ -1,0 +1,47 @@
+"""Objects that this broker gave up: deleted once no reader can still want them. What it does not know it never deletes."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+
+import structlog
+
+from bmq.errors import StoreError
+from bmq.ports import ObjectStore
+from bmq_broker.metrics import DELETED_SEGMENTS
+
+log = structlog.get_logger()
+
+DELETES_PER_SWEEP_MAX = 1_000
+DELETES_AT_ONCE = 8
+
+
+class Garbage:
+    """Keys with the loop time from which on they may go, in order of that time."""
+
+    def __init__(self, store: ObjectStore, *, linger_ms: int) -> None:
+        self._store = store
+        self._linger_ms = linger_ms
+        self._keys: deque[tuple[float, str]] = deque()
+
+    def give_up(self, keys: Iterable[str]) -> None:
+        """No manifest names these any more."""
+        due_s = asyncio.get_running_loop().time() + self._linger_ms / 1000
+        self._keys.extend((due_s, key) for key in keys)
+
+    async def sweep(self) -> None:
+        """Deletes what is due; what the store refuses now is tried again at the next sweep."""
+        now_s = asyncio.get_running_loop().time()
+        due: list[tuple[float, str]] = []
+        while self._keys and self._keys[0][0] <= now_s and len(due) < DELETES_PER_SWEEP_MAX:
+            due.append(self._keys.popleft())
+        for at in range(0, len(due), DELETES_AT_ONCE):
+            await asyncio.gather(*(self._delete(key) for _, key in due[at : at + DELETES_AT_ONCE]))
+
+    async def _delete(self, key: str) -> None:
+        try:
+            await self._store.delete(key)
+            DELETED_SEGMENTS.inc()
+        except StoreError as error:
+            log.info("object not deleted, tried again later", key=key, error=str(error))
+            self._keys.append((asyncio.get_running_loop().time(), key))

@@ -1,0 +1,129 @@
+"""Offsets by time, exact to the record (KAFKA.md trap 10)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from typing_extensions import Buffer
+
+from bmq.errors import UnsupportedMessageFormat
+from bmq.roles.owner import OffsetForTime
+from bmq.storage.segment import SegmentEntry
+from bmq.values import LeaderEpoch, Offset
+from bmq.wire.batches import BatchHeader, first_at_or_after, read_header, split, with_max_timestamp
+from bmq_broker.partitions.partition import Partition
+from bmq_broker.segments import Segments
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+
+NOWHERE: Final = OffsetForTime(offset=Offset(-1), timestamp_ms=-1, leader_epoch=LeaderEpoch(-1))
+
+
+class Lookups:
+    """Looks in segments and in the tail; opens batches in a thread."""
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+
+    async def offset_for_time(self, partition: Partition, timestamp_ms: int, *, committed: bool) -> OffsetForTime:
+        """See Owner.offset_for_time. `committed` makes no difference until there are transactions. Raises StoreError, FormatError."""
+        match timestamp_ms:
+            case _ if timestamp_ms == LATEST:
+                return self._at(partition, partition.high_watermark, epoch=partition.leader_epoch)
+            case _ if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
+                return self._at(partition, partition.log_start)
+            case _ if timestamp_ms == LATEST_TIERED:
+                end = partition.manifest.next_offset - 1
+                return NOWHERE if end < partition.log_start else self._at(partition, Offset(end))
+            case _ if timestamp_ms == MAX_TIMESTAMP:
+                return await self._max_timestamp(partition)
+            case _ if timestamp_ms < 0:
+                raise UnsupportedMessageFormat(f"{timestamp_ms} is not a timestamp to look up")
+        return await self._first_at_or_after(partition, timestamp_ms)
+
+    def _at(self, partition: Partition, offset: Offset, *, timestamp_ms: int = -1, epoch: LeaderEpoch | None = None) -> OffsetForTime:
+        return OffsetForTime(offset=offset, timestamp_ms=timestamp_ms, leader_epoch=partition.epoch_at(offset) if epoch is None else epoch)
+
+    async def _first_at_or_after(self, partition: Partition, timestamp_ms: int) -> OffsetForTime:
+        tail = partition.tail.durable_batches()
+        log_start = partition.log_start
+        async for batch, header in self._candidates(partition, timestamp_ms):
+            if (found := await _open(batch, header, timestamp_ms, log_start)) is not None:
+                return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
+        for batch in tail:
+            header = read_header(batch)
+            if header.max_timestamp_ms < timestamp_ms or header.last_offset < log_start:
+                continue
+            if (found := await _open(batch, header, timestamp_ms, log_start)) is not None:
+                return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
+        return NOWHERE
+
+    async def _candidates(self, partition: Partition, timestamp_ms: int) -> AsyncIterator[tuple[Buffer, BatchHeader]]:
+        """Batches of segments whose largest timestamp is at or above the time, in offset order."""
+        manifest = partition.manifest
+        log_start = manifest.log_start
+        for page in manifest.pages:
+            if page.max_timestamp_ms >= timestamp_ms and page.last_offset >= log_start:
+                for entry in await self._segments.page(partition.tp, page):
+                    async for found in self._in_segment(entry, timestamp_ms, log_start):
+                        yield found
+        for entry in manifest.entries:
+            async for found in self._in_segment(entry, timestamp_ms, log_start):
+                yield found
+
+    async def _in_segment(self, entry: SegmentEntry, timestamp_ms: int, log_start: int) -> AsyncIterator[tuple[Buffer, BatchHeader]]:
+        if entry.max_timestamp_ms < timestamp_ms or entry.last_offset < log_start:
+            return
+        index = await self._segments.index(entry)
+        position, _ = index.position_for_offset(log_start)
+        while position < index.length and (found := index.position_for_time(timestamp_ms, from_position=position)) is not None:
+            position = found[0]
+            block = memoryview(await self._segments.block(entry, index, position))
+            for header in split(block):
+                if header.max_timestamp_ms >= timestamp_ms and header.last_offset >= log_start:
+                    yield block[header.position : header.end], header._replace(position=0)
+            position = index.block_end(position)
+
+    async def _max_timestamp(self, partition: Partition) -> OffsetForTime:
+        best: tuple[int, int] | None = None  # (timestamp, -offset): the earliest of the largest
+        log_start = partition.log_start
+        tail = partition.tail.durable_batches()
+        for entry in await self._segments.entries(partition.tp, partition.manifest):
+            if entry.last_offset < log_start or (best is not None and entry.max_timestamp_ms <= best[0]):
+                continue
+            for header, block in await self._max_block(entry, log_start):
+                best = await _better(best, block, header, log_start)
+        for batch in tail:
+            header = read_header(batch)
+            if header.last_offset >= log_start:
+                best = await _better(best, batch, header, log_start)
+        if best is None:
+            return NOWHERE
+        return self._at(partition, Offset(-best[1]), timestamp_ms=best[0])
+
+    async def _max_block(self, entry: SegmentEntry, log_start: int) -> list[tuple[BatchHeader, Buffer]]:
+        index = await self._segments.index(entry)
+        start, _ = index.position_for_offset(log_start)
+        _, position, _ = index.max_timestamp(from_position=start)
+        block = memoryview(await self._segments.block(entry, index, position))
+        return [(header._replace(position=0), block[header.position : header.end]) for header in split(block) if header.last_offset >= log_start]
+
+
+async def _open(batch: Buffer, header: BatchHeader, timestamp_ms: int, log_start: int) -> tuple[int, int] | None:
+    found = await asyncio.get_running_loop().run_in_executor(None, first_at_or_after, batch, header, timestamp_ms)
+    if found is None or found[0] >= log_start:
+        return found
+    return max(found[0], log_start), found[1]
+
+
+async def _better(best: tuple[int, int] | None, batch: Buffer, header: BatchHeader, log_start: int) -> tuple[int, int] | None:
+    if best is not None and header.max_timestamp_ms <= best[0]:
+        return best
+    found = await asyncio.get_running_loop().run_in_executor(None, with_max_timestamp, batch, header)
+    if found is None or found[0] < log_start or (best is not None and found[1] <= best[0]):
+        return best
+    return found[1], -found[0]

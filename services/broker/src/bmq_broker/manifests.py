@@ -1,0 +1,112 @@
+"""Loading and committing a partition's manifest: the one place where the owner writes to its flat log."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from weakref import WeakValueDictionary
+
+from bmq.errors import BmqError, Corrupt
+from bmq.ports import ObjectStore, Rng
+from bmq.storage.durable import create_once
+from bmq.storage.flatlog import Entry, FlatLog, Overtaken
+from bmq.storage.keys import manifest_page_key, manifest_prefix
+from bmq.storage.manifest import Manifest, PageRef, page_ref
+from bmq.storage.manifest_format import check_page, decode_manifest, encode_manifest, encode_page
+from bmq.storage.segment import SegmentEntry, decode_producer_snapshot
+from bmq.values import ManifestVersion, TopicPartition
+from bmq_broker.partitions.partition import Partition
+from bmq_broker.partitions.producers import Producers
+from bmq_broker.partitions.tail import Run
+
+KEPT_VERSIONS = 16
+"""Manifest versions kept behind the newest for readers that still hold their number."""
+
+
+class ManifestMoved(BmqError):
+    """An earlier owner wrote a version meanwhile, and the edit does not fit it: plan again."""
+
+
+Edit = Callable[[Manifest], Manifest]
+"""The next manifest made from the newest one; may raise ManifestMoved."""
+
+
+class Manifests:
+    """The manifests of the partitions that a broker owns."""
+
+    def __init__(self, store: ObjectStore, *, rng: Rng, released: Callable[[list[Run]], None]) -> None:
+        self._store = store
+        self._rng = rng
+        self._released = released
+        self._locks: WeakValueDictionary[TopicPartition, asyncio.Lock] = WeakValueDictionary()
+        self._logs: dict[TopicPartition, FlatLog] = {}
+
+    def lock(self, tp: TopicPartition) -> asyncio.Lock:
+        """Held by whoever changes the partition's manifest or writes segments for it: a roll, a merge, retention."""
+        lock = self._locks.get(tp)
+        if lock is None:
+            lock = asyncio.Lock()
+            self._locks[tp] = lock
+        return lock
+
+    async def load(self, tp: TopicPartition, *, at_least: ManifestVersion) -> tuple[Manifest, Entry | None, Producers]:
+        """The newest manifest, found by a listing from a version known to have been, and the producers as of its end."""
+        self._logs[tp] = FlatLog(self._store, manifest_prefix(tp), rng=self._rng, what=f"manifest of {tp}")
+        entry = await self._logs[tp].newest(max(at_least, 1))
+        if entry is None:
+            if at_least > 0:
+                raise Corrupt(f"partition {tp}: manifest version {at_least} was there and is gone, with every later one; restore it from a backup")
+            return Manifest(), None, Producers()
+        manifest = decode_manifest(entry.payload)
+        return manifest, entry, await self._producers(manifest)
+
+    async def commit(self, partition: Partition, edit: Edit, *, rolled: Producers | None = None) -> None:
+        """Writes the edited manifest and takes it into force. Call with the partition's lock held.
+
+        Raises Fenced; ManifestMoved from the edit; StoreError, after which the outcome is unknown and the partition must be opened anew.
+        """
+        flat_log = self._logs[partition.tp]
+        while True:
+            manifest = await self._paged(partition.tp, edit(partition.manifest))
+            payload = encode_manifest(manifest)
+            epoch = partition.leader_epoch
+            try:
+                if partition.claimed and partition.entry is not None:
+                    entry = await flat_log.append(partition.entry, epoch=epoch, payload=payload)
+                else:
+                    entry = await flat_log.claim(partition.entry, epoch=epoch, payload=payload)
+            except Overtaken as overtaken:
+                earlier = decode_manifest(overtaken.entry.payload)
+                producers = await self._producers(earlier)
+                self._released(partition.manifest_changed(earlier, overtaken.entry, rolled=producers))
+                continue
+            self._released(partition.manifest_changed(manifest, entry, rolled=rolled))
+            await flat_log.delete_covered(entry.number - KEPT_VERSIONS)
+            return
+
+    def forget(self, tp: TopicPartition) -> None:
+        """The partition is not this broker's any more."""
+        self._logs.pop(tp, None)
+
+    async def _paged(self, tp: TopicPartition, manifest: Manifest) -> Manifest:
+        """The manifest with its oldest entries on pages, and without entries wholly below the log start on its first page."""
+        cut = manifest.cut_page()
+        if cut is not None:
+            entries = check_page(cut, tp, await self._store.get(cut.key))
+            kept = manifest.kept_of_page(entries)
+            if len(kept) < len(entries):
+                manifest = manifest.replace_page(entries, await self._write_page(tp, kept))
+        while overflow := manifest.overflow():
+            manifest = manifest.move_to_page(await self._write_page(tp, overflow))
+        return manifest
+
+    async def _write_page(self, tp: TopicPartition, entries: Sequence[SegmentEntry]) -> PageRef:
+        nonce = self._rng.nonce()
+        key = manifest_page_key(tp, nonce)
+        await create_once(self._store, key, encode_page(nonce, tp, entries), nonce=nonce, rng=self._rng)
+        return page_ref(key, entries)
+
+    async def _producers(self, manifest: Manifest) -> Producers:
+        if not manifest.entries:
+            return Producers()
+        newest = manifest.entries[-1]
+        data = await self._store.get(newest.key, start=newest.snapshot_position, length=newest.snapshot_length)
+        return Producers.decode(bytes(decode_producer_snapshot(data)))

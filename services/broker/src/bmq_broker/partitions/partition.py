@@ -1,0 +1,193 @@
+"""The state of one partition at its owner, and every change of it. Pure: the shell brings batches, outcomes and time."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from typing_extensions import Buffer
+
+from bmq.errors import FencedLeaderEpoch, PartitionStopped, UnknownLeaderEpoch
+from bmq.metadata.records import Range
+from bmq.storage import leader_epochs
+from bmq.storage.flatlog import Entry
+from bmq.storage.leader_epochs import EpochHistory
+from bmq.storage.manifest import Manifest
+from bmq.topic_config import TopicConfig
+from bmq.values import NO_MANIFEST, LeaderEpoch, ManifestVersion, Offset, TopicPartition
+from bmq.wire.batches import BatchHeader
+from bmq_broker.partitions.producers import Producers
+from bmq_broker.partitions.states import PartitionEvent, PartitionState, next_state
+from bmq_broker.partitions.tail import Run, Slot, Tail, TailTotal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollPlan:
+    """What a roll writes: whole runs from the tail's start on, all below the high watermark."""
+
+    runs: tuple[Run, ...]
+    base_offset: Offset
+    next_offset: Offset
+    size_bytes: int
+
+    @property
+    def batches(self) -> list[Buffer]:
+        """In offset order."""
+        return [batch for run in self.runs for batch in run.batches]
+
+
+class Partition:
+    """One owned partition."""
+
+    __slots__ = (
+        "appended_slot",
+        "claimed",
+        "config",
+        "entry",
+        "epochs",
+        "high_watermark",
+        "leader_epoch",
+        "live",
+        "manifest",
+        "next_offset",
+        "ranges",
+        "recovered_next_offset",
+        "rolled",
+        "state",
+        "stopped",
+        "tail",
+        "tp",
+    )
+
+    def __init__(self, tp: TopicPartition, *, leader_epoch: LeaderEpoch, config: TopicConfig, ranges: tuple[Range, ...], total: TailTotal) -> None:
+        self.tp = tp
+        self.leader_epoch = leader_epoch
+        self.config = config
+        self.state = PartitionState.ASSIGNED
+        self.manifest = Manifest()
+        self.entry: Entry | None = None
+        self.claimed = False
+        """Whether the newest manifest version is of this ownership."""
+        self.tail = Tail(total)
+        self.next_offset = Offset(0)
+        self.high_watermark = Offset(0)
+        self.live = Producers()
+        """As of `next_offset`."""
+        self.rolled = Producers()
+        """As of the manifest's next offset: what a segment's snapshot is made from."""
+        self.epochs: EpochHistory = ()
+        self.ranges = ranges
+        """Streams of earlier owners that the image still names for it."""
+        self.recovered_next_offset = Offset(0)
+        """Where this ownership began: once the manifest reaches it, the ranges are covered."""
+        self.appended_slot: Slot | None = None
+        """The newest WAL object with a batch of it."""
+        self.stopped: PartitionStopped | None = None
+
+    @property
+    def manifest_version(self) -> ManifestVersion:
+        """The number of the manifest that is in force."""
+        return NO_MANIFEST if self.entry is None else ManifestVersion(self.entry.number)
+
+    @property
+    def tail_start(self) -> Offset:
+        """Below it everything is in segments."""
+        return Offset(self.manifest.next_offset)
+
+    @property
+    def log_start(self) -> Offset:
+        """The first offset that can be read."""
+        return Offset(self.manifest.log_start)
+
+    def happen(self, event: PartitionEvent) -> None:
+        """Takes the state to the next."""
+        self.state = next_state(self.state, event)
+
+    def opened(
+        self, manifest: Manifest, entry: Entry | None, rolled: Producers, recovered: Sequence[tuple[Run, Sequence[BatchHeader]]], *, now_ms: int
+    ) -> None:
+        """Recovery has read everything: the partition may append. Raises PartitionStopped where offsets are missing."""
+        self.manifest = manifest
+        self.entry = entry
+        self.rolled = rolled
+        self.live = rolled.copy()
+        self.epochs = manifest.leader_epochs
+        self.next_offset = Offset(manifest.next_offset)
+        for run, headers in recovered:
+            if run.next_offset <= self.next_offset:
+                continue
+            if run.base_offset != self.next_offset:
+                raise PartitionStopped(
+                    f"partition {self.tp}: offsets {self.next_offset} to {run.base_offset - 1} are neither in the manifest "
+                    f"{self.manifest_version} nor in the WAL; restore the missing objects, or delete the records before {run.base_offset}"
+                )
+            self.begin_epoch(run.leader_epoch, run.base_offset)
+            for batch, header in zip(run.batches, headers, strict=True):
+                self.tail.add(run, batch, base_offset=header.base_offset, size_bytes=header.size_bytes)
+                self.live.replay(header, base_offset=header.base_offset, seen_ms=now_ms)
+            self.tail.durable(len(run.batches))
+            self.next_offset = run.next_offset
+        self.high_watermark = self.next_offset
+        self.recovered_next_offset = self.next_offset
+        self.begin_epoch(self.leader_epoch, self.next_offset)
+
+    def begin_epoch(self, epoch: int, start: int) -> None:
+        """Records at and above `start` are of `epoch`."""
+        self.epochs = leader_epochs.with_epoch(self.epochs, epoch, start)
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """-1 is not checked. Raises FencedLeaderEpoch or UnknownLeaderEpoch."""
+        if epoch < 0 or epoch == self.leader_epoch:
+            return
+        if epoch < self.leader_epoch:
+            raise FencedLeaderEpoch(f"leader epoch {epoch} of partition {self.tp} is over, it is {self.leader_epoch} now")
+        raise UnknownLeaderEpoch(f"leader epoch {epoch} of partition {self.tp} is not known here yet, it is {self.leader_epoch}")
+
+    def appended(self, run: Run, batch: Buffer, header: BatchHeader, *, now_ms: int) -> None:
+        """The batch has got `next_offset` and is on its way to the WAL. The one place where live state changes."""
+        base_offset = self.next_offset
+        self.live.replay(header, base_offset=base_offset, seen_ms=now_ms)
+        self.tail.add(run, batch, base_offset=base_offset, size_bytes=header.size_bytes)
+        self.next_offset = Offset(base_offset + header.record_count)
+        run.next_offset = self.next_offset
+        self.appended_slot = run.slot
+
+    def durable(self, run: Run) -> None:
+        """The run's WAL object and all before it are durable."""
+        assert run.base_offset == self.high_watermark
+        self.tail.durable(len(run.batches))
+        self.high_watermark = run.next_offset
+
+    def plan_roll(self, *, target_bytes: int) -> RollPlan | None:
+        """The oldest durable runs, up to `target_bytes` and at least one; None where there is nothing to roll."""
+        runs: list[Run] = []
+        size_bytes = 0
+        for run in self.tail.runs:
+            if run.next_offset > self.high_watermark or (runs and size_bytes + run.size_bytes > target_bytes):
+                break
+            runs.append(run)
+            size_bytes += run.size_bytes
+        if not runs:
+            return None
+        return RollPlan(runs=tuple(runs), base_offset=runs[0].base_offset, next_offset=runs[-1].next_offset, size_bytes=size_bytes)
+
+    def manifest_changed(self, manifest: Manifest, entry: Entry, *, rolled: Producers | None = None) -> list[Run]:
+        """A manifest version is durable; returns the runs that it freed. `rolled`: the producers as of its next offset."""
+        self.manifest = manifest
+        self.entry = entry
+        self.claimed = entry.epoch == self.leader_epoch
+        if rolled is not None:
+            self.rolled = rolled
+        return self.tail.trim(manifest.next_offset)
+
+    def covers_ranges(self) -> bool:
+        """Whether the manifest holds all that this ownership inherited."""
+        return bool(self.ranges) and self.manifest.next_offset >= self.recovered_next_offset
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """(the largest epoch at or below `epoch`, the offset where it ends); (-1, -1) where there is none."""
+        return leader_epochs.epoch_end(self.epochs, epoch, log_end=self.high_watermark)
+
+    def epoch_at(self, offset: int) -> LeaderEpoch:
+        """The leader epoch of the record at `offset`."""
+        at = bisect_right(self.epochs, offset, key=lambda each: each.start_offset) - 1
+        return LeaderEpoch(self.epochs[at].epoch if at >= 0 else -1)

@@ -1,0 +1,115 @@
+"""Idempotent producers of one partition: which batches came last, so that a repeated one is recognised (KIP-98, KIP-360).
+
+Pure. `check` decides, `replay` changes; loading and running live are the same code.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from bmq.errors import Corrupt, InvalidProducerEpoch, OutOfOrderSequence
+from bmq.wire.batches import BatchHeader
+
+REMEMBERED_BATCHES = 5
+_SEQUENCES = 2**31
+_FORMAT_VERSION = 1
+
+Batch = tuple[int, int, int]
+"""(first sequence, last sequence, base offset)"""
+
+
+@dataclass(slots=True)
+class _Producer:
+    epoch: int
+    batches: tuple[Batch, ...]  # oldest first, at most REMEMBERED_BATCHES
+    seen_ms: int
+
+
+class _Stored(msgspec.Struct, array_like=True):
+    version: int
+    producers: list[tuple[int, int, int, tuple[Batch, ...]]]
+
+
+def last_sequence(base_sequence: int, record_count: int) -> int:
+    """Sequences run from 0 to 2^31 - 1 and begin again."""
+    return (base_sequence + record_count - 1) % _SEQUENCES
+
+
+class Producers:
+    """The producers that a partition remembers, by producer id."""
+
+    __slots__ = ("_producers",)
+
+    def __init__(self) -> None:
+        self._producers: dict[int, _Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def check(self, header: BatchHeader) -> int | None:
+        """The base offset that the same batch got before, or None where it is to be appended.
+
+        Raises OutOfOrderSequence or InvalidProducerEpoch.
+        """
+        known = self._producers.get(header.producer_id)
+        if known is None:
+            return None  # forgotten, or new: any sequence may begin (as in Kafka since KIP-360)
+        if header.producer_epoch < known.epoch:
+            raise InvalidProducerEpoch(f"producer {header.producer_id} has epoch {header.producer_epoch}, the newest one is {known.epoch}")
+        first = header.base_sequence
+        if header.producer_epoch > known.epoch:
+            if first != 0:
+                raise OutOfOrderSequence(f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first} instead of 0")
+            return None
+        last = last_sequence(first, header.record_count)
+        for batch in known.batches:
+            if batch[0] == first and batch[1] == last:
+                return batch[2]
+        expected = (known.batches[-1][1] + 1) % _SEQUENCES
+        if first != expected:
+            raise OutOfOrderSequence(f"producer {header.producer_id} sent sequence {first}, expected {expected}")
+        return None
+
+    def replay(self, header: BatchHeader, *, base_offset: int, seen_ms: int) -> None:
+        """The batch is part of the log at `base_offset`."""
+        if header.producer_id < 0:
+            return
+        batch = (header.base_sequence, last_sequence(header.base_sequence, header.record_count), base_offset)
+        known = self._producers.get(header.producer_id)
+        if known is None or known.epoch != header.producer_epoch:
+            self._producers[header.producer_id] = _Producer(header.producer_epoch, (batch,), seen_ms)
+        else:
+            known.batches = (*known.batches[1 - REMEMBERED_BATCHES :], batch)
+            known.seen_ms = seen_ms
+
+    def expire(self, *, before_ms: int) -> int:
+        """Forgets producers last seen before that time; returns how many."""
+        gone = [producer_id for producer_id, producer in self._producers.items() if producer.seen_ms < before_ms]
+        for producer_id in gone:
+            del self._producers[producer_id]
+        return len(gone)
+
+    def copy(self) -> "Producers":
+        """An independent copy."""
+        other = Producers()
+        other._producers = {key: _Producer(p.epoch, p.batches, p.seen_ms) for key, p in self._producers.items()}
+        return other
+
+    def encode(self) -> bytes:
+        """For a segment's producer snapshot (docs/formats/segment.md)."""
+        rows = [(key, p.epoch, p.seen_ms, p.batches) for key, p in self._producers.items()]
+        return msgspec.msgpack.encode(_Stored(_FORMAT_VERSION, rows))
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Producers":
+        """Raises Corrupt."""
+        try:
+            stored = msgspec.msgpack.decode(data, type=_Stored)
+        except msgspec.MsgspecError as error:
+            raise Corrupt(f"producer snapshot: {error}") from error
+        if stored.version != _FORMAT_VERSION:
+            raise Corrupt(f"producer snapshot: format version {stored.version}; this bmq reads version {_FORMAT_VERSION}")
+        producers = cls()
+        for key, epoch, seen_ms, batches in stored.producers:
+            producers._producers[key] = _Producer(epoch, tuple(batches), seen_ms)
+        return producers

@@ -1,0 +1,129 @@
+"""A partition's tail: the batches that are in the owner's memory because no segment holds them yet.
+
+Batches come in *runs*: those of the partition in one WAL object. What is durable is a prefix of the runs.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from typing_extensions import Buffer
+
+from bmq.values import LeaderEpoch, Offset
+
+
+@dataclass(slots=True)
+class Slot:
+    """One WAL object as the tails see it: `number` -1 until it is sent; `runs` of it that no segment covers yet."""
+
+    size_bytes: int = 0
+    number: int = -1
+    durable: bool = False
+    runs: int = 0
+    sent_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Run:
+    """Consecutive batches of one partition in one WAL object. `slot` None: recovered from an earlier owner's stream."""
+
+    slot: Slot | None
+    leader_epoch: LeaderEpoch
+    base_offset: Offset
+    next_offset: Offset
+    batches: list[Buffer]
+    size_bytes: int
+    max_timestamp_ms: int
+    since_ms: int
+    """When its first batch came, by the owner's clock."""
+
+
+@dataclass(slots=True)
+class TailTotal:
+    """What all tails of a broker hold together."""
+
+    size_bytes: int = 0
+
+
+class Tail:
+    """Runs and batches in offset order."""
+
+    __slots__ = ("_bases", "_batches", "_durable_batches", "_sizes", "_total", "runs", "size_bytes")
+
+    def __init__(self, total: TailTotal) -> None:
+        self._total = total
+        self.runs: deque[Run] = deque()
+        self.size_bytes = 0
+        self._bases: list[int] = []
+        self._batches: list[Buffer] = []
+        self._sizes: list[int] = []
+        self._durable_batches = 0
+
+    def add(self, run: Run, batch: Buffer, *, base_offset: int, size_bytes: int) -> None:
+        """Appends a batch to `run`, which is the last one or a new one."""
+        if not self.runs or self.runs[-1] is not run:
+            self.runs.append(run)
+        self._bases.append(base_offset)
+        self._batches.append(batch)
+        self._sizes.append(size_bytes)
+        self.size_bytes += size_bytes
+        self._total.size_bytes += size_bytes
+
+    def durable(self, batches: int) -> None:
+        """So many more batches, from the oldest on, are durable."""
+        self._durable_batches += batches
+        assert self._durable_batches <= len(self._batches)
+
+    def read(self, offset: int, *, max_bytes: int, at_least_one: bool = True) -> tuple[tuple[Buffer, ...], int]:
+        """(durable batches from the one that holds `offset` on, their size in bytes).
+
+        Up to `max_bytes`; with `at_least_one` the first batch comes whole whatever its size.
+        """
+        end = self._durable_batches
+        first = max(bisect_right(self._bases, offset, 0, end) - 1, 0)
+        size_bytes = 0
+        last = first
+        while last < end and (size_bytes + self._sizes[last] <= max_bytes or (last == first and at_least_one)):
+            size_bytes += self._sizes[last]
+            last += 1
+        return tuple(self._batches[first:last]), size_bytes
+
+    def durable_batches(self) -> Sequence[Buffer]:
+        """All that are durable, oldest first."""
+        return self._batches[: self._durable_batches]
+
+    def size_from(self, offset: int, *, limit: int) -> int:
+        """Bytes that are durable from the batch that holds `offset` on; counting stops at `limit`."""
+        end = self._durable_batches
+        at = max(bisect_right(self._bases, offset, 0, end) - 1, 0)
+        size_bytes = 0
+        while at < end and size_bytes < limit:
+            size_bytes += self._sizes[at]
+            at += 1
+        return size_bytes
+
+    def trim(self, next_offset: int) -> list[Run]:
+        """Drops the runs that end at or below `next_offset` and returns them."""
+        dropped = []
+        batches = 0
+        while self.runs and self.runs[0].next_offset <= next_offset:
+            run = self.runs.popleft()
+            batches += len(run.batches)
+            self.size_bytes -= run.size_bytes
+            self._total.size_bytes -= run.size_bytes
+            dropped.append(run)
+        assert batches <= self._durable_batches
+        self._durable_batches -= batches
+        del self._bases[:batches]
+        del self._batches[:batches]
+        del self._sizes[:batches]
+        return dropped
+
+    def drop(self) -> list[Run]:
+        """Forgets everything, durable or not: the partition leaves. Returns the runs."""
+        dropped = list(self.runs)
+        self._total.size_bytes -= self.size_bytes
+        self.size_bytes = 0
+        self.runs.clear()
+        return dropped

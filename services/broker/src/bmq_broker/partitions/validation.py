@@ -1,0 +1,53 @@
+"""What a produced record batch has to fulfil before it gets an offset. Pure; the batch's records stay unopened.
+
+The CRC is checked by the caller, because it needs the bytes; everything here is read from the batch header.
+"""
+
+from dataclasses import dataclass
+
+from bmq.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp, UnsupportedCompression
+from bmq.wire.batches import BatchHeader
+from bmq.wire.compression import Codec
+
+ZSTD_PRODUCE_VERSION_MIN = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of one topic."""
+
+    max_message_bytes: int
+    log_append_time: bool
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+
+
+def validate(header: BatchHeader, limits: Limits, *, now_ms: int, produce_version: int) -> None:
+    """Raises BatchTooLarge, InvalidBatch, InvalidTimestamp or UnsupportedCompression."""
+    if header.size_bytes > limits.max_message_bytes:
+        raise BatchTooLarge(f"a batch of {header.size_bytes} bytes exceeds max.message.bytes of {limits.max_message_bytes}")
+    if header.is_control:
+        raise InvalidBatch("clients may not write control batches")
+    if header.is_transactional:
+        raise InvalidBatch("a transactional batch without a transaction")
+    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+        raise InvalidBatch(f"a batch of {header.record_count} records whose last offset delta is {header.last_offset_delta}")
+    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise InvalidBatch(f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}")
+    if header.codec is Codec.ZSTD and produce_version < ZSTD_PRODUCE_VERSION_MIN:
+        raise UnsupportedCompression(f"codec {header.codec} in Produce version {produce_version}")
+    if not limits.log_append_time:
+        _check_timestamps(header, limits, now_ms=now_ms)
+
+
+def _check_timestamps(header: BatchHeader, limits: Limits, *, now_ms: int) -> None:
+    if header.max_timestamp_ms - now_ms > limits.timestamp_after_max_ms:
+        raise InvalidTimestamp(
+            f"timestamp {header.max_timestamp_ms} is {header.max_timestamp_ms - now_ms} ms ahead of the broker's clock; "
+            f"message.timestamp.after.max.ms allows {limits.timestamp_after_max_ms}"
+        )
+    if header.base_timestamp_ms >= 0 and now_ms - header.base_timestamp_ms > limits.timestamp_before_max_ms:
+        raise InvalidTimestamp(
+            f"timestamp {header.base_timestamp_ms} is {now_ms - header.base_timestamp_ms} ms behind the broker's clock; "
+            f"message.timestamp.before.max.ms allows {limits.timestamp_before_max_ms}"
+        )

@@ -1,0 +1,115 @@
+"""What an heir reads before it may append: the WAL ranges of earlier owners, once per stream for all partitions that it inherits.
+
+The streams are read before the manifests. Whatever the old owner rolled and deleted meanwhile is then explained by the manifest that is
+read afterwards; what is not explained stops the partition (Partition.opened), it is never skipped.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from bmq.errors import Corrupt, PartitionStopped
+from bmq.metadata.records import Range
+from bmq.ports import Clock, ObjectStore, Rng
+from bmq.storage.stream import WalObjectMissing, first_number, read_stream
+from bmq.storage.wal import WalEntry, WalObject
+from bmq.values import BrokerEpoch, ManifestVersion, NodeId, Offset, StreamId, TopicPartition
+from bmq.wire.batches import BatchHeader, split
+from bmq_broker.metrics import RECOVERED_BYTES
+from bmq_broker.partitions.tail import Run
+
+log = structlog.get_logger()
+
+REREADS_MAX = 10
+"""Times that a stream is begun again because its old owner deleted the object that was to be read next."""
+COPY_BELOW = 4
+"""A run smaller than this fraction of its object is copied, so that it does not keep the whole object in memory."""
+
+
+@dataclass(slots=True)
+class Inheritance:
+    """What the streams held of one partition."""
+
+    runs: list[tuple[Run, Sequence[BatchHeader]]] = field(default_factory=list)
+    manifest_version: ManifestVersion = ManifestVersion(0)
+    """The newest that a directory named."""
+    stopped: PartitionStopped | None = None
+
+
+async def read_ranges(
+    store: ObjectStore, ranges: Mapping[TopicPartition, Sequence[Range]], *, clock: Clock, rng: Rng
+) -> dict[TopicPartition, Inheritance]:
+    """Per partition that the streams hold something of (or that cannot be recovered): what they hold. The others need nothing but their manifest."""
+    wanted: dict[StreamId, dict[tuple[TopicPartition, int], int]] = defaultdict(dict)
+    for tp, named in ranges.items():
+        for part in named:
+            stream = StreamId(NodeId(part.node_id), BrokerEpoch(part.broker_epoch))
+            wanted[stream][tp, part.leader_epoch] = part.end
+    found: dict[TopicPartition, Inheritance] = defaultdict(Inheritance)
+    for stream in sorted(wanted, key=lambda stream: stream.broker_epoch):
+        try:
+            await _read_stream(store, stream, wanted[stream], found, clock=clock, rng=rng)
+        except (WalObjectMissing, Corrupt) as error:
+            log.error("stream cannot be read", stream=stream.prefix, error=str(error))
+            for tp, _ in wanted[stream]:
+                found[tp].stopped = PartitionStopped(f"partition {tp}: stream {stream.prefix}: {error}; restore the object from a backup")
+    for inheritance in found.values():
+        inheritance.runs.sort(key=lambda pair: pair[0].base_offset)
+    return dict(found)
+
+
+async def _read_stream(
+    store: ObjectStore,
+    stream: StreamId,
+    ends: Mapping[tuple[TopicPartition, int], int],
+    found: dict[TopicPartition, Inheritance],
+    *,
+    clock: Clock,
+    rng: Rng,
+) -> None:
+    end = max(ends.values())
+    following = 0
+    missing = -1
+    for _ in range(REREADS_MAX):
+        first = await first_number(store, stream, rng=rng)
+        if first <= missing:
+            break
+        try:
+            async for wal in read_stream(store, stream, start=max(first, following), end=end, rng=rng):
+                _take(wal, ends, found, now_ms=clock.now_ms())
+                following = wal.header.number + 1
+        except WalObjectMissing as error:
+            missing = error.number
+            continue
+        return
+    raise WalObjectMissing(f"object {missing} of {stream.prefix} is missing", missing)
+
+
+def _take(wal: WalObject, ends: Mapping[tuple[TopicPartition, int], int], found: dict[TopicPartition, Inheritance], *, now_ms: int) -> None:
+    RECOVERED_BYTES.inc(len(wal.data))
+    for entry in wal.entries:
+        if wal.header.number >= ends.get((entry.tp, entry.leader_epoch), -1):
+            continue
+        inheritance = found[entry.tp]
+        inheritance.manifest_version = max(inheritance.manifest_version, entry.manifest_version)
+        inheritance.runs.append(_run(wal, entry, now_ms=now_ms))
+
+
+def _run(wal: WalObject, entry: WalEntry, *, now_ms: int) -> tuple[Run, Sequence[BatchHeader]]:
+    data = wal.run(entry)
+    if entry.length * COPY_BELOW < len(wal.data):
+        data = memoryview(bytes(data))
+    headers = split(data)
+    run = Run(
+        slot=None,
+        leader_epoch=entry.leader_epoch,
+        base_offset=entry.base_offset,
+        next_offset=Offset(entry.last_offset + 1),
+        batches=[data[header.position : header.position + header.size_bytes] for header in headers],
+        size_bytes=entry.length,
+        max_timestamp_ms=entry.max_timestamp_ms,
+        since_ms=now_ms,
+    )
+    return run, headers

@@ -1,0 +1,78 @@
+"""Retention: the log start rises by time, by size, or because somebody asked; segments wholly below it go."""
+
+from bmq.ports import Clock
+from bmq.storage.manifest import part_size_bytes, retained_among
+from bmq.values import Offset
+from bmq_broker.garbage import Garbage
+from bmq_broker.manifests import Manifests
+from bmq_broker.partitions.partition import Partition
+from bmq_broker.rolling import Roller
+from bmq_broker.segments import Segments
+
+DAY_MS = 86_400_000
+
+
+class Retention:
+    """Of the partitions of one broker."""
+
+    def __init__(self, *, manifests: Manifests, segments: Segments, garbage: Garbage, roller: Roller, clock: Clock) -> None:
+        self._manifests = manifests
+        self._segments = segments
+        self._garbage = garbage
+        self._roller = roller
+        self._clock = clock
+
+    async def raise_log_start(self, partition: Partition, offset: Offset) -> None:
+        """Durable when it returns. Raises BmqError."""
+        async with self._manifests.lock(partition.tp):
+            if offset <= partition.log_start:
+                return
+            named = await self._names(partition, below=offset)
+            await self._manifests.commit(partition, lambda manifest: manifest.raise_log_start(offset))
+            self._garbage.give_up(named - await self._names(partition, below=offset))
+
+    async def _names(self, partition: Partition, *, below: int) -> set[str]:
+        """Keys of the pages, and of the segments on pages and in the manifest, that begin below the offset."""
+        manifest = partition.manifest
+        names = {part.key for part in manifest.parts if part.base_offset < below}
+        for page in manifest.pages:
+            if page.base_offset < below:
+                names.update(entry.key for entry in await self._segments.page(partition.tp, page))
+        return names
+
+    async def apply(self, partition: Partition, *, by_time: bool) -> None:
+        """Lets go of segments that are too old or too many. `by_time` False: this node's clock is not trusted."""
+        config = partition.config
+        if config.delete and by_time and config.retention_ms >= 0:
+            await self._roll_expired_tail(partition, before_ms=self._clock.now_ms() - config.retention_ms)
+        offset = await self._log_start_after(partition, by_time=by_time)
+        if offset > partition.log_start:
+            await self.raise_log_start(partition, offset)
+
+    async def _roll_expired_tail(self, partition: Partition, *, before_ms: int) -> None:
+        runs = partition.tail.runs
+        if runs and all(0 <= run.max_timestamp_ms < before_ms for run in runs):
+            await self._roller.roll_to(partition, partition.high_watermark, "retention")
+
+    async def _log_start_after(self, partition: Partition, *, by_time: bool) -> Offset:
+        config = partition.config
+        manifest = partition.manifest
+        now_ms = self._clock.now_ms()
+        offset = int(manifest.log_start)
+        if config.delete:
+            before_ms = now_ms - config.retention_ms if by_time and config.retention_ms >= 0 else None
+            size_bytes_max = config.retention_bytes if config.retention_bytes >= 0 else None
+            offset, page = manifest.retained_from(before_ms=before_ms, size_bytes_max=size_bytes_max)
+            if page is not None:
+                entries = await self._segments.page(partition.tp, page)
+                later_bytes = sum(part_size_bytes(part) for part in manifest.parts if part.base_offset >= page.base_offset)
+                excess_bytes = None if size_bytes_max is None else later_bytes - size_bytes_max
+                kept = retained_among(entries, before_ms=before_ms, excess_bytes=excess_bytes)
+                offset = max(offset, entries[kept].base_offset if kept < len(entries) else page.last_offset + 1)
+        snapshot = manifest.coordinator_snapshot
+        if snapshot is not None and by_time:
+            for entry in manifest.entries:
+                if entry.last_offset >= snapshot.offset or entry.max_timestamp_ms >= now_ms - DAY_MS:
+                    break
+                offset = max(offset, entry.last_offset + 1)
+        return Offset(offset)

@@ -1,0 +1,57 @@
+"""Segments out of record batches. Takes milliseconds with many batches: run it in a thread."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from typing_extensions import Buffer
+
+from bmq.storage.segment import EncodedSegment, SegmentRun, encode_segment
+from bmq.storage.segment_index import SegmentBatch
+from bmq.values import LeaderEpoch, Nonce, Offset, TopicPartition
+from bmq.wire.batches import BatchHeader, read_header, split
+from bmq_broker.partitions.producers import Producers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Building:
+    """What a new segment is called and whose it is."""
+
+    nonce: Nonce
+    cluster_id: str
+    tp: TopicPartition
+    leader_epoch: LeaderEpoch
+
+
+def rolled_segment(building: Building, batches: Iterable[Buffer], earlier: Producers, *, now_ms: int) -> tuple[EncodedSegment, Producers]:
+    """A segment of batches out of the tail, and the producers as of its end: `earlier` with the batches replayed over it."""
+    producers = earlier.copy()
+    entries = []
+    for data in batches:
+        header = read_header(data)
+        producers.replay(header, base_offset=header.base_offset, seen_ms=now_ms)
+        entries.append(_entry(data, header))
+    return _encode(building, entries, producers.encode()), producers
+
+
+def merged_segment(building: Building, segments: Iterable[bytes], snapshot: bytes) -> EncodedSegment:
+    """A segment of the batches of several; `snapshot` is the newest one's."""
+    entries: list[SegmentBatch] = []
+    for data in segments:
+        view = memoryview(data)
+        entries.extend(_entry(view[header.position : header.end], header) for header in split(view))
+    return _encode(building, entries, snapshot)
+
+
+def _entry(data: Buffer, header: BatchHeader) -> SegmentBatch:
+    return SegmentBatch(
+        data,
+        Offset(header.base_offset),
+        Offset(header.last_offset),
+        header.record_count,
+        header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms,
+        header.max_timestamp_ms,
+    )
+
+
+def _encode(building: Building, entries: list[SegmentBatch], snapshot: bytes) -> EncodedSegment:
+    return encode_segment(building.nonce, building.cluster_id, [SegmentRun(building.tp, building.leader_epoch, entries, (), snapshot)])

@@ -1,0 +1,49 @@
+"""A broker's settings. Sizes in bytes, times in milliseconds."""
+
+from dataclasses import dataclass
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """The defaults suit one process over a local folder."""
+
+    linger_ms: float = 5.0
+    """How long a batch may wait for company before its WAL object is sent; 100 to 250 is the cheap profile on S3."""
+    flush_bytes: int = 4 * MIB
+    """A WAL object is sent at this size."""
+    flush_runs_max: int = 10_000
+    """A WAL object holds runs of at most this many partitions."""
+    in_flight_max: int = 8
+    """WAL creates in flight."""
+    tail_budget_bytes: int = 128 * MIB
+    """What is not yet in segments, of all partitions; above it the largest tail is rolled."""
+    tail_limit_bytes: int = 256 * MIB
+    """Above it nothing more is sent to the WAL until rolls have caught up."""
+    wal_budget_bytes: int = 256 * MIB
+    """WAL objects kept; above it the partitions that pin the oldest are rolled."""
+    pending_bytes_max: int = 32 * MIB
+    """What may wait for partitions that are being opened."""
+    roll_concurrency: int = 2
+    """Rolls at a time."""
+    open_concurrency: int = 32
+    """Partitions opened at a time."""
+    ranges_max: int = 4
+    """A partition that names this many earlier streams is rolled, so that its image and its recovery stay short."""
+    stop_roll_bytes: int = 1 * MIB
+    """A clean stop rolls tails of this size and more."""
+    producer_expiry_ms: int = 86_400_000
+    """An idempotent producer that wrote nothing for this long is forgotten."""
+    maintenance_interval_ms: int = 5_000
+    """How often age, retention, merges and reports are looked at."""
+    retention_interval_ms: int = 60_000
+    """How often retention by time and size is applied."""
+    segment_linger_ms: int = 600_000
+    """How long a segment that no manifest names any more is kept for readers."""
+    merge_below_bytes: int = 32 * MIB
+    """Segments of this size and more are never merged."""
+    merge_count: int = 8
+    """So many small segments in a row are merged into one."""
+    lease_ms: int = 6_000
+    """An idle owner checks at most this often that it is not sealed."""
