@@ -5,6 +5,7 @@ read on and wrote the next version would drop what it does not know.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 from uuid import UUID
 
@@ -77,9 +78,12 @@ def decode_page(data: Buffer) -> tuple[TopicPartition, tuple[SegmentEntry, ...]]
         page = _PAGE.decode(body[ENVELOPE_SIZE_BYTES:])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"{what}: {error}") from error
-    if len(page.topic_id) != 16 or not 0 < len(page.entries) <= ENTRIES_MAX:
-        raise Corrupt(f"{what}: {len(page.entries)} entries")
-    return TopicPartition(TopicId(UUID(bytes=page.topic_id)), page.partition), page.entries
+    entries = page.entries
+    if len(page.topic_id) != 16 or page.partition < 0 or not 0 < len(entries) <= ENTRIES_MAX:
+        raise Corrupt(f"{what}: {len(entries)} entries of partition {page.partition}")
+    if any(a.last_offset >= b.base_offset for a, b in pairwise(entries)):
+        raise Corrupt(f"{what}: segments do not ascend")
+    return TopicPartition(TopicId(UUID(bytes=page.topic_id)), page.partition), entries
 
 
 def check_page(ref: PageRef, tp: TopicPartition, data: Buffer) -> tuple[SegmentEntry, ...]:
