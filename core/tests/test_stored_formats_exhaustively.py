@@ -80,7 +80,7 @@ SAMPLES: dict[str, tuple[Callable[[bytes], object], bytes]] = {
         SEGMENT[FOOTER.directory_position : -segment.SEGMENT_FOOTER_SIZE_BYTES],
     ),
     "manifest": (manifest_format.decode_manifest, manifest_format.encode_manifest(MANIFEST)),
-    "manifest page": (manifest_format.decode_page, joined(manifest_format.encode_page(NONCE, TP, ENTRIES))),
+    "manifest page": (manifest_format.decode_page, joined(manifest_format.encode_page(NONCE, TP, ENTRIES[:1]))),
     "coordinator snapshot": (
         snapshot.decode_snapshot,
         joined(snapshot.encode_snapshot(snapshot.CoordinatorSnapshot(nonce=NONCE, tp=TP, offset=Offset(9), state=b"state"))),
@@ -154,3 +154,8 @@ def test_the_bytes_of_a_coordinator_snapshot_of_version_1_never_change() -> None
     head = "626d7147 0001 0000 000102030405060708090a0b0c0d0e0f 00000000000000000000000000000007 00000003 0000000000000009 0000000000000005"
     body = bytes.fromhex(head) + b"state"
     assert whole == body + crc_of([body]).to_bytes(4, "big")
+
+
+def test_a_page_whose_segments_do_not_ascend_is_refused() -> None:
+    with pytest.raises(FormatError, match="do not ascend"):
+        manifest_format.decode_page(joined(manifest_format.encode_page(NONCE, TP, ENTRIES)))
