@@ -1,0 +1,81 @@
+"""Whether the bucket of an S3-compatible server is there, and making it where it is not. Data never goes through here."""
+
+import os
+from typing import Final
+
+import urllib3
+from minio import Minio
+from minio.credentials.providers import EnvAWSProvider
+from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
+from urllib3.exceptions import HTTPError, MaxRetryError
+
+from bmq.errors import ConfigurationError, StoreUnusable
+from bmq.runtime.store_url import StoreKind, StoreUrl
+
+_CONNECT_S: Final = 3.0
+_READ_S: Final = 10.0
+_KEY_CODES: Final = frozenset(("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidTokenId", "ExpiredToken"))
+_REGION_CODES: Final = frozenset(("AuthorizationHeaderMalformed", "InvalidRegion", "PermanentRedirect", "IllegalLocationConstraintException"))
+_MADE_ALREADY_CODES: Final = frozenset(("BucketAlreadyOwnedByYou", "BucketAlreadyExists"))
+
+
+def ensure_bucket(url: StoreUrl) -> bool:
+    """Whether the bucket was missing and has been made. Blocking (up to about 10 s); acts on S3-compatible endpoints only.
+
+    A bucket of AWS itself, GCS or Azure is a matter of accounts and policies: the self-test says whether it can be used.
+    Raises ConfigurationError (no keys) or StoreUnusable, each one line with the remedy.
+    """
+    if url.kind is not StoreKind.S3 or url.endpoint is None:
+        return False
+    if not (os.environ.get("AWS_ACCESS_KEY_ID") and os.environ.get("AWS_SECRET_ACCESS_KEY")):
+        raise ConfigurationError(f"store {url.text}: no keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+    try:
+        client = _client(url)
+        if client.bucket_exists(url.bucket):
+            return False
+        client.make_bucket(url.bucket)
+    except S3Error as error:
+        if error.code in _MADE_ALREADY_CODES:  # another node made it meanwhile
+            return False
+        raise StoreUnusable(f"store {url.text}: {_refused(url, error)}") from error
+    except (MinioException, HTTPError, ValueError) as error:
+        raise StoreUnusable(f"store {url.text}: {_not_reached(url, error)}") from error
+    return True
+
+
+def _client(url: StoreUrl) -> Minio:
+    assert url.endpoint is not None
+    scheme, _, address = url.endpoint.partition("://")
+    pool = urllib3.PoolManager(
+        timeout=urllib3.Timeout(connect=_CONNECT_S, read=_READ_S),
+        retries=urllib3.Retry(total=1, backoff_factor=0.2),
+        ca_certs=str(url.ca_file) if url.ca_file else None,
+    )
+    return Minio(address.rstrip("/"), credentials=EnvAWSProvider(), secure=scheme == "https", region=url.region, http_client=pool)
+
+
+def _refused(url: StoreUrl, error: S3Error) -> str:
+    if error.code in _KEY_CODES:
+        return f"the server refuses the keys ({error.code}): check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN"
+    if error.code in _REGION_CODES:
+        return f"wrong region {url.region!r} ({error.message}): set ?region=…"
+    if error.code == "AccessDenied":
+        return f"access to bucket {url.bucket!r} is denied: check the keys and their policy, or another owns a bucket of this name"
+    return f"{error.code}: {error.message}"
+
+
+def _not_reached(url: StoreUrl, error: Exception) -> str:
+    text = str(error)
+    reason = error.reason if isinstance(error, MaxRetryError) else error
+    name = type(reason).__name__
+    if "WRONG_VERSION_NUMBER" in text or "record layer failure" in text:
+        return f"{url.endpoint} does not speak TLS: write http://"
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return f"the certificate of {url.endpoint} is not trusted: name its authority by ?ca_file=…"
+    if name == "NameResolutionError":
+        return f"no such host in {url.endpoint}: check the endpoint"
+    if isinstance(error, InvalidResponseError | ServerError):
+        return f"{url.endpoint} does not answer as an S3 server: check address and port; where it speaks TLS, write https://"
+    if isinstance(error, ValueError):
+        return f"{text}: check the bucket's name and the endpoint"
+    return f"{url.endpoint} is not reached ({name}): check address, port and network"
