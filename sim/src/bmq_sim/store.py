@@ -68,6 +68,9 @@ class SimStore:
         """Every key that was ever deleted."""
         self.created_again: list[str] = []
         """Keys that were created after they had been deleted: late creates that fell into the deleted past."""
+        self.keep_all = False
+        """Whether every object that was ever created is kept in `ever`."""
+        self.ever: list[tuple[str, bytes]] = []
         self._keys: list[str] = []
         self._down_until_s = 0.0
         self._cut_off_until_s: dict[str, float] = {}
@@ -127,6 +130,8 @@ class SimStore:
         if key in self.deleted:
             self.created_again.append(key)
         self.objects[key] = StoredObject(data, true_now_ms() + self.clock_offset_ms)
+        if self.keep_all:
+            self.ever.append((key, data))
         insort(self._keys, key)
         self.bytes["create"] += len(data)
         self.record(f"{node} create {key} {len(data)}")

@@ -1,0 +1,116 @@
+"""`python -m bmq_sim`: runs seeds of a scenario, in parallel, and says for each that failed how to see it again."""
+
+import argparse
+import concurrent.futures
+import gc
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from time import monotonic
+
+from bmq_sim.planted import PLANTED, plant
+from bmq_sim.scenarios import SCENARIOS
+from bmq_sim.world import Outcome, simulate
+
+CHUNK = 20
+SHOWN_MAX = 5
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 0 if every seed held, 1 if one did not, 2 for arguments that cannot be used."""
+    options = _parser().parse_args(arguments)
+    names = [options.scenario] if options.scenario else sorted(SCENARIOS)
+    if options.seed is not None:
+        return _show(names[0] if options.scenario else "engine", options.seed, planted=options.planted, trace=options.trace)
+    failed = 0
+    for name in names:
+        failed += _run(name, options.seeds, jobs=options.jobs, planted=options.planted, twice=options.twice)
+    return 1 if failed else 0
+
+
+def run_seeds(name: str, seeds: Iterable[int], *, planted: str | None = None, twice: bool = False) -> Iterator[Outcome]:
+    """Runs the seeds one after the other in this process; with `twice` a seed whose digest is not the same again has failed."""
+    gc.collect()
+    gc.freeze()
+    with plant(planted):
+        for seed in seeds:
+            outcome = simulate(SCENARIOS[name], seed)
+            if twice and simulate(SCENARIOS[name], seed).digest != outcome.digest:
+                yield Outcome(seed=seed, digest=outcome.digest, error="the seed does not replay exactly", steps=outcome.steps, virtual_s=0.0)
+            else:
+                yield outcome
+
+
+def replay_command(name: str, seed: int, *, planted: str | None = None) -> str:
+    """What to type to see a seed again."""
+    return f"python -m bmq_sim --scenario {name} --seed {seed} --trace" + (f" --planted {planted}" if planted else "")
+
+
+def _run(name: str, seeds: range, *, jobs: int, planted: str | None, twice: bool) -> int:
+    began_s = monotonic()
+    failed: list[Outcome] = []
+    count = steps = 0
+    virtual_s = 0.0
+    for outcome in _outcomes(name, seeds, jobs=jobs, planted=planted, twice=twice):
+        count += 1
+        steps += outcome.steps
+        virtual_s += outcome.virtual_s
+        if outcome.error is not None:
+            failed.append(outcome)
+            if len(failed) <= SHOWN_MAX:
+                print(f"seed {outcome.seed} of {name} failed: {outcome.error}\n  {replay_command(name, outcome.seed, planted=planted)}", flush=True)
+    took_s = monotonic() - began_s
+    print(f"{name}: {count} seeds, {len(failed)} failed; {steps} steps, {virtual_s / 3600:.1f} simulated hours in {took_s:.1f} s", flush=True)
+    return len(failed)
+
+
+def _outcomes(name: str, seeds: range, *, jobs: int, planted: str | None, twice: bool) -> Iterator[Outcome]:
+    if jobs == 1:
+        yield from run_seeds(name, seeds, planted=planted, twice=twice)
+        return
+    chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
+    with concurrent.futures.ProcessPoolExecutor(max_workers=jobs) as pool:
+        for chunk in pool.map(partial(_chunk, name, planted=planted, twice=twice), chunks):
+            yield from chunk
+
+
+def _chunk(name: str, seeds: range, *, planted: str | None, twice: bool) -> list[Outcome]:
+    return list(run_seeds(name, seeds, planted=planted, twice=twice))
+
+
+def _show(name: str, seed: int, *, planted: str | None, trace: bool) -> int:
+    with plant(planted):
+        outcome = simulate(SCENARIOS[name], seed, trace=(lambda line: print(line, flush=True)) if trace else None)
+    print(f"seed {seed} of {name}: {outcome.steps} steps, {outcome.virtual_s:.3f} simulated seconds, digest {outcome.digest}")
+    if outcome.error is None:
+        return 0
+    print(f"failed: {outcome.error}\n  {replay_command(name, seed, planted=planted)}")
+    return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bmq_sim", description=__doc__)
+    parser.add_argument("--scenario", choices=sorted(SCENARIOS), help="one scenario instead of all")
+    parser.add_argument("--seeds", type=_seeds, default=range(100), metavar="FIRST-LAST", help="which seeds, both inclusive (default 0-99)")
+    parser.add_argument("--seed", type=int, help="one seed alone")
+    parser.add_argument("--trace", action="store_true", help="with --seed: print what happened, with virtual times")
+    parser.add_argument("--twice", action="store_true", help="run each seed twice and compare the digests")
+    parser.add_argument("--planted", choices=sorted(PLANTED), help="with a bug planted: some seed should fail")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each processor)")
+    return parser
+
+
+def _seeds(text: str) -> range:
+    first, _, last = text.partition("-")
+    try:
+        return range(int(first), int(last or first) + 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not FIRST-LAST") from None
+
+
+def start() -> None:
+    """Runs `main` with one hash seed for all: the order of a set of strings is part of what a seed repeats."""
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.execve(sys.executable, [sys.executable, "-m", "bmq_sim", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+    sys.exit(main())

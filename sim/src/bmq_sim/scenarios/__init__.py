@@ -1,0 +1,12 @@
+"""What is simulated, by name."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from bmq_sim.scenarios import flat_logs, streams
+from bmq_sim.world import Scenario
+
+SCENARIOS: Final[Mapping[str, Scenario]] = {
+    "flat-logs": flat_logs.scenario,
+    "streams": streams.scenario,
+}

@@ -1,0 +1,151 @@
+"""One simulated run: a seed becomes a store, a network, processes and their accidents, and a verdict that repeats exactly."""
+
+import contextlib
+import gc
+import hashlib
+import logging
+import traceback
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import structlog
+
+from bmq_sim.history import History
+from bmq_sim.loop import START_S, VirtualLoop, run
+from bmq_sim.network import Network, NetworkFaults
+from bmq_sim.process import SimProcess
+from bmq_sim.store import SimStore, StoreFaults
+
+STEPS_MAX = 2_000_000
+VIRTUAL_S_MAX = 4_000.0
+
+
+class World:
+    """What a scenario works with. Everything random comes from `rng(name)`: one stream of chance for each purpose."""
+
+    def __init__(self, seed: int, *, trace: Callable[[str], None] | None = None) -> None:
+        self.seed = seed
+        self.network = Network(rng=self.rng("network"))
+        self.loop = VirtualLoop(network=self.network, steps_max=STEPS_MAX, virtual_s_max=VIRTUAL_S_MAX)
+        self.store = SimStore(rng=self.rng("store"))
+        self.history = History()
+        self._trace = trace
+        self.store.trace = self._line if trace is not None else None
+
+    def rng(self, name: str) -> Random:
+        """A stream of chance of its own."""
+        return Random(f"{self.seed}/{name}")
+
+    def note(self, line: str) -> None:
+        """One line of the trace; part of the digest."""
+        self.store.record(line)
+
+    def kill_within(self, process: SimProcess, *, steps: int, rng: Random) -> None:
+        """Kills the process before one of the next `steps` steps."""
+
+        def kill() -> None:
+            self.note(f"kill {process.name}")
+            self.loop.kill(process)
+
+        self.loop.at_step(self.loop.steps + rng.randrange(1, steps + 1), kill)
+
+    def digest(self) -> str:
+        """Of the store's changes, of every event of the history, and of how many steps the run took."""
+        digest = hashlib.blake2b(self.store.digest().encode(), digest_size=16)
+        history = self.history
+        for part in (history.attempts, history.seen, history.ends, history.commits, history.commits_seen, history.refused):
+            digest.update(repr(part).encode())
+        digest.update(f"{self.loop.steps} {self.loop.time()}".encode())
+        return digest.hexdigest()
+
+    def _line(self, line: str) -> None:
+        assert self._trace is not None
+        self._trace(line)
+
+
+Scenario = Callable[[World], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a seed went. `error` None: every invariant held."""
+
+    seed: int
+    digest: str
+    error: str | None
+    steps: int
+    virtual_s: float
+
+
+def simulate(scenario: Scenario, seed: int, *, trace: Callable[[str], None] | None = None) -> Outcome:
+    """Runs one seed. Never raises for what the scenario finds: that is in the outcome."""
+    with _quiet(trace):
+        world = World(seed, trace=trace)
+        error = None
+        try:
+            run(scenario(world), loop=world.loop)
+        except Exception as caught:  # noqa: BLE001 whatever ends a run is its verdict
+            error = _described(caught)
+        return Outcome(seed=seed, digest=world.digest(), error=error, steps=world.loop.steps, virtual_s=world.loop.time() - START_S)
+
+
+def ordinary_store_faults(rng: Random) -> StoreFaults:
+    """A plan for a seed: from a store that is only slow to one that fails at every tenth request."""
+    level = rng.choice((0.0, 0.01, 0.03, 0.1))
+    return StoreFaults(
+        latency_s_min=0.001,
+        latency_s_max=rng.choice((0.005, 0.05, 0.3)),
+        slow_probability=rng.choice((0.0, 0.02, 0.1)),
+        slow_s_max=rng.choice((1.0, 5.0)),
+        not_applied_probability=level,
+        unknown_applied_probability=level,
+        unknown_not_applied_probability=level,
+        unknown_late_probability=level,
+        late_s_max=rng.choice((1.0, 30.0)),
+        unavailable_probability=level,
+        timeout_s=rng.choice((0.5, 5.0)),
+    )
+
+
+def ordinary_network_faults(rng: Random) -> NetworkFaults:
+    """A plan for a seed: latency always, cuts often, losses sometimes."""
+    return NetworkFaults(
+        latency_s_min=0.0001,
+        latency_s_max=rng.choice((0.001, 0.02)),
+        jitter_s=rng.choice((0.0, 0.001, 0.02)),
+        split_probability=rng.choice((0.0, 0.3)),
+        loss_probability=rng.choice((0.0, 0.0, 0.01)),
+    )
+
+
+def _described(error: Exception) -> str:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    text = str(error) or type(error).__name__
+    cause = f"\n  from {error.__cause__!r}" if error.__cause__ is not None else ""
+    frames = "".join(traceback.format_exception(error.__cause__ or error)[-6:])
+    where = "" if isinstance(error, AssertionError) and "\n" in text else f" ({place.filename}:{place.lineno})\n{frames}"
+    return f"{type(error).__name__}: {text}{cause}{where}"
+
+
+@contextlib.contextmanager
+def _quiet(trace: Callable[[str], None] | None) -> Iterator[None]:
+    """The services' logs go into the trace or nowhere; the garbage collector runs between runs, where it cannot differ between repeats."""
+    before = structlog.get_config()
+    collected = gc.isenabled()
+    gc.disable()
+
+    def into_trace(_: Any, method: str, event: Any) -> Any:
+        if trace is not None:
+            trace(f"    log {method} {event}")
+        raise structlog.DropEvent
+
+    level = logging.DEBUG if trace is not None else logging.CRITICAL
+    structlog.configure(processors=[into_trace], wrapper_class=structlog.make_filtering_bound_logger(level), cache_logger_on_first_use=False)
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+        if collected:
+            gc.enable()
