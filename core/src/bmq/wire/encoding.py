@@ -12,6 +12,7 @@ from uuid import UUID
 
 from bmq.wire.decoding import FIXED_FORMATS, fixed_struct, is_fixed
 from bmq.wire.message import Message
+from bmq.wire.primitives import write_uuid, write_uvarint
 from bmq.wire.schemas import Field
 
 Writer = Callable[[bytearray, Any], None]
@@ -20,7 +21,6 @@ _FixedStep = tuple[struct.Struct, tuple[tuple[str, Any], ...]]
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
-_NO_UUID: Final = bytes(16)
 _STRING_BYTES_MAX: Final = 0x7FFF
 
 
@@ -115,19 +115,8 @@ def _fixed_writer(fixed: struct.Struct) -> Writer:
 
 
 def _write_uuid(out: bytearray, value: Any) -> None:
-    if value is None:
-        out += _NO_UUID
-    else:
-        assert isinstance(value, UUID), value
-        out += value.bytes
-
-
-def write_uvarint(out: bytearray, value: int) -> None:
-    """Appends an unsigned varint."""
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
+    assert value is None or isinstance(value, UUID), value
+    write_uuid(out, value)
 
 
 def _length_writer(name: str, flexible: bool, nullable: bool, empty_for_null: bool, legacy: struct.Struct) -> Callable[[bytearray, int | None], bool]:

@@ -1,0 +1,130 @@
+"""Reading a body by hand, one value after the other, without copying: for the hot paths that compiled readers are too slow for.
+
+Whatever does not fit the bytes that are left raises WireError, before anything is allocated for it.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Any, Final
+from uuid import UUID
+
+from typing_extensions import Buffer
+
+from bmq.errors import WireError
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_NO_UUID: Final = bytes(16)
+_UVARINT_BYTES_MAX: Final = 5
+
+
+class Cursor:
+    """A position in a body. `flexible` says how lengths are written (compact) and whether structs end with tagged fields."""
+
+    __slots__ = ("flexible", "position", "size", "view")
+
+    def __init__(self, body: Buffer, *, flexible: bool) -> None:
+        self.view = memoryview(body)
+        self.position = 0
+        self.size = self.view.nbytes
+        self.flexible = flexible
+
+    def unpack(self, fixed: struct.Struct) -> tuple[Any, ...]:
+        """Several values of fixed size at once."""
+        position = self.position
+        try:
+            values = fixed.unpack_from(self.view, position)
+        except struct.error:
+            raise WireError(f"{fixed.size} bytes expected where {self.size - position} are left") from None
+        self.position = position + fixed.size
+        return values
+
+    def int32(self) -> int:
+        value: int = self.unpack(_INT32)[0]
+        return value
+
+    def uvarint(self) -> int:
+        view, position = self.view, self.position
+        value = 0
+        try:
+            for index in range(_UVARINT_BYTES_MAX):
+                byte = view[position + index]
+                value |= (byte & 0x7F) << (7 * index)
+                if byte < 0x80:
+                    self.position = position + index + 1
+                    return value
+        except IndexError:
+            raise WireError("the body ends in a varint") from None
+        raise WireError("a varint of more than five bytes")
+
+    def count(self, *, element_bytes_min: int) -> int:
+        """An array's length; null counts as empty. An element takes at least `element_bytes_min` bytes."""
+        count = self.uvarint() - 1 if self.flexible else self.int32()
+        if count > (self.size - self.position) // element_bytes_min:
+            raise WireError(f"an array of {count} elements where {self.size - self.position} bytes are left")
+        if count < -1:
+            raise WireError(f"an array of {count} elements")
+        return max(0, count)
+
+    def nullable_bytes(self) -> memoryview | None:
+        """A slice of the body, not a copy."""
+        length = self.uvarint() - 1 if self.flexible else self.int32()
+        return self._take(length)
+
+    def nullable_string(self) -> str | None:
+        if self.flexible:
+            length = self.uvarint() - 1
+        else:
+            (length,) = self.unpack(_INT16)
+        raw = self._take(length)
+        if raw is None:
+            return None
+        try:
+            return str(raw, "utf-8")
+        except UnicodeDecodeError as error:
+            raise WireError(f"a string that is not UTF-8: {error}") from error
+
+    def string(self) -> str:
+        value = self.nullable_string()
+        if value is None:
+            raise WireError("a string is null that may not be")
+        return value
+
+    def uuid(self) -> UUID | None:
+        """None where it is zero."""
+        raw = self._take(16)
+        assert raw is not None
+        data = bytes(raw)
+        return None if data == _NO_UUID else UUID(bytes=data)
+
+    def tags(self) -> Iterator[tuple[int, "Cursor"]]:
+        """(tag, cursor over its value) of each tagged field that ends a flexible struct."""
+        if not self.flexible:
+            return
+        count = self.uvarint()
+        if count > (self.size - self.position) // 2:
+            raise WireError(f"{count} tagged fields where {self.size - self.position} bytes are left")
+        for _ in range(count):
+            tag = self.uvarint()
+            value = self._take(self.uvarint())
+            assert value is not None
+            yield tag, Cursor(value, flexible=True)
+
+    def skip_tags(self) -> None:
+        """Past the tagged fields that end a flexible struct."""
+        if self.flexible:
+            if self.position < self.size and self.view[self.position] == 0:
+                self.position += 1
+                return
+            for _ in self.tags():
+                pass
+
+    def _take(self, length: int) -> memoryview | None:
+        if length == -1:
+            return None
+        start = self.position
+        end = start + length
+        if length < 0 or end > self.size:
+            raise WireError(f"a field of {length} bytes where {self.size - start} are left")
+        self.position = end
+        return self.view[start:end]

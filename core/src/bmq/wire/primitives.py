@@ -1,0 +1,45 @@
+"""Writing the protocol's variable-length values by hand; the counterpart of `cursor`."""
+
+import struct
+from typing import Final
+from uuid import UUID
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_NO_UUID: Final = bytes(16)
+
+
+def write_uvarint(out: bytearray, value: int) -> None:
+    """Appends an unsigned varint."""
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def write_count(out: bytearray, count: int | None, *, flexible: bool) -> None:
+    """Appends the length of an array or of bytes; None is null."""
+    if count is None:
+        count = -1
+    if flexible:
+        write_uvarint(out, count + 1)
+    else:
+        out += _INT32.pack(count)
+
+
+def write_string(out: bytearray, text: str | None, *, flexible: bool) -> None:
+    """Appends a string; None is null."""
+    if text is None:
+        out += b"\x00" if flexible else b"\xff\xff"
+        return
+    raw = text.encode()
+    if flexible:
+        write_uvarint(out, len(raw) + 1)
+    else:
+        out += _INT16.pack(len(raw))
+    out += raw
+
+
+def write_uuid(out: bytearray, value: UUID | None) -> None:
+    """Appends a UUID; None is zero."""
+    out += _NO_UUID if value is None else value.bytes

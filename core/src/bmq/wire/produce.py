@@ -1,0 +1,175 @@
+"""API key 0, Produce, by hand: the records stay where they arrived. Versions 0 to 13; 0 to 2 only so that they can be answered.
+
+Names up to version 12, topic ids from 13.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from typing_extensions import Buffer
+
+from bmq.errors import WireError
+from bmq.wire.cursor import Cursor
+from bmq.wire.limits import PRODUCE_PARTITIONS_MAX
+from bmq.wire.primitives import write_count, write_string, write_uuid, write_uvarint
+
+FLEXIBLE_FROM: Final = 9
+TOPIC_IDS_FROM: Final = 13
+TRANSACTIONS_FROM: Final = 3
+
+_ACKS_TIMEOUT: Final = struct.Struct(">hi")
+_INT32: Final = struct.Struct(">i")
+_INDEX_ERROR_OFFSET: Final = struct.Struct(">ihq")
+_INT64: Final = struct.Struct(">q")
+_LEADER: Final = struct.Struct(">iiB")
+
+
+class ProduceTopic(NamedTuple):
+    """One topic: `name` up to version 12, `topic_id` from 13. Partitions are (index, records); records None or empty: an invalid request."""
+
+    name: str | None
+    topic_id: UUID | None
+    partitions: list[tuple[int, memoryview | None]]
+
+
+class ProduceRequest(NamedTuple):
+    """The records are slices of the request's frame."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[ProduceTopic]
+
+
+class ProducedPartition(NamedTuple):
+    """The answer for one partition. `record_errors` are (index in the batch, message); `current_leader` is (node id, epoch)."""
+
+    partition: int
+    error_code: int = 0
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    record_errors: Sequence[tuple[int, str | None]] = ()
+    error_message: str | None = None
+    current_leader: tuple[int, int] | None = None
+
+
+class ProducedTopic(NamedTuple):
+    """The answers for one topic, named as the request's version names it."""
+
+    name: str | None
+    topic_id: UUID | None
+    partitions: Sequence[ProducedPartition]
+
+
+class NodeEndpoint(NamedTuple):
+    """Where the leader of a partition can be reached."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+def parse_produce(version: int, body: Buffer) -> ProduceRequest:
+    """The request. Raises WireError for anything malformed or with more than 20,000 partitions."""
+    cursor = Cursor(body, flexible=version >= FLEXIBLE_FROM)
+    transactional_id = cursor.nullable_string() if version >= TRANSACTIONS_FROM else None
+    acks, timeout_ms = cursor.unpack(_ACKS_TIMEOUT)
+    topics = []
+    left = PRODUCE_PARTITIONS_MAX
+    for _ in range(cursor.count(element_bytes_min=2)):
+        name, topic_id = None, None
+        if version >= TOPIC_IDS_FROM:
+            topic_id = cursor.uuid()
+        else:
+            name = cursor.string()
+        count = cursor.count(element_bytes_min=5)
+        # A topic counts too, so that empty ones cannot be sent without bound.
+        left -= max(1, count)
+        if left < 0:
+            raise WireError(f"a Produce request for more than {PRODUCE_PARTITIONS_MAX} partitions")
+        partitions = []
+        for _ in range(count):
+            index = cursor.int32()
+            partitions.append((index, cursor.nullable_bytes()))
+            cursor.skip_tags()
+        cursor.skip_tags()
+        topics.append(ProduceTopic(name, topic_id, partitions))
+    cursor.skip_tags()
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def encode_produce_response(
+    version: int, topics: Sequence[ProducedTopic], *, throttle_ms: int = 0, node_endpoints: Sequence[NodeEndpoint] = ()
+) -> bytes:
+    """The body. `node_endpoints` name the nodes of `current_leader`s; both are left out below version 10."""
+    flexible = version >= FLEXIBLE_FROM
+    out = bytearray()
+    write_count(out, len(topics), flexible=flexible)
+    for topic in topics:
+        _write_topic(out, version, topic.name, topic.topic_id)
+        write_count(out, len(topic.partitions), flexible=flexible)
+        for partition in topic.partitions:
+            _write_partition(out, version, partition, flexible)
+        _end(out, flexible)
+    if version >= 1:
+        out += _INT32.pack(throttle_ms)
+    if flexible:
+        write_node_endpoints(out, node_endpoints if version >= 10 else ())
+    return bytes(out)
+
+
+def _write_partition(out: bytearray, version: int, partition: ProducedPartition, flexible: bool) -> None:
+    out += _INDEX_ERROR_OFFSET.pack(partition.partition, partition.error_code, partition.base_offset)
+    if version >= 2:
+        out += _INT64.pack(partition.log_append_time_ms)
+    if version >= 5:
+        out += _INT64.pack(partition.log_start_offset)
+    if version >= 8:
+        write_count(out, len(partition.record_errors), flexible=flexible)
+        for batch_index, message in partition.record_errors:
+            out += _INT32.pack(batch_index)
+            write_string(out, message, flexible=flexible)
+            _end(out, flexible)
+        write_string(out, partition.error_message, flexible=flexible)
+    if partition.current_leader is not None and version >= 10:
+        # One tagged field: tag 0, 9 bytes.
+        out += b"\x01\x00\x09"
+        out += _LEADER.pack(*partition.current_leader, 0)
+    else:
+        _end(out, flexible)
+
+
+def write_node_endpoints(out: bytearray, endpoints: Sequence[NodeEndpoint]) -> None:
+    """The tagged fields that end a Produce or Fetch response: tag 0, the endpoints, where there are any."""
+    if not endpoints:
+        out.append(0)
+        return
+    value = bytearray()
+    write_count(value, len(endpoints), flexible=True)
+    for endpoint in endpoints:
+        value += _INT32.pack(endpoint.node_id)
+        write_string(value, endpoint.host, flexible=True)
+        value += _INT32.pack(endpoint.port)
+        write_string(value, endpoint.rack, flexible=True)
+        value.append(0)
+    out += b"\x01\x00"
+    write_uvarint(out, len(value))
+    out += value
+
+
+def _write_topic(out: bytearray, version: int, name: str | None, topic_id: UUID | None) -> None:
+    if version >= TOPIC_IDS_FROM:
+        write_uuid(out, topic_id)
+    else:
+        assert name is not None, f"Produce version {version} names topics"
+        write_string(out, name, flexible=version >= FLEXIBLE_FROM)
+
+
+def _end(out: bytearray, flexible: bool) -> None:
+    """No tagged fields."""
+    if flexible:
+        out.append(0)
