@@ -31,7 +31,7 @@ def ensure_bucket(url: StoreUrl) -> bool:
         raise ConfigurationError(f"store {url.text}: no keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
     try:
         client = _client(url)
-        if client.bucket_exists(url.bucket):
+        if _exists(client, url.bucket):
             return False
         client.make_bucket(url.bucket)
     except S3Error as error:
@@ -43,12 +43,23 @@ def ensure_bucket(url: StoreUrl) -> bool:
     return True
 
 
+def _exists(client: Minio, bucket: str) -> bool:
+    try:
+        return client.bucket_exists(bucket)
+    except S3Error as error:
+        if error.code != "AccessDenied":
+            raise
+    # The answer to a HEAD has no body, so all refusals look alike there; a listing says which it is.
+    next(iter(client.list_objects(bucket)), None)
+    return True
+
+
 def _client(url: StoreUrl) -> Minio:
     assert url.endpoint is not None
     scheme, _, address = url.endpoint.partition("://")
     pool = urllib3.PoolManager(
         timeout=urllib3.Timeout(connect=_CONNECT_S, read=_READ_S),
-        retries=urllib3.Retry(total=1, backoff_factor=0.2),
+        retries=urllib3.Retry(total=0),
         ca_certs=str(url.ca_file) if url.ca_file else None,
     )
     return Minio(address.rstrip("/"), credentials=EnvAWSProvider(), secure=scheme == "https", region=url.region, http_client=pool)
@@ -57,7 +68,7 @@ def _client(url: StoreUrl) -> Minio:
 def _refused(url: StoreUrl, error: S3Error) -> str:
     if error.code in _KEY_CODES:
         return f"the server refuses the keys ({error.code}): check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN"
-    if error.code in _REGION_CODES:
+    if error.code in _REGION_CODES or "region" in (error.message or ""):
         return f"wrong region {url.region!r} ({error.message}): set ?region=…"
     if error.code == "AccessDenied":
         return f"access to bucket {url.bucket!r} is denied: check the keys and their policy, or another owns a bucket of this name"

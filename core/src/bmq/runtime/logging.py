@@ -1,0 +1,62 @@
+"""Structured logs on standard error: readable on a terminal, one JSON object a line elsewhere.
+
+`BMQ_LOG_FORMAT` (console, json) and `BMQ_LOG_LEVEL` (debug, info, warning, error) override. What libraries log goes the same way.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from typing import Final, TextIO
+
+import structlog
+
+from bmq.errors import ConfigurationError
+
+_LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_FORMATS: Final = ("console", "json")
+
+
+def configure_logging(*, environment: Mapping[str, str] | None = None, stream: TextIO | None = None) -> None:
+    """Call once, before anything logs. Raises ConfigurationError (one line) for a format or level that does not exist."""
+    environment = os.environ if environment is None else environment
+    stream = sys.stderr if stream is None else stream
+    level = _chosen(environment, "BMQ_LOG_LEVEL", default="info", allowed=tuple(_LEVELS))
+    form = _chosen(environment, "BMQ_LOG_FORMAT", default="console" if stream.isatty() else "json", allowed=_FORMATS)
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    structlog.configure(
+        processors=[*shared, *_rendering(form, stream)],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=structlog.PrintLoggerFactory(stream),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(form, stream)],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    # Libraries speak from warning on; their chatter below that is asked for by BMQ_LOG_LEVEL=debug.
+    root.setLevel(max(_LEVELS[level], logging.WARNING) if level != "debug" else logging.DEBUG)
+    logging.getLogger("bmq").setLevel(_LEVELS[level])
+
+
+def _rendering(form: str, stream: TextIO) -> list[structlog.typing.Processor]:
+    if form == "json":
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    return [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+
+
+def _chosen(environment: Mapping[str, str], name: str, *, default: str, allowed: tuple[str, ...]) -> str:
+    value = environment.get(name, "").lower() or default
+    if value not in allowed:
+        raise ConfigurationError(f"{name} {value!r} cannot be used: choose one of {', '.join(allowed)}")
+    return value
