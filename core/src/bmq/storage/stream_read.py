@@ -7,7 +7,7 @@ from typing import Final
 
 from bmq.errors import BmqError, ObjectMissing
 from bmq.ports import ObjectStore, Rng
-from bmq.storage.durable import TroubleLog, cancelled, together, when_available
+from bmq.storage.durable import Trouble, TroubleLog, cancelled, together, when_available
 from bmq.storage.numbered import wal_key
 from bmq.storage.stream_seal import check_place, list_stream, read_head
 from bmq.storage.wal import SEAL_SIZE_BYTES, Seal, WalObject, decode_head, decode_wal
@@ -33,12 +33,13 @@ async def read_stream(
     At most `reads_ahead` objects are held besides the one that was given. Raises WalObjectMissing, FormatError.
     """
     loop = asyncio.get_running_loop()
+    trouble = TroubleLog(f"read {stream.prefix}")
     reading: deque[asyncio.Task[WalObject]] = deque()
     following = start
     try:
         while reading or following < end:
             while following < end and len(reading) < reads_ahead:
-                reading.append(loop.create_task(_read(store, stream, following, rng=rng)))
+                reading.append(loop.create_task(_read(store, stream, following, rng=rng, trouble=trouble)))
                 following += 1
             yield await reading.popleft()
     finally:
@@ -50,18 +51,19 @@ async def drop_stream(store: ObjectStore, stream: StreamId, *, rng: Rng) -> int:
 
     Only on a committed record that says so. A stream that was dropped must not be sealed again.
     """
-    listed = await list_stream(store, stream, at_least=0, rng=rng)
+    trouble = TroubleLog(f"drop {stream.prefix}")
+    listed = await list_stream(store, stream, at_least=0, rng=rng, trouble=trouble)
     deleted = 0
     for at in range(0, len(listed), DELETES_AT_ONCE):
         some = listed[at : at + DELETES_AT_ONCE]
-        deleted += sum(await together(_drop(store, stream, n, size_bytes=meta.size_bytes, rng=rng) for n, meta in some))
+        deleted += sum(await together(_drop(store, stream, n, size_bytes=meta.size_bytes, rng=rng, trouble=trouble) for n, meta in some))
     return deleted
 
 
-async def _read(store: ObjectStore, stream: StreamId, number: int, *, rng: Rng) -> WalObject:
+async def _read(store: ObjectStore, stream: StreamId, number: int, *, rng: Rng, trouble: Trouble) -> WalObject:
     key = wal_key(stream, number)
     try:
-        data = await when_available(lambda: store.get(key), rng=rng, trouble=TroubleLog(f"read {key}"))
+        data = await when_available(lambda: store.get(key), rng=rng, trouble=trouble)
     except ObjectMissing:
         raise WalObjectMissing(f"{key} is missing", number) from None
     head = decode_head(data)
@@ -71,13 +73,13 @@ async def _read(store: ObjectStore, stream: StreamId, number: int, *, rng: Rng) 
     return decode_wal(data)
 
 
-async def _drop(store: ObjectStore, stream: StreamId, number: int, *, size_bytes: int, rng: Rng) -> bool:
+async def _drop(store: ObjectStore, stream: StreamId, number: int, *, size_bytes: int, rng: Rng, trouble: Trouble) -> bool:
     key = wal_key(stream, number)
     if size_bytes == SEAL_SIZE_BYTES:
         try:
-            if isinstance(await read_head(store, stream, number, rng=rng), Seal):
+            if isinstance(await read_head(store, stream, number, rng=rng, trouble=trouble), Seal):
                 return False
         except ObjectMissing:
             return False
-    await when_available(lambda: store.delete(key), rng=rng, trouble=TroubleLog(f"delete {key}"))
+    await when_available(lambda: store.delete(key), rng=rng, trouble=trouble)
     return True

@@ -11,7 +11,7 @@ from typing import Final
 
 from bmq.errors import Conflict, Corrupt, NotApplied, ObjectMissing, UnknownOutcome
 from bmq.ports import ObjectMeta, ObjectStore, Rng
-from bmq.storage.durable import Backoff, TroubleLog, together, when_available
+from bmq.storage.durable import Backoff, Trouble, TroubleLog, together, when_available
 from bmq.storage.numbered import just_before, number_of, wal_key
 from bmq.storage.wal import WAL_HEADER_SIZE_BYTES, Seal, WalHeader, decode_head, encode_seal
 from bmq.values import StreamId
@@ -46,8 +46,8 @@ async def seal_stream(store: ObjectStore, stream: StreamId, *, cluster_id: str, 
     Data objects at and above it count for nothing; those below it are all there, or were deleted by their owner. Whoever calls this gets
     the same number, until the stream is dropped. Raises FormatError where an object of the stream cannot be read.
     """
-    surveyor = _Surveyor(store, stream, rng=rng)
     trouble = TroubleLog(f"seal {stream.prefix}")
+    surveyor = _Surveyor(store, stream, rng=rng, trouble=trouble)
     backoff = Backoff(rng)
     ahead = 1
     while True:
@@ -69,7 +69,7 @@ async def first_number(store: ObjectStore, stream: StreamId, *, rng: Rng) -> int
     The owner deletes from below, several at once, and only what manifests cover: so everything below a missing number is covered.
     Raises FormatError.
     """
-    survey, numbers = await _Surveyor(store, stream, rng=rng).survey_all()
+    survey, numbers = await _Surveyor(store, stream, rng=rng, trouble=TroubleLog(f"look at {stream.prefix}")).survey_all()
     there = set(numbers)
     number = survey.durable_below
     while number - 1 in there:
@@ -77,20 +77,20 @@ async def first_number(store: ObjectStore, stream: StreamId, *, rng: Rng) -> int
     return number
 
 
-async def list_stream(store: ObjectStore, stream: StreamId, *, at_least: int, rng: Rng) -> list[tuple[int, ObjectMeta]]:
+async def list_stream(store: ObjectStore, stream: StreamId, *, at_least: int, rng: Rng, trouble: Trouble) -> list[tuple[int, ObjectMeta]]:
     """The stream's objects from the number `at_least` on, ascending. Waits out a store that is down."""
 
     async def listing() -> list[tuple[int, ObjectMeta]]:
         listed = store.list(stream.prefix, after=just_before(stream.prefix, at_least))
         return [(n, meta) async for meta in listed if (n := number_of(stream.prefix, meta.key)) is not None and n >= at_least]
 
-    return await when_available(listing, rng=rng, trouble=TroubleLog(f"list {stream.prefix}"))
+    return await when_available(listing, rng=rng, trouble=trouble)
 
 
-async def read_head(store: ObjectStore, stream: StreamId, number: int, *, rng: Rng) -> WalHeader | Seal:
+async def read_head(store: ObjectStore, stream: StreamId, number: int, *, rng: Rng, trouble: Trouble) -> WalHeader | Seal:
     """What stands at a number. Raises ObjectMissing, FormatError."""
     key = wal_key(stream, number)
-    first_bytes = await when_available(lambda: store.get(key, length=WAL_HEADER_SIZE_BYTES), rng=rng, trouble=TroubleLog(f"read {key}"))
+    first_bytes = await when_available(lambda: store.get(key, length=WAL_HEADER_SIZE_BYTES), rng=rng, trouble=trouble)
     head = decode_head(first_bytes)
     check_place(head, stream, number)
     return head
@@ -105,10 +105,11 @@ def check_place(head: WalHeader | Seal, stream: StreamId, number: int) -> None:
 class _Surveyor:
     """Looks at a stream, again and again. A head that was read once at or above `durable_below` never changes."""
 
-    def __init__(self, store: ObjectStore, stream: StreamId, *, rng: Rng) -> None:
+    def __init__(self, store: ObjectStore, stream: StreamId, *, rng: Rng, trouble: Trouble) -> None:
         self._store = store
         self._stream = stream
         self._rng = rng
+        self._trouble = trouble
         self._heads: dict[int, WalHeader | Seal] = {}
         self._durable_below = 0
 
@@ -122,7 +123,7 @@ class _Surveyor:
 
     async def _survey(self, at_least: int) -> tuple[_Survey, list[int]]:
         while True:
-            listed = await list_stream(self._store, self._stream, at_least=at_least, rng=self._rng)
+            listed = await list_stream(self._store, self._stream, at_least=at_least, rng=self._rng, trouble=self._trouble)
             numbers = [number for number, _ in listed]
             try:
                 self._durable_below = max(self._durable_below, await self._newest_durable_below(numbers))
@@ -154,7 +155,7 @@ class _Surveyor:
 
     async def _heads_of(self, numbers: Sequence[int]) -> list[WalHeader | Seal]:
         unknown = [number for number in numbers if number not in self._heads]
-        found = await together(read_head(self._store, self._stream, number, rng=self._rng) for number in unknown)
+        found = await together(read_head(self._store, self._stream, number, rng=self._rng, trouble=self._trouble) for number in unknown)
         self._heads.update(zip(unknown, found, strict=True))
         return [self._heads[number] for number in numbers]
 
