@@ -1,0 +1,66 @@
+"""What tools ask: describe, list and delete groups."""
+
+from collections.abc import Iterator
+
+from bmq_broker.groups.group import Group
+from bmq_broker.groups.machine import Effects, GroupMachine
+from bmq_broker.groups.records import GroupKey, OffsetKey
+from bmq_broker.groups.requests import GroupDescription, GroupListing, MemberDescription, Now, Refusal
+from bmq_broker.groups.states import GroupEvent, GroupState
+
+
+def describe(machine: GroupMachine, group_id: str) -> GroupDescription | None:
+    """None where there is no such group. Metadata and assignments are shown of a stable group alone."""
+    group = machine.find(group_id)
+    if group is None:
+        return None
+    is_stable = group.state is GroupState.STABLE
+    return GroupDescription(
+        group_id=group_id,
+        state=group.state,
+        protocol_type=group.protocol_type,
+        protocol=(group.protocol or "") if is_stable else "",
+        members=tuple(
+            MemberDescription(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                metadata=member.metadata(group.protocol) if is_stable else b"",
+                assignment=member.assignment if is_stable else b"",
+            )
+            for member in group.members.values()
+        ),
+    )
+
+
+def list_groups(machine: GroupMachine) -> Iterator[GroupListing]:
+    """Every group, also those that only have offsets."""
+    for group in machine.groups.values():
+        yield GroupListing(group.group_id, group.protocol_type, group.state)
+    for group_id in machine.durable.offsets:
+        if group_id not in machine.groups:
+            yield GroupListing(group_id, "", GroupState.EMPTY)
+
+
+def delete_group(machine: GroupMachine, now: Now, group_id: str) -> tuple[Effects, Refusal | None]:
+    """Deletes an empty group with its offsets."""
+    effects = Effects()
+    group = machine.find(group_id)
+    if group is None:
+        return effects, Refusal.GROUP_NOT_FOUND
+    if group.state is not GroupState.EMPTY:
+        return effects, Refusal.GROUP_NOT_EMPTY
+    for topic, partition in list(machine.durable.offsets.get(group_id, {})):
+        machine.emit(effects, OffsetKey(group_id, topic, partition), None)
+    if group_id in machine.durable.groups:
+        machine.emit(effects, GroupKey(group_id), None)
+    _bury(machine, group, now)
+    return effects, None
+
+
+def _bury(machine: GroupMachine, group: Group, now: Now) -> None:
+    for member_id in group.pending:
+        machine.drop_session(group.group_id, member_id)
+    group.move(GroupEvent.DELETED, now.wall_ms)
+    del machine.groups[group.group_id]

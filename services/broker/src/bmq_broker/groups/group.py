@@ -1,0 +1,219 @@
+"""One classic group as it lives in memory: its members, who waits for what, and what can be concluded from them.
+
+All of this is soft: after a restart it is made anew from the stored generation (`Group.restore`). Nothing here decides a transition;
+that is `rebalance` and the operations.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from bmq_broker.groups.records import GroupValue, MemberValue
+from bmq_broker.groups.requests import Refusal, Ticket
+from bmq_broker.groups.states import GroupEvent, GroupState, next_state
+from bmq_broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """A member. `is_new`: it has never been told of a generation, so it cannot heartbeat. `protocols` in its order of preference."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    is_new: bool = False
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What it said for this protocol; empty where it does not know it."""
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        return b""
+
+
+@dataclass(slots=True)
+class Group:
+    """`static` maps instance ids to member ids; `pending` are ids given out under KIP-394 that have not joined yet.
+
+    `joins` and `syncs` are the held requests, by member. `unsynced` are members of the generation whose SyncGroup has not come.
+    """
+
+    group_id: str
+    state: GroupState = GroupState.EMPTY
+    state_ms: int = -1
+    generation: int = 0
+    protocol_type: str = ""
+    protocol: str | None = None
+    leader: str | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    static: dict[str, str] = field(default_factory=dict)
+    pending: set[str] = field(default_factory=set)
+    joins: dict[str, Ticket] = field(default_factory=dict)
+    syncs: dict[str, Ticket] = field(default_factory=dict)
+    unsynced: set[str] = field(default_factory=set)
+    topics: frozenset[str] | None = frozenset()
+    """What the generation subscribes to; None: cannot be known (another protocol type, or metadata that does not parse)."""
+    first_rebalance_left_ms: int | None = None
+    """In the rebalance that leads out of Empty: how much longer it may be drawn out. None in any other."""
+    member_came: bool = False
+    """A member joined since the first rebalance was last drawn out."""
+    _supporters: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def restore(cls, group_id: str, value: GroupValue) -> "Group":
+        """The group as the log knows it: Stable with the members of its generation, or Empty."""
+        group = cls(
+            group_id,
+            state=GroupState.STABLE if value.members else GroupState.EMPTY,
+            state_ms=value.state_ms,
+            generation=value.generation,
+            protocol_type=value.protocol_type,
+            protocol=value.protocol,
+        )
+        for stored in value.members:
+            group.add(
+                Member(
+                    member_id=stored.member_id,
+                    instance_id=stored.instance_id,
+                    client_id=stored.client_id,
+                    client_host=stored.client_host,
+                    session_timeout_ms=stored.session_timeout_ms,
+                    rebalance_timeout_ms=stored.rebalance_timeout_ms,
+                    protocols=((value.protocol or "", stored.subscription),),
+                    assignment=stored.assignment,
+                )
+            )
+        group.leader = value.leader
+        group.topics = group.subscription()
+        return group
+
+    def to_value(self) -> GroupValue:
+        """The generation as it is stored."""
+        return GroupValue(
+            protocol_type=self.protocol_type,
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader,
+            state_ms=self.state_ms,
+            members=tuple(
+                MemberValue(
+                    member_id=member.member_id,
+                    instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout_ms=member.rebalance_timeout_ms,
+                    session_timeout_ms=member.session_timeout_ms,
+                    subscription=member.metadata(self.protocol),
+                    assignment=member.assignment,
+                )
+                for member in self.members.values()
+            ),
+        )
+
+    def move(self, event: GroupEvent, wall_ms: int) -> None:
+        """To the state where the event leads."""
+        self.state = next_state(self.state, event)
+        self.state_ms = wall_ms
+
+    def add(self, member: Member) -> None:
+        """The first member chooses the leader: itself. The caller has set the protocol type."""
+        assert member.member_id not in self.members
+        self.members[member.member_id] = member
+        self._supporters.update({name for name, _ in member.protocols})
+        if member.instance_id is not None:
+            assert member.instance_id not in self.static
+            self.static[member.instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self.pending.discard(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Forgets the member; a leader's place goes to the oldest one left. Its held requests must have been answered before."""
+        assert member_id not in self.joins
+        assert member_id not in self.syncs
+        member = self.members.pop(member_id)
+        self._supporters.subtract({name for name, _ in member.protocols})
+        if member.instance_id is not None:
+            del self.static[member.instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        self.unsynced.discard(member_id)
+
+    def replace_static(self, instance_id: str, new_id: str) -> Member:
+        """A static member came back without its id: it gets a new one and keeps its assignment and, if it leads, its place."""
+        old_id = self.static[instance_id]
+        assert old_id not in self.joins
+        assert old_id not in self.syncs
+        leads = self.leader == old_id
+        member = self.members[old_id]
+        self.remove(old_id)
+        member.member_id = new_id
+        self.add(member)
+        if leads:
+            self.leader = new_id
+        return member
+
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        """The member's offer changed."""
+        self._supporters.subtract({name for name, _ in member.protocols})
+        member.protocols = protocols
+        self._supporters.update({name for name, _ in protocols})
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether somebody with this offer can be a member: of the same type, with a protocol that all members have."""
+        if not protocol_type or not protocols:
+            return False
+        if not self.members:
+            return True
+        return protocol_type == self.protocol_type and any(self._supporters[name] == len(self.members) for name, _ in protocols)
+
+    def choose_protocol(self) -> str:
+        """The one with most votes: each member votes for the first of its protocols that all have. Ties go to the earliest vote."""
+        candidates = {name for name, count in self._supporters.items() if count == len(self.members)}
+        assert candidates, "a member was let in that shares no protocol with the others"
+        votes: Counter[str] = Counter()
+        for member in self.members.values():
+            votes[next(name for name, _ in member.protocols if name in candidates)] += 1
+        return votes.most_common(1)[0][0]
+
+    def subscription(self) -> frozenset[str] | None:
+        """The topics of all members by their metadata for the chosen protocol; None where it cannot be told."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        topics: set[str] = set()
+        for member in self.members.values():
+            found = subscribed_topics(member.metadata(self.protocol))
+            if found is None:
+                return None
+            topics |= found
+        return frozenset(topics)
+
+    def subscribes(self, topic: str) -> bool:
+        """Whether the group consumes the topic as far as anybody can tell; when in doubt, yes."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return False
+        return self.topics is None or topic in self.topics
+
+    def rebalance_timeout_ms(self) -> int:
+        """The longest of its members'."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def all_joined(self) -> bool:
+        """Whether nobody has to be waited for."""
+        return len(self.joins) == len(self.members) and not self.pending
+
+    def check_member(self, member_id: str, instance_id: str | None) -> Refusal | None:
+        """Whether this is a member, and its instance id not somebody else's by now."""
+        if instance_id is not None:
+            owner = self.static.get(instance_id)
+            if owner is None:
+                return Refusal.UNKNOWN_MEMBER
+            if owner != member_id:
+                return Refusal.FENCED_INSTANCE
+        return None if member_id in self.members else Refusal.UNKNOWN_MEMBER

@@ -1,0 +1,87 @@
+"""The group machine: every group of one partition of `__consumer_offsets`, as a pure function of what it is told.
+
+    operation(now, request, ticket) -> Effects(records, replies)
+
+No async, no I/O, no clock, no logging. Records take effect here at once (`emit` replays them); whoever runs the machine appends them, and
+sends replies only once they and all before them are durable. If that fails, the machine is thrown away and a new one loads the log.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from bmq_broker.groups.durable import DurableState
+from bmq_broker.groups.group import Group
+from bmq_broker.groups.records import Key, Value
+from bmq_broker.groups.requests import Now, Reply, Ticket
+from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.groups.states import GroupState
+from bmq_broker.groups.timers import TimerKey, Timers
+
+
+@dataclass(slots=True)
+class Effects:
+    """What an operation leads to: records to append, in order, and replies, among them to requests held since earlier."""
+
+    records: list[tuple[Key, Value | None]] = field(default_factory=list)
+    replies: list[tuple[Ticket, Reply | None]] = field(default_factory=list)
+
+    def reply(self, ticket: Ticket, reply: Reply | None) -> None:
+        self.replies.append((ticket, reply))
+
+
+class GroupMachine:
+    """State that the operations in this folder work on. `groups` is soft, `durable` is the log's."""
+
+    def __init__(self, settings: GroupSettings, durable: DurableState | None = None) -> None:
+        self.settings = settings
+        self.durable = DurableState() if durable is None else durable
+        self.groups: dict[str, Group] = {}
+        self.timers = Timers()
+
+    def emit(self, effects: Effects, key: Key, value: Value | None) -> None:
+        """Adds a record and takes it in."""
+        effects.records.append((key, value))
+        self.durable.replay(key, value)
+
+    def find(self, group_id: str) -> Group | None:
+        """The group; one that has nothing but offsets appears as an empty one without a protocol type."""
+        group = self.groups.get(group_id)
+        if group is None and group_id in self.durable.offsets:
+            group = self.groups[group_id] = Group(group_id)
+        return group
+
+    def create(self, group_id: str) -> Group | None:
+        """A new, empty group; None where there are too many already."""
+        if len(self.groups) >= self.settings.group_count_max:
+            return None
+        group = self.groups[group_id] = Group(group_id)
+        return group
+
+    def forget_if_void(self, group: Group) -> None:
+        """Drops a group that is nothing but a name: nobody in it, nothing in the log."""
+        if group.state is GroupState.EMPTY and not group.members and not group.pending and not self.durable.knows(group.group_id):
+            self.groups.pop(group.group_id, None)
+
+    def touch(self, group: Group, member_id: str, now: Now, *, timeout_ms: int | None = None) -> None:
+        """The member was heard: its session starts anew."""
+        if timeout_ms is None:
+            timeout_ms = group.members[member_id].session_timeout_ms
+        self.timers.set(TimerKey("session", group.group_id, member_id), now.loop_ms + timeout_ms)
+
+    def drop_session(self, group_id: str, member_id: str) -> None:
+        """The member is gone."""
+        self.timers.cancel(TimerKey("session", group_id, member_id))
+
+    def held(self) -> Sequence[Ticket]:
+        """Requests that wait for an answer."""
+        return [ticket for group in self.groups.values() for held in (group.joins, group.syncs) for ticket in held.values()]
+
+
+class Turn(NamedTuple):
+    """An operation on one group while it runs."""
+
+    machine: GroupMachine
+    effects: Effects
+    group: Group
+    now: Now

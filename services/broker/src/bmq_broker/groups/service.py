@@ -1,0 +1,368 @@
+"""The shell around the group machine: time, the log, and who waits. One shard is one partition of `__consumer_offsets` that this broker owns.
+
+What it may not do: decide anything about groups (the machine does), or let a reply out before what it rests on is durable.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from bmq.errors import NotOwner, NotReady
+from bmq.ports import Clock, Rng
+from bmq.roles.log import CoordinatorLog
+from bmq.values import TopicId
+from bmq_broker.groups import offsets, timeouts
+from bmq_broker.groups.loading import load
+from bmq_broker.groups.machine import Effects, GroupMachine
+from bmq_broker.groups.records import GroupKey, encode_key, encode_value
+from bmq_broker.groups.requests import Now, Reply, Ticket
+from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.groups.snapshotting import Snapshotting
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+R = TypeVar("R", bound=Reply)
+Operation = Callable[[GroupMachine, Now, Ticket], Effects]
+
+_LATE_S: Final = 1.0
+"""A deadline looked at this late means that the process stood still: what arrived meanwhile is heard first."""
+_DEADLINES_PER_TURN: Final = 50
+_GROUPS_PER_TURN: Final = 50
+
+
+class TopicNames(Protocol):
+    """The node's image, at or past the record that made this broker the partition's owner: a topic that is not in it is deleted."""
+
+    def id_of(self, name: str) -> TopicId | None: ...
+
+    def name_of(self, topic_id: TopicId) -> str | None: ...
+
+
+class GroupCoordinatorShard:
+    """`load` once, then ask; `close` in the end. After `failure` is set nothing works any more: make a new one and load it.
+
+    `fence_check` makes sure that this broker has not been replaced; raises Fenced. `expiry_allowed` says whether the wall clock can be trusted.
+    `failed` is called once, with what ended the shard.
+    """
+
+    def __init__(
+        self,
+        log: CoordinatorLog,
+        partition: int,
+        *,
+        clock: Clock,
+        rng: Rng,
+        settings: GroupSettings,
+        topics: TopicNames,
+        fence_check: Callable[[], Awaitable[None]] | None = None,
+        expiry_allowed: Callable[[], bool] = lambda: True,
+        failed: Callable[[BaseException], None] = lambda _: None,
+    ) -> None:
+        self.partition = partition
+        self.rng = rng
+        self.settings = settings
+        self.topics = topics
+        self.failure: BaseException | None = None
+        self.unknown_records = 0
+        self._log = log
+        self._clock = clock
+        self._fence_check = fence_check
+        self._expiry_allowed = expiry_allowed
+        self._failed = failed
+        self._machine: GroupMachine | None = None
+        self._waiting: dict[Ticket, asyncio.Future[Reply | None]] = {}
+        self._next_ticket = 0
+        self._undurable_bytes = 0
+        self._stored: dict[str, asyncio.Future[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._housekeeper: asyncio.Task[None] | None = None
+        self._snapshots = Snapshotting(log, settings, self._fail)
+
+    # --- life ---
+
+    async def load(self) -> None:
+        """Reads the log, then serves. Raises Corrupt, FormatTooNew, StoreError, Fenced; NotOwner where it was closed meanwhile."""
+        loaded = await load(self._log)
+        if self.failure is not None:
+            raise NotOwner(f"group coordinator {self.partition} was closed while it was loading") from self.failure
+        self.unknown_records = loaded.unknown
+        if loaded.unknown:
+            _log.warning(
+                "partition %d of __consumer_offsets holds %d records of kinds that this bmq does not know; it takes no snapshots of it",
+                self.partition,
+                loaded.unknown,
+            )
+            self._snapshots.disable()
+        self._snapshots.count(loaded.records, 0)
+        self._machine = machine = GroupMachine(self.settings, loaded.state)
+        self._run(lambda: offsets.drop_topics(machine, self._is_gone, list(loaded.state.offsets)), self._carry_out)
+        self._run(lambda: timeouts.start(machine, self._now()), self._carry_out)
+        self._housekeeper = asyncio.get_running_loop().create_task(self._keep_house())
+
+    async def close(self) -> None:
+        """Answers what is held (NotOwner), stops timers and tasks. May be called in any state, more than once."""
+        self._fail(NotOwner(f"partition {self.partition} of __consumer_offsets moved away"))
+        housekeeper, self._housekeeper = self._housekeeper, None
+        if housekeeper is not None:
+            await asyncio.gather(housekeeper, return_exceptions=True)
+        await self._snapshots.close()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is loaded and has not failed."""
+        return self._machine is not None and self.failure is None
+
+    # --- requests ---
+
+    async def ask(self, operation: Operation, expected: type[R]) -> R:
+        """Runs an operation that answers its ticket with an `expected`, now or later.
+
+        Raises NotReady while loading or while too much waits for the store, NotOwner after a failure or when the shard ends before the answer.
+        """
+        self._check_room()
+        reply = await self._submit(operation, self._carry_out)
+        assert isinstance(reply, expected)
+        return reply
+
+    async def ask_session(self, group_id: str, operation: Operation, expected: type[R]) -> R:
+        """Like `ask`, for an operation that has no records and whose answer rests on the group's stored generation alone (Heartbeat).
+
+        It waits for that generation's record, but not for offsets that others commit: a slow store must not end sessions.
+        """
+
+        def carry_out(effects: Effects) -> None:
+            assert not effects.records
+            stored = self._stored.get(group_id)
+            if stored is None:
+                self._answer(effects)
+            else:
+                self._after(stored, effects)
+            self._arm_timer()
+
+        reply = await self._submit(operation, carry_out)
+        assert isinstance(reply, expected)
+        return reply
+
+    async def look(self, query: Callable[[GroupMachine, Now], tuple[Effects, T]], *, fence_check: bool = False) -> T:
+        """Runs an operation that answers at once; returns when what it rests on is durable (and this broker still the owner)."""
+        results: list[T] = []
+
+        def operation(machine: GroupMachine, now: Now, ticket: Ticket) -> Effects:
+            effects, result = query(machine, now)
+            results.append(result)
+            effects.reply(ticket, None)
+            return effects
+
+        self._check_room()
+        await self._submit(operation, self._carry_out)
+        if fence_check and self._fence_check is not None:
+            await self._fence_check()
+            self._active()
+        return results[0]
+
+    def fresh_member_id(self, prefix: str) -> str:
+        """An id that was never given."""
+        return f"{prefix}-{self.rng.uuid()}"
+
+    def topics_deleted(self, topics: Sequence[tuple[TopicId, str]]) -> None:
+        """The image says that these topics are gone: so are their offsets. The image must show it already."""
+        if not self.is_active:
+            return
+        machine = self._active()
+        ids, names = {topic_id for topic_id, _ in topics}, {name for _, name in topics}
+
+        def is_gone(name: str, topic_id: TopicId | None) -> bool:
+            return name in names if topic_id is None else topic_id in ids
+
+        self._run(lambda: offsets.drop_topics(machine, is_gone, list(machine.durable.offsets)), self._carry_out)
+
+    def group_offsets(self) -> dict[tuple[str, str, int], tuple[int, int]]:
+        """Committed offsets for metrics and the REST API: {(group, topic, partition): (offset, commit time in ms)}; {} where not active."""
+        if not self.is_active:
+            return {}
+        return {(group, topic, partition): (value.offset, value.commit_ms) for group, topic, partition, value in self._active().durable.all_offsets()}
+
+    # --- the machine, the log, and who waits ---
+
+    def _active(self) -> GroupMachine:
+        if self.failure is not None:
+            raise NotOwner(f"group coordinator {self.partition} has ended: {self.failure}")
+        if self._machine is None:
+            raise NotReady(f"group coordinator {self.partition} is loading")
+        return self._machine
+
+    def _now(self) -> Now:
+        return Now(loop_ms=int(asyncio.get_running_loop().time() * 1000), wall_ms=self._clock.now_ms())
+
+    async def _submit(self, operation: Operation, carry_out: Callable[[Effects], None]) -> Reply | None:
+        machine = self._active()
+        ticket = Ticket(self._next_ticket)
+        self._next_ticket += 1
+        future: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
+        self._waiting[ticket] = future
+        try:
+            self._run(lambda: operation(machine, self._now(), ticket), carry_out)
+            return await future
+        finally:
+            self._waiting.pop(ticket, None)
+            if not future.cancel() and not future.cancelled():
+                future.exception()  # Seen: the step's own error is what the caller gets.
+
+    def _run(self, step: Callable[[], Effects], carry_out: Callable[[Effects], None]) -> None:
+        """A step that raises half-way leaves a state that nobody can vouch for: the shard ends with it."""
+        try:
+            carry_out(step())
+        except Exception as error:
+            self._fail(error)
+            raise
+
+    def _carry_out(self, effects: Effects) -> None:
+        if effects.records:
+            self._after(self._append(effects), effects)
+        elif effects.replies:
+            self._after(self._log.barrier(), effects)
+        self._arm_timer()
+
+    def _check_room(self) -> None:
+        if self._undurable_bytes > self.settings.undurable_bytes_max or len(self._waiting) >= self.settings.waiting_max:
+            raise NotReady(f"too much waits for the store in partition {self.partition} of __consumer_offsets")
+
+    def _append(self, effects: Effects) -> "asyncio.Future[None]":
+        """Appends the records in batches of a bounded size; the future of the last one, which is durable after all before it."""
+        batch: list[tuple[bytes, bytes | None]] = []
+        size_bytes = total_bytes = 0
+        for key, value in effects.records:
+            record = (encode_key(key), None if value is None else encode_value(value))
+            record_bytes = len(record[0]) + len(record[1] or b"")
+            if batch and size_bytes + record_bytes > self.settings.append_size_bytes_max:
+                self._append_batch(batch, size_bytes)
+                batch, size_bytes = [], 0
+            batch.append(record)
+            size_bytes += record_bytes
+            total_bytes += record_bytes
+        done = self._append_batch(batch, size_bytes)
+        for key, _ in effects.records:
+            if isinstance(key, GroupKey):
+                self._remember_stored(key.group_id, done)
+        assert self._machine is not None
+        self._snapshots.count(len(effects.records), total_bytes)
+        self._snapshots.take_if_due(self._machine.durable)
+        return done
+
+    def _append_batch(self, batch: Sequence[tuple[bytes, bytes | None]], size_bytes: int) -> "asyncio.Future[None]":
+        self._undurable_bytes += size_bytes
+
+        def appended(finished: "asyncio.Future[None]") -> None:
+            self._undurable_bytes -= size_bytes
+            self._appended(finished)
+
+        done = self._log.append(batch)
+        done.add_done_callback(appended)
+        return done
+
+    def _remember_stored(self, group_id: str, done: "asyncio.Future[None]") -> None:
+        self._stored[group_id] = done
+
+        def forget(_: "asyncio.Future[None]") -> None:
+            if self._stored.get(group_id) is done:
+                del self._stored[group_id]
+
+        done.add_done_callback(forget)
+
+    def _appended(self, done: "asyncio.Future[None]") -> None:
+        if done.cancelled():
+            self._fail(NotOwner(f"an append to partition {self.partition} of __consumer_offsets was given up"))
+        elif (error := done.exception()) is not None:
+            self._fail(error)
+
+    def _after(self, done: "asyncio.Future[None]", effects: Effects) -> None:
+        """Answers once `done` is there; with an error the shard has ended, which answers everybody."""
+        if not effects.replies:
+            return
+
+        def deliver(finished: "asyncio.Future[None]") -> None:
+            self._appended(finished)
+            if self.failure is None:
+                self._answer(effects)
+
+        done.add_done_callback(deliver)
+
+    def _answer(self, effects: Effects) -> None:
+        for ticket, reply in effects.replies:
+            future = self._waiting.get(ticket)
+            if future is not None and not future.done():
+                future.set_result(reply)
+
+    def _fail(self, error: BaseException) -> None:
+        """The state is thrown away, never rolled back."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._housekeeper is not None:
+            self._housekeeper.cancel()
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(NotOwner(f"group coordinator {self.partition} has ended: {error}"))
+        self._machine = None
+        self._failed(error)
+
+    # --- time ---
+
+    def _arm_timer(self) -> None:
+        if self._machine is None or self.failure is not None:
+            return
+        next_ms = self._machine.timers.next_ms()
+        if next_ms is None:
+            return
+        # Half a millisecond later than asked, so that a rounded clock never shows it as not yet due.
+        when_s = (next_ms + 0.5) / 1000
+        if self._timer is not None:
+            if self._timer.when() <= when_s:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(when_s, self._deadline)
+
+    def _deadline(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert self._timer is not None
+        late_s = loop.time() - self._timer.when()
+        if late_s > _LATE_S:
+            self._timer = loop.call_later(_LATE_S, self._deadline)
+            return
+        self._timer = None
+        for _ in range(_DEADLINES_PER_TURN):
+            if self._machine is None:
+                return
+            if not self._fire_next(self._machine):
+                break
+        self._arm_timer()
+
+    def _fire_next(self, machine: GroupMachine) -> bool:
+        try:
+            effects = timeouts.fire_next(machine, self._now())
+            if effects is not None:
+                self._carry_out(effects)
+        except Exception as error:
+            self._fail(error)
+            raise
+        return effects is not None
+
+    async def _keep_house(self) -> None:
+        """Expires offsets and idle groups, a few groups at a time."""
+        while True:
+            await asyncio.sleep(self.settings.offsets_check_interval_ms / 1000)
+            machine = self._active()
+            if not self._expiry_allowed():
+                continue
+            for index, group_id in enumerate(list({*machine.durable.groups, *machine.durable.offsets})):
+                self._run(partial(offsets.expire, machine, self._now(), group_id), self._carry_out)
+                if index % _GROUPS_PER_TURN == _GROUPS_PER_TURN - 1:
+                    await asyncio.sleep(0)
+
+    def _is_gone(self, name: str, topic_id: TopicId | None) -> bool:
+        return self.topics.id_of(name) is None if topic_id is None else self.topics.name_of(topic_id) is None

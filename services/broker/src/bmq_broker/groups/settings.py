@@ -1,0 +1,41 @@
+"""What an operator can set about consumer groups, with Kafka's names and defaults where Kafka has them."""
+
+from dataclasses import dataclass
+
+_MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """Times in milliseconds, sizes in bytes."""
+
+    initial_rebalance_delay_ms: int = 3_000
+    """group.initial.rebalance.delay.ms: how long an empty group waits for more members before its first generation."""
+    session_timeout_ms_min: int = 6_000
+    """group.min.session.timeout.ms"""
+    session_timeout_ms_max: int = 30 * _MINUTE_MS
+    """group.max.session.timeout.ms"""
+    group_size_max: int = 5_000
+    """group.max.size: members of one group, and joins held for it."""
+    group_count_max: int = 100_000
+    """Groups in one partition of `__consumer_offsets`."""
+    new_member_join_timeout_ms: int = 5 * _MINUTE_MS
+    """How long the first join of a member is held: it cannot heartbeat yet, so nothing else shows that it is gone."""
+    offset_metadata_max: int = 4_096
+    """offset.metadata.max.bytes, in characters as Kafka counts it."""
+    offsets_retention_ms: int = 7 * 24 * 60 * _MINUTE_MS
+    """offsets.retention.minutes"""
+    offsets_check_interval_ms: int = 10 * _MINUTE_MS
+    """offsets.retention.check.interval.ms"""
+    record_size_bytes_max: int = 1024 * 1024
+    """The largest group metadata record; a larger assignment is refused."""
+    append_size_bytes_max: int = 512 * 1024
+    """Records are appended in batches of about this size."""
+    snapshot_record_interval: int = 10_000
+    """A snapshot is taken each time this many records were appended."""
+    snapshot_byte_interval: int = 16 * 1024 * 1024
+    """... or this many bytes of keys and values."""
+    waiting_max: int = 20_000
+    """Requests of one partition that may wait for an answer; more are told to try again."""
+    undurable_bytes_max: int = 16 * 1024 * 1024
+    """Records that may wait for the store before requests are told to try again."""
