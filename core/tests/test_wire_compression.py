@@ -1,0 +1,137 @@
+"""Five codecs, there and back; whatever a bomb claims or holds, no more than the cap is allocated."""
+
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import cramjam
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bmq.errors import BatchTooLarge, CorruptBatch, RequestError, UnsupportedCompression
+from bmq.wire.compression import XERIAL_MAGIC, Codec, codec_of, compress, decompress
+
+COMPRESSED = (1, 2, 3, 4)
+MIB = 1 << 20
+XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+
+
+def xerial(*blocks: bytes) -> bytes:
+    return XERIAL_HEADER + b"".join(struct.pack(">i", len(block)) + block for block in blocks)
+
+
+@given(st.sampled_from(list(Codec)), st.binary(max_size=2000), st.integers(1, 100))
+@settings(max_examples=150, deadline=None)
+def test_there_and_back(codec: Codec, data: bytes, repeats: int) -> None:
+    data *= repeats
+    assert decompress(codec, memoryview(compress(codec, data)), bytes_max=len(data)) == data
+    if data:
+        with pytest.raises(BatchTooLarge):
+            decompress(codec, compress(codec, data), bytes_max=len(data) - 1)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_output_larger_than_the_first_guess_is_read_whole(codec: int) -> None:
+    data = bytes(5 * MIB) + b"end"
+    assert decompress(codec, compress(codec, data), bytes_max=6 * MIB) == data
+
+
+def test_snappy_is_read_raw_in_blocks_and_from_concatenated_streams() -> None:
+    raw = [bytes(cramjam.snappy.compress_raw(part)) for part in (b"one" * 50, b"two" * 50)]
+    assert decompress(2, raw[0], bytes_max=1000) == b"one" * 50
+    assert decompress(2, xerial(*raw), bytes_max=1000) == b"one" * 50 + b"two" * 50
+    assert decompress(2, xerial(raw[0]) + xerial(raw[1]), bytes_max=1000) == b"one" * 50 + b"two" * 50
+    assert decompress(2, xerial(), bytes_max=10) == b""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        XERIAL_MAGIC,
+        XERIAL_HEADER + b"\x00",
+        XERIAL_HEADER + struct.pack(">i", 0),
+        XERIAL_HEADER + struct.pack(">i", 100) + b"abc",
+        XERIAL_HEADER + struct.pack(">i", -1) + b"abc",
+        b"\xff\xff\xff\xff\x0f",
+        b"\xff\xff\xff\xff\x01abc",
+        b"",
+    ],
+)
+def test_snappy_that_does_not_hold_together_is_corrupt(data: bytes) -> None:
+    with pytest.raises(CorruptBatch):
+        decompress(2, data, bytes_max=1 << 40)
+
+
+@given(st.sampled_from(COMPRESSED), st.binary(max_size=300), st.data())
+@settings(max_examples=200, deadline=None)
+def test_damaged_bytes_decompress_or_raise_a_typed_error(codec: int, data: bytes, choose: st.DataObject) -> None:
+    damaged = bytearray(compress(codec, data * 5))
+    for _ in range(choose.draw(st.integers(1, 3))):
+        damaged[choose.draw(st.integers(0, len(damaged) - 1))] = choose.draw(st.integers(0, 255))
+    del damaged[choose.draw(st.integers(0, len(damaged))) :]
+    try:
+        assert len(decompress(codec, damaged, bytes_max=2000)) <= 2000
+    except RequestError:
+        return
+
+
+@given(st.sampled_from(COMPRESSED), st.binary(max_size=200))
+@settings(max_examples=200, deadline=None)
+def test_random_bytes_decompress_or_raise_a_typed_error(codec: int, data: bytes) -> None:
+    try:
+        decompress(codec, data, bytes_max=1000)
+    except RequestError:
+        return
+
+
+@pytest.mark.parametrize("number", [-1, 5, 6, 7])
+def test_codecs_that_do_not_exist_are_refused(number: int) -> None:
+    with pytest.raises(UnsupportedCompression):
+        codec_of(number)
+
+
+def bomb(codec: int) -> bytes:
+    """More than half a GiB of zeroes in a few MiB at most."""
+    if codec == Codec.SNAPPY:
+        return xerial(*[bytes(cramjam.snappy.compress_raw(bytes(MIB)))] * 600)
+    return compress(codec, bytes(16 * MIB)) * 40
+
+
+def zstd_with_a_window_of_128_mib() -> bytes:
+    header = b"\x28\xb5\x2f\xfd" + b"\x00" + bytes([17 << 3])
+    zeroes = ((128 << 10) << 3 | 1 << 1).to_bytes(3, "little") + b"\x00"
+    return header + zeroes * 5000 + (1).to_bytes(3, "little")
+
+
+_MEASURED = """
+import resource, sys
+from pathlib import Path
+from bmq.errors import BatchTooLarge
+from bmq.wire.compression import decompress
+codec, path, mib = int(sys.argv[1]), Path(sys.argv[2]), 1 << 20
+data = path.read_bytes()
+for warm in range(1, 5):
+    try:
+        decompress(warm, b"warm", bytes_max=10)
+    except Exception:
+        pass
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    decompress(codec, data, bytes_max=16 * mib)
+except BatchTooLarge:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize("codec", [*COMPRESSED, "window"])
+def test_a_bomb_costs_no_more_memory_than_the_cap(codec: int | str, tmp_path: Path) -> None:
+    """In a process of its own, whose peak memory is measured: half a GiB against a cap of 16 MiB."""
+    path = tmp_path / "bomb"
+    path.write_bytes(zstd_with_a_window_of_128_mib() if codec == "window" else bomb(int(codec)))
+    number = "4" if codec == "window" else str(codec)
+    done = subprocess.run([sys.executable, "-c", _MEASURED, number, str(path)], capture_output=True, text=True, check=True)
+    grown_kib = int(done.stdout)
+    # The output itself, and as much again for what the codec works with.
+    assert grown_kib < 2 * 16 * 1024 + 8 * 1024
