@@ -18,7 +18,7 @@ from bmq_broker.coordinator_log import PartitionLog
 from bmq_broker.coordinator_snapshots import CoordinatorSnapshots
 from bmq_broker.groups.service import GroupCoordinatorShard
 from bmq_broker.groups.settings import GroupSettings
-from bmq_broker.handlers import handle_group_call
+from bmq_broker.handlers.group_calls import handle_group_call
 from bmq_broker.ownership import Ownership
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.segments import Segments

@@ -173,7 +173,7 @@ class BrokerRole:
         )
         self._commit.start(self._writer)
         garbage = Garbage(store, linger_ms=settings.segment_linger_ms)
-        segments = Segments(store)
+        self.segments = segments = Segments(store)
         retention = Retention(manifests=self._manifests, segments=segments, garbage=garbage, roller=self._roller, clock=clock)
         snapshots = CoordinatorSnapshots(store=store, rng=rng, manifests=self._manifests, garbage=garbage)
         self._coordinators = Coordinators(

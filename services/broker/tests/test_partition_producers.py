@@ -1,0 +1,87 @@
+"""Idempotent producers of a partition."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bmq.errors import Corrupt, InvalidProducerEpoch, OutOfOrderSequence
+from bmq.wire.batches import BatchHeader
+from bmq_broker.partitions.producers import Producers, last_sequence
+
+
+def batch(sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 7) -> BatchHeader:
+    return BatchHeader(0, 0, 61, 0, 2, 0, 0, count - 1, 0, 0, producer_id, epoch, sequence, count)
+
+
+def appended(producers: Producers, header: BatchHeader, base_offset: int) -> None:
+    assert producers.check(header) is None
+    producers.replay(header, base_offset=base_offset, seen_ms=1)
+
+
+def test_each_of_the_last_five_batches_is_recognised_with_its_first_offset() -> None:
+    producers = Producers()
+    for number in range(7):
+        appended(producers, batch(number * 10, 10), number * 10)
+    for number in range(2, 7):
+        assert producers.check(batch(number * 10, 10)) == number * 10
+    with pytest.raises(OutOfOrderSequence):
+        producers.check(batch(10, 10))
+
+
+def test_a_gap_in_the_sequence_is_refused_and_changes_nothing() -> None:
+    producers = Producers()
+    appended(producers, batch(0), 0)
+    with pytest.raises(OutOfOrderSequence):
+        producers.check(batch(2))
+    appended(producers, batch(1), 1)
+
+
+def test_a_lower_epoch_is_refused_and_a_higher_one_begins_at_zero() -> None:
+    producers = Producers()
+    appended(producers, batch(0, epoch=3), 0)
+    with pytest.raises(InvalidProducerEpoch):
+        producers.check(batch(1, epoch=2))
+    with pytest.raises(OutOfOrderSequence):
+        producers.check(batch(1, epoch=4))
+    appended(producers, batch(0, epoch=4), 1)
+
+
+def test_sequences_begin_again_after_the_largest() -> None:
+    producers = Producers()
+    appended(producers, batch(2**31 - 2, 4), 0)
+    assert last_sequence(2**31 - 2, 4) == 1
+    appended(producers, batch(2), 4)
+
+
+def test_a_forgotten_producer_may_begin_anywhere() -> None:
+    producers = Producers()
+    appended(producers, batch(0), 0)
+    assert producers.expire(before_ms=1) == 0
+    assert producers.expire(before_ms=2) == 1
+    assert producers.check(batch(41)) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=40))
+def test_a_snapshot_and_a_copy_decide_as_the_original_does(writes: list[tuple[int, int]]) -> None:
+    producers = Producers()
+    following = dict.fromkeys(range(4), 0)
+    offset = 0
+    for producer_id, count in writes:
+        appended(producers, batch(following[producer_id], count, producer_id=producer_id), offset)
+        following[producer_id] += count
+        offset += count
+    encoded = producers.encode()
+    assert Producers.decode(encoded).encode() == encoded == producers.copy().encode()
+
+
+def test_a_snapshot_of_other_bytes_is_corrupt() -> None:
+    with pytest.raises(Corrupt):
+        Producers.decode(b"\x01\x02")
+
+
+def test_a_copy_is_independent() -> None:
+    producers = Producers()
+    appended(producers, batch(0), 0)
+    copy = producers.copy()
+    appended(producers, batch(1), 1)
+    assert copy.check(batch(1)) is None
