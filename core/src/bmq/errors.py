@@ -143,6 +143,10 @@ class WireError(BmqError):
 # --- requests to the controller ---
 
 
+class InvalidRequest(RequestError):
+    """A request that contradicts itself (the same topic or key named twice)."""
+
+
 class TopicExists(RequestError):
     """A topic of this name exists."""
 

@@ -1,0 +1,130 @@
+"""The metadata log and its snapshots in the store: reading the image, taking a snapshot, deleting what snapshots cover.
+
+Owns the keys `meta/log/` and `meta/snapshot/`. Who may append, and what, is the controller's business; the rules of the log are FlatLog's.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import structlog
+
+from bmq.errors import Conflict, Corrupt, ObjectMissing
+from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, decode_records, decode_snapshot, encode_snapshot, snapshot_key
+from bmq.metadata.image import Image, apply
+from bmq.metadata.invariants import check_image, check_step
+from bmq.ports import ObjectStore, Rng
+from bmq.storage.durable import TroubleLog, create_once, when_available
+from bmq.storage.flatlog import NO_PREDECESSOR, Entry, FlatLog, GapFound
+from bmq.storage.numbered import number_of
+
+SNAPSHOTS_KEPT: Final = 2
+"""The newest and one before it, with the entries since: should the newest prove unreadable, the other still leads to the same image."""
+LOADS_MAX: Final = 10
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """An image and the log entry that it ends with; None before the first entry. `entries` since the snapshot were read one by one."""
+
+    image: Image
+    entry: Entry | None
+    entries: int = 0
+
+
+class MetadataJournal:
+    """The log and the snapshots of one cluster."""
+
+    def __init__(self, store: ObjectStore, *, rng: Rng) -> None:
+        self._store = store
+        self._rng = rng
+        self.log = self._open_log()
+        self._trouble = TroubleLog("metadata")
+
+    async def load(self) -> Position:
+        """The newest image that the store can give. Waits out a store that is down.
+
+        Raises FormatTooNew, Corrupt (also where entries are missing that no snapshot covers).
+        """
+        for _ in range(LOADS_MAX):
+            start = await self._newest_snapshot()
+            try:
+                return await self.advance(start)
+            except GapFound as gap:
+                # The leader took a snapshot and deleted what it covers while this read.
+                _log.info("metadata log was shortened while it was read, starting again", entry=gap.number)
+                found: GapFound = gap
+        raise Corrupt(f"metadata log: {found}, and no snapshot under {SNAPSHOT_PREFIX} covers it")
+
+    async def advance(self, start: Position) -> Position:
+        """`start` and every entry since. Raises GapFound where the log was shortened meanwhile: load again; FormatError."""
+        image, last = start.image, start.entry
+        async for entry in self.log.read_forward(last):
+            then = apply(image, entry.number, decode_records(entry.payload, what=f"metadata log entry {entry.number}"))
+            check_step(image, then)
+            image, last = then, entry
+        return Position(image=image, entry=last, entries=start.entries + image.position - start.image.position)
+
+    async def save_snapshot(self, position: Position) -> int:
+        """Makes the snapshot of a committed position and returns its size in bytes. One that is there already is as good.
+
+        Raises UnknownOutcome. Encodes in a thread: an image of 200,000 partitions takes some tens of ms.
+        """
+        assert position.entry is not None
+        assert position.entry.number == position.image.position
+        nonce = self._rng.nonce()
+        entry_nonce = position.entry.nonce
+        loop = asyncio.get_running_loop()
+        parts = await loop.run_in_executor(None, lambda: encode_snapshot(position.image, entry_nonce=entry_nonce, nonce=nonce))
+        key = snapshot_key(position.image.position)
+        try:
+            await create_once(self._store, key, parts, nonce=nonce, rng=self._rng, trouble=self._trouble)
+        except Conflict:
+            # A snapshot is a function of the log up to its position: an earlier leader made the same one.
+            _log.info("metadata snapshot exists already", key=key)
+        return sum(len(part) for part in parts)
+
+    async def prune(self) -> None:
+        """Deletes older snapshots, and the entries that the oldest one kept covers. Only by the leader, after its claim holds."""
+        positions = await self._snapshots()
+        if len(positions) < SNAPSHOTS_KEPT:
+            return
+        kept = positions[-SNAPSHOTS_KEPT:]
+        for position in positions[:-SNAPSHOTS_KEPT]:
+            key = snapshot_key(position)
+            await when_available(partial(self._store.delete, key), rng=self._rng, trouble=self._trouble)
+        # A log of its own, because the leader goes on appending to the other one meanwhile.
+        deleted = await self._open_log().delete_covered(kept[0] + 1)
+        _log.info("metadata log shortened", snapshots_deleted=len(positions) - len(kept), entries_deleted=deleted, covered_below=kept[0] + 1)
+
+    def _open_log(self) -> FlatLog:
+        return FlatLog(self._store, LOG_PREFIX, rng=self._rng, what="metadata log")
+
+    async def _snapshots(self) -> list[int]:
+        async def listing() -> list[int]:
+            listed = self._store.list(SNAPSHOT_PREFIX)
+            return [n async for meta in listed if (n := number_of(SNAPSHOT_PREFIX, meta.key)) is not None]
+
+        return await when_available(listing, rng=self._rng, trouble=self._trouble)
+
+    async def _newest_snapshot(self) -> Position:
+        """The newest one that can be read; the empty image where there is none."""
+        for number in reversed(await self._snapshots()):
+            key = snapshot_key(number)
+            try:
+                data = await when_available(partial(self._store.get, key), rng=self._rng, trouble=self._trouble)
+                image, entry_nonce = decode_snapshot(data, what=key)
+                if image.position != number:
+                    raise Corrupt(f"{key} holds the snapshot of position {image.position}")
+                check_image(image)
+            except ObjectMissing:
+                continue
+            except Corrupt as error:
+                _log.error("metadata snapshot cannot be read, trying the one before", key=key, error=str(error))
+                continue
+            entry = Entry(number=number, epoch=image.controller_epoch, nonce=entry_nonce, predecessor=NO_PREDECESSOR, claim=False, payload=b"")
+            return Position(image=image, entry=entry)
+        return Position(image=Image(), entry=None)

@@ -1,0 +1,270 @@
+"""The leading controller: claims the metadata log, turns operations into entries, publishes each image once its entry is durable.
+
+One writer task makes one entry at a time out of everything that waits (group commit). The first conflict with another leader ends it for
+good: the log's rules, not a lease, decide who leads.
+"""
+
+import asyncio
+from base64 import urlsafe_b64encode
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from bmq.errors import BmqError, ControllerUnavailable, Fenced, ObjectMissing, StoreUnavailable, UnknownOutcome
+from bmq.metadata.codec import LOG_PREFIX, encode_records
+from bmq.metadata.feed import MetadataFeed
+from bmq.metadata.image import Image, apply
+from bmq.metadata.invariants import check_step
+from bmq.metadata.journal import MetadataJournal, Position
+from bmq.metadata.records import AnyRecord, ClusterCreated, LeaderElected
+from bmq.ports import ObjectStore, Rng
+from bmq.storage.durable import Backoff, cancelled
+from bmq.storage.flatlog import Entry, Overtaken
+from bmq.storage.numbered import numbered_key
+from bmq.values import NodeId
+from bmq_controller import metrics
+from bmq_controller.collector import Collector
+from bmq_controller.machine.decision import Decision
+from bmq_controller.machine.nodes import collected
+from bmq_controller.operations import Draft, Operation, OperationQueue
+from bmq_controller.settings import ControllerSettings
+
+T = TypeVar("T")
+_log = structlog.get_logger(__name__)
+
+
+class ControllerLeader:
+    """Leads from `start` until `stop` or until it is deposed. Operations are in `bmq_controller.controller`."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        node_id: NodeId,
+        *,
+        rng: Rng,
+        feed: MetadataFeed,
+        on_deposed: Callable[[str], None],
+        settings: ControllerSettings | None = None,
+    ) -> None:
+        """`on_deposed(reason)` is called once, where it can lead no more; never after `stop`."""
+        self.settings = settings if settings is not None else ControllerSettings()
+        self._store = store
+        self._node_id = node_id
+        self._rng = rng
+        self._feed = feed
+        self._on_deposed = on_deposed
+        self._journal = MetadataJournal(store, rng=rng)
+        self._queue = OperationQueue(waiting_max=self.settings.operations_waiting_max)
+        self._image = Image()
+        self._entry: Entry | None = None
+        self._ended: str | None = "it has not started"
+        self._stopping = False
+        self._committing: Draft | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._idle = asyncio.Event()
+        self._snapshot_due = asyncio.Event()
+        self._entries_since_snapshot = 0
+        self._bytes_since_snapshot = 0
+
+    @property
+    def image(self) -> Image:
+        """The newest committed one."""
+        return self._image
+
+    async def start(self) -> None:
+        """Reads the metadata and claims leadership. Waits out a store that is down; the caller sets the limit of time.
+
+        Raises FormatError, Fenced where others claim it again and again.
+        """
+        await self._claim()
+        self._ended = None
+        metrics.LEADING.set(1)
+        collector = Collector(
+            self._store,
+            rng=self._rng,
+            image=lambda: self._image,
+            collected=lambda streams, topics: self.operate("collected", lambda image: collected(image, streams=streams, topics=topics)),
+            delay_s=self.settings.collect_delay_s,
+            interval_s=self.settings.collect_interval_s,
+        )
+        for name, work in (("write", self._write), ("snapshot", self._snapshot), ("collect", collector.run)):
+            self._tasks.append(asyncio.get_running_loop().create_task(self._guarded(work), name=f"controller {name}"))
+
+    async def stop(self) -> None:
+        """Commits what is under way, for a limited time, and ends. Another controller finds everything in the store."""
+        if self._ended is None:
+            self._ended = "it is stopping"
+            self._stopping = True
+            try:
+                async with asyncio.timeout(self.settings.stop_timeout_s):
+                    await self._idle.wait()
+            except TimeoutError:
+                _log.warning("controller stops before everything is committed", waiting=len(self._queue))
+        self._end("it has stopped")
+        await cancelled(self._tasks)
+        self._tasks.clear()
+
+    async def operate(self, name: str, decide: Callable[[Image], Decision[T]]) -> T:
+        """The result of a decision once its records are durable and published.
+
+        Raises what the decision raises, and ControllerUnavailable: not applied where the operation was still waiting, unknown otherwise.
+        """
+        if self._ended is not None:
+            raise ControllerUnavailable(f"This controller does not lead: {self._ended}")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.put(Operation(name, decide, future))
+        self._idle.clear()
+        try:
+            async with asyncio.timeout(self.settings.operation_timeout_s):
+                return await future
+        except TimeoutError:
+            raise ControllerUnavailable(
+                f"{name} was not durable within {self.settings.operation_timeout_s:g} s: the object store is slow or down; look, and try again"
+            ) from None
+
+    async def _claim(self) -> None:
+        backoff = Backoff(self._rng)
+        for attempt in range(1, self.settings.start_attempts_max + 1):
+            base = await self._journal.load()
+            image = base.image
+            records: list[AnyRecord] = []
+            if not image.cluster_id:
+                records.append(ClusterCreated(cluster_id=self._new_cluster_id()))
+            epoch = image.controller_epoch + 1
+            records.append(LeaderElected(controller_epoch=epoch, node_id=self._node_id))
+            then = apply(image, image.position + 1, records)
+            check_step(image, then)
+            try:
+                entry = await self._journal.log.claim(base.entry, epoch=epoch, payload=encode_records(records))
+            except (Overtaken, Fenced, UnknownOutcome) as error:
+                _log.info("controller claim did not hold, reading again", attempt=attempt, error=str(error))
+                await backoff.wait()
+                continue
+            _log.info("controller leads", cluster_id=then.cluster_id, controller_epoch=epoch, position=then.position, topics=len(then.topics))
+            self._entries_since_snapshot = base.entries
+            self._adopt(then, entry)
+            return
+        raise Fenced(f"{self.settings.start_attempts_max} claims of the metadata log failed, others claim it too: run one controller per cluster")
+
+    def _new_cluster_id(self) -> str:
+        """22 characters of base64, as Kafka's are; not one that a tool would take for an option."""
+        while True:
+            text = urlsafe_b64encode(self._rng.uuid().bytes).decode().rstrip("=")
+            if not text.startswith("-"):
+                return text
+
+    async def _write(self) -> None:
+        """The one writer."""
+        while True:
+            if not self._queue:
+                self._idle.set()
+                if not await self._queue.arrival(self.settings.leading_check_s):
+                    await self._check_leading()
+                    continue
+            draft = self._queue.draft(self._image, records_max=self.settings.records_per_entry)
+            self._committing = draft
+            if draft.records:
+                await self._commit(draft)
+            else:
+                # A refusal, too, must not come from one who was replaced.
+                await self._check_leading()
+            self._committing = None
+            draft.deliver()
+
+    async def _commit(self, draft: Draft) -> None:
+        """Makes the entry durable, however long the store is down. Raises Fenced."""
+        assert self._entry is not None
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        payload = encode_records(draft.records)
+        backoff = Backoff(self._rng)
+        while True:
+            try:
+                entry = await self._journal.log.append(self._entry, epoch=self._entry.epoch, payload=payload)
+                break
+            except Overtaken as overtaken:
+                if overtaken.entry.epoch != self._entry.epoch or overtaken.entry.payload != payload:
+                    raise Fenced(f"another controller wrote metadata entry {overtaken.entry.number}") from overtaken
+                entry = overtaken.entry
+                break
+            except UnknownOutcome:
+                await backoff.wait()
+        metrics.ENTRIES.inc()
+        metrics.RECORDS.inc(len(draft.records))
+        metrics.ENTRY_BYTES.observe(len(payload))
+        metrics.COMMIT_SECONDS.observe(loop.time() - began_s)
+        self._adopt(draft.image, entry)
+
+    def _adopt(self, image: Image, entry: Entry) -> None:
+        assert image.position == entry.number
+        self._image = image
+        self._entry = entry
+        self._feed.publish(image)
+        self._entries_since_snapshot += 1
+        self._bytes_since_snapshot += len(entry.payload)
+        if self._entries_since_snapshot >= self.settings.snapshot_entries or self._bytes_since_snapshot >= self.settings.snapshot_bytes:
+            self._snapshot_due.set()
+        unowned = image.owned_counts.get(NodeId(-1), 0)
+        metrics.POSITION.set(image.position)
+        metrics.TOPICS.set(len(image.topics))
+        metrics.NODES.set(len(image.nodes))
+        metrics.PARTITIONS.labels("no").set(unowned)
+        metrics.PARTITIONS.labels("yes").set(sum(image.owned_counts.values()) - unowned)
+
+    async def _check_leading(self) -> None:
+        """Whoever appends nothing would never learn of its successor otherwise. Raises Fenced; a store that is down says nothing."""
+        assert self._entry is not None
+        key = numbered_key(LOG_PREFIX, self._entry.number + 1)
+        try:
+            await self._store.head(key)
+        except (ObjectMissing, StoreUnavailable):
+            return
+        raise Fenced(f"another controller wrote metadata entry {self._entry.number + 1}")
+
+    async def _snapshot(self) -> None:
+        """Takes a snapshot when one is due, beside the writer, and deletes what it makes superfluous."""
+        while True:
+            await self._snapshot_due.wait()
+            self._snapshot_due.clear()
+            self._entries_since_snapshot = self._bytes_since_snapshot = 0
+            try:
+                size_bytes = await self._journal.save_snapshot(Position(image=self._image, entry=self._entry))
+            except UnknownOutcome as error:
+                _log.warning("metadata snapshot may not be there, the next one will be", error=str(error))
+                continue
+            metrics.SNAPSHOTS.inc()
+            metrics.SNAPSHOT_BYTES.set(size_bytes)
+            await self._journal.prune()
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        """A leader leads with all its tasks or not at all."""
+        try:
+            await work()
+        except Fenced as fenced:
+            self._depose(str(fenced))
+        except BmqError as error:
+            self._depose(f"{type(error).__name__}: {error}")
+        except Exception as error:
+            self._depose(f"a bug: {type(error).__name__}: {error}")
+            raise
+
+    def _depose(self, reason: str) -> None:
+        if self._ended is not None and not self._stopping:
+            return
+        _log.error("controller leads no more", reason=reason)
+        self._end(reason)
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+        if not self._stopping:
+            self._on_deposed(reason)
+
+    def _end(self, reason: str) -> None:
+        self._ended = reason
+        self._idle.set()
+        metrics.LEADING.set(0)
+        error = ControllerUnavailable(f"This controller does not lead: {reason}")
+        self._queue.fail(error)
+        if self._committing is not None:
+            self._committing.fail(error)

@@ -1,0 +1,103 @@
+"""Changing the configuration of topics and of the cluster. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+from bmq.cluster_config import cluster_key, validate_cluster
+from bmq.config_keys import ConfigKey, ConfigType
+from bmq.errors import InvalidConfig, InvalidRequest, UnknownTopic
+from bmq.metadata.image import Image
+from bmq.metadata.records import ConfigsChanged
+from bmq.names import is_internal
+from bmq.roles.controller import ConfigChange, ConfigResource
+from bmq.topic_config import topic_key, validate
+from bmq_controller.machine.decision import Decision
+
+
+def alter_configs(
+    image: Image, resource: ConfigResource, changes: Sequence[ConfigChange], *, cluster: Mapping[str, str], validate_only: bool = False
+) -> Decision[None]:
+    """IncrementalAlterConfigs of one resource. `cluster` is the cluster's configuration that was set. Raises RequestError."""
+    target = _Target(image, resource)
+    wanted: dict[str, str | None] = {}
+    for change in changes:
+        if change.name in wanted:
+            raise InvalidRequest(f"The request changes {change.name} twice: change it once")
+        wanted[change.name] = _changed(target, change, cluster)
+    return target.decide(wanted, validate_only=validate_only)
+
+
+def replace_configs(image: Image, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> Decision[None]:
+    """AlterConfigs of one resource: what is not named (or has no value) goes back to its default. Raises RequestError."""
+    target = _Target(image, resource)
+    wanted: dict[str, str | None] = dict.fromkeys(target.configs)
+    wanted.update(configs)
+    return target.decide(wanted, validate_only=validate_only)
+
+
+class _Target:
+    """The resource whose configuration changes. Raises RequestError where it does not exist or takes none."""
+
+    def __init__(self, image: Image, resource: ConfigResource) -> None:
+        self._kind = resource.kind
+        self._internal = False
+        match resource.kind:
+            case "topic":
+                topic = image.topic(resource.name)
+                if topic is None:
+                    raise UnknownTopic(f"There is no topic {resource.name!r}")
+                self.configs = topic.configs
+                self._name = str(topic.topic_id)
+                self._internal = is_internal(topic.name)
+            case "broker":
+                if resource.name:
+                    raise InvalidConfig(
+                        f"broker {resource.name}: nodes have no configuration of their own: change the whole cluster's (entity-default)"
+                    )
+                self.configs = image.configs.get(("broker", ""), {})
+                self._name = ""
+            case kind:
+                raise InvalidConfig(f"{kind} {resource.name}: bmq has no configuration of this kind that can be changed")
+
+    def key(self, name: str) -> ConfigKey:
+        return topic_key(name) if self._kind == "topic" else cluster_key(name)
+
+    def decide(self, wanted: Mapping[str, str | None], *, validate_only: bool) -> Decision[None]:
+        for name, value in wanted.items():
+            if value is not None or name not in self.configs:
+                self.key(name)
+        values = {name: value for name, value in wanted.items() if value is not None}
+        if self._kind == "topic":
+            validate(values, internal=self._internal)
+        else:
+            validate_cluster(values)
+        changes = {name: value for name, value in wanted.items() if self.configs.get(name) != value}
+        if validate_only or not changes:
+            return Decision(None)
+        return Decision(None, (ConfigsChanged(kind=self._kind, name=self._name, changes=changes),))
+
+
+def _changed(target: _Target, change: ConfigChange, cluster: Mapping[str, str]) -> str | None:
+    """The value that one change leads to; None: back to the default."""
+    if change.operation == "delete":
+        return None
+    if change.value is None:
+        raise InvalidConfig(f"{change.name}: no value to {change.operation}")
+    match change.operation:
+        case "set":
+            return change.value
+        case "append" | "subtract":
+            key = target.key(change.name)
+            if key.type is not ConfigType.LIST:
+                raise InvalidConfig(f"{change.name}: {change.operation} is for lists: use set")
+            now = target.configs.get(change.name, cluster.get(key.synonym or key.name, key.default))
+            return _combined(now, change)
+        case other:
+            raise InvalidRequest(f"{change.name}: the operation {other!r} is none of set, delete, append, subtract")
+
+
+def _combined(now: str, change: ConfigChange) -> str:
+    items = [item.strip() for item in now.split(",") if item.strip()]
+    named = [item.strip() for item in (change.value or "").split(",") if item.strip()]
+    if change.operation == "append":
+        return ",".join([*items, *(item for item in dict.fromkeys(named) if item not in items)])
+    return ",".join(item for item in items if item not in named)

@@ -1,0 +1,152 @@
+"""Nodes coming and going: registration, clean stop, ranges that heirs have covered, streams that nobody needs any more. Pure."""
+
+from collections.abc import Callable, Sequence
+
+from bmq.errors import Fenced, InvalidRequest
+from bmq.metadata.image import Image, PartitionMeta
+from bmq.metadata.records import (
+    AnyRecord,
+    NodeRegistered,
+    NodeUnregistered,
+    PartitionChange,
+    Range,
+    RangesCovered,
+    StreamCollected,
+    StreamDropped,
+    StreamSealed,
+    TopicCollected,
+)
+from bmq.roles.controller import Registration
+from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
+from bmq_controller.machine.decision import Decision
+from bmq_controller.machine.placement import Placement
+
+Owner = tuple[NodeId, BrokerEpoch]
+_NOBODY: Owner = (NodeId(-1), BrokerEpoch(-1))
+
+
+def stream_to_seal(image: Image, registration: Registration) -> StreamId | None:
+    """What has to be sealed before this node may get an epoch: the stream of its earlier incarnation, None where there is none or it is sealed.
+
+    Raises Fenced for a boot that lost its node id to another one, InvalidRequest.
+    """
+    if registration.node_id < 0:
+        raise InvalidRequest(f"node id {registration.node_id}: set 0 or more")
+    if registration.boot in image.past_boots.get(registration.node_id, ()):
+        raise Fenced(
+            f"node {registration.node_id} was started again elsewhere and this process has lost its id: it has to exit; "
+            "where two were meant to run, give them different node ids"
+        )
+    earlier = image.nodes.get(registration.node_id)
+    if earlier is None or "broker" not in earlier.roles:
+        return None
+    return StreamId(earlier.node_id, earlier.broker_epoch)
+
+
+def register(image: Image, registration: Registration, *, sealed: StreamId | None, end: int) -> Decision[BrokerEpoch | None]:
+    """The node's new epoch, and the partitions of its earlier incarnation and those without an owner, with what it must read for them.
+
+    `sealed` is the stream that was sealed at `end` for this registration. The result None (and no record) says that by now it is another
+    one that has to be sealed. Raises as `stream_to_seal`.
+    """
+    if stream_to_seal(image, registration) != sealed:
+        return Decision(None)
+    node_id = registration.node_id
+    epoch = BrokerEpoch(image.last_epochs.get(node_id, 0) + 1)
+    records: list[AnyRecord] = []
+    if sealed is not None:
+        records.append(StreamSealed(node_id=node_id, broker_epoch=sealed.broker_epoch, end=end))
+    records.append(
+        NodeRegistered(
+            node_id=node_id,
+            broker_epoch=epoch,
+            boot=registration.boot,
+            roles=registration.roles,
+            host=registration.host,
+            port=registration.port,
+            rack=registration.rack,
+        )
+    )
+    if "broker" in registration.roles:
+        records.extend(_hand_over(image, left=sealed, end=end, heir=lambda: (node_id, epoch), ownerless=True))
+    elif sealed is not None:
+        placement = Placement.on(image, without=node_id)
+        records.extend(_hand_over(image, left=sealed, end=end, heir=lambda: placement.next() or _NOBODY, ownerless=False))
+    return Decision(epoch, tuple(records))
+
+
+def report_stopped(image: Image, node_id: NodeId, broker_epoch: BrokerEpoch, *, end: int) -> Decision[None]:
+    """The node sealed its own stream at `end` and is gone: its partitions go to other brokers, or wait without an owner.
+
+    A report of an incarnation that is not the registered one says nothing new.
+    """
+    node = image.nodes.get(node_id)
+    if node is None or node.broker_epoch != broker_epoch:
+        return Decision(None)
+    records: list[AnyRecord] = [NodeUnregistered(node_id=node_id, broker_epoch=broker_epoch)]
+    if "broker" in node.roles:
+        stream = StreamId(node_id, broker_epoch)
+        placement = Placement.on(image, without=node_id)
+        records.append(StreamSealed(node_id=node_id, broker_epoch=broker_epoch, end=end))
+        records.extend(_hand_over(image, left=stream, end=end, heir=lambda: placement.next() or _NOBODY, ownerless=False))
+    return Decision(None, tuple(records))
+
+
+def report_covered(
+    image: Image, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]
+) -> Decision[None]:
+    """The owner's manifests cover these ranges. What is not (or no longer) in the image, or not this owner's to say, is passed over."""
+    records: list[AnyRecord] = []
+    for tp, ranges in covered:
+        meta = image.partition(tp)
+        if meta is None or (meta.node_id, meta.broker_epoch) != (node_id, broker_epoch):
+            continue
+        known = tuple(found for found in meta.ranges if found in ranges)
+        if known:
+            records.append(RangesCovered(topic_id=tp.topic_id, partition=tp.partition, ranges=known))
+    return Decision(None, tuple(records))
+
+
+def drop_streams(image: Image) -> list[AnyRecord]:
+    """A record for each sealed stream that no partition names (any more). Belongs at the end of every entry."""
+    return [StreamDropped(node_id=stream.node_id, broker_epoch=stream.broker_epoch) for stream in image.sealed if stream not in image.range_counts]
+
+
+def collected(image: Image, *, streams: Sequence[StreamId] = (), topics: Sequence[TopicId] = ()) -> Decision[None]:
+    """The objects of these dropped streams and deleted topics are gone."""
+    return Decision(
+        None,
+        (
+            *(StreamCollected(node_id=stream.node_id, broker_epoch=stream.broker_epoch) for stream in streams if stream in image.dropped),
+            *(TopicCollected(topic_id=topic_id) for topic_id in topics if topic_id in image.deleted),
+        ),
+    )
+
+
+def _hand_over(image: Image, *, left: StreamId | None, end: int, heir: Callable[[], Owner], ownerless: bool) -> list[PartitionChange]:
+    """A change for each partition whose owner wrote to the stream `left`, and with `ownerless` for each that has no owner."""
+    changes = []
+    for topic in image.topics.values():
+        for index, meta in enumerate(topic.partitions):
+            leaves = left is not None and (meta.node_id, meta.broker_epoch) == left
+            if not leaves and not (ownerless and meta.node_id == -1):
+                continue
+            node_id, broker_epoch = heir()
+            changes.append(
+                PartitionChange(
+                    topic_id=topic.topic_id,
+                    partition=index,
+                    node_id=node_id,
+                    broker_epoch=broker_epoch,
+                    leader_epoch=meta.leader_epoch + 1,
+                    ranges=_ranges(meta, end) if leaves else meta.ranges,
+                )
+            )
+    return changes
+
+
+def _ranges(meta: PartitionMeta, end: int) -> tuple[Range, ...]:
+    """What the heir must read: what the old owner had yet to cover, and what the old owner wrote. A stream that ends at 0 holds nothing."""
+    if end == 0:
+        return meta.ranges
+    return (*meta.ranges, Range(meta.node_id, meta.broker_epoch, meta.leader_epoch, end))

@@ -1,0 +1,205 @@
+"""Creating, growing and deleting topics. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from bmq.cluster_config import PARTITIONS_PER_TOPIC_MAX, ClusterConfig, resolve_cluster
+from bmq.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidTopicName,
+    PolicyViolation,
+    RequestError,
+    TopicExists,
+    UnknownTopic,
+)
+from bmq.metadata.image import Image
+from bmq.metadata.records import AnyRecord, PartitionChange, PartitionsAdded, TopicCreated, TopicDeleted
+from bmq.names import CONSUMER_OFFSETS, check_topic_name, collision_key, is_internal, may_collide
+from bmq.roles.controller import NewTopic, TopicResult
+from bmq.topic_config import validate
+from bmq.values import LeaderEpoch, TopicId
+from bmq_controller.machine.decision import Decision
+from bmq_controller.machine.placement import Placement
+
+PARTITIONS_MAX: Final = 200_000
+REPLICATION_FACTOR_MAX: Final = 32_767
+_REPLICATION_FACTOR: Final = 1
+"""What is reported whatever was asked for: an owner has no followers, the object store replicates."""
+_NO_ASSIGNMENT: Final = "bmq places partitions itself and moves them without copying: leave the assignment out and give a number of partitions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How many partitions a topic and the cluster may have."""
+
+    partitions_per_topic: int = PARTITIONS_PER_TOPIC_MAX
+    partitions: int = PARTITIONS_MAX
+
+
+def create_topics(
+    image: Image,
+    now_ms: int,
+    topics: Sequence[NewTopic],
+    *,
+    new_id: Callable[[], UUID],
+    cluster: Mapping[str, str],
+    limits: Limits,
+    validate_only: bool = False,
+) -> Decision[list[TopicResult]]:
+    """Each topic by itself: one that is refused does not stop the others. `cluster` is the cluster's configuration that was set."""
+    creation = _Creation(image, resolve_cluster(cluster), limits, Counter(topic.name for topic in topics))
+    results: list[TopicResult] = []
+    for topic in topics:
+        try:
+            partitions, configs = creation.check(topic)
+        except RequestError as error:
+            results.append(TopicResult(name=topic.name, error=error))
+            continue
+        topic_id = None if validate_only else TopicId(new_id())
+        if topic_id is not None:
+            creation.add(topic_id, topic.name, partitions=partitions, configs=configs, now_ms=now_ms)
+        results.append(
+            TopicResult(name=topic.name, topic_id=topic_id, partitions=partitions, replication_factor=_REPLICATION_FACTOR, configs=configs)
+        )
+    return Decision(results, tuple(creation.records))
+
+
+def delete_topics(image: Image, topics: Sequence[TopicId], *, cluster: Mapping[str, str]) -> Decision[list[TopicResult]]:
+    """One result for each id, in order. The name is in the result where the topic exists."""
+    allowed = resolve_cluster(cluster).delete_topics
+    results: list[TopicResult] = []
+    records: list[AnyRecord] = []
+    done: set[TopicId] = set()
+    for topic_id in topics:
+        topic = image.topics.get(topic_id)
+        error: RequestError | None = None
+        if topic is None or topic_id in done:
+            error = UnknownTopic(f"There is no topic with the id {topic_id}")
+        elif is_internal(topic.name):
+            error = PolicyViolation(f"{topic.name} holds the coordinators' state: it cannot be deleted")
+        elif not allowed:
+            error = PolicyViolation("delete.topic.enable is false: topics cannot be deleted")
+        else:
+            last = max(meta.leader_epoch for meta in topic.partitions)
+            records.append(TopicDeleted(topic_id=topic_id, name=topic.name, last_leader_epoch=last))
+            done.add(topic_id)
+        results.append(TopicResult(name="" if topic is None else topic.name, topic_id=topic_id, error=error))
+    return Decision(results, tuple(records))
+
+
+def create_partitions(
+    image: Image, name: str, total: int, *, limits: Limits, manual_assignment: bool = False, validate_only: bool = False
+) -> Decision[TopicResult]:
+    """Grows a topic to `total` partitions. Raises RequestError."""
+    topic = image.topic(name)
+    if topic is None:
+        raise UnknownTopic(f"There is no topic {name!r}")
+    if is_internal(name):
+        raise PolicyViolation(f"{name} maps groups to partitions by their number: it cannot grow")
+    if manual_assignment:
+        raise InvalidReplicaAssignment(_NO_ASSIGNMENT)
+    before = len(topic.partitions)
+    if total <= before:
+        raise InvalidPartitions(f"{name!r} has {before} partitions and can only grow: ask for more than {before}")
+    _check_partitions(image, total, added=total - before, limits=limits)
+    result = TopicResult(name=name, topic_id=topic.topic_id, partitions=total, replication_factor=_REPLICATION_FACTOR, configs=topic.configs)
+    if validate_only:
+        return Decision(result)
+    # As in the fold: the new partitions start where the lowest of the present ones is.
+    epoch = LeaderEpoch(min(meta.leader_epoch for meta in topic.partitions))
+    placed = place(Placement.on(image), topic.topic_id, range(before, total), epoch)
+    return Decision(result, (PartitionsAdded(topic_id=topic.topic_id, partitions=total), *placed))
+
+
+def place(placement: Placement, topic_id: TopicId, partitions: Sequence[int], created_epoch: LeaderEpoch) -> list[PartitionChange]:
+    """Gives new partitions, whose epochs start at `created_epoch`, to brokers; none where there is no broker: they wait for one."""
+    changes = []
+    for partition in partitions:
+        owner = placement.next()
+        if owner is None:
+            break
+        node_id, broker_epoch = owner
+        changes.append(
+            PartitionChange(topic_id=topic_id, partition=partition, node_id=node_id, broker_epoch=broker_epoch, leader_epoch=created_epoch + 1)
+        )
+    return changes
+
+
+class _Creation:
+    """The topics of one request: what is legal beside those that exist and those that came before in the request."""
+
+    def __init__(self, image: Image, config: ClusterConfig, limits: Limits, named: Counter[str]) -> None:
+        self.records: list[AnyRecord] = []
+        self._image = image
+        self._config = config
+        self._limits = limits
+        self._named = named
+        self._placement = Placement.on(image)
+        self._added = 0
+        self._colliding: dict[str, str] | None = None
+
+    def check(self, topic: NewTopic) -> tuple[int, dict[str, str]]:
+        """(number of partitions, configurations). Raises RequestError. A topic that passes counts against the limits from then on."""
+        if self._named[topic.name] > 1:
+            raise InvalidRequest(f"The request names the topic {topic.name!r} {self._named[topic.name]} times: name it once")
+        check_topic_name(topic.name)
+        if topic.name in self._image.topic_ids:
+            raise TopicExists(f"Topic {topic.name!r} already exists")
+        if may_collide(topic.name):
+            self._check_collision(topic.name)
+        if topic.manual_assignment:
+            raise InvalidReplicaAssignment(_NO_ASSIGNMENT)
+        partitions = self._default_partitions(topic.name) if topic.partitions == -1 else topic.partitions
+        _check_partitions(self._image, partitions, added=self._added + partitions, limits=self._limits)
+        if topic.replication_factor != -1 and not 1 <= topic.replication_factor <= REPLICATION_FACTOR_MAX:
+            raise InvalidReplicationFactor(
+                f"Replication factor {topic.replication_factor}: set 1 (or -1); the object store replicates, so any number up to "
+                f"{REPLICATION_FACTOR_MAX} is taken for 1"
+            )
+        configs = _configs(topic)
+        validate(configs, internal=is_internal(topic.name))
+        self._added += partitions
+        if self._colliding is not None and may_collide(topic.name):
+            self._colliding[collision_key(topic.name)] = topic.name
+        return partitions, configs
+
+    def add(self, topic_id: TopicId, name: str, *, partitions: int, configs: dict[str, str], now_ms: int) -> None:
+        epoch = self._image.next_leader_epoch(name)
+        self.records.append(TopicCreated(topic_id=topic_id, name=name, partitions=partitions, leader_epoch=epoch, configs=configs, created_ms=now_ms))
+        self.records.extend(place(self._placement, topic_id, range(partitions), epoch))
+
+    def _default_partitions(self, name: str) -> int:
+        return self._config.offsets_topic_partitions if name == CONSUMER_OFFSETS else self._config.num_partitions
+
+    def _check_collision(self, name: str) -> None:
+        if self._colliding is None:
+            self._colliding = {collision_key(other): other for other in self._image.topic_ids if may_collide(other)}
+        other = self._colliding.get(collision_key(name))
+        if other is not None:
+            raise InvalidTopicName(f"Topic {name!r} collides with the existing topic {other!r}: metrics cannot tell '.' from '_'")
+
+
+def _configs(topic: NewTopic) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    for name, value in topic.configs.items():
+        if value is None:
+            raise InvalidConfig(f"{name}: no value: give one, or leave the key out for the default")
+        configs[name] = value
+    return configs
+
+
+def _check_partitions(image: Image, total: int, *, added: int, limits: Limits) -> None:
+    if not 1 <= total <= limits.partitions_per_topic:
+        raise InvalidPartitions(f"{total} partitions: set 1 to {limits.partitions_per_topic}, or -1 for the cluster's default")
+    present = sum(image.owned_counts.values())
+    if present + added > limits.partitions:
+        raise InvalidPartitions(
+            f"The cluster has {present} partitions and would have {present + added}; it takes {limits.partitions}: delete topics or ask for fewer"
+        )

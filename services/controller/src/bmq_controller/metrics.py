@@ -1,0 +1,22 @@
+"""The controller's metrics."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+OPERATIONS = Counter("bmq_controller_operations", "Operations answered, by kind and outcome.", ["operation", "outcome"])
+ENTRIES = Counter("bmq_metadata_entries", "Metadata log entries committed by this leader.")
+RECORDS = Counter("bmq_metadata_records", "Metadata records committed by this leader.")
+ENTRY_BYTES = Histogram("bmq_metadata_entry_bytes", "Size of committed entries.", buckets=[2**n for n in range(6, 27, 2)])
+COMMIT_SECONDS = Histogram(
+    "bmq_metadata_commit_seconds",
+    "Time to make an entry durable.",
+    buckets=[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60],
+)
+WAITING = Gauge("bmq_controller_operations_waiting", "Operations that wait for an entry.")
+LEADING = Gauge("bmq_controller_leading", "1 while this process leads the controllers.")
+POSITION = Gauge("bmq_metadata_position", "The number of the newest metadata entry in the image.")
+TOPICS = Gauge("bmq_topics", "Topics.")
+PARTITIONS = Gauge("bmq_cluster_partitions", "Partitions, by whether a broker owns them.", ["owned"])
+NODES = Gauge("bmq_nodes", "Registered nodes.")
+SNAPSHOTS = Counter("bmq_metadata_snapshots", "Snapshots taken.")
+SNAPSHOT_BYTES = Gauge("bmq_metadata_snapshot_bytes", "Size of the newest snapshot taken.")
+COLLECTED = Counter("bmq_collected_objects", "Objects deleted of dropped streams and deleted topics.", ["kind"])

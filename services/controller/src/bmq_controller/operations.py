@@ -1,0 +1,136 @@
+"""Operations that wait for the leader: a bounded queue, and the folding of many of them into one entry of the metadata log.
+
+A decision is made on the image that the operations before it in the same entry will lead to, so its answer, also a refusal, is given only
+once that entry is durable.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from bmq.errors import BmqError, ControllerUnavailable, FormatError
+from bmq.metadata.image import Image, apply
+from bmq.metadata.invariants import check_step
+from bmq.metadata.records import AnyRecord
+from bmq_controller import metrics
+from bmq_controller.machine.decision import Decision
+from bmq_controller.machine.nodes import drop_streams
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One caller's wish. `future` resolves with the decision's result; a caller that gave up has cancelled it."""
+
+    name: str
+    decide: Callable[[Image], Decision[Any]]
+    future: "asyncio.Future[Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An entry to be: the records, the image that they lead to, and what to answer once they are durable."""
+
+    image: Image
+    records: list[AnyRecord]
+    answers: list[tuple[Operation, object]]
+
+    def deliver(self) -> None:
+        """Answers everyone. Only once the records are durable and the image is published."""
+        for operation, answer in self.answers:
+            refused = isinstance(answer, BmqError)
+            metrics.OPERATIONS.labels(operation.name, type(answer).__name__ if refused else "ok").inc()
+            if operation.future.done():
+                continue
+            if isinstance(answer, BmqError):
+                operation.future.set_exception(answer)
+            else:
+                operation.future.set_result(answer)
+
+    def fail(self, error: BmqError) -> None:
+        """Whether the records will be durable is not known."""
+        for operation, _ in self.answers:
+            if not operation.future.done():
+                operation.future.set_exception(error)
+
+
+class OperationQueue:
+    """What waits for the next entry, in the order of arrival."""
+
+    def __init__(self, *, waiting_max: int) -> None:
+        self._waiting: deque[Operation] = deque()
+        self._waiting_max = waiting_max
+        self._arrived = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, operation: Operation) -> None:
+        """Raises ControllerUnavailable where too many wait."""
+        if len(self._waiting) >= self._waiting_max:
+            raise ControllerUnavailable(f"{len(self._waiting)} operations wait for the controller already: try again later")
+        self._waiting.append(operation)
+        self._arrived.set()
+        metrics.WAITING.set(len(self._waiting))
+
+    async def arrival(self, timeout_s: float) -> bool:
+        """Waits until an operation is there; False where none came in time."""
+        if self._waiting:
+            return True
+        self._arrived.clear()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._arrived.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def draft(self, base: Image, *, records_max: int) -> Draft:
+        """Takes operations until the entry after `base` has `records_max` records or none is left."""
+        position = base.position + 1
+        image = base
+        records: list[AnyRecord] = []
+        answers: list[tuple[Operation, object]] = []
+        while self._waiting and len(records) < records_max:
+            operation = self._waiting.popleft()
+            if operation.future.done():
+                continue
+            try:
+                decision = operation.decide(image)
+                if decision.records:
+                    image = _step(image, position, decision.records)
+            except FormatError as error:
+                # The decision is wrong, and nobody must ever read it. The others may go on.
+                _log.error("operation refused because its records break an invariant", operation=operation.name, error=str(error))
+                answers.append((operation, ControllerUnavailable(f"{operation.name} was refused, this is a bug in bmq: {error}")))
+                continue
+            except BmqError as error:
+                answers.append((operation, error))
+                continue
+            records.extend(decision.records)
+            answers.append((operation, decision.result))
+        dropped = drop_streams(image)
+        if dropped:
+            image = _step(image, position, dropped)
+            records.extend(dropped)
+        metrics.WAITING.set(len(self._waiting))
+        return Draft(image, records, answers)
+
+    def fail(self, error: BmqError) -> None:
+        """Nothing of what waits will be done."""
+        while self._waiting:
+            operation = self._waiting.popleft()
+            if not operation.future.done():
+                operation.future.set_exception(error)
+        metrics.WAITING.set(0)
+
+
+def _step(image: Image, position: int, records: Sequence[AnyRecord]) -> Image:
+    then = apply(image, position, records)
+    check_step(image, then)
+    return then

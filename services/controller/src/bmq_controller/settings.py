@@ -1,0 +1,37 @@
+"""A controller's settings. Sizes in bytes, times in seconds of the event loop."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bmq_controller.machine.topics import Limits
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """The defaults suit every size of cluster."""
+
+    operation_timeout_s: float = 30.0
+    """How long an operation waits for its records to be durable before it is told to try again."""
+    operations_waiting_max: int = 10_000
+    """Beyond it operations are refused at once."""
+    records_per_entry: int = 5_000
+    """One entry takes waiting operations until it has so many records; a single operation may have more."""
+    leading_check_s: float = 5.0
+    """How often an idle leader looks whether another one has taken over."""
+    start_attempts_max: int = 10
+    """How often a start tries to claim leadership while others claim it too."""
+    snapshot_entries: int = 1_000
+    """After so many entries a snapshot is taken."""
+    snapshot_bytes: int = 64 * MIB
+    """After entries of so many bytes a snapshot is taken."""
+    collect_delay_s: float = 60.0
+    """How long a deleted topic's objects live on, for owners and readers that have yet to hear of it."""
+    collect_interval_s: float = 10.0
+    """How often it is looked what is to be collected."""
+    stop_timeout_s: float = 5.0
+    """How long a clean stop waits for the operations that are under way."""
+    limits: Limits = field(default_factory=Limits)
+    cluster_configs: Mapping[str, str] = field(default_factory=dict)
+    """The cluster's configuration from the command line or a file; what was set while it runs comes before it."""
