@@ -576,6 +576,8 @@ async def test_reading_begins_above_the_highest_deleted_number(store: ScriptedSt
     for number in (0, 1, 3):  # 2 was on its way to be deleted when the owner died
         del store.objects[key(number)]
     assert await first_number(store, STREAM, rng=SeededRng()) == 4
+    put_seal(store, 3)  # in the deleted past
+    assert await first_number(store, STREAM, rng=SeededRng()) == 4
     for number in (2, 4, 5, 6, 7, 8):
         del store.objects[key(number)]
     assert await first_number(store, STREAM, rng=SeededRng()) == 9

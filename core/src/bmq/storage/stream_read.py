@@ -9,8 +9,8 @@ from bmq.errors import BmqError, ObjectMissing
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import Trouble, TroubleLog, cancelled, together, when_available
 from bmq.storage.numbered import wal_key
-from bmq.storage.stream_seal import check_place, list_stream, read_head
-from bmq.storage.wal import SEAL_SIZE_BYTES, Seal, WalObject, decode_head, decode_wal
+from bmq.storage.stream_seal import check_place, is_seal, list_stream
+from bmq.storage.wal import Seal, WalObject, decode_head, decode_wal
 from bmq.values import StreamId
 
 READS_AHEAD: Final = 4
@@ -53,11 +53,10 @@ async def drop_stream(store: ObjectStore, stream: StreamId, *, rng: Rng) -> int:
     """
     trouble = TroubleLog(f"drop {stream.prefix}")
     listed = await list_stream(store, stream, at_least=0, rng=rng, trouble=trouble)
-    deleted = 0
-    for at in range(0, len(listed), DELETES_AT_ONCE):
-        some = listed[at : at + DELETES_AT_ONCE]
-        deleted += sum(await together(_drop(store, stream, n, size_bytes=meta.size_bytes, rng=rng, trouble=trouble) for n, meta in some))
-    return deleted
+    keys = [meta.key for _, meta in listed if not is_seal(meta)]
+    for at in range(0, len(keys), DELETES_AT_ONCE):
+        await together(_delete(store, key, rng=rng, trouble=trouble) for key in keys[at : at + DELETES_AT_ONCE])
+    return len(keys)
 
 
 async def _read(store: ObjectStore, stream: StreamId, number: int, *, rng: Rng, trouble: Trouble) -> WalObject:
@@ -73,13 +72,5 @@ async def _read(store: ObjectStore, stream: StreamId, number: int, *, rng: Rng, 
     return decode_wal(data)
 
 
-async def _drop(store: ObjectStore, stream: StreamId, number: int, *, size_bytes: int, rng: Rng, trouble: Trouble) -> bool:
-    key = wal_key(stream, number)
-    if size_bytes == SEAL_SIZE_BYTES:
-        try:
-            if isinstance(await read_head(store, stream, number, rng=rng, trouble=trouble), Seal):
-                return False
-        except ObjectMissing:
-            return False
+async def _delete(store: ObjectStore, key: str, *, rng: Rng, trouble: Trouble) -> None:
     await when_available(lambda: store.delete(key), rng=rng, trouble=trouble)
-    return True

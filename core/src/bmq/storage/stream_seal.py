@@ -13,8 +13,10 @@ from bmq.errors import Conflict, Corrupt, NotApplied, ObjectMissing, UnknownOutc
 from bmq.ports import ObjectMeta, ObjectStore, Rng
 from bmq.storage.durable import Backoff, Trouble, TroubleLog, together, when_available
 from bmq.storage.numbered import just_before, number_of, wal_key
-from bmq.storage.wal import WAL_HEADER_SIZE_BYTES, Seal, WalHeader, decode_head, encode_seal
+from bmq.storage.wal import SEAL_SIZE_BYTES, WAL_HEADER_SIZE_BYTES, Seal, WalHeader, decode_head, encode_seal
 from bmq.values import StreamId
+
+assert SEAL_SIZE_BYTES < WAL_HEADER_SIZE_BYTES  # a listing's sizes tell seals from data
 
 REQUESTS_AT_ONCE: Final = 16
 SEALS_AHEAD_MAX: Final = 64
@@ -69,8 +71,8 @@ async def first_number(store: ObjectStore, stream: StreamId, *, rng: Rng) -> int
     The owner deletes from below, several at once, and only what manifests cover: so everything below a missing number is covered.
     Raises FormatError.
     """
-    survey, numbers = await _Surveyor(store, stream, rng=rng, trouble=TroubleLog(f"look at {stream.prefix}")).survey_all()
-    there = set(numbers)
+    survey, listed = await _Surveyor(store, stream, rng=rng, trouble=TroubleLog(f"look at {stream.prefix}")).survey_all()
+    there = {number for number, meta in listed if not is_seal(meta)}  # a seal below durable_below is in the deleted past
     number = survey.durable_below
     while number - 1 in there:
         number -= 1
@@ -85,6 +87,11 @@ async def list_stream(store: ObjectStore, stream: StreamId, *, at_least: int, rn
         return [(n, meta) async for meta in listed if (n := number_of(stream.prefix, meta.key)) is not None and n >= at_least]
 
     return await when_available(listing, rng=rng, trouble=trouble)
+
+
+def is_seal(meta: ObjectMeta) -> bool:
+    """What a listing tells: a seal is shorter than the header of any data object."""
+    return meta.size_bytes < WAL_HEADER_SIZE_BYTES
 
 
 async def read_head(store: ObjectStore, stream: StreamId, number: int, *, rng: Rng, trouble: Trouble) -> WalHeader | Seal:
@@ -117,11 +124,11 @@ class _Surveyor:
         """From where the last one found `durable_below`."""
         return (await self._survey(self._durable_below))[0]
 
-    async def survey_all(self) -> tuple[_Survey, list[int]]:
-        """And all numbers that are there."""
+    async def survey_all(self) -> tuple[_Survey, list[tuple[int, ObjectMeta]]]:
+        """And everything that is there."""
         return await self._survey(0)
 
-    async def _survey(self, at_least: int) -> tuple[_Survey, list[int]]:
+    async def _survey(self, at_least: int) -> tuple[_Survey, list[tuple[int, ObjectMeta]]]:
         while True:
             listed = await list_stream(self._store, self._stream, at_least=at_least, rng=self._rng, trouble=self._trouble)
             numbers = [number for number, _ in listed]
@@ -130,7 +137,7 @@ class _Surveyor:
                 seal = await self._seal(frozenset(numbers))
             except ObjectMissing:  # the owner deleted it since: there is a newer one
                 continue
-            return _Survey(self._durable_below, seal, frozenset(numbers)), numbers
+            return _Survey(self._durable_below, seal, frozenset(numbers)), listed
 
     async def _newest_durable_below(self, numbers: Sequence[int]) -> int:
         for number in reversed(numbers):
