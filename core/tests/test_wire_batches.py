@@ -20,6 +20,7 @@ from bmq.wire.batches import (
     Record,
     build_batch,
     check_crc,
+    count_records,
     first_at_or_after,
     iterate_records,
     patch_in_place,
@@ -29,6 +30,7 @@ from bmq.wire.batches import (
     validate_records,
     with_max_timestamp,
 )
+from bmq.wire.compression import compress
 
 CODECS = (0, 1, 2, 3, 4)
 payloads = st.none() | st.binary(max_size=300)
@@ -57,6 +59,7 @@ def test_what_is_built_reads_back(records: list[Record], codec: int, base_offset
     assert header.next_offset == base_offset + len(records)
     assert header.last_sequence == (2**31 - 2 + len(records)) % 2**31
     assert list(iterate_records(batch, header)) == numbered(records, base_offset)
+    count_records(batch, header)
     times = [record.timestamp_ms for record in records]
     summary = validate_records(batch, header)
     assert summary == (max(times), min(times), base_offset + times.index(max(times)))
@@ -135,9 +138,10 @@ def test_damaged_records_raise_a_typed_error_and_nothing_else(records: list[Reco
     for _ in range(data.draw(st.integers(1, 4))):
         batch[data.draw(st.integers(HEADER_SIZE_BYTES, len(batch) - 1))] = data.draw(st.integers(0, 255))
     header = read_header(batch)
-    for read in (lambda: list(iterate_records(batch, header)), lambda: validate_records(batch, header), lambda: with_max_timestamp(batch, header)):
+    for read in (iterate_records, validate_records, count_records, with_max_timestamp):
         with contextlib.suppress(RequestError):
-            read()
+            found = read(batch, header)
+            list(found) if read is iterate_records else found
 
 
 @given(st.binary(max_size=200), st.integers(0, 2**31 - 1))
@@ -159,6 +163,25 @@ def test_a_header_that_counts_other_than_its_records_is_corrupt(at: int, count: 
     struct.pack_into(">i", batch, at, count)
     with pytest.raises(CorruptBatch):
         validate_records(batch, read_header(batch))
+    with pytest.raises(CorruptBatch):
+        count_records(batch, read_header(batch))
+
+
+@given(record_lists, st.sampled_from(CODECS), st.data())
+@settings(max_examples=150, deadline=None)
+def test_what_is_valid_can_be_read_and_counted(records: list[Record], codec: int, data: st.DataObject) -> None:
+    section = bytearray(build_batch(records)[HEADER_SIZE_BYTES:])
+    for _ in range(data.draw(st.integers(1, 2))):
+        section[data.draw(st.integers(0, len(section) - 1))] = data.draw(st.integers(0, 255))
+    batch = bytearray(build_batch(records, codec=codec)[:HEADER_SIZE_BYTES] + compress(codec, section))
+    struct.pack_into(">i", batch, 8, len(batch) - 12)
+    header = read_header(batch)
+    try:
+        validate_records(batch, header)
+    except RequestError:
+        return
+    count_records(batch, header)
+    assert [record.offset for record in iterate_records(batch, header)] == list(range(len(records)))
 
 
 def test_offset_deltas_with_a_gap_are_corrupt_but_readable() -> None:

@@ -1,4 +1,4 @@
-"""Record batches: the one place to import from. Headers are in `batch_headers` (hot path), their records in `records` (for threads)."""
+"""Record batches: the one place to import from. Headers are in `batch_headers` (hot path), the rest is for threads."""
 
 from bmq.wire.batch_headers import (
     HEADER_SIZE_BYTES,
@@ -9,14 +9,13 @@ from bmq.wire.batch_headers import (
     read_header,
     split,
 )
+from bmq.wire.record_validation import RecordsSummary, count_records, validate_records
 from bmq.wire.records import (
     Record,
     RecordHeaders,
-    RecordsSummary,
     build_batch,
     first_at_or_after,
     iterate_records,
-    validate_records,
     with_max_timestamp,
 )
 
@@ -28,6 +27,7 @@ __all__ = [
     "RecordsSummary",
     "build_batch",
     "check_crc",
+    "count_records",
     "first_at_or_after",
     "iterate_records",
     "patch_in_place",

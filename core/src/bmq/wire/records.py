@@ -29,7 +29,7 @@ _BEFORE_CRC: Final = struct.Struct(">qiibI")
 _SMALLEST_RECORD_BYTES: Final = 7
 """Length, attributes, timestamp delta, offset delta, key length, value length, header count: one byte each."""
 _VARINT_BYTES_MAX: Final = 10
-_INT64_MAX: Final = (1 << 63) - 1
+INT64_MAX: Final = (1 << 63) - 1
 
 RecordHeaders = Sequence[tuple[str, bytes | None]]
 
@@ -44,56 +44,14 @@ class Record(NamedTuple):
     headers: RecordHeaders = ()
 
 
-class RecordsSummary(NamedTuple):
-    """What `validate_records` found. Timestamps are -1 where no record has one; the offset is the first with the max timestamp."""
-
-    max_timestamp_ms: int
-    min_timestamp_ms: int
-    offset_of_max_timestamp: int
-
-
 def iterate_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
     """The batch's records in order.
 
     Raises CorruptBatch, BatchTooLarge (decompresses to more than the cap) or UnsupportedCompression, possibly after some records.
     """
-    section = _section(batch, header, decompressed_bytes_max)
+    section = section_of(batch, header, decompressed_bytes_max)
     for start, end in _bounds(section, header):
         yield _record(section, start, end, header)
-
-
-def validate_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> RecordsSummary:
-    """Proves that the records are what the header says: as many, with offset deltas 0, 1, 2, … up to the last, sizes that add up.
-
-    Raises CorruptBatch, BatchTooLarge (decompresses to more than the cap) or UnsupportedCompression.
-    """
-    count = header.record_count
-    if count == 0 or header.last_offset_delta != count - 1:
-        raise CorruptBatch(f"a batch of {count} records whose last offset delta is {header.last_offset_delta}")
-    section = _section(batch, header, decompressed_bytes_max)
-    largest = smallest = at_largest = 0
-    for expected, (start, end) in enumerate(_bounds(section, header)):
-        try:
-            timestamp_delta, position = _signed(section, start + 1)
-            offset_delta, position = _signed(section, position)
-        except IndexError:
-            raise CorruptBatch(f"record {expected} is truncated") from None
-        if offset_delta != expected:
-            raise CorruptBatch(f"record {expected} has offset delta {offset_delta}")
-        _skip_payload(section, position, end)
-        if expected == 0:
-            largest = smallest = timestamp_delta
-        elif timestamp_delta > largest:
-            largest, at_largest = timestamp_delta, expected
-        elif timestamp_delta < smallest:
-            smallest = timestamp_delta
-    if header.is_log_append_time:
-        return RecordsSummary(header.max_timestamp_ms, header.max_timestamp_ms, header.base_offset)
-    max_timestamp_ms = header.base_timestamp_ms + largest
-    min_timestamp_ms = header.base_timestamp_ms + smallest
-    if max_timestamp_ms > _INT64_MAX or min_timestamp_ms < NO_TIMESTAMP:
-        raise CorruptBatch(f"records with timestamps from {min_timestamp_ms} to {max_timestamp_ms}")
-    return RecordsSummary(max_timestamp_ms, min_timestamp_ms, header.base_offset + at_largest)
 
 
 def first_at_or_after(
@@ -153,13 +111,14 @@ def _times(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> I
         # Every record has the batch's time, so the first is as good as any: no need to open the batch.
         yield header.base_offset, header.max_timestamp_ms
         return
-    section = _section(batch, header, decompressed_bytes_max)
+    section = section_of(batch, header, decompressed_bytes_max)
     for start, end in _bounds(section, header):
         offset, timestamp_ms, _ = _place(section, start, end, header)
         yield offset, timestamp_ms
 
 
-def _section(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> bytes:
+def section_of(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> bytes:
+    """The batch's records, decompressed. Raises CorruptBatch, BatchTooLarge or UnsupportedCompression."""
     payload = memoryview(batch)[header.position + HEADER_SIZE_BYTES : header.end]
     section = decompress(header.codec, payload, bytes_max=decompressed_bytes_max)
     if header.record_count * _SMALLEST_RECORD_BYTES > len(section):
@@ -173,7 +132,7 @@ def _bounds(section: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
     section_end = len(section)
     for index in range(header.record_count):
         try:
-            length, start = _signed(section, position)
+            length, start = read_signed_varint(section, position)
         except IndexError:
             raise CorruptBatch(f"{header.record_count} records are promised, the bytes end after {index}") from None
         position = start + length
@@ -187,8 +146,8 @@ def _bounds(section: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
 def _place(section: bytes, start: int, end: int, header: BatchHeader) -> tuple[int, int, int]:
     """(offset, timestamp, position of the key length)."""
     try:
-        timestamp_delta, position = _signed(section, start + 1)
-        offset_delta, position = _signed(section, position)
+        timestamp_delta, position = read_signed_varint(section, start + 1)
+        offset_delta, position = read_signed_varint(section, position)
     except IndexError:
         raise CorruptBatch("a record is truncated") from None
     if position > end:
@@ -198,7 +157,7 @@ def _place(section: bytes, start: int, end: int, header: BatchHeader) -> tuple[i
     if header.is_log_append_time:
         return header.base_offset + offset_delta, header.max_timestamp_ms, position
     timestamp_ms = header.base_timestamp_ms + timestamp_delta
-    if not NO_TIMESTAMP <= timestamp_ms <= _INT64_MAX:
+    if not NO_TIMESTAMP <= timestamp_ms <= INT64_MAX:
         raise CorruptBatch(f"a record with timestamp {timestamp_ms}")
     return header.base_offset + offset_delta, timestamp_ms, position
 
@@ -208,7 +167,7 @@ def _record(section: bytes, start: int, end: int, header: BatchHeader) -> Record
     try:
         key, position = _nullable(section, position, end)
         value, position = _nullable(section, position, end)
-        count, position = _signed(section, position)
+        count, position = read_signed_varint(section, position)
         headers = _record_headers(section, position, end, count)
     except IndexError:
         raise CorruptBatch("a record is truncated") from None
@@ -218,7 +177,7 @@ def _record(section: bytes, start: int, end: int, header: BatchHeader) -> Record
 def _record_headers(section: bytes, position: int, end: int, count: int) -> RecordHeaders:
     if count == 0 and position == end:
         return ()
-    _check_header_count(count, end - position)
+    check_header_count(count, end - position)
     headers = []
     for _ in range(count):
         key, position = _nullable(section, position, end)
@@ -231,37 +190,14 @@ def _record_headers(section: bytes, position: int, end: int, count: int) -> Reco
     return tuple(headers)
 
 
-def _skip_payload(section: bytes, position: int, end: int) -> None:
-    """Key, value and headers of a record: their lengths fill it exactly."""
-    try:
-        for _ in range(2):
-            length, position = _signed(section, position)
-            if length > 0:
-                position += length
-            elif length < -1:
-                raise CorruptBatch(f"a record with a key or value of {length} bytes")
-        count, position = _signed(section, position)
-        if count:
-            _check_header_count(count, end - position)
-            for index in range(2 * count):
-                length, position = _signed(section, position)
-                if length > 0:
-                    position += length
-                elif length < -(index & 1):
-                    raise CorruptBatch(f"a record header with a key or value of {length} bytes")
-    except IndexError:
-        raise CorruptBatch("a record is truncated") from None
-    if position != end:
-        raise CorruptBatch("a record whose lengths do not add up")
-
-
-def _check_header_count(count: int, left: int) -> None:
+def check_header_count(count: int, left: int) -> None:
+    """Raises CorruptBatch unless `count` record headers can be in the bytes that are left."""
     if not 0 <= count <= min(RECORD_HEADERS_MAX, left // 2):
         raise CorruptBatch(f"{count} record headers in {left} bytes; at most {RECORD_HEADERS_MAX} are allowed")
 
 
 def _nullable(section: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = _signed(section, position)
+    length, position = read_signed_varint(section, position)
     if length == -1:
         return None, position
     if length < 0 or position + length > end:
@@ -269,7 +205,7 @@ def _nullable(section: bytes, position: int, end: int) -> tuple[bytes | None, in
     return section[position : position + length], position + length
 
 
-def _signed(section: bytes, position: int) -> tuple[int, int]:
+def read_signed_varint(section: bytes, position: int) -> tuple[int, int]:
     """A zigzag varint and the position after it. Raises IndexError at the end of the bytes."""
     byte = section[position]
     if byte < 0x80:
@@ -285,15 +221,15 @@ def _signed(section: bytes, position: int) -> tuple[int, int]:
 
 def _append_record(body: bytearray, record: Record, *, timestamp_delta: int, offset_delta: int) -> None:
     one = bytearray(b"\x00")
-    _append_signed(one, timestamp_delta)
-    _append_signed(one, offset_delta)
+    _appendread_signed_varint(one, timestamp_delta)
+    _appendread_signed_varint(one, offset_delta)
     _append_nullable(one, record.key)
     _append_nullable(one, record.value)
-    _append_signed(one, len(record.headers))
+    _appendread_signed_varint(one, len(record.headers))
     for key, value in record.headers:
         _append_nullable(one, key.encode("utf-8", "surrogateescape"))
         _append_nullable(one, value)
-    _append_signed(body, len(one))
+    _appendread_signed_varint(body, len(one))
     body += one
 
 
@@ -301,11 +237,11 @@ def _append_nullable(out: bytearray, data: bytes | None) -> None:
     if data is None:
         out.append(1)
     else:
-        _append_signed(out, len(data))
+        _appendread_signed_varint(out, len(data))
         out += data
 
 
-def _append_signed(out: bytearray, value: int) -> None:
+def _appendread_signed_varint(out: bytearray, value: int) -> None:
     raw = (value << 1) ^ (value >> 63)
     while raw >= 0x80:
         out.append(raw & 0x7F | 0x80)

@@ -1,0 +1,155 @@
+"""Proving that a batch's records are what its header says. Costs time per record and may decompress: for threads.
+
+`count_records` walks the lengths alone; `validate_records` looks at every field. Neither makes anything of keys, values or headers.
+"""
+
+from typing import NamedTuple
+
+from typing_extensions import Buffer
+
+from bmq.errors import CorruptBatch
+from bmq.wire.batch_headers import NO_TIMESTAMP, BatchHeader
+from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
+from bmq.wire.records import INT64_MAX, check_header_count, read_signed_varint, section_of
+
+
+class RecordsSummary(NamedTuple):
+    """What `validate_records` found. Timestamps are -1 where no record has one; the offset is the first with the max timestamp."""
+
+    max_timestamp_ms: int
+    min_timestamp_ms: int
+    offset_of_max_timestamp: int
+
+
+def count_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> None:
+    """The cheap proof: as many records as the header and its last offset say, with lengths that fill the batch exactly.
+
+    About a fifth of what `validate_records` costs. Raises CorruptBatch, BatchTooLarge (decompresses to more than the cap) or
+    UnsupportedCompression.
+    """
+    _check_counts(header)
+    section = section_of(batch, header, decompressed_bytes_max)
+    size = len(section)
+    position = 0
+    count = 0
+    try:
+        while position < size:
+            byte = section[position]
+            if byte < 0x80:
+                raw = byte
+                position += 1
+            else:
+                raw, position = _longer(section, position + 1, byte)
+            if raw & 1:
+                raise CorruptBatch(f"record {count} has a negative length")
+            position += raw >> 1
+            count += 1
+    except IndexError:
+        raise CorruptBatch(f"record {count} is truncated") from None
+    if position != size or count != header.record_count:
+        raise CorruptBatch(f"{count} records in {position} bytes where the header says {header.record_count} and {size} are there")
+
+
+def validate_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> RecordsSummary:
+    """The whole proof: as many records, with offset deltas 0, 1, 2, … up to the last, and lengths that add up in every record.
+
+    Raises CorruptBatch, BatchTooLarge (decompresses to more than the cap) or UnsupportedCompression.
+    """
+    _check_counts(header)
+    section = section_of(batch, header, decompressed_bytes_max)
+    try:
+        largest, smallest, at_largest = _walk(section, header.record_count)
+    except IndexError:
+        raise CorruptBatch("the batch ends in a record") from None
+    if header.is_log_append_time:
+        return RecordsSummary(header.max_timestamp_ms, header.max_timestamp_ms, header.base_offset)
+    max_timestamp_ms = header.base_timestamp_ms + largest
+    min_timestamp_ms = header.base_timestamp_ms + smallest
+    if max_timestamp_ms > INT64_MAX or min_timestamp_ms < NO_TIMESTAMP:
+        raise CorruptBatch(f"records with timestamps from {min_timestamp_ms} to {max_timestamp_ms}")
+    return RecordsSummary(max_timestamp_ms, min_timestamp_ms, header.base_offset + at_largest)
+
+
+def _check_counts(header: BatchHeader) -> None:
+    if header.record_count == 0 or header.last_offset_delta != header.record_count - 1:
+        raise CorruptBatch(f"a batch of {header.record_count} records whose last offset delta is {header.last_offset_delta}")
+
+
+def _walk(section: bytes, count: int) -> tuple[int, int, int]:
+    """(largest timestamp delta, smallest, which record has the largest first). Raises IndexError at the end of the bytes.
+
+    Hot: varints of one byte are read in place, and compared as they are written (zigzag: twice the value, odd where negative).
+    """
+    size = len(section)
+    position = 0
+    largest = smallest = at_largest = 0
+    for expected in range(count):
+        raw = section[position]
+        position += 1
+        if raw >= 0x80:
+            raw, position = _longer(section, position, raw)
+        end = position + (raw >> 1)
+        if raw & 1 or end > size:
+            raise CorruptBatch(f"record {expected} does not fit the {size - position} bytes that are left")
+        raw = section[position + 1]
+        position += 2
+        if raw >= 0x80:
+            raw, position = _longer(section, position, raw)
+        delta = (raw >> 1) ^ -(raw & 1)
+        if expected == 0:
+            largest = smallest = delta
+        elif delta > largest:
+            largest, at_largest = delta, expected
+        elif delta < smallest:
+            smallest = delta
+        raw = section[position]
+        position += 1
+        if raw >= 0x80:
+            raw, position = _longer(section, position, raw)
+        if raw != expected << 1:
+            raise CorruptBatch(f"record {expected} has another offset delta")
+        position = _after_nullable(section, position)
+        position = _after_nullable(section, position)
+        if section[position] == 0:
+            position += 1
+        else:
+            position = _after_headers(section, position, end)
+        if position != end:
+            raise CorruptBatch(f"the lengths in record {expected} do not add up")
+    if position != size:
+        raise CorruptBatch(f"{size - position} bytes are left after {count} records")
+    return largest, smallest, at_largest
+
+
+def _longer(section: bytes, position: int, first: int) -> tuple[int, int]:
+    """The rest of a varint of more than one byte, still in zigzag, and the position after it."""
+    byte = section[position]
+    if byte < 0x80:
+        return first & 0x7F | byte << 7, position + 1
+    value, position = read_signed_varint(section, position - 1)
+    return value << 1 ^ value >> 63, position
+
+
+def _after_nullable(section: bytes, position: int) -> int:
+    """Past a key or a value; null has length -1."""
+    raw = section[position]
+    position += 1
+    if raw >= 0x80:
+        raw, position = _longer(section, position, raw)
+    if not raw & 1:
+        return position + (raw >> 1)
+    if raw != 1:
+        raise CorruptBatch("a record with a key or value of negative length")
+    return position
+
+
+def _after_headers(section: bytes, position: int, end: int) -> int:
+    count, position = read_signed_varint(section, position)
+    check_header_count(count, end - position)
+    for index in range(2 * count):
+        length, position = read_signed_varint(section, position)
+        if length > 0:
+            position += length
+        elif length < -(index & 1):
+            raise CorruptBatch("a record header with a key or value of negative length")
+    return position
