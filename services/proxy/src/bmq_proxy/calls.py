@@ -1,0 +1,62 @@
+"""One request on its way through the proxy: who asks, what of its memory is still in use, and how its answer leaves."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from typing_extensions import Buffer
+
+from bmq_proxy.budget import MemoryBudget
+
+
+class Lease:
+    """The memory of one request frame. Given back when the last holder lets go: the answer, and every append that still points into it."""
+
+    __slots__ = ("_budget", "_holders", "size_bytes")
+
+    def __init__(self, budget: MemoryBudget, size_bytes: int) -> None:
+        self._budget = budget
+        self._holders = 1
+        self.size_bytes = size_bytes
+        budget.hold(size_bytes)
+
+    def hold(self) -> None:
+        """One more holder."""
+        self._holders += 1
+
+    def let_go(self) -> None:
+        """One holder less."""
+        self._holders -= 1
+        assert self._holders >= 0
+        if not self._holders:
+            self._budget.release(self.size_bytes)
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """A request, as handlers see it. `arrived` is the loop's time."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str
+    client_host: str
+    lease: Lease
+    arrived: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Answer:
+    """A response body as buffers that are sent one after the other; `parts` None: nothing is sent (acks=0), or the connection closed.
+
+    `flushed` is called once, when the client's socket took it all or the connection is gone.
+    """
+
+    parts: Sequence[Buffer] | None
+    size_bytes: int = 0
+    error: str = "none"
+    close: bool = False
+    flushed: Callable[[], None] | None = None
+
+
+Pending = Answer | asyncio.Future[Answer]

@@ -1,0 +1,350 @@
+"""One client's connection: frames in, answers out, in order. Knows nothing of what the requests mean.
+
+Produce requests may overlap earlier ones of the same connection (submitted strictly in arrival order); any other request starts only
+when everything before it is answered, which is what Kafka's clients rely on. Reading stops while there is enough to do: too many
+requests in flight, a request that has to wait its turn, memory of the process used up, or a peer that does not read its answers.
+"""
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import Protocol, cast
+
+from typing_extensions import Buffer
+
+from bmq.errors import WireError
+from bmq.wire.apis import SERVED
+from bmq.wire.frames import FrameReader, encode_response_frame, parse_request_header
+from bmq_proxy.budget import MemoryBudget
+from bmq_proxy.calls import Answer, Call, Lease, Pending
+
+WAITING_BYTES_MAX = 1 << 20
+"""Bytes of requests that wait their turn above which a connection is not read on."""
+
+
+class Service(Protocol):
+    """What a connection needs of the process around it."""
+
+    requests_in_flight_max: int
+    request_memory: MemoryBudget
+
+    scratch: bytearray
+    """What all connections read into: nothing stays there between two calls, so an idle one holds no memory."""
+
+    def opened(self, connection: "Connection") -> bool:
+        """False: there are too many."""
+
+    def closed(self, connection: "Connection") -> None: ...
+
+    def broken(self, peer: str, reason: str) -> None:
+        """Somebody sent what is not the protocol."""
+
+    def overlaps(self, api_key: int) -> bool: ...
+
+    def outlives(self, api_key: int) -> bool:
+        """Whether a request is carried through when its client is gone."""
+
+    def begin(self, call: Call, body: Buffer) -> Pending:
+        """Starts a request. Raises WireError."""
+
+    def ended(self, call: Call, answer: Answer | None) -> None:
+        """It was answered, or (None) it failed."""
+
+
+class _Exchange:
+    """A request and its answer. `pending` None: it waits its turn."""
+
+    __slots__ = ("body", "call", "pending")
+
+    def __init__(self, call: Call, body: Buffer) -> None:
+        self.call = call
+        self.body: Buffer | None = body
+        self.pending: Pending | None = None
+
+    @property
+    def done(self) -> bool:
+        return isinstance(self.pending, Answer) or (self.pending is not None and self.pending.done())
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Plumbing between a transport and a Service."""
+
+    __slots__ = (
+        "_closing",
+        "_exchanges",
+        "_frames",
+        "_partial_bytes",
+        "_peer",
+        "_reading",
+        "_service",
+        "_started",
+        "_transport",
+        "_unflushed",
+        "_waiting_bytes",
+        "_waits_for_room",
+        "_write_paused",
+        "active_at",
+        "frame_since",
+        "stalled_at",
+    )
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._frames = FrameReader(scratch=service.scratch)
+        self._transport: asyncio.Transport | None = None
+        self._exchanges: deque[_Exchange] | None = None  # Made by the first request: most connections of a large fleet are idle.
+        self._started = 0
+        self._waiting_bytes = 0
+        self._reading = True
+        self._waits_for_room = False
+        self._write_paused = False
+        self._closing = False
+        self._partial_bytes = 0
+        self._unflushed: Answer | None = None
+        self._peer = ""
+        self.active_at = 0.0
+        self.frame_since: float | None = None
+        """Since when a frame is arriving."""
+        self.stalled_at: float | None = None
+        """Since when the peer has not taken what it was sent."""
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is in flight."""
+        return not self._exchanges
+
+    @property
+    def peer(self) -> str:
+        """The other side's address."""
+        return self._peer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The event loop's."""
+        self._transport = cast(asyncio.Transport, transport)
+        self.active_at = asyncio.get_running_loop().time()
+        peer = transport.get_extra_info("peername")
+        self._peer = str(peer[0]) if isinstance(peer, tuple) and peer else str(peer or "")
+        if not self._service.opened(self):
+            self._closing = True
+            self._transport.abort()
+            return
+        # With a limit of zero a write is either taken whole by the socket or reported by pause_writing: that is how long an answer counts.
+        self._transport.set_write_buffer_limits(high=0)
+        self._update_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The event loop's."""
+        self._closing = True
+        self._transport = None
+        self._flushed()
+        exchanges, self._exchanges = self._exchanges or (), None
+        for exchange in exchanges:
+            if exchange.pending is None:
+                exchange.call.lease.let_go()
+            elif isinstance(exchange.pending, Answer):
+                self._discard(exchange)
+            elif exchange.pending.done():
+                exchange.pending.remove_done_callback(self._answered)
+                self._discard(exchange)
+            else:
+                # The connection lets go of it; whoever is behind the future still gives the memory back.
+                exchange.pending.remove_done_callback(self._answered)
+                exchange.pending.add_done_callback(partial(self._discard_later, exchange))
+                if not self._service.outlives(exchange.call.api_key):
+                    exchange.pending.cancel()
+        self._count_partial(0)
+        self._service.closed(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The event loop's: where to put the next bytes."""
+        return self._frames.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """The event loop's: so many bytes came."""
+        if self._closing:
+            return
+        self.active_at = asyncio.get_running_loop().time()
+        try:
+            for frame in self._frames.buffer_updated(nbytes):
+                self._arrived(frame)
+        except WireError as error:
+            self._break(str(error))
+            return
+        self._count_partial(self._frames.held_bytes)
+        self._advance()
+
+    def eof_received(self) -> bool:
+        """The event loop's: the peer sends no more, which ends the connection, as it does in Kafka."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The event loop's: the peer does not read as fast as it is sent to."""
+        self._write_paused = True
+        self.stalled_at = asyncio.get_running_loop().time()
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        """The event loop's: everything written was taken."""
+        self._write_paused = False
+        self.stalled_at = None
+        self._flushed()
+        self._advance()
+
+    def close(self) -> None:
+        """Ends the connection; what was written before is still sent."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _arrived(self, frame: memoryview) -> None:
+        header = parse_request_header(frame)
+        size_bytes = frame.nbytes
+        call = Call(
+            api_key=header.api_key,
+            version=header.api_version,
+            correlation_id=header.correlation_id,
+            client_id=header.client_id or "",
+            client_host=self._peer,
+            lease=Lease(self._service.request_memory, size_bytes),
+            arrived=self.active_at,
+        )
+        if self._exchanges is None:
+            self._exchanges = deque()
+        self._exchanges.append(_Exchange(call, frame[header.body_position :]))
+        self._waiting_bytes += size_bytes
+
+    def _advance(self) -> None:
+        """Sends what may be sent, starts what may start."""
+        exchanges = self._exchanges
+        while exchanges and not self._closing and not self._write_paused:
+            front = exchanges[0]
+            if self._started and front.done:
+                exchanges.popleft()
+                self._started -= 1
+                self._send(front)
+            elif self._started < len(exchanges) and self._may_start(exchanges[self._started]):
+                self._start(exchanges[self._started])
+            else:
+                break
+        self._update_reading()
+
+    def _may_start(self, exchange: _Exchange) -> bool:
+        if not self._started:
+            return True
+        assert self._exchanges
+        # What overlaps is only ever started behind others that overlap: looking at the first is enough.
+        return self._service.overlaps(exchange.call.api_key) and self._service.overlaps(self._exchanges[0].call.api_key)
+
+    def _start(self, exchange: _Exchange) -> None:
+        assert exchange.body is not None
+        body, exchange.body = exchange.body, None
+        self._waiting_bytes -= exchange.call.lease.size_bytes
+        self._started += 1
+        try:
+            exchange.pending = self._service.begin(exchange.call, body)
+        except WireError as error:
+            self._break(f"{error} (API {exchange.call.api_key} version {exchange.call.version})")
+            return
+        if not isinstance(exchange.pending, Answer):
+            exchange.pending.add_done_callback(self._answered)
+
+    def _answered(self, _: asyncio.Future[Answer]) -> None:
+        self._advance()
+
+    def _send(self, exchange: _Exchange) -> None:
+        answer = self._take(exchange)
+        if answer is None:
+            self.close()
+            return
+        if answer.parts is None:
+            if answer.flushed is not None:
+                answer.flushed()
+            if answer.close:
+                self.close()
+            return
+        assert self._transport is not None
+        call = exchange.call
+        self._unflushed = answer
+        header_version = SERVED[call.api_key].response_header_version(call.version)
+        frame = encode_response_frame(header_version, call.correlation_id, answer.parts)
+        self._transport.writelines(cast("list[memoryview]", frame))
+        if not self._write_paused:
+            self._flushed()
+
+    def _take(self, exchange: _Exchange) -> Answer | None:
+        """The answer of a finished exchange; None where there is none and the connection has to end."""
+        exchange.call.lease.let_go()
+        pending = exchange.pending
+        answer: Answer | None = None
+        if isinstance(pending, Answer):
+            answer = pending
+        elif pending is not None and not pending.cancelled():
+            error = pending.exception()
+            if error is None:
+                answer = pending.result()
+            elif isinstance(error, WireError):
+                self._service.broken(self._peer, str(error))
+        self._service.ended(exchange.call, answer)
+        return answer
+
+    def _discard(self, exchange: _Exchange) -> None:
+        answer = self._take(exchange)
+        if answer is not None and answer.flushed is not None:
+            answer.flushed()
+
+    def _discard_later(self, exchange: _Exchange, _: asyncio.Future[Answer]) -> None:
+        self._discard(exchange)
+
+    def _flushed(self) -> None:
+        answer, self._unflushed = self._unflushed, None
+        if answer is not None and answer.flushed is not None:
+            answer.flushed()
+
+    def _break(self, reason: str) -> None:
+        self._service.broken(self._peer, reason)
+        self.close()
+
+    def _count_partial(self, held_bytes: int) -> None:
+        """Counts the memory of a frame that is still arriving."""
+        if held_bytes == self._partial_bytes:
+            return
+        if not self._partial_bytes:
+            self.frame_since = self.active_at
+        elif not held_bytes:
+            self.frame_since = None
+        before, self._partial_bytes = self._partial_bytes, held_bytes
+        if held_bytes > before:
+            self._service.request_memory.hold(held_bytes - before)
+        else:
+            self._service.request_memory.release(before - held_bytes)
+
+    def _room(self) -> None:
+        self._waits_for_room = False
+        self._update_reading()
+
+    def _update_reading(self) -> None:
+        """Reads on, or stops."""
+        if self._transport is None or self._closing:
+            return
+        memory = self._service.request_memory
+        wanted = (
+            not self._write_paused and len(self._exchanges or ()) < self._service.requests_in_flight_max and self._waiting_bytes <= WAITING_BYTES_MAX
+        )
+        # A frame that has begun may be finished: memory that only its rest can free would never come back otherwise.
+        if wanted and not memory.has_room and not self._partial_bytes:
+            wanted = False
+            if not self._waits_for_room:
+                self._waits_for_room = True
+                memory.when_room(self._room)
+        if wanted and not self._reading:
+            self._reading = True
+            self._transport.resume_reading()
+        elif not wanted and self._reading:
+            self._reading = False
+            self._transport.pause_reading()

@@ -1,0 +1,104 @@
+"""Requests about groups, sent to the owner of the partition of `__consumer_offsets` that a group lives in.
+
+Makes that topic when it is first needed. What is asked about several groups is split by partition; the handlers merge.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from bmq.cluster_config import resolve_cluster
+from bmq.errors import BmqError, ControllerUnavailable, NotOwner, TopicExists
+from bmq.metadata.image import Topic
+from bmq.names import CONSUMER_OFFSETS
+from bmq.roles.controller import Controller, Metadata, NewTopic
+from bmq.roles.owner import Caller, Owner
+from bmq.values import TopicPartition
+from bmq_proxy.calls import Call
+from bmq_proxy.group_partition import partition_of_group
+from bmq_proxy.images import image_with
+
+_CONFIGS = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(64 << 20)}
+_PARTITIONS_KEY = "offsets.topic.num.partitions"
+_SHOWN_WITHIN_S = 10.0
+CALLS_AT_ONCE = 16
+
+
+class Coordinators:
+    """Finds coordinators and talks to them."""
+
+    def __init__(
+        self, owner_for: Callable[[TopicPartition], Owner], controller: Controller, metadata: Metadata, *, offsets_topic_partitions: int
+    ) -> None:
+        self._owner_for = owner_for
+        self._controller = controller
+        self._metadata = metadata
+        self._default_partitions = offsets_topic_partitions
+        self._creating = asyncio.Lock()
+
+    async def call(self, group_id: str, api_key: int, request: Any, call: Call) -> Any:
+        """The answer of the group's coordinator. Raises what Owner.group_call raises, NotOwner, ControllerUnavailable."""
+        topic = await self.offsets_topic()
+        return await self._ask(topic, partition_of_group(group_id, len(topic.partitions)), api_key, request, call)
+
+    async def call_all(self, api_key: int, request: Any, call: Call) -> list[Any]:
+        """The answers of all coordinators; none where no group has ever been. Raises as `call`, the first error."""
+        topic = self._metadata.image.topic(CONSUMER_OFFSETS)
+        if topic is None:
+            return []
+        return await self._ask_each([(partition, request) for partition in range(len(topic.partitions))], topic, api_key, call)
+
+    async def call_each(
+        self, group_ids: Iterable[str], api_key: int, request_for: Callable[[list[str]], Any], call: Call
+    ) -> list[tuple[list[str], Any]]:
+        """One call per partition that any of the groups lives in: (its groups, the answer or the BmqError), in no particular order."""
+        topic = await self.offsets_topic()
+        shares: dict[int, list[str]] = {}
+        for group_id in dict.fromkeys(group_ids):
+            shares.setdefault(partition_of_group(group_id, len(topic.partitions)), []).append(group_id)
+        at_once = asyncio.Semaphore(CALLS_AT_ONCE)
+
+        async def ask(partition: int, groups: list[str]) -> tuple[list[str], Any]:
+            async with at_once:
+                try:
+                    return groups, await self._ask(topic, partition, api_key, request_for(groups), call)
+                except BmqError as error:
+                    return groups, error
+
+        return list(await asyncio.gather(*(ask(partition, groups) for partition, groups in shares.items())))
+
+    async def offsets_topic(self) -> Topic:
+        """`__consumer_offsets`, made now where it does not exist. Raises ControllerUnavailable, RequestError."""
+        topic = self._metadata.image.topic(CONSUMER_OFFSETS)
+        if topic is not None:
+            return topic
+        async with self._creating:
+            topic = self._metadata.image.topic(CONSUMER_OFFSETS)
+            return topic if topic is not None else await self._create()
+
+    async def _create(self) -> Topic:
+        configured = self._metadata.image.configs.get(("broker", ""), {})
+        partitions = resolve_cluster(configured).offsets_topic_partitions if _PARTITIONS_KEY in configured else self._default_partitions
+        [result] = await self._controller.create_topics([NewTopic(name=CONSUMER_OFFSETS, partitions=partitions, configs=_CONFIGS)])
+        if result.error is not None and not isinstance(result.error, TopicExists):
+            raise result.error
+        topic = await image_with(self._metadata, lambda image: image.topic(CONSUMER_OFFSETS), _SHOWN_WITHIN_S)
+        if topic is None:
+            raise ControllerUnavailable(f"{CONSUMER_OFFSETS} was created and does not show up; this node's metadata is behind")
+        return topic
+
+    async def _ask_each(self, asked: list[tuple[int, Any]], topic: Topic, api_key: int, call: Call) -> list[Any]:
+        at_once = asyncio.Semaphore(CALLS_AT_ONCE)
+
+        async def ask(partition: int, request: Any) -> Any:
+            async with at_once:
+                return await self._ask(topic, partition, api_key, request, call)
+
+        return list(await asyncio.gather(*(ask(partition, request) for partition, request in asked)))
+
+    async def _ask(self, topic: Topic, partition: int, api_key: int, request: Any, call: Call) -> Any:
+        if topic.topic_id not in self._metadata.image.topics:
+            raise NotOwner(f"{CONSUMER_OFFSETS} was deleted")
+        owner = self._owner_for(TopicPartition(topic.topic_id, partition))
+        caller = Caller(client_id=call.client_id, client_host=call.client_host, api_version=call.version)
+        return await owner.group_call(partition, api_key, request, caller)

@@ -1,0 +1,124 @@
+"""What all connections of a proxy share: memory, limits, counters, and the table of APIs. The other side of connection.Service."""
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+from typing_extensions import Buffer
+
+from bmq.errors import WireError
+from bmq.wire.apis import SERVED
+from bmq.wire.limits import RECEIVE_BUFFER_BYTES
+from bmq_proxy import metrics
+from bmq_proxy.api import Route
+from bmq_proxy.budget import MemoryBudget
+from bmq_proxy.calls import Answer, Call, Pending
+from bmq_proxy.connection import Connection
+from bmq_proxy.limited_log import LimitedLog
+from bmq_proxy.settings import ProxySettings
+
+FRAME_WAIT_S = 30.0
+
+_log = structlog.get_logger("bmq.proxy")
+
+
+class Endpoint:
+    """Dispatches requests to their APIs and keeps count."""
+
+    def __init__(self, settings: ProxySettings, routes: Mapping[int, Route], request_memory: MemoryBudget) -> None:
+        self.requests_in_flight_max = settings.requests_in_flight_max
+        self.request_memory = request_memory
+        self.connections: set[Connection] = set()
+        self.in_flight = 0
+        self._settings = settings
+        self._routes = routes
+        self.scratch = bytearray(RECEIVE_BUFFER_BYTES)
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stopping = False
+        self._complaints = LimitedLog(lambda peer, reason, left_out: _log.warning("connection closed", peer=peer, reason=reason, left_out=left_out))
+        metrics.REQUEST_MEMORY.set_function(lambda: request_memory.held_bytes)
+        metrics.IN_FLIGHT.set_function(lambda: self.in_flight)
+        metrics.CONNECTIONS.set_function(lambda: len(self.connections))
+
+    def opened(self, connection: Connection) -> bool:
+        """Registers a connection; False where there are too many."""
+        if self._stopping or len(self.connections) >= self._settings.connections_max:
+            metrics.CONNECTIONS_REFUSED.inc()
+            self._complain(connection.peer, f"more than connections_max = {self._settings.connections_max} connections")
+            return False
+        self.connections.add(connection)
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        """Forgets a connection."""
+        self.connections.discard(connection)
+
+    def broken(self, peer: str, reason: str) -> None:
+        """One log line at most per peer and interval."""
+        metrics.CONNECTIONS_BROKEN.inc()
+        self._complain(peer, reason)
+
+    def overlaps(self, api_key: int) -> bool:
+        """Whether requests of this API may run while earlier ones of the same kind do."""
+        route = self._routes.get(api_key)
+        return route is not None and route.overlaps
+
+    def outlives(self, api_key: int) -> bool:
+        """Whether a request is carried through when its client is gone."""
+        route = self._routes.get(api_key)
+        return route is None or route.outlives
+
+    def begin(self, call: Call, body: Buffer) -> Pending:
+        """Starts a request. Raises WireError for an API or version that is not served, or a body that does not decode."""
+        route = self._routes.get(call.api_key)
+        if route is None:
+            raise WireError(f"API {call.api_key} is not served")
+        api = route.api
+        if not api.serves(call.version) and not route.any_version:
+            raise WireError(f"version {call.version} of {api.name} is not served, only {api.version_min} to {api.version_max}")
+        pending = route.begin(call, body)
+        self.in_flight += 1
+        self._idle.clear()
+        return pending
+
+    def ended(self, call: Call, answer: Answer | None) -> None:
+        """Counts an answer."""
+        self.in_flight -= 1
+        if not self.in_flight:
+            self._idle.set()
+        name = SERVED[call.api_key].name
+        if answer is None:
+            metrics.REQUESTS.labels(name, "closed").inc()
+        else:
+            metrics.REQUESTS.labels(name, answer.error).inc()
+            metrics.BYTES_OUT.inc(answer.size_bytes)
+        metrics.BYTES_IN.inc(call.lease.size_bytes)
+
+    def sweep(self) -> None:
+        """Closes connections that are idle or whose peer does not read. To be called now and then."""
+        now = asyncio.get_running_loop().time()
+        for connection in list(self.connections):
+            stalled_at = connection.stalled_at
+            if stalled_at is not None and (now - stalled_at) * 1000 > self._settings.write_stall_ms_max:
+                self.broken(connection.peer, f"took no answer for write_stall_ms_max = {self._settings.write_stall_ms_max} ms")
+                connection.abort()
+            elif connection.frame_since is not None and not self.request_memory.has_room and now - connection.frame_since > FRAME_WAIT_S:
+                self.broken(connection.peer, f"a request was not sent to its end within {FRAME_WAIT_S:.0f} s while memory is short")
+                connection.abort()
+            elif connection.idle and (now - connection.active_at) * 1000 > self._settings.connection_idle_ms_max:
+                connection.close()
+
+    async def drain(self, grace_s: float) -> None:
+        """Waits for requests in flight, at most `grace_s`; then closes every connection."""
+        self._stopping = True
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._idle.wait()
+        except TimeoutError:
+            _log.warning("closing connections with requests in flight", requests=self.in_flight)
+        for connection in list(self.connections):
+            connection.close()
+
+    def _complain(self, peer: str, reason: str) -> None:
+        self._complaints.say(asyncio.get_running_loop().time(), peer, reason)

@@ -1,0 +1,123 @@
+"""1 MiB-aligned pieces of segment objects, kept for readers. Byte-bounded; each piece is got once however many wait for it.
+
+Two pools with their own memory and their own requests, so that a reader far behind never slows those near the end of the log. Blocks
+are immutable bytes: what a response still points into lives on after its eviction.
+"""
+
+import asyncio
+from collections import OrderedDict
+from enum import Enum
+from typing import NamedTuple
+
+from bmq.errors import StoreError
+from bmq.ports import ObjectStore
+from bmq_proxy import metrics
+
+BLOCK_SIZE_BYTES = 1 << 20
+GETS_AT_ONCE = 16
+"""Per pool."""
+
+
+class Pool(Enum):
+    """Who reads."""
+
+    TAIL = "tail"
+    CATCH_UP = "catch_up"
+
+
+class BlockKey(NamedTuple):
+    """Block `number` of an object: the bytes from `number` MiB on."""
+
+    key: str
+    number: int
+
+
+class _Pool:
+    """Blocks in the order of their last use."""
+
+    def __init__(self, pool: Pool, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
+        self.blocks: OrderedDict[BlockKey, bytes] = OrderedDict()
+        self.requests = asyncio.Semaphore(GETS_AT_ONCE)
+        self.unread: set[BlockKey] = set()
+        """Read ahead and not asked for yet."""
+        self.hits = metrics.CACHE.labels(pool.value, "hit")
+        self.misses = metrics.CACHE.labels(pool.value, "miss")
+        metrics.CACHE_BYTES.labels(pool.value).set_function(lambda: self.held_bytes)
+
+    def put(self, block: BlockKey, data: bytes) -> None:
+        self.blocks[block] = data
+        self.held_bytes += len(data)
+        while self.held_bytes > self.limit_bytes and len(self.blocks) > 1:
+            evicted, gone = self.blocks.popitem(last=False)
+            self.unread.discard(evicted)
+            self.held_bytes -= len(gone)
+
+
+class BlockCache:
+    """All blocks of one proxy."""
+
+    def __init__(self, store: ObjectStore, *, tail_bytes: int, catch_up_bytes: int) -> None:
+        self._store = store
+        self._pools = {Pool.TAIL: _Pool(Pool.TAIL, tail_bytes), Pool.CATCH_UP: _Pool(Pool.CATCH_UP, catch_up_bytes)}
+        self._under_way: dict[BlockKey, asyncio.Task[bytes]] = {}
+
+    async def get(self, block: BlockKey, pool: Pool) -> bytes:
+        """The block's bytes, fewer than a MiB at the object's end, empty behind it. Raises ObjectMissing, StoreUnavailable."""
+        found = self._look_up(block)
+        if found is not None:
+            self._pools[pool].hits.inc()
+            return found
+        self._pools[pool].misses.inc()
+        for other in self._pools.values():
+            other.unread.discard(block)
+        # The task is the cache's: a waiter that goes away does not take it from the others.
+        return await asyncio.shield(self._start(block, pool))
+
+    def read_ahead(self, block: BlockKey, pool: Pool) -> None:
+        """Starts getting a block that will be asked for soon. Does nothing where half the pool waits to be read already."""
+        kept = self._pools[pool]
+        if len(kept.unread) * BLOCK_SIZE_BYTES * 2 >= kept.limit_bytes:
+            return
+        if block in self._under_way or any(block in other.blocks for other in self._pools.values()):
+            return
+        kept.unread.add(block)
+        self._start(block, pool)
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _look_up(self, block: BlockKey) -> bytes | None:
+        for kept in self._pools.values():
+            data = kept.blocks.get(block)
+            if data is not None:
+                kept.blocks.move_to_end(block)
+                kept.unread.discard(block)
+                return data
+        return None
+
+    def _start(self, block: BlockKey, pool: Pool) -> "asyncio.Task[bytes]":
+        task = self._under_way.get(block)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._fetch(block, self._pools[pool]), name=f"get block {block.number} of {block.key}")
+            self._under_way[block] = task
+            task.add_done_callback(lambda done: self._finished(block, done, self._pools[pool]))
+        return task
+
+    async def _fetch(self, block: BlockKey, kept: _Pool) -> bytes:
+        async with kept.requests:
+            data = await self._store.get(block.key, start=block.number * BLOCK_SIZE_BYTES, length=BLOCK_SIZE_BYTES)
+        kept.put(block, data)
+        return data
+
+    def _finished(self, block: BlockKey, done: "asyncio.Task[bytes]", kept: _Pool) -> None:
+        del self._under_way[block]
+        if done.cancelled():
+            kept.unread.discard(block)
+        elif isinstance(done.exception(), StoreError):
+            kept.unread.discard(block)  # Who waits for it gets the error; of a read-ahead nobody needs to know.

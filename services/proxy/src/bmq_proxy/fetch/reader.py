@@ -1,0 +1,300 @@
+"""Serves a Fetch by wait, cache, storage: the owner's tail first, and what lies below it straight from segments.
+
+Owns the split of a response's bytes among its partitions and the memory of responses under way. Batches are views, never copies.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from typing_extensions import Buffer
+
+from bmq.errors import BmqError, FormatError, NotOwner, NotReady, ObjectMissing, StoreUnavailable
+from bmq.roles.controller import Metadata
+from bmq.roles.owner import Owner, TailAnswer, TailRequest
+from bmq.values import Offset, TopicPartition
+from bmq_proxy import metrics
+from bmq_proxy.budget import MemoryBudget
+from bmq_proxy.fetch.blocks import Pool
+from bmq_proxy.fetch.manifests import ManifestCache
+from bmq_proxy.fetch.segments import SegmentReader, Slice
+from bmq_proxy.fetch.tails import read_tails
+
+MANIFESTS_TRIED_MAX = 3
+MEMORY_WAIT_S = 5.0
+STORAGE_WAIT_S = 20.0
+NEAR_TAIL_ENTRIES = 2
+"""Readers of so many newest segments count as readers of the tail."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """One partition to read. `max_bytes` is soft: the first batch of a response comes whole (KIP-74)."""
+
+    tp: TopicPartition
+    offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+
+
+@dataclass(slots=True, kw_only=True)
+class Found:
+    """What there is of one partition: either an error or whole batches, maybe none."""
+
+    error: BmqError | None = None
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start: int = -1
+    parts: Sequence[Buffer] = ()
+    size_bytes: int = 0
+    diverging_epoch: int = -1
+    diverging_end_offset: int = -1
+
+
+@dataclass(slots=True)
+class Result:
+    """One Found per Read. `held_bytes` of memory are counted until `release` is called, once."""
+
+    found: list[Found]
+    held_bytes: int
+    memory: MemoryBudget
+
+    def release(self) -> None:
+        """The response is gone."""
+        held, self.held_bytes = self.held_bytes, 0
+        if held:
+            self.memory.release(held)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """How a response's bytes are shared: indexes of partitions with the bytes that each may take from segments."""
+
+    segments: list[tuple[int, int]] = field(default_factory=list)
+    planned_bytes: int = 0
+
+
+class FetchReader:
+    """Reads for all Fetch requests of one proxy."""
+
+    def __init__(
+        self,
+        owner_for: Callable[[TopicPartition], Owner],
+        metadata: Metadata,
+        manifests: ManifestCache,
+        segments: SegmentReader,
+        memory: MemoryBudget,
+    ) -> None:
+        self._owner_for = owner_for
+        self._metadata = metadata
+        self._manifests = manifests
+        self._segments = segments
+        self.memory = memory
+        metrics.FETCH_MEMORY.set_function(lambda: memory.held_bytes)
+
+    async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> Result:
+        """Waits until `min_bytes` are there, something needs the client's attention, or the time is up. Never raises a BmqError."""
+        answers = await self._tails(reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+        plan = _share(reads, answers, max_bytes)
+        held = plan.planned_bytes
+        if held and not self.memory.take_up_to(held, held):
+            # Nothing of it may be kept alive while waiting for memory: asked for again when there is some.
+            answers = []
+            if not await self._wait_for_memory(held):
+                answers = await self._tails(reads, min_bytes=0, max_bytes=0, max_wait_ms=0)
+                return Result([_without_records(answer) for answer in answers], 0, self.memory)
+            answers = await self._tails(reads, min_bytes=0, max_bytes=held, max_wait_ms=0)
+            plan = _share(reads, answers, held)
+        result = Result([], held, self.memory)
+        try:
+            result.found = await self._collect(reads, answers, plan)
+        except BaseException:
+            result.release()
+            raise
+        self._settle(result)
+        return result
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        await self._manifests.close()
+        await self._segments.close()
+
+    async def _collect(self, reads: Sequence[Read], answers: Sequence[TailAnswer], plan: _Plan) -> list[Found]:
+        found = [_from_tail(answer) for answer in answers]
+        metrics.FETCHED_BYTES.labels("tail").inc(sum(one.size_bytes for one in found))
+        if plan.segments:
+            anything = any(one.size_bytes for one in found)
+            slices = await asyncio.gather(
+                *(
+                    self._below_tail(reads[i], answers[i], limit, at_least_one=not anything and not nth)
+                    for nth, (i, limit) in enumerate(plan.segments)
+                )
+            )
+            for (i, _), one in zip(plan.segments, slices, strict=True):
+                if isinstance(one, BmqError):
+                    found[i] = Found(error=one)
+                else:
+                    found[i].parts, found[i].size_bytes = one.parts, one.size_bytes
+                    metrics.FETCHED_BYTES.labels("segments").inc(one.size_bytes)
+        for i, read in enumerate(reads):
+            if read.last_fetched_epoch >= 0 and found[i].error is None:
+                await self._check_divergence(read, found[i])
+        return found
+
+    async def _below_tail(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool) -> Slice | BmqError:
+        try:
+            async with asyncio.timeout(STORAGE_WAIT_S):
+                return await self._from_segments(read, answer, limit, at_least_one=at_least_one)
+        except TimeoutError:
+            return NotReady(f"{read.tp}: the store did not answer within {STORAGE_WAIT_S:.0f} s")
+        except (FormatError, StoreUnavailable, NotReady, NotOwner) as error:
+            return error
+
+    async def _from_segments(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool) -> Slice:
+        for _ in range(MANIFESTS_TRIED_MAX):
+            try:
+                if answer.error is not None:
+                    raise answer.error
+                if read.offset >= answer.tail_start:
+                    return Slice(parts=[memoryview(batch) for batch in answer.batches], size_bytes=answer.size_bytes, complete=True)
+                return await self._run_through(read, answer, limit, at_least_one=at_least_one)
+            except ObjectMissing:
+                # A merge or an expiry took a segment, or the manifest version is gone: what the owner names now is there.
+                [answer] = await self._tails([read], min_bytes=0, max_bytes=limit, max_wait_ms=0)
+        raise NotReady(f"{read.tp}: offset {read.offset} was in none of {MANIFESTS_TRIED_MAX} manifests in a row")
+
+    async def _run_through(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool) -> Slice:
+        manifest = await self._manifests.get(read.tp, answer.manifest_version)
+        run = await self._manifests.run_from(read.tp, manifest, read.offset)
+        if run is None:
+            raise ObjectMissing(f"{read.tp}: manifest {answer.manifest_version} has nothing at {read.offset}")
+        found = Slice()
+        entries = run.entries
+        for at in range(run.at, len(entries)):
+            left = limit - found.size_bytes
+            wanted = at_least_one and not found.size_bytes
+            if left <= 0 and not wanted:
+                break
+            try:
+                more = await self._segments.read(
+                    entries[at],
+                    max(read.offset, entries[at].base_offset),
+                    max_bytes=left,
+                    at_least_one=wanted,
+                    pool=Pool.TAIL if run.newest and len(entries) - at <= NEAR_TAIL_ENTRIES else Pool.CATCH_UP,
+                    following=entries[at + 1] if at + 1 < len(entries) else None,
+                )
+            except (ObjectMissing, StoreUnavailable):
+                if found.size_bytes:
+                    break  # What there is goes out; the next request meets it again.
+                raise
+            found.parts += more.parts
+            found.size_bytes += more.size_bytes
+            if not more.complete:
+                break
+        return found
+
+    async def _tails(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
+        requests = [
+            TailRequest(
+                tp=read.tp, offset=Offset(read.offset), max_bytes=min(read.max_bytes, max_bytes), current_leader_epoch=read.current_leader_epoch
+            )
+            for read in reads
+        ]
+        answers = await read_tails(self._owner_for, requests, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+        image = self._metadata.image
+        for i, answer in enumerate(answers):
+            known = image.partition(answer.tp)
+            if answer.error is None and known is not None and answer.leader_epoch < known.leader_epoch:
+                answers[i] = TailAnswer(tp=answer.tp, error=NotOwner(f"{answer.tp}: an owner of epoch {answer.leader_epoch} answered"))
+        return answers
+
+    async def _check_divergence(self, read: Read, found: Found) -> None:
+        """What a follower of an older leader would have to cut off (KIP-595)."""
+        try:
+            end = await self._owner_for(read.tp).epoch_end(read.tp, read.last_fetched_epoch)
+        except BmqError as error:
+            found.error = error
+        else:
+            if end.end_offset >= 0 and (end.leader_epoch < read.last_fetched_epoch or end.end_offset < read.offset):
+                found.diverging_epoch, found.diverging_end_offset = end.leader_epoch, end.end_offset
+        if found.error is not None or found.diverging_epoch >= 0:
+            found.parts, found.size_bytes = (), 0
+
+    async def _wait_for_memory(self, size_bytes: int) -> bool:
+        try:
+            async with asyncio.timeout(MEMORY_WAIT_S):
+                await self.memory.reserve(size_bytes)
+        except TimeoutError:
+            return False
+        return True
+
+    def _settle(self, result: Result) -> None:
+        """Counts what is really held instead of what was planned."""
+        size_bytes = sum(one.size_bytes for one in result.found)
+        if size_bytes > result.held_bytes:
+            self.memory.hold(size_bytes - result.held_bytes)
+        elif size_bytes < result.held_bytes:
+            self.memory.release(result.held_bytes - size_bytes)
+        result.held_bytes = size_bytes
+
+
+def _is_below_tail(read: Read, answer: TailAnswer) -> bool:
+    return answer.error is None and read.offset < answer.tail_start
+
+
+def _share(reads: Sequence[Read], answers: list[TailAnswer], max_bytes: int) -> _Plan:
+    """Gives out `max_bytes` in the order of the request; tail answers that do not fit any more lose their last batches."""
+    plan = _Plan()
+    for i, (read, answer) in enumerate(zip(reads, answers, strict=True)):
+        left = max_bytes - plan.planned_bytes
+        if _is_below_tail(read, answer):
+            limit = min(max(read.max_bytes, 0), left)
+            if limit > 0 or not plan.planned_bytes:
+                plan.segments.append((i, limit))
+                plan.planned_bytes += max(limit, 1)
+        elif answer.error is None and answer.size_bytes:
+            if answer.size_bytes > left:
+                answer = answers[i] = _cut(answer, left, at_least_one=not plan.planned_bytes)
+            plan.planned_bytes += answer.size_bytes
+    return plan
+
+
+def _cut(answer: TailAnswer, left: int, *, at_least_one: bool) -> TailAnswer:
+    batches: list[Buffer] = []
+    size_bytes = 0
+    for batch in answer.batches:
+        length = memoryview(batch).nbytes
+        if size_bytes + length > left and (batches or not at_least_one):
+            break
+        batches.append(batch)
+        size_bytes += length
+    return TailAnswer(
+        tp=answer.tp,
+        leader_epoch=answer.leader_epoch,
+        manifest_version=answer.manifest_version,
+        log_start=answer.log_start,
+        tail_start=answer.tail_start,
+        high_watermark=answer.high_watermark,
+        last_stable_offset=answer.last_stable_offset,
+        batches=tuple(batches),
+        size_bytes=size_bytes,
+    )
+
+
+def _from_tail(answer: TailAnswer) -> Found:
+    return Found(
+        error=answer.error,
+        high_watermark=answer.high_watermark,
+        last_stable_offset=answer.last_stable_offset,
+        log_start=answer.log_start,
+        parts=answer.batches,
+        size_bytes=answer.size_bytes,
+    )
+
+
+def _without_records(answer: TailAnswer) -> Found:
+    found = _from_tail(answer)
+    found.parts, found.size_bytes = (), 0
+    return found

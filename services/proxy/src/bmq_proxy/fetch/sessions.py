@@ -1,0 +1,223 @@
+"""Incremental fetch sessions (KIP-227): what a consumer wants to read, remembered between its requests. Pure: no clock, no I/O.
+
+A session is a table of partitions in the order in which they are served; one that returned records moves to the end, so that a
+response limit starves nobody. A response names only what changed. Sessions are bounded in number and in partitions altogether;
+who finds no room reads without a session, which is slower and otherwise the same.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from bmq.errors import RequestError
+
+FINAL_EPOCH: Final = -1
+"""A full fetch without a session; ends the one that it names."""
+INITIAL_EPOCH: Final = 0
+"""A full fetch that wants a new session."""
+NO_SESSION: Final = 0
+EPOCH_MAX: Final = 2**31 - 1
+
+TopicKey = str | UUID
+PartitionKey = tuple[TopicKey, int]
+
+
+class SessionNotFound(RequestError):
+    """No such fetch session (any more): the client starts a new one."""
+
+
+class InvalidSessionEpoch(RequestError):
+    """Not the session's next epoch: a response was lost."""
+
+
+class SessionTopicIdMismatch(RequestError):
+    """A session of names was continued with ids, or the other way round."""
+
+
+class Wanted(NamedTuple):
+    """One partition of a Fetch. `topic` is a name below version 13 and an id from there on."""
+
+    topic: TopicKey
+    partition: int
+    offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+
+    @property
+    def key(self) -> PartitionKey:
+        """What tells partitions of a session apart."""
+        return self.topic, self.partition
+
+
+class Shown(NamedTuple):
+    """What of an answer decides whether a client has to see it. `notable`: an error or a diverging epoch."""
+
+    high_watermark: int
+    log_start: int
+    has_records: bool
+    notable: bool
+
+
+@dataclass(slots=True)
+class _Cached:
+    """A partition of a session and what its client last saw of it."""
+
+    wanted: Wanted
+    high_watermark: int = -1
+    log_start: int = -1
+
+    def changed(self, shown: Shown) -> bool:
+        """Whether the client has to see this; remembers that it did. After an error the next answer is always shown."""
+        news = shown.has_records or shown.notable or shown.high_watermark != self.high_watermark or shown.log_start != self.log_start
+        self.high_watermark = -1 if shown.notable else shown.high_watermark
+        self.log_start = shown.log_start
+        return news
+
+
+@dataclass(slots=True, kw_only=True)
+class _Session:
+    session_id: int
+    topic_ids: bool
+    created_ms: int
+    used_ms: int
+    epoch: int = 1
+    partitions: dict[PartitionKey, _Cached] = field(default_factory=dict)
+
+
+class Fetching:
+    """One Fetch under way: `wanted` in the order to serve it. Call `changed` once with what was found."""
+
+    def __init__(self, wanted: Sequence[Wanted], session: _Session | None, *, full: bool) -> None:
+        self.wanted = wanted
+        self._session = session
+        self._full = full
+
+    @property
+    def session_id(self) -> int:
+        """For the response; 0 without a session."""
+        return NO_SESSION if self._session is None else self._session.session_id
+
+    def changed(self, shown: Sequence[Shown]) -> list[int]:
+        """Indexes into `wanted` of what the response names, in order."""
+        assert len(shown) == len(self.wanted)
+        session = self._session
+        if session is None:
+            return list(range(len(shown)))
+        told = []
+        for i, (wanted, one) in enumerate(zip(self.wanted, shown, strict=True)):
+            cached = session.partitions.get(wanted.key)
+            if cached is None:
+                continue  # Forgotten by a later request of the same session.
+            if cached.changed(one) or self._full:
+                told.append(i)
+                if one.has_records:
+                    session.partitions[wanted.key] = session.partitions.pop(wanted.key)
+        return told
+
+
+class SessionCache:
+    """All sessions of one proxy.
+
+    Eviction is Kafka's: a session that nobody used for `eviction_ms` makes room for any, one that is older than that and smaller
+    makes room for a larger one. `random` gives numbers in [0, 1) for ids.
+    """
+
+    def __init__(self, *, sessions_max: int, partitions_max: int, eviction_ms: int, random: Callable[[], float]) -> None:
+        self._sessions_max = sessions_max
+        self._partitions_max = partitions_max
+        self._eviction_ms = eviction_ms
+        self._random = random
+        self._sessions: dict[int, _Session] = {}  # Ordered by last use.
+        self._partitions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partitions(self) -> int:
+        """Partitions of all sessions together."""
+        return self._partitions
+
+    def begin(
+        self, *, now_ms: int, session_id: int, session_epoch: int, wanted: Sequence[Wanted], forgotten: Iterable[PartitionKey] = (), topic_ids: bool
+    ) -> Fetching:
+        """Takes a Fetch request in. Raises SessionNotFound, InvalidSessionEpoch, SessionTopicIdMismatch."""
+        if session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            self._drop(session_id)
+            unique = {one.key: one for one in wanted}
+            session = None
+            if session_epoch == INITIAL_EPOCH and unique:
+                session = self._create(now_ms, unique, topic_ids=topic_ids)
+            return Fetching(list(unique.values()), session, full=True)
+        return self._continue(now_ms, session_id, session_epoch, wanted, forgotten, topic_ids=topic_ids)
+
+    def _continue(
+        self, now_ms: int, session_id: int, session_epoch: int, wanted: Sequence[Wanted], forgotten: Iterable[PartitionKey], *, topic_ids: bool
+    ) -> Fetching:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise SessionNotFound(f"no fetch session {session_id}")
+        if session.topic_ids != topic_ids:
+            raise SessionTopicIdMismatch(f"fetch session {session_id} was opened with {'ids' if session.topic_ids else 'names'}")
+        if session.epoch != session_epoch:
+            raise InvalidSessionEpoch(f"fetch session {session_id} is at epoch {session.epoch}, not {session_epoch}")
+        before = len(session.partitions)
+        for one in wanted:
+            cached = session.partitions.get(one.key)
+            if cached is None:
+                session.partitions[one.key] = _Cached(one)
+            else:
+                cached.wanted = one
+        for key in forgotten:
+            session.partitions.pop(key, None)
+        self._partitions += len(session.partitions) - before
+        if not session.partitions:
+            self._drop(session_id)
+            return Fetching([], None, full=True)
+        session.epoch = session_epoch + 1 if session_epoch < EPOCH_MAX else 1
+        session.used_ms = now_ms
+        self._sessions[session_id] = self._sessions.pop(session_id)
+        fetching = Fetching([cached.wanted for cached in session.partitions.values()], session, full=False)
+        if self._partitions > self._partitions_max:
+            self._drop(session_id)  # It grew beyond all bounds: this answer still comes, then the client starts anew.
+        return fetching
+
+    def _create(self, now_ms: int, wanted: dict[PartitionKey, Wanted], *, topic_ids: bool) -> _Session | None:
+        while len(self._sessions) >= self._sessions_max or self._partitions + len(wanted) > self._partitions_max:
+            victim = self._victim(now_ms, len(wanted))
+            if victim is None:
+                return None
+            self._drop(victim.session_id)
+        session = _Session(
+            session_id=self._new_id(),
+            topic_ids=topic_ids,
+            created_ms=now_ms,
+            used_ms=now_ms,
+            partitions={key: _Cached(one) for key, one in wanted.items()},
+        )
+        self._sessions[session.session_id] = session
+        self._partitions += len(session.partitions)
+        return session
+
+    def _victim(self, now_ms: int, size: int) -> _Session | None:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return None
+        if now_ms - oldest.used_ms > self._eviction_ms:
+            return oldest
+        settled = [session for session in self._sessions.values() if now_ms - session.created_ms > self._eviction_ms]
+        smallest = min(settled, key=lambda session: (len(session.partitions), session.session_id), default=None)
+        return smallest if smallest is not None and len(smallest.partitions) < size else None
+
+    def _new_id(self) -> int:
+        while True:
+            session_id = 1 + int(self._random() * (2**31 - 2))
+            if session_id not in self._sessions:
+                return session_id
+
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.partitions)

@@ -1,0 +1,24 @@
+"""Forwarding a request about one group, and reading what came back. Which fields carry an error is each API's own."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bmq.errors import BmqError
+from bmq.wire.message import Fields, Message
+from bmq_proxy.calls import Call
+from bmq_proxy.failures import coordinator_code
+from bmq_proxy.proxy import Proxy
+
+
+def fields_of(reply: Fields) -> dict[str, Any]:
+    """A reply's fields, to be changed."""
+    return dict(reply if isinstance(reply, Mapping) else reply.__dict__)
+
+
+async def forward(proxy: Proxy, call: Call, group_id: str, request: Message) -> dict[str, Any]:
+    """The coordinator's reply; where it cannot be had, `error_code` says why."""
+    try:
+        return fields_of(await proxy.coordinators.call(group_id, call.api_key, request, call))
+    except BmqError as error:
+        proxy.log.info("group request not answered", group=group_id, api=call.api_key, error=str(error))
+        return {"error_code": coordinator_code(error)}

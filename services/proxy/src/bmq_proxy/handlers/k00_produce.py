@@ -1,0 +1,173 @@
+"""Produce, key 0, versions 3 to 13; 0 to 2 are answered with an error. Missing: transactions.
+
+acks 0, 1 and all mean the same for durability: what is answered is in the object store. With acks=0 nothing is answered, and an error
+closes the connection. Batches are submitted in the order of arrival before anything else of the connection is looked at.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from typing_extensions import Buffer
+
+from bmq.errors import BmqError, InvalidBatch, RequestError
+from bmq.names import is_internal
+from bmq.wire.apis import SERVED, ApiKey
+from bmq.wire.error_codes import ErrorCode, code_for
+from bmq.wire.produce import ProducedPartition, ProducedTopic, ProduceRequest, encode_produce_response, parse_produce
+from bmq_proxy import metrics
+from bmq_proxy.api import Route, error_name
+from bmq_proxy.appends import Append
+from bmq_proxy.calls import Answer, Call, Pending
+from bmq_proxy.proxy import Proxy
+from bmq_proxy.topics import UnknownTopicId, find_partition, find_topic
+
+ACKS = (-1, 0, 1)
+TIMEOUT_MS_MAX = 600_000
+
+
+def route(proxy: Proxy) -> Route:
+    """See the module."""
+    return Route(api=SERVED[ApiKey.PRODUCE], begin=partial(begin, proxy), overlaps=True, any_version=True)
+
+
+def begin(proxy: Proxy, call: Call, body: Buffer) -> Pending:
+    """Submits everything before it returns."""
+    request = parse_produce(call.version, body)
+    refusal = _refusal(call, request)
+    if refusal is not None:
+        return _answer(call, request, [[_failed(index, *refusal) for index, _ in topic.partitions] for topic in request.topics])
+    return _Producing(proxy, call, request).start()
+
+
+def _refusal(call: Call, request: ProduceRequest) -> tuple[int, str] | None:
+    """(code, reason) where nothing of the request can be taken."""
+    if not SERVED[ApiKey.PRODUCE].serves(call.version):
+        return int(ErrorCode.unsupported_version), "Use version 3 or later: older ones carry message formats that bmq does not take"
+    if request.acks not in ACKS:
+        return int(ErrorCode.invalid_required_acks), f"acks={request.acks}: use 0, 1 or all"
+    if request.transactional_id is not None:
+        return int(ErrorCode.invalid_request), "Transactions are not served by this version of bmq"
+    return None
+
+
+class _Producing:
+    """One request whose batches are on their way."""
+
+    __slots__ = ("_answer", "_call", "_missing", "_pending", "_proxy", "_request", "_results", "_timer")
+
+    def __init__(self, proxy: Proxy, call: Call, request: ProduceRequest) -> None:
+        self._proxy = proxy
+        self._call = call
+        self._request = request
+        self._results: list[list[ProducedPartition | None]] = [[None] * len(topic.partitions) for topic in request.topics]
+        self._pending: dict[tuple[int, int], Append] = {}
+        self._missing = 0
+        self._answer: asyncio.Future[Answer] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> Pending:
+        loop = asyncio.get_running_loop()
+        timeout_ms = min(max(self._request.timeout_ms, 0), TIMEOUT_MS_MAX)
+        give_up_at = loop.time() + min(timeout_ms, self._proxy.settings.produce_retry_ms) / 1000
+        size_bytes = 0
+        for at_topic, topic in enumerate(self._request.topics):
+            for at, (index, records) in enumerate(topic.partitions):
+                size_bytes += 0 if records is None else records.nbytes
+                self._submit((at_topic, at), topic.name if topic.topic_id is None else topic.topic_id, index, records, give_up_at)
+        metrics.PRODUCED_BYTES.inc(size_bytes)
+        if not self._missing:
+            return self._finished()
+        self._answer = loop.create_future()
+        self._timer = loop.call_later(timeout_ms / 1000, self._timed_out)
+        return self._answer
+
+    def _submit(self, at: tuple[int, int], topic: object, index: int, records: memoryview | None, give_up_at: float) -> None:
+        proxy = self._proxy
+        try:
+            if not records:
+                raise InvalidBatch("a Produce request without a record batch")
+            tp = find_partition(proxy.image, topic, index)
+            name = find_topic(proxy.image, topic).name
+            if is_internal(name):
+                raise _InternalTopic(f"{name} is written by bmq alone")
+        except BmqError as error:
+            self._results[at[0]][at[1]] = _of_error(index, error)
+            return
+        append = proxy.appends.submit(tp, records, produce_version=self._call.version, give_up_at=give_up_at)
+        if append.done.done():
+            self._take(at, append)
+            return
+        self._missing += 1
+        self._pending[at] = append
+        self._call.lease.hold()
+        append.done.add_done_callback(lambda _: self._settled(at, append))
+
+    def _settled(self, at: tuple[int, int], append: Append) -> None:
+        # The frame may be let go of only now, even where the client was told long ago that time was up: the owner still had it.
+        self._call.lease.let_go()
+        if append.done.cancelled() or self._pending.pop(at, None) is None:
+            if not append.done.cancelled():
+                append.done.exception()
+            return
+        self._take(at, append)
+        self._missing -= 1
+        if not self._missing and self._answer is not None and not self._answer.done():
+            self._answer.set_result(self._finished())
+
+    def _take(self, at: tuple[int, int], append: Append) -> None:
+        index = self._request.topics[at[0]].partitions[at[1]][0]
+        error = append.done.exception()
+        if error is None:
+            done = append.done.result()
+            result = ProducedPartition(index, 0, done.base_offset, done.log_append_time_ms, done.log_start)
+        elif isinstance(error, BmqError):
+            result = _of_error(index, error)
+        else:
+            self._proxy.log.error("append failed", partition=str(append.tp), exc_info=error)
+            result = _of_error(index, error)
+        self._results[at[0]][at[1]] = result
+
+    def _timed_out(self) -> None:
+        self._timer = None
+        pending, self._pending = self._pending, {}
+        for (at_topic, at), append in pending.items():
+            index = self._request.topics[at_topic].partitions[at][0]
+            self._results[at_topic][at] = _failed(index, int(ErrorCode.request_timed_out), "Not durable in time")
+            self._proxy.appends.give_up(append)
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(self._finished())
+
+    def _finished(self) -> Answer:
+        if self._timer is not None:
+            self._timer.cancel()
+        metrics.PRODUCE_SECONDS.observe(asyncio.get_running_loop().time() - self._call.arrived)
+        return _answer(self._call, self._request, [[one for one in results if one is not None] for results in self._results])
+
+
+class _InternalTopic(RequestError):
+    """A client writes to a topic of the coordinators."""
+
+
+def _of_error(index: int, error: BaseException) -> ProducedPartition:
+    match error:
+        case UnknownTopicId():
+            code = ErrorCode.unknown_topic_id
+        case _InternalTopic():
+            code = ErrorCode.invalid_topic_exception
+        case _:
+            code = code_for(error)
+    return _failed(index, int(code), str(error) if isinstance(error, RequestError) else None)
+
+
+def _failed(index: int, code: int, message: str | None) -> ProducedPartition:
+    return ProducedPartition(index, code, error_message=message)
+
+
+def _answer(call: Call, request: ProduceRequest, results: Sequence[Sequence[ProducedPartition]]) -> Answer:
+    code = next((one.error_code for topic in results for one in topic if one.error_code), 0)
+    if request.acks == 0:
+        return Answer(parts=None, error=error_name(code), close=code != 0)
+    topics = [ProducedTopic(topic.name, topic.topic_id, found) for topic, found in zip(request.topics, results, strict=True)]
+    body = encode_produce_response(call.version, topics)
+    return Answer(parts=(body,), size_bytes=len(body), error=error_name(code))

@@ -1,0 +1,161 @@
+"""Fetch, key 1, versions 4 to 18: sessions (KIP-227), topic ids from version 13. Missing: aborted transactions (there are none yet).
+
+Who poses as a replica is refused (CVE-2018-1288): replicas do not exist here.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from uuid import UUID
+
+from typing_extensions import Buffer
+
+from bmq.errors import BmqError
+from bmq.wire.apis import SERVED, ApiKey
+from bmq.wire.error_codes import ErrorCode, code_for
+from bmq.wire.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, FetchRequest, encode_fetch_response, parse_fetch
+from bmq_proxy import metrics
+from bmq_proxy.api import Route, error_name
+from bmq_proxy.calls import Answer, Call, Pending
+from bmq_proxy.fetch.reader import Found, Read, Result
+from bmq_proxy.fetch.sessions import Fetching, InvalidSessionEpoch, PartitionKey, SessionNotFound, SessionTopicIdMismatch, Shown, TopicKey, Wanted
+from bmq_proxy.proxy import Proxy
+from bmq_proxy.topics import UnknownTopicId, find_partition
+
+READ_COMMITTED = 1
+MAX_WAIT_MS_MAX = 300_000
+
+
+def route(proxy: Proxy) -> Route:
+    """See the module."""
+    return Route(api=SERVED[ApiKey.FETCH], begin=partial(begin, proxy), outlives=False)
+
+
+def begin(proxy: Proxy, call: Call, body: Buffer) -> Pending:
+    """Raises WireError."""
+    request = parse_fetch(call.version, body)
+    if request.replica_id >= 0:
+        return _refused(call, int(ErrorCode.invalid_request))
+    try:
+        fetching = _session(proxy, call, request)
+    except SessionNotFound:
+        return _refused(call, int(ErrorCode.fetch_session_id_not_found))
+    except InvalidSessionEpoch:
+        return _refused(call, int(ErrorCode.invalid_fetch_session_epoch))
+    except SessionTopicIdMismatch:
+        return _refused(call, int(ErrorCode.fetch_session_topic_id_error))
+    return asyncio.get_running_loop().create_task(_run(proxy, call, request, fetching), name="Fetch")
+
+
+def _session(proxy: Proxy, call: Call, request: FetchRequest) -> Fetching:
+    wanted = [
+        Wanted(_key(topic.name, topic.topic_id), one.partition, one.fetch_offset, one.max_bytes, one.current_leader_epoch, one.last_fetched_epoch)
+        for topic in request.topics
+        for one in topic.partitions
+    ]
+    forgotten: list[PartitionKey] = [(_key(topic.name, topic.topic_id), index) for topic in request.forgotten for index in topic.partitions]
+    return proxy.sessions.begin(
+        now_ms=int(asyncio.get_running_loop().time() * 1000),
+        session_id=request.session_id,
+        session_epoch=request.session_epoch,
+        wanted=wanted,
+        forgotten=forgotten,
+        topic_ids=call.version >= TOPIC_IDS_FROM,
+    )
+
+
+def _key(name: str | None, topic_id: UUID | None) -> TopicKey:
+    return (topic_id or UUID(int=0)) if name is None else name
+
+
+async def _run(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetching) -> Answer:
+    started = asyncio.get_running_loop().time()
+    found, result = await _read(proxy, request, fetching)
+    try:
+        codes = [_code(one) for one in found]
+        shown = [
+            Shown(one.high_watermark, one.log_start, one.size_bytes > 0, code != 0 or one.diverging_epoch >= 0)
+            for one, code in zip(found, codes, strict=True)
+        ]
+        told = fetching.changed(shown)
+        committed = request.isolation_level == READ_COMMITTED
+        topics = _topics([(fetching.wanted[i], _fetched(fetching.wanted[i].partition, found[i], codes[i], committed=committed)) for i in told])
+        parts = encode_fetch_response(call.version, topics, session_id=fetching.session_id)
+        code = next((codes[i] for i in told if codes[i]), 0)
+        size_bytes = sum([memoryview(part).nbytes for part in parts])
+    except BaseException:
+        result.release()
+        raise
+    metrics.FETCH_SECONDS.observe(asyncio.get_running_loop().time() - started)
+    return Answer(parts=parts, size_bytes=size_bytes, error=error_name(code), flushed=result.release)
+
+
+async def _read(proxy: Proxy, request: FetchRequest, fetching: Fetching) -> tuple[list[Found], Result]:
+    """One Found for each partition that is wanted, and the Result whose memory is held."""
+    image = proxy.image
+    found: list[Found | None] = []
+    reads = []
+    for wanted in fetching.wanted:
+        try:
+            tp = find_partition(image, wanted.topic, wanted.partition)
+        except BmqError as error:
+            found.append(Found(error=error))
+            continue
+        found.append(None)
+        reads.append(
+            Read(
+                tp=tp,
+                offset=wanted.offset,
+                max_bytes=max(wanted.max_bytes, 0),
+                current_leader_epoch=wanted.current_leader_epoch,
+                last_fetched_epoch=wanted.last_fetched_epoch,
+            )
+        )
+    failed = len(reads) < len(found)
+    result = await proxy.reader.read(
+        reads,
+        min_bytes=min(max(request.min_bytes, 0), proxy.settings.fetch_bytes_max),
+        max_bytes=min(max(request.max_bytes, 0), proxy.settings.fetch_bytes_max),
+        max_wait_ms=0 if failed else min(max(request.max_wait_ms, 0), MAX_WAIT_MS_MAX),
+    )
+    read = iter(result.found)
+    return [next(read) if one is None else one for one in found], result
+
+
+def _code(found: Found) -> int:
+    if found.error is None:
+        return 0
+    return int(ErrorCode.unknown_topic_id if isinstance(found.error, UnknownTopicId) else code_for(found.error))
+
+
+def _fetched(partition: int, found: Found, code: int, *, committed: bool) -> FetchedPartition:
+    return FetchedPartition(
+        partition=partition,
+        error_code=code,
+        high_watermark=found.high_watermark,
+        last_stable_offset=found.last_stable_offset,
+        log_start_offset=found.log_start,
+        aborted=() if committed else None,
+        records=found.parts,
+        diverging_epoch=(found.diverging_epoch, found.diverging_end_offset) if found.diverging_epoch >= 0 else None,
+    )
+
+
+def _topics(partitions: Sequence[tuple[Wanted, FetchedPartition]]) -> list[FetchedTopic]:
+    """In the order in which they were served, neighbours of one topic together."""
+    topics: list[FetchedTopic] = []
+    last: TopicKey | None = None
+    for wanted, fetched in partitions:
+        if wanted.topic != last:
+            last = wanted.topic
+            name = last if isinstance(last, str) else None
+            topics.append(FetchedTopic(name, last if isinstance(last, UUID) else None, []))
+        served = topics[-1].partitions
+        assert isinstance(served, list)
+        served.append(fetched)
+    return topics
+
+
+def _refused(call: Call, code: int) -> Answer:
+    parts = encode_fetch_response(call.version, [], error_code=code)
+    return Answer(parts=parts, size_bytes=sum([memoryview(part).nbytes for part in parts]), error=error_name(code))

@@ -1,0 +1,173 @@
+"""Metadata, key 3, versions 0 to 13. Missing: authorized operations (there is no authorizer).
+
+Names this proxy as the only broker, the leader of every partition. Makes topics that are asked for where the settings allow it. Encoded
+answers are kept until the image changes.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from typing_extensions import Buffer
+
+from bmq.errors import BmqError, InvalidTopicName
+from bmq.metadata.image import Image, Topic
+from bmq.names import CONSUMER_OFFSETS, check_topic_name, is_internal
+from bmq.roles.controller import NewTopic
+from bmq.values import TopicId
+from bmq.wire import messages
+from bmq.wire.apis import SERVED, ApiKey
+from bmq.wire.error_codes import ErrorCode, code_for
+from bmq_proxy.api import Reply, Route, encode
+from bmq_proxy.calls import Answer, Call, Pending
+from bmq_proxy.failures import controller_code
+from bmq_proxy.images import image_with
+from bmq_proxy.proxy import Proxy
+from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, described_node, described_partition, described_topic, find_topic
+
+CREATED_AT_ONCE_MAX = 100
+SHOWN_WITHIN_S = 5.0
+_BY_ID_FROM = 10
+_EMPTY_IS_ALL_UP_TO = 0
+
+
+class AnswerCache:
+    """Encoded answers for one image, the least recently used one going first."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._held_bytes = 0
+        self._image: Image | None = None
+        self._answers: OrderedDict[tuple[int, bytes], Answer] = OrderedDict()
+
+    def find(self, image: Image, version: int, body: bytes) -> Answer | None:
+        """The answer to the same request under the same image."""
+        if image is not self._image:
+            self._image, self._held_bytes = image, 0
+            self._answers.clear()
+            return None
+        key = (version, body)
+        answer = self._answers.get(key)
+        if answer is not None:
+            self._answers.move_to_end(key)
+        return answer
+
+    def keep(self, image: Image, version: int, body: bytes, answer: Answer) -> None:
+        """Remembers an answer that was made from `image`."""
+        cost = answer.size_bytes + len(body)
+        if image is not self._image or cost > self._limit_bytes // 4 or (version, body) in self._answers:
+            return
+        self._answers[version, body] = answer
+        self._held_bytes += cost
+        while self._held_bytes > self._limit_bytes:
+            (_, old_body), old = self._answers.popitem(last=False)
+            self._held_bytes -= old.size_bytes + len(old_body)
+
+
+def route(proxy: Proxy) -> Route:
+    """Answers at once what it has answered before."""
+    cache = AnswerCache(proxy.settings.metadata_cache_bytes)
+
+    async def run(call: Call, raw: bytes) -> Answer:
+        request = messages.decode_request(call.api_key, call.version, raw)
+        await _auto_create(proxy, call, request)
+        image = proxy.image
+        answer = encode(call, _reply(proxy, image, call, request))
+        if answer.error == "none":
+            cache.keep(image, call.version, raw, answer)
+        return answer
+
+    def begin(call: Call, body: Buffer) -> Pending:
+        raw = bytes(body)
+        return cache.find(proxy.image, call.version, raw) or asyncio.get_running_loop().create_task(run(call, raw), name="Metadata")
+
+    return Route(api=SERVED[ApiKey.METADATA], begin=begin)
+
+
+def _reply(proxy: Proxy, image: Image, call: Call, request: Any) -> Reply:
+    asked = request.topics
+    if asked is None or (not asked and call.version <= _EMPTY_IS_ALL_UP_TO):
+        topics = [_topic(proxy, topic) for topic in image.topics.values()]
+    else:
+        topics = [_asked_topic(proxy, image, call, one) for one in asked]
+    return {
+        "brokers": [described_node(proxy)],
+        "cluster_id": image.cluster_id,
+        "controller_id": proxy.settings.node_id,
+        "topics": topics,
+        "cluster_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+    }
+
+
+def _asked_topic(proxy: Proxy, image: Image, call: Call, asked: Any) -> Reply:
+    key = asked.topic_id if call.version >= _BY_ID_FROM and asked.topic_id is not None else asked.name
+    if key is None:
+        return _unknown(asked, ErrorCode.invalid_request)
+    try:
+        if isinstance(key, str):
+            check_topic_name(key)
+        return _topic(proxy, find_topic(image, key))
+    except BmqError as error:
+        return _unknown(asked, code_for(error))
+
+
+def _topic(proxy: Proxy, topic: Topic) -> Reply:
+    described = described_topic(proxy, topic)
+    described["partitions"] = [described_partition(proxy, index, partition) for index, partition in enumerate(topic.partitions)]
+    return described
+
+
+def _unknown(asked: Any, code: int) -> Reply:
+    return {
+        "error_code": code,
+        "name": asked.name,
+        "topic_id": asked.topic_id,
+        "is_internal": asked.name is not None and is_internal(asked.name),
+        "partitions": [],
+        "topic_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+    }
+
+
+async def _auto_create(proxy: Proxy, call: Call, request: Any) -> None:
+    """Makes the topics that are asked for by name and do not exist. What fails is answered as unknown, and clients ask again."""
+    if not request.topics or not request.allow_auto_topic_creation or not proxy.auto_creates_topics:
+        return
+    image = proxy.image
+    missing = [one.name for one in request.topics if one.topic_id is None and one.name and image.topic(one.name) is None]
+    names = [name for name in dict.fromkeys(missing) if _may_be_created(name)][:CREATED_AT_ONCE_MAX]
+    if CONSUMER_OFFSETS in missing:
+        try:
+            await proxy.coordinators.offsets_topic()
+        except BmqError as error:
+            proxy.log.info("internal topic not created", topic=CONSUMER_OFFSETS, error=str(error), code=controller_code(error))
+    if names:
+        await _create(proxy, names)
+
+
+async def _create(proxy: Proxy, names: Sequence[str]) -> None:
+    try:
+        results = await proxy.controller.create_topics([NewTopic(name=name) for name in names])
+    except BmqError as error:
+        proxy.log.info("topics not created", topics=list(names), error=str(error))
+        return
+    for result in results:
+        if result.error is not None:
+            proxy.log.info("topic not created", topic=result.name, error=str(result.error))
+        elif result.topic_id is not None:
+            await image_with(proxy.metadata, partial(_topic_of, result.topic_id), SHOWN_WITHIN_S)
+
+
+def _topic_of(topic_id: TopicId, image: Image) -> Topic | None:
+    return image.topics.get(topic_id)
+
+
+def _may_be_created(name: str) -> bool:
+    if is_internal(name):
+        return False
+    try:
+        check_topic_name(name)
+    except InvalidTopicName:
+        return False
+    return True

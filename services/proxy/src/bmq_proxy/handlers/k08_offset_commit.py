@@ -1,0 +1,53 @@
+"""OffsetCommit, key 8, versions 2 to 10. Forwarded to the group's coordinator; topic ids of version 10 become names on the way."""
+
+from functools import partial
+from typing import Any
+
+from bmq.metadata.image import Image
+from bmq.wire.apis import ApiKey
+from bmq.wire.error_codes import ErrorCode
+from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.calls import Call
+from bmq_proxy.group_calls import fields_of, forward
+from bmq_proxy.proxy import Proxy
+from bmq_proxy.topics import name_topic
+
+_BY_ID_FROM = 10
+
+
+def route(proxy: Proxy) -> Route:
+    """See the module."""
+    return plain(ApiKey.OFFSET_COMMIT, partial(handle, proxy))
+
+
+async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
+    """Topics whose id is unknown are answered here, the others by the coordinator."""
+    known, refused = _named(proxy.image, request.topics, by_id=call.version >= _BY_ID_FROM)
+    if not known and refused:
+        return {"topics": refused}
+    request.topics = known
+    reply = await forward(proxy, call, request.group_id, request)
+    code = reply.get("error_code", 0)
+    if code:
+        return {"topics": [_answer(topic, code) for topic in known] + refused}
+    ids = {topic.name: topic.topic_id for topic in known}
+    answered = [fields_of(topic) for topic in reply["topics"]]
+    return {"topics": [{**topic, "topic_id": ids.get(topic["name"])} for topic in answered] + refused}
+
+
+def _named(image: Image, topics: list[Any], *, by_id: bool) -> tuple[list[Any], list[dict[str, Any]]]:
+    known, refused = [], []
+    for topic in topics:
+        if name_topic(image, topic, by_id=by_id):
+            known.append(topic)
+        else:
+            refused.append(_answer(topic, int(ErrorCode.unknown_topic_id)))
+    return known, refused
+
+
+def _answer(topic: Any, code: int) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "partitions": [{"partition_index": one.partition_index, "error_code": code} for one in topic.partitions],
+    }

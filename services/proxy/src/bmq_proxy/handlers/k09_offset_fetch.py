@@ -1,0 +1,91 @@
+"""OffsetFetch, key 9, versions 1 to 10. Split among the coordinators of its groups; topic ids of version 10 become names on the way."""
+
+from functools import partial
+from typing import Any
+
+from bmq.errors import BmqError
+from bmq.metadata.image import Image
+from bmq.wire.apis import ApiKey
+from bmq.wire.error_codes import ErrorCode
+from bmq.wire.message import Message
+from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.calls import Call
+from bmq_proxy.failures import coordinator_code
+from bmq_proxy.group_calls import fields_of
+from bmq_proxy.proxy import Proxy
+from bmq_proxy.topics import name_topic
+
+_SEVERAL_FROM = 8
+_BY_ID_FROM = 10
+_GROUP_ERROR_FROM = 2
+
+
+def route(proxy: Proxy) -> Route:
+    """See the module."""
+    return plain(ApiKey.OFFSET_FETCH, partial(handle, proxy))
+
+
+async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
+    """Always asks about a list of groups; versions before 8 have one."""
+    if call.version < _SEVERAL_FROM:
+        topics = None if call.version >= _GROUP_ERROR_FROM and request.topics is None else request.topics or []
+        request.groups = [Message(group_id=request.group_id, member_id=None, member_epoch=-1, topics=topics)]
+    groups = await _fetch(proxy, call, request)
+    return {"groups": groups} if call.version >= _SEVERAL_FROM else _flat(call, request.groups[0], groups[0])
+
+
+async def _fetch(proxy: Proxy, call: Call, request: Any) -> list[dict[str, Any]]:
+    by_id = call.version >= _BY_ID_FROM
+    image = proxy.image
+    refused: dict[str, list[dict[str, Any]]] = {}
+    asked: dict[str, Any] = {}
+    for group in request.groups:
+        asked[group.group_id] = group
+        if group.topics is not None:
+            named = [(topic, name_topic(image, topic, by_id=by_id)) for topic in group.topics]
+            group.topics = [topic for topic, known in named if known]
+            refused[group.group_id] = [_unknown(topic) for topic, known in named if not known]
+
+    def request_for(group_ids: list[str]) -> Message:
+        return Message(groups=[asked[group_id] for group_id in group_ids], require_stable=request.require_stable)
+
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        answers = await proxy.coordinators.call_each(asked, call.api_key, request_for, call)
+    except BmqError as error:
+        answers = [(list(asked), error)]
+    for group_ids, answer in answers:
+        if isinstance(answer, BmqError):
+            found |= {group_id: {"group_id": group_id, "topics": [], "error_code": coordinator_code(answer)} for group_id in group_ids}
+        else:
+            found |= {one["group_id"]: one for one in map(fields_of, fields_of(answer)["groups"])}
+    for group_id, group in found.items():
+        topics = [fields_of(topic) for topic in group.get("topics") or []]
+        group["topics"] = (_with_ids(image, topics) if by_id else topics) + refused.get(group_id, [])
+    return [found[group_id] for group_id in asked]
+
+
+def _with_ids(image: Image, topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Topics that were deleted have no id any more, and their offsets mean nothing."""
+    return [{**topic, "topic_id": image.topic_ids[topic["name"]]} for topic in topics if topic["name"] in image.topic_ids]
+
+
+def _unknown(topic: Any) -> dict[str, Any]:
+    code = int(ErrorCode.unknown_topic_id)
+    return {"name": topic.name, "topic_id": topic.topic_id, "partitions": [_no_offset(partition, code) for partition in topic.partition_indexes]}
+
+
+def _no_offset(partition: int, code: int) -> dict[str, Any]:
+    return {"partition_index": partition, "committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "error_code": code}
+
+
+def _flat(call: Call, asked: Any, group: dict[str, Any]) -> Reply:
+    code = group.get("error_code", 0)
+    if code and call.version < _GROUP_ERROR_FROM:
+        topics = [{"name": one.name, "partitions": [_no_offset(partition, code) for partition in one.partition_indexes]} for one in asked.topics]
+        return {"topics": topics}
+    return {"topics": [_without_id(topic) for topic in group["topics"]], "error_code": code}
+
+
+def _without_id(topic: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in topic.items() if name != "topic_id"}

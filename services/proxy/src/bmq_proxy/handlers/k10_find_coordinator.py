@@ -1,0 +1,54 @@
+"""FindCoordinator, key 10, versions 0 to 6. Missing: transactions and share groups (refused with a reason).
+
+Every group's coordinator is this proxy: it forwards to the broker that has it.
+"""
+
+from functools import partial
+from typing import Any
+
+from bmq.errors import BmqError
+from bmq.wire.apis import ApiKey
+from bmq.wire.error_codes import ErrorCode
+from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.calls import Call
+from bmq_proxy.failures import coordinator_code
+from bmq_proxy.proxy import Proxy
+
+GROUP = 0
+_TYPES = {1: "transactions are not served", 2: "share groups are not served"}
+_SEVERAL_FROM = 4
+
+
+def route(proxy: Proxy) -> Route:
+    """See the module."""
+    return plain(ApiKey.FIND_COORDINATOR, partial(handle, proxy))
+
+
+async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
+    """One coordinator, or from version 4 on one per key."""
+    keys = request.coordinator_keys if call.version >= _SEVERAL_FROM else [request.key]
+    coordinators = [await _one(proxy, key, request.key_type) for key in keys]
+    if call.version >= _SEVERAL_FROM:
+        return {"coordinators": coordinators}
+    return {name: value for name, value in coordinators[0].items() if name != "key"}
+
+
+async def _one(proxy: Proxy, key: str, key_type: int) -> dict[str, Any]:
+    if key_type != GROUP:
+        return _refused(key, ErrorCode.invalid_request, f"Key type {key_type}: {_TYPES.get(key_type, 'unknown')} by this version of bmq")
+    try:
+        await proxy.coordinators.offsets_topic()
+    except BmqError as error:
+        return _refused(key, coordinator_code(error), str(error))
+    return {
+        "key": key,
+        "node_id": proxy.settings.node_id,
+        "host": proxy.settings.advertised_host,
+        "port": proxy.advertised_port,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+    }
+
+
+def _refused(key: str, code: int, message: str) -> dict[str, Any]:
+    return {"key": key, "node_id": -1, "host": "", "port": -1, "error_code": code, "error_message": message}

@@ -1,0 +1,24 @@
+"""JoinGroup, key 11, versions 0 to 9. Forwarded to the group's coordinator, which holds it until the group is complete."""
+
+from functools import partial
+from typing import Any
+
+from bmq.wire.apis import ApiKey
+from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.calls import Call
+from bmq_proxy.group_calls import forward
+from bmq_proxy.proxy import Proxy
+
+
+def route(proxy: Proxy) -> Route:
+    """See the module."""
+    return plain(ApiKey.JOIN_GROUP, partial(handle, proxy))
+
+
+async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
+    """Version 0 has one timeout for both purposes."""
+    if request.rebalance_timeout_ms < 0:
+        request.rebalance_timeout_ms = request.session_timeout_ms
+    reply = await forward(proxy, call, request.group_id, request)
+    reply.setdefault("member_id", request.member_id)
+    return reply

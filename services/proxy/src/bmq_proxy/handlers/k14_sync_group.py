@@ -1,0 +1,20 @@
+"""SyncGroup, key 14, versions 0 to 5. Forwarded to the group's coordinator."""
+
+from functools import partial
+
+from bmq.wire.apis import ApiKey
+from bmq.wire.message import Message
+from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.calls import Call
+from bmq_proxy.group_calls import forward
+from bmq_proxy.proxy import Proxy
+
+
+def route(proxy: Proxy) -> Route:
+    """See the module."""
+    return plain(ApiKey.SYNC_GROUP, partial(handle, proxy))
+
+
+async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
+    """As it is."""
+    return await forward(proxy, call, request.group_id, request)

@@ -1,0 +1,56 @@
+"""ApiVersions, key 18, versions 0 to 4. Missing: version 5 (checks of cluster and node id).
+
+The response header is always version 0, and a version that is not served gets a version 0 body with error 35: a client that knows
+nothing of this server yet must be able to read it.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from typing_extensions import Buffer
+
+from bmq.wire import messages
+from bmq.wire.apis import SERVED, ApiKey
+from bmq.wire.error_codes import ErrorCode
+from bmq_proxy.api import Reply, Route, encode
+from bmq_proxy.calls import Call, Pending
+from bmq_proxy.proxy import Proxy
+
+_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_NAMED_FROM = 3
+
+
+def route(proxy: Proxy, served: Iterable[Route]) -> Route:
+    """Answers at once, with what is in `served` at that time."""
+
+    api = SERVED[ApiKey.API_VERSIONS]
+
+    def begin(call: Call, body: Buffer) -> Pending:
+        if not api.serves(call.version):
+            return encode(call, {"error_code": ErrorCode.unsupported_version, "api_keys": _keys(served)}, version=0)
+        return encode(call, _reply(proxy, served, call, messages.decode_request(call.api_key, call.version, body)))
+
+    return Route(api=api, begin=begin, any_version=True)
+
+
+def _reply(proxy: Proxy, served: Iterable[Route], call: Call, request: Any) -> Reply:
+    if call.version >= _NAMED_FROM and not (_NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(request.client_software_version)):
+        return {"error_code": ErrorCode.invalid_request, "api_keys": []}
+    image = proxy.image
+    features = [{"name": name, "min_version_level": level, "max_version_level": level} for name, level in sorted(image.features.items())]
+    return {
+        "error_code": ErrorCode.none,
+        "api_keys": _keys(served),
+        "supported_features": [
+            {"name": one["name"], "min_version": min(1, int(str(one["max_version_level"]))), "max_version": one["max_version_level"]}
+            for one in features
+        ],
+        "finalized_features_epoch": image.position,
+        "finalized_features": features,
+    }
+
+
+def _keys(served: Iterable[Route]) -> list[Reply]:
+    apis = sorted((route.api for route in served), key=lambda api: api.key)
+    return [{"api_key": api.key, "min_version": api.advertised_min, "max_version": api.version_max} for api in apis]

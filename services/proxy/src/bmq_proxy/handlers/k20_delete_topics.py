@@ -1,0 +1,70 @@
+"""DeleteTopics, key 20, versions 1 to 6. bmq's internal topics are not deleted: the offsets of all groups would go with them."""
+
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from bmq.errors import BmqError, PolicyViolation
+from bmq.metadata.image import Topic
+from bmq.names import is_internal
+from bmq.wire.apis import ApiKey
+from bmq.wire.error_codes import ErrorCode
+from bmq.wire.message import Message
+from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.calls import Call
+from bmq_proxy.failures import controller_code
+from bmq_proxy.proxy import Proxy
+from bmq_proxy.topics import find_topic
+
+_NAME_OR_ID_FROM = 6
+
+
+def route(proxy: Proxy) -> Route:
+    """See the module."""
+    return plain(ApiKey.DELETE_TOPICS, partial(handle, proxy))
+
+
+async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
+    """By name, or from version 6 on by name or id."""
+    if call.version >= _NAME_OR_ID_FROM:
+        keys: list[str | UUID | None] = [one.topic_id if one.name is None else one.name for one in request.topics]
+    else:
+        keys = list(request.topic_names)
+    answers: list[dict[str, Any]] = []
+    topics: dict[str, Topic] = {}
+    for key in dict.fromkeys(keys):
+        try:
+            topic = find_topic(proxy.image, key)
+            if is_internal(topic.name):
+                raise PolicyViolation(f"{topic.name} is bmq's own: deleting it would lose the offsets of all groups")
+        except BmqError as error:
+            answers.append(_failed(key, controller_code(error), str(error)))
+        else:
+            topics[topic.name] = topic
+    if topics:
+        answers += await _delete(proxy, topics)
+    return {"responses": answers}
+
+
+async def _delete(proxy: Proxy, topics: dict[str, Topic]) -> list[dict[str, Any]]:
+    try:
+        results = await proxy.controller.delete_topics([topic.topic_id for topic in topics.values()])
+    except BmqError as error:
+        return [{**_named(topic), "error_code": controller_code(error), "error_message": str(error)} for topic in topics.values()]
+    answers = []
+    for topic, result in zip(topics.values(), results, strict=True):
+        why = result.error
+        code = 0 if why is None else controller_code(why)
+        answers.append({**_named(topic), "error_code": code, "error_message": None if why is None else str(why)})
+    return answers
+
+
+def _named(topic: Topic) -> dict[str, Any]:
+    return {"name": topic.name, "topic_id": topic.topic_id}
+
+
+def _failed(key: str | UUID | None, code: int, message: str) -> dict[str, Any]:
+    if key is None:
+        code, message = int(ErrorCode.invalid_request), "Neither name nor id is given"
+    by_name = isinstance(key, str)
+    return {"name": key if by_name else None, "topic_id": None if by_name else key, "error_code": code, "error_message": message}

@@ -1,0 +1,48 @@
+"""DeleteRecords, key 21, versions 0 to 2."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from bmq.errors import BmqError, PolicyViolation
+from bmq.names import is_internal
+from bmq.values import Offset
+from bmq.wire.apis import ApiKey
+from bmq.wire.error_codes import ErrorCode, code_for
+from bmq.wire.message import Message
+from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.calls import Call
+from bmq_proxy.proxy import Proxy
+from bmq_proxy.topics import find_partition
+
+TIMEOUT_MS_MAX = 300_000
+
+
+def route(proxy: Proxy) -> Route:
+    """See the module."""
+    return plain(ApiKey.DELETE_RECORDS, partial(handle, proxy))
+
+
+async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
+    """Durable when answered; what the owner does not finish in time says so, and may still happen."""
+    timeout_s = min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX) / 1000
+    topics = []
+    for topic in request.topics:
+        partitions = await asyncio.gather(*(_delete(proxy, topic.name, asked, timeout_s) for asked in topic.partitions))
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
+
+
+async def _delete(proxy: Proxy, name: str, asked: Any, timeout_s: float) -> dict[str, Any]:
+    low_watermark, code = -1, 0
+    try:
+        if is_internal(name):
+            raise PolicyViolation(f"{name} is bmq's own")
+        tp = find_partition(proxy.image, name, asked.partition_index)
+        async with asyncio.timeout(timeout_s):
+            low_watermark = await proxy.owner_for(tp).delete_records(tp, Offset(asked.offset))
+    except TimeoutError:
+        code = int(ErrorCode.request_timed_out)
+    except BmqError as error:
+        code = int(code_for(error))
+    return {"partition_index": asked.partition_index, "low_watermark": low_watermark, "error_code": code}

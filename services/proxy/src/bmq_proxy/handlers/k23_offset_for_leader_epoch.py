@@ -1,0 +1,37 @@
+"""OffsetForLeaderEpoch, key 23, versions 2 to 4. How consumers notice that what they read was cut off."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from bmq.errors import BmqError
+from bmq.wire.apis import ApiKey
+from bmq.wire.error_codes import code_for
+from bmq.wire.message import Message
+from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.calls import Call
+from bmq_proxy.proxy import Proxy
+from bmq_proxy.topics import find_partition
+
+
+def route(proxy: Proxy) -> Route:
+    """See the module."""
+    return plain(ApiKey.OFFSET_FOR_LEADER_EPOCH, partial(handle, proxy))
+
+
+async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
+    """One look-up per partition."""
+    topics = []
+    for topic in request.topics:
+        partitions = await asyncio.gather(*(_look_up(proxy, topic.topic, asked) for asked in topic.partitions))
+        topics.append({"topic": topic.topic, "partitions": partitions})
+    return {"topics": topics}
+
+
+async def _look_up(proxy: Proxy, name: str, asked: Any) -> dict[str, Any]:
+    try:
+        tp = find_partition(proxy.image, name, asked.partition)
+        end = await proxy.owner_for(tp).epoch_end(tp, asked.leader_epoch, current_leader_epoch=asked.current_leader_epoch)
+    except BmqError as error:
+        return {"error_code": code_for(error), "partition": asked.partition, "leader_epoch": -1, "end_offset": -1}
+    return {"error_code": 0, "partition": asked.partition, "leader_epoch": end.leader_epoch, "end_offset": end.end_offset}

@@ -1,0 +1,68 @@
+"""DescribeConfigs, key 32, versions 1 to 4: topics, the cluster (as every broker), groups. Missing: broker loggers."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from bmq.cluster_config import describe_cluster
+from bmq.config_keys import DescribedConfig
+from bmq.errors import BmqError, RequestError
+from bmq.topic_config import describe_topic
+from bmq.wire.apis import ApiKey
+from bmq.wire.error_codes import code_for
+from bmq.wire.message import Message
+from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.calls import Call
+from bmq_proxy.config_resources import config_resource
+from bmq_proxy.proxy import Proxy
+from bmq_proxy.topics import find_topic
+
+
+def route(proxy: Proxy) -> Route:
+    """See the module."""
+    return plain(ApiKey.DESCRIBE_CONFIGS, partial(handle, proxy))
+
+
+async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
+    """All keys of a resource, or those asked for."""
+    return {"results": [_describe(proxy, asked, request) for asked in request.resources]}
+
+
+def _describe(proxy: Proxy, asked: Any, request: Message) -> dict[str, Any]:
+    answer = {"error_code": 0, "error_message": None, "resource_type": asked.resource_type, "resource_name": asked.resource_name, "configs": []}
+    try:
+        rows = _rows(proxy, asked)
+    except BmqError as error:
+        return {**answer, "error_code": int(code_for(error)), "error_message": str(error)}
+    keys = set(asked.configuration_keys or ())
+    answer["configs"] = [_row(row, request) for row in rows if not keys or row.name in keys]
+    return answer
+
+
+def _rows(proxy: Proxy, asked: Any) -> list[DescribedConfig]:
+    image = proxy.image
+    resource = config_resource(proxy, asked.resource_type, asked.resource_name)
+    cluster: Mapping[str, str] = image.configs.get(("broker", ""), {})
+    match resource.kind:
+        case "topic":
+            return describe_topic(find_topic(image, resource.name).configs, dynamic_defaults=cluster)
+        case "broker":
+            return describe_cluster(dynamic=cluster)
+        case "group":
+            return []
+        case _:
+            raise RequestError(f"configurations of a {resource.kind} are not described")
+
+
+def _row(row: DescribedConfig, request: Message) -> dict[str, Any]:
+    synonyms = [{"name": one.name, "value": one.value, "source": int(one.source)} for one in row.synonyms] if request.include_synonyms else []
+    return {
+        "name": row.name,
+        "value": None if row.sensitive else row.value,
+        "read_only": row.read_only,
+        "config_source": int(row.source),
+        "is_sensitive": row.sensitive,
+        "synonyms": synonyms,
+        "config_type": int(row.type),
+        "documentation": row.documentation if request.include_documentation else None,
+    }

@@ -1,0 +1,66 @@
+"""DescribeLogDirs, key 35, versions 1 to 5. The one "log directory" is the object store; its total and free bytes are not known."""
+
+from functools import partial
+from typing import Any
+
+from bmq.errors import BmqError
+from bmq.metadata.image import Topic
+from bmq.roles.owner import Owner, PartitionStatus
+from bmq.values import TopicPartition
+from bmq.wire.apis import ApiKey
+from bmq.wire.message import Message
+from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.calls import Call
+from bmq_proxy.proxy import Proxy
+
+
+def route(proxy: Proxy) -> Route:
+    """See the module."""
+    return plain(ApiKey.DESCRIBE_LOG_DIRS, partial(handle, proxy))
+
+
+async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
+    """All partitions, or those asked for; what no owner answers for at present is left out."""
+    image = proxy.image
+    if request.topics is None:
+        wanted = [(topic, index) for topic in image.topics.values() for index in range(len(topic.partitions))]
+    else:
+        asked = [(image.topic(one.topic), one.partitions) for one in request.topics]
+        wanted = [(topic, index) for topic, indexes in asked if topic is not None for index in indexes if 0 <= index < len(topic.partitions)]
+    statuses = await partition_statuses(proxy, wanted)
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for topic, index in wanted:
+        status = statuses.get(TopicPartition(topic.topic_id, index))
+        if status is not None:
+            size_bytes = status.tail_bytes + status.segment_bytes
+            topics.setdefault(topic.name, []).append(
+                {"partition_index": index, "partition_size": size_bytes, "offset_lag": 0, "is_future_key": False}
+            )
+    result = {
+        "error_code": 0,
+        "log_dir": proxy.log_dir,
+        "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
+        "total_bytes": -1,
+        "usable_bytes": -1,
+        "is_cordoned": False,
+    }
+    return {"error_code": 0, "results": [result]}
+
+
+async def partition_statuses(proxy: Proxy, wanted: list[tuple[Topic, int]]) -> dict[TopicPartition, PartitionStatus]:
+    """What the owners say of these partitions, one question per owner."""
+    shares: dict[int, tuple[Owner, list[TopicPartition]]] = {}
+    for topic, index in wanted:
+        tp = TopicPartition(topic.topic_id, index)
+        try:
+            owner = proxy.owner_for(tp)
+        except BmqError:
+            continue
+        shares.setdefault(id(owner), (owner, []))[1].append(tp)
+    found: dict[TopicPartition, PartitionStatus] = {}
+    for owner, tps in shares.values():
+        try:
+            found |= {status.tp: status for status in await owner.status(tps)}
+        except BmqError as error:
+            proxy.log.info("owner does not answer for its partitions", error=str(error))
+    return found

@@ -1,0 +1,39 @@
+"""DescribeCluster, key 60, versions 0 to 2. Missing: controller endpoints, authorized operations."""
+
+from functools import partial
+
+from bmq.wire.apis import ApiKey
+from bmq.wire.error_codes import ErrorCode
+from bmq.wire.message import Message
+from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.calls import Call
+from bmq_proxy.proxy import Proxy
+from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN
+
+BROKERS = 1
+
+
+def route(proxy: Proxy) -> Route:
+    """See the module."""
+    return plain(ApiKey.DESCRIBE_CLUSTER, partial(handle, proxy))
+
+
+async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
+    """This proxy as the only broker."""
+    node = {
+        "broker_id": proxy.settings.node_id,
+        "host": proxy.settings.advertised_host,
+        "port": proxy.advertised_port,
+        "rack": None,
+        "is_fenced": False,
+    }
+    served = request.endpoint_type == BROKERS
+    return {
+        "error_code": 0 if served else int(ErrorCode.unsupported_endpoint_type),
+        "error_message": None if served else "Controllers have no endpoint for clients: ask the brokers",
+        "endpoint_type": request.endpoint_type,
+        "cluster_id": proxy.image.cluster_id,
+        "controller_id": proxy.settings.node_id,
+        "brokers": [node] if served else [],
+        "cluster_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+    }

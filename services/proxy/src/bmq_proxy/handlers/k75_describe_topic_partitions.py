@@ -1,0 +1,58 @@
+"""DescribeTopicPartitions, key 75, version 0. Topics by name, in pages of partitions with a cursor. Missing: authorized operations."""
+
+from functools import partial
+from typing import Any
+
+from bmq.errors import BmqError
+from bmq.metadata.image import Image
+from bmq.wire.apis import ApiKey
+from bmq.wire.error_codes import code_for
+from bmq.wire.message import Message
+from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.calls import Call
+from bmq_proxy.proxy import Proxy
+from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, described_partition, described_topic, find_topic
+
+PARTITIONS_MAX = 2_000
+"""Of one answer (max.request.partition.size.limit)."""
+
+
+def route(proxy: Proxy) -> Route:
+    """See the module."""
+    return plain(ApiKey.DESCRIBE_TOPIC_PARTITIONS, partial(handle, proxy))
+
+
+async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
+    """Goes on at the cursor, which names the first topic and partition that the last answer had no room for."""
+    image = proxy.image
+    names = sorted({topic.name for topic in request.topics} or image.topic_ids)
+    cursor = request.cursor
+    first = 0
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+        first = cursor.partition_index if names and names[0] == cursor.topic_name else 0
+    left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
+    topics: list[dict[str, Any]] = []
+    for name in names:
+        if left <= 0:
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
+        described, stopped_at = _described(proxy, image, name, first, left)
+        topics.append(described)
+        if stopped_at is not None:
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": stopped_at}}
+        left -= len(described["partitions"])
+        first = 0
+    return {"topics": topics, "next_cursor": None}
+
+
+def _described(proxy: Proxy, image: Image, name: str, first: int, left: int) -> tuple[dict[str, Any], int | None]:
+    """The topic's partitions from `first` on, and where it had to stop."""
+    try:
+        topic = find_topic(image, name)
+    except BmqError as error:
+        refused = {"error_code": code_for(error), "name": name, "partitions": [], "topic_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN}
+        return refused, None
+    described = described_topic(proxy, topic)
+    end = min(len(topic.partitions), max(first, 0) + left)
+    described["partitions"] = [described_partition(proxy, index, topic.partitions[index]) for index in range(max(first, 0), end)]
+    return described, end if end < len(topic.partitions) else None

@@ -1,0 +1,98 @@
+"""A proxy put together: started over a store, the owners and a controller, and stopped again. The only module that knows all parts."""
+
+from dataclasses import dataclass
+
+import structlog
+
+from bmq.ports import Clock, ObjectStore, Rng
+from bmq.roles.controller import Controller, Metadata
+from bmq_proxy.appends import Appends
+from bmq_proxy.budget import MemoryBudget
+from bmq_proxy.coordinators import Coordinators
+from bmq_proxy.dispatch import routes
+from bmq_proxy.endpoint import Endpoint
+from bmq_proxy.fetch.blocks import BlockCache
+from bmq_proxy.fetch.manifests import ManifestCache
+from bmq_proxy.fetch.reader import FetchReader
+from bmq_proxy.fetch.segments import SegmentReader
+from bmq_proxy.fetch.sessions import SessionCache
+from bmq_proxy.producer_ids import ProducerIds
+from bmq_proxy.proxy import OwnerFor, Proxy
+from bmq_proxy.server import ProxyServer
+from bmq_proxy.settings import ProxySettings
+
+
+@dataclass(slots=True, kw_only=True)
+class ProxyRole:
+    """A running proxy."""
+
+    proxy: Proxy
+    server: ProxyServer
+    host: str
+    port: int
+
+    async def stop(self, grace_s: float = 5.0) -> None:
+        """Accepts no more, lets what is in flight finish for at most `grace_s`, closes everything."""
+        await self.server.stop(grace_s)
+        self.proxy.appends.close()
+        await self.proxy.reader.close()
+
+
+def build_proxy(
+    store: ObjectStore,
+    owner_for: OwnerFor,
+    controller: Controller,
+    metadata: Metadata,
+    settings: ProxySettings,
+    *,
+    clock: Clock,
+    rng: Rng,
+    log_dir: str = "object-store",
+) -> Proxy:
+    """Everything but the network."""
+    blocks = BlockCache(store, tail_bytes=settings.tail_cache_bytes, catch_up_bytes=settings.catch_up_cache_bytes)
+    segments = SegmentReader(store, blocks, index_cache_bytes=settings.index_cache_bytes, read_ahead_blocks=settings.read_ahead_blocks)
+    manifests = ManifestCache(store, rng, entries_max=settings.manifest_cache_entries)
+    return Proxy(
+        settings=settings,
+        owner_for=owner_for,
+        controller=controller,
+        metadata=metadata,
+        clock=clock,
+        rng=rng,
+        sessions=SessionCache(
+            sessions_max=settings.fetch_sessions_max,
+            partitions_max=settings.fetch_session_partitions_max,
+            eviction_ms=settings.fetch_session_eviction_ms,
+            random=rng.random,
+        ),
+        reader=FetchReader(owner_for, metadata, manifests, segments, MemoryBudget(settings.fetch_memory_bytes)),
+        coordinators=Coordinators(owner_for, controller, metadata, offsets_topic_partitions=settings.offsets_topic_partitions),
+        appends=Appends(owner_for, metadata),
+        producer_ids=ProducerIds(controller),
+        log=structlog.get_logger("bmq.proxy"),
+        advertised_port=settings.advertised_port,
+        log_dir=log_dir,
+    )
+
+
+async def start_proxy(
+    store: ObjectStore,
+    owner_for: OwnerFor,
+    controller: Controller,
+    metadata: Metadata,
+    settings: ProxySettings,
+    *,
+    clock: Clock,
+    rng: Rng,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    log_dir: str = "object-store",
+) -> ProxyRole:
+    """Listens on `host`:`port` (0: any free one) and serves. Raises OSError where it cannot listen."""
+    proxy = build_proxy(store, owner_for, controller, metadata, settings, clock=clock, rng=rng, log_dir=log_dir)
+    server = ProxyServer(Endpoint(settings, routes(proxy), MemoryBudget(settings.request_memory_bytes)))
+    listening_host, listening_port = await server.start(host, port)
+    if not proxy.advertised_port:
+        proxy.advertised_port = listening_port
+    return ProxyRole(proxy=proxy, server=server, host=listening_host, port=listening_port)

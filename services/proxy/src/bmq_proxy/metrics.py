@@ -1,0 +1,21 @@
+"""The proxy's metrics. Names start with `bmq_proxy_`; sizes in bytes, times in seconds, as Prometheus has it."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+_LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+REQUESTS = Counter("bmq_proxy_requests", "Requests answered, by API and the first error code in the answer.", ["api", "error"])
+BYTES_IN = Counter("bmq_proxy_bytes_in", "Bytes of request frames.")
+BYTES_OUT = Counter("bmq_proxy_bytes_out", "Bytes of response frames.")
+PRODUCED_BYTES = Counter("bmq_proxy_produced_bytes", "Bytes of record batches taken in.")
+FETCHED_BYTES = Counter("bmq_proxy_fetched_bytes", "Bytes of record batches given out, by where they came from.", ["source"])
+PRODUCE_SECONDS = Histogram("bmq_proxy_produce_seconds", "From a Produce request's arrival to its answer.", buckets=_LATENCY_BUCKETS)
+FETCH_SECONDS = Histogram("bmq_proxy_fetch_seconds", "From a Fetch request's start to its answer, waiting included.", buckets=_LATENCY_BUCKETS)
+CACHE = Counter("bmq_proxy_cache", "Look-ups of segment blocks, by pool and outcome.", ["pool", "outcome"])
+CACHE_BYTES = Gauge("bmq_proxy_cache_held_bytes", "Bytes held by the block cache, by pool.", ["pool"])
+CONNECTIONS = Gauge("bmq_proxy_connections", "Open connections.")
+CONNECTIONS_REFUSED = Counter("bmq_proxy_connections_refused", "Connections closed because there were too many.")
+CONNECTIONS_BROKEN = Counter("bmq_proxy_connections_broken", "Connections closed for what came over them.")
+IN_FLIGHT = Gauge("bmq_proxy_requests_in_flight", "Requests read and not answered.")
+REQUEST_MEMORY = Gauge("bmq_proxy_request_memory_bytes", "Request frames held.")
+FETCH_MEMORY = Gauge("bmq_proxy_fetch_memory_bytes", "Records on their way to consumers.")

@@ -1,0 +1,55 @@
+"""What every handler of a proxy works with: the owners of partitions, the controller, the image, settings and caches."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from bmq.cluster_config import resolve_cluster
+from bmq.metadata.image import Image
+from bmq.ports import Clock, Rng
+from bmq.roles.controller import Controller, Metadata
+from bmq.roles.owner import Owner
+from bmq.values import TopicPartition
+from bmq_proxy.appends import Appends
+from bmq_proxy.coordinators import Coordinators
+from bmq_proxy.fetch.reader import FetchReader
+from bmq_proxy.fetch.sessions import SessionCache
+from bmq_proxy.producer_ids import ProducerIds
+from bmq_proxy.settings import ProxySettings
+
+AUTO_CREATE_KEY = "auto.create.topics.enable"
+
+OwnerFor = Callable[[TopicPartition], Owner]
+"""Raises NotOwner where nobody owns the partition at present."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Proxy:
+    """One proxy node. `advertised_port` is known once it listens; `log_dir` names the store in DescribeLogDirs."""
+
+    settings: ProxySettings
+    owner_for: OwnerFor
+    controller: Controller
+    metadata: Metadata
+    clock: Clock
+    rng: Rng
+    sessions: SessionCache
+    reader: FetchReader
+    coordinators: Coordinators
+    appends: Appends
+    producer_ids: ProducerIds
+    log: structlog.stdlib.BoundLogger
+    advertised_port: int = 0
+    log_dir: str = "object-store"
+
+    @property
+    def image(self) -> Image:
+        """The newest known metadata."""
+        return self.metadata.image
+
+    @property
+    def auto_creates_topics(self) -> bool:
+        """The proxy's own setting, unless the cluster says otherwise while it runs."""
+        configured = self.image.configs.get(("broker", ""), {})
+        return resolve_cluster(configured).auto_create_topics if AUTO_CREATE_KEY in configured else self.settings.auto_create_topics

@@ -1,0 +1,42 @@
+"""The listening side of the proxy: accepts connections and stops cleanly. Only the loop's own network is used, so it runs in the simulator."""
+
+import asyncio
+
+from bmq_proxy.connection import Connection
+from bmq_proxy.endpoint import Endpoint
+
+SWEEP_INTERVAL_S = 5.0
+
+
+class ProxyServer:
+    """A Kafka endpoint over an Endpoint."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listens; returns where (the port that 0 became). Raises OSError."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Connection(self.endpoint), host, port, backlog=1024)
+        self._server = server
+        self._sweep()
+        name = server.sockets[0].getsockname()
+        return str(name[0]), int(name[1])
+
+    async def stop(self, grace_s: float = 5.0) -> None:
+        """Accepts no more, lets what is in flight finish for at most `grace_s`, closes every connection."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        await self.endpoint.drain(grace_s)
+        if server is not None:
+            await server.wait_closed()
+
+    def _sweep(self) -> None:
+        self.endpoint.sweep()
+        self._sweeper = asyncio.get_running_loop().call_later(SWEEP_INTERVAL_S, self._sweep)

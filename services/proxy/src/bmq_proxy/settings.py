@@ -1,0 +1,67 @@
+"""What an operator may set of a proxy. Defaults work; a value that cannot is refused with its key and a remedy."""
+
+from dataclasses import dataclass, fields
+
+from bmq.errors import ConfigurationError
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxySettings:
+    """Sizes in bytes, times in ms, as their names say."""
+
+    node_id: int = 1
+    """The id under which Metadata names this proxy."""
+    advertised_host: str = "127.0.0.1"
+    """Where clients reach this proxy; Metadata hands it to them."""
+    advertised_port: int = 0
+    """0: the port that it listens on."""
+    auto_create_topics: bool = True
+    """Whether asking Metadata for a topic that does not exist makes it."""
+    offsets_topic_partitions: int = 16
+    """Partitions of `__consumer_offsets` when it is first needed. It cannot be changed afterwards."""
+    connections_max: int = 20_000
+    """Further connections are closed at once."""
+    connection_idle_ms_max: int = 600_000
+    """A connection without a request for so long is closed (connections.max.idle.ms)."""
+    write_stall_ms_max: int = 60_000
+    """A connection whose peer does not read its responses for so long is closed."""
+    requests_in_flight_max: int = 64
+    """Requests of one connection that were read and not answered; further ones are not read."""
+    request_memory_bytes: int = 128 * MIB
+    """Request frames held by all connections; above it none is read."""
+    fetch_memory_bytes: int = 128 * MIB
+    """Records on their way to consumers, from being read until the client's socket took them."""
+    fetch_bytes_max: int = 64 * MIB
+    """Most bytes of one Fetch response, whatever the client asks for."""
+    fetch_sessions_max: int = 1_000
+    """Incremental fetch sessions (max.incremental.fetch.session.cache.slots)."""
+    fetch_session_partitions_max: int = 500_000
+    """Partitions of all fetch sessions together."""
+    fetch_session_eviction_ms: int = 120_000
+    """A fetch session unused for so long makes room for a new one."""
+    tail_cache_bytes: int = 32 * MIB
+    """Segment blocks kept for readers near the end of the log."""
+    catch_up_cache_bytes: int = 64 * MIB
+    """Segment blocks kept for readers far behind."""
+    read_ahead_blocks: int = 8
+    """1 MiB blocks that are read before a sequential reader asks for them."""
+    index_cache_bytes: int = 16 * MIB
+    """Offset indexes of segments."""
+    manifest_cache_entries: int = 50_000
+    """Segments named by the manifests that are kept."""
+    metadata_cache_bytes: int = 16 * MIB
+    """Encoded Metadata responses."""
+    produce_retry_ms: int = 30_000
+    """A batch that was certainly not applied is sent again for at most so long, within the request's own time."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigurationError."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            minimum = 0 if field.name in ("node_id", "advertised_port", "read_ahead_blocks", "produce_retry_ms") else 1
+            if isinstance(value, int) and not isinstance(value, bool) and value < minimum:
+                raise ConfigurationError(f"{field.name} = {value}: set it to {minimum} or more")
+        if not self.advertised_host:
+            raise ConfigurationError("advertised_host is empty: set it to the name or address under which clients reach this proxy")

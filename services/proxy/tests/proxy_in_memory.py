@@ -1,0 +1,393 @@
+"""A proxy over loopback with an owner, a controller and a store that live in memory: small, real, and stoppable at every point."""
+
+import asyncio
+import itertools
+import struct
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+from bmq.errors import BmqError, ObjectMissing, OffsetOutOfRange, TopicExists
+from bmq.metadata.image import Image, PartitionMeta, Topic
+from bmq.ports import ObjectMeta
+from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, TopicResult
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest
+from bmq.values import LeaderEpoch, ManifestVersion, NodeId, Nonce, Offset, TopicId, TopicPartition
+from bmq.wire import messages
+from bmq.wire.batch_headers import patched, split
+from bmq.wire.frames import encode_request_frame, parse_response_header
+from bmq.wire.message import Message
+from bmq.wire.records import Record, build_batch
+from bmq_proxy.main import ProxyRole, start_proxy
+from bmq_proxy.settings import ProxySettings
+
+
+class MemoryClock:
+    """Stands still."""
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000
+
+
+class CountingRng:
+    """Unique, and the same in each run."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def nonce(self) -> Nonce:
+        return Nonce(next(self._numbers).to_bytes(16, "big"))
+
+    def uuid(self) -> UUID:
+        return UUID(int=next(self._numbers) << 64)
+
+    def random(self) -> float:
+        return (next(self._numbers) * 0.618033988749) % 1
+
+
+class MemoryStore:
+    """Objects in a dictionary; counts what is got."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.gets: list[tuple[str, int, int | None]] = []
+        self.gate: asyncio.Event | None = None
+
+    async def create(self, key: str, parts: Sequence[Any]) -> None:
+        self.objects[key] = b"".join(parts)
+
+    async def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+        self.gets.append((key, start, length))
+        if self.gate is not None:
+            await self.gate.wait()
+        else:
+            await asyncio.sleep(0)
+        if key not in self.objects:
+            raise ObjectMissing(key)
+        return self.objects[key][start : None if length is None else start + length]
+
+    async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
+        for key in sorted(self.objects):
+            if key.startswith(prefix) and key > after:
+                yield ObjectMeta(key=key, size_bytes=len(self.objects[key]), modified_ms=0)
+
+    async def delete(self, key: str) -> None:
+        self.objects.pop(key, None)
+
+    async def head(self, key: str) -> ObjectMeta:
+        return ObjectMeta(key=key, size_bytes=len(self.objects[key]), modified_ms=0)
+
+
+class MemoryMetadata:
+    """An image that tests change."""
+
+    def __init__(self) -> None:
+        self.image = Image(position=1, cluster_id="test-cluster", next_producer_id=5_000)
+        self._subscribers: list[Callable[[Image, Image], None]] = []
+
+    def subscribe(self, changed: Callable[[Image, Image], None]) -> Callable[[], None]:
+        self._subscribers.append(changed)
+        return lambda: self._subscribers.remove(changed)
+
+    async def wait_for(self, position: int) -> Image:
+        return self.image
+
+    def change(self, **fields: Any) -> None:
+        old = self.image
+        self.image = replace(old, position=old.position + 1, **fields)
+        for subscriber in list(self._subscribers):
+            subscriber(old, self.image)
+
+    def add_topic(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> Topic:
+        number = 1 + len(self.image.topics)
+        topic = Topic(
+            topic_id=TopicId(UUID(int=number << 64)),
+            name=name,
+            partitions=tuple(PartitionMeta(node_id=NodeId(1), leader_epoch=LeaderEpoch(3)) for _ in range(partitions)),
+            configs=dict(configs or {}),
+        )
+        self.change(topics={**self.image.topics, topic.topic_id: topic}, topic_ids={**self.image.topic_ids, name: topic.topic_id})
+        return topic
+
+
+class MemoryController:
+    """Changes the image at once; `error` refuses everything."""
+
+    def __init__(self, metadata: MemoryMetadata) -> None:
+        self.metadata = metadata
+        self.error: BmqError | None = None
+        self.allocated = 10_000
+        self.calls: list[tuple[Any, ...]] = []
+
+    async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
+        self.calls.append(("create_topics", *topics))
+        if self.error is not None:
+            raise self.error
+        results = []
+        for topic in topics:
+            if self.metadata.image.topic(topic.name) is not None:
+                results.append(TopicResult(name=topic.name, error=TopicExists(f"topic {topic.name} exists")))
+                continue
+            partitions = 1 if topic.partitions == -1 else topic.partitions
+            configs = {name: value for name, value in topic.configs.items() if value is not None}
+            made = None if validate_only else self.metadata.add_topic(topic.name, partitions, configs)
+            results.append(TopicResult(name=topic.name, topic_id=made.topic_id if made else None, partitions=partitions, configs=configs))
+        return results
+
+    async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]:
+        image = self.metadata.image
+        results = [TopicResult(name=image.topics[topic_id].name, topic_id=topic_id) for topic_id in topics]
+        left = {topic_id: topic for topic_id, topic in image.topics.items() if topic_id not in topics}
+        self.metadata.change(topics=left, topic_ids={topic.name: topic_id for topic_id, topic in left.items()})
+        return results
+
+    async def create_partitions(self, topic: str, total: int, *, manual_assignment: bool = False, validate_only: bool = False) -> TopicResult:
+        self.calls.append(("create_partitions", topic, total, manual_assignment, validate_only))
+        found = self.metadata.image.topic(topic)
+        assert found is not None
+        grown = replace(found, partitions=found.partitions + (PartitionMeta(node_id=NodeId(1)),) * (total - len(found.partitions)))
+        self.metadata.change(topics={**self.metadata.image.topics, found.topic_id: grown})
+        return TopicResult(name=topic, topic_id=found.topic_id, partitions=total)
+
+    async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
+        self.calls.append(("alter_configs", resource, tuple(changes), validate_only))
+        if self.error is not None:
+            raise self.error
+
+    async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+        self.calls.append(("replace_configs", resource, dict(configs), validate_only))
+
+    async def allocate_producer_ids(self, count: int) -> range:
+        self.calls.append(("allocate_producer_ids", count))
+        first, self.allocated = self.allocated, self.allocated + count
+        return range(first, first + count)
+
+
+@dataclass
+class MemoryLog:
+    """One partition: batches from `tail_start` on, all durable."""
+
+    batches: list[tuple[int, int, bytes]] = field(default_factory=list)
+    """(base offset, last offset, bytes)."""
+    log_start: int = 0
+    tail_start: int = 0
+    end: int = 0
+    manifest_version: int = 0
+
+
+class MemoryOwner:
+    """Owns every partition. `hold` keeps appends unfinished until `let_go`; `refuse` fails the next ones."""
+
+    def __init__(self) -> None:
+        self.logs: dict[TopicPartition, MemoryLog] = {}
+        self.hold = False
+        self.held: list[Callable[[], None]] = []
+        self.refuse: list[BmqError] = []
+        self.appended: list[tuple[TopicPartition, int]] = []
+        self.group_calls: list[tuple[int, int, Any, Caller]] = []
+        self.on_group_call: Callable[[int, int, Any, Caller], Any] = lambda *_: {}
+        self.reads = 0
+        self._news = asyncio.Event()
+
+    def log(self, tp: TopicPartition) -> MemoryLog:
+        return self.logs.setdefault(tp, MemoryLog())
+
+    def append(self, tp: TopicPartition, records: Any, *, produce_version: int) -> "asyncio.Future[Appended]":
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        if self.refuse:
+            future.set_exception(self.refuse.pop(0))
+            return future
+        log = self.log(tp)
+        base = log.end
+        for header in split(records):
+            log.batches.append((log.end, log.end + header.last_offset_delta, bytes(patched(records, header, base_offset=log.end, leader_epoch=3))))
+            log.end += header.last_offset_delta + 1
+        self.appended.append((tp, base))
+
+        def finish() -> None:
+            if not future.done():
+                future.set_result(Appended(base_offset=Offset(base), log_append_time_ms=-1, log_start=Offset(log.log_start)))
+            self._news.set()
+            self._news = asyncio.Event()
+
+        if self.hold:
+            self.held.append(finish)
+        else:
+            finish()
+        return future
+
+    def let_go(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.held.pop(0)()
+
+    async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
+        self.reads += 1
+        loop = asyncio.get_running_loop()
+        until = loop.time() + max_wait_ms / 1000
+        while True:
+            left = max_bytes
+            answers = []
+            for request in requests:
+                answers.append(self._answer(request, min(left, request.max_bytes), first=left == max_bytes))
+                left -= answers[-1].size_bytes
+            ready = any(a.error is not None or r.offset < a.tail_start for a, r in zip(answers, requests, strict=True))
+            if ready or max_bytes - left >= min_bytes or loop.time() >= until:
+                return answers
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+
+    def _answer(self, request: TailRequest, limit: int, *, first: bool) -> TailAnswer:
+        log = self.log(request.tp)
+        facts: dict[str, Any] = {
+            "tp": request.tp,
+            "leader_epoch": LeaderEpoch(3),
+            "manifest_version": ManifestVersion(log.manifest_version),
+            "log_start": Offset(log.log_start),
+            "tail_start": Offset(log.tail_start),
+            "high_watermark": Offset(log.end),
+            "last_stable_offset": Offset(log.end),
+        }
+        if not log.log_start <= request.offset <= log.end:
+            return TailAnswer(error=OffsetOutOfRange(f"{request.offset}"), **facts)
+        batches: list[bytes] = []
+        size = 0
+        for _, last, data in log.batches:
+            if last >= request.offset >= log.tail_start:
+                if size + len(data) > limit and (batches or not first):
+                    break
+                batches.append(data)
+                size += len(data)
+        return TailAnswer(batches=tuple(batches), size_bytes=size, **facts)
+
+    async def offset_for_time(
+        self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
+    ) -> OffsetForTime:
+        log = self.log(tp)
+        offset = {-1: log.end, -2: log.log_start}.get(timestamp_ms, -1)
+        return OffsetForTime(offset=Offset(offset), timestamp_ms=-1, leader_epoch=LeaderEpoch(3))
+
+    async def epoch_end(self, tp: TopicPartition, leader_epoch: int, *, current_leader_epoch: int = -1) -> EpochEnd:
+        return EpochEnd(leader_epoch=LeaderEpoch(min(leader_epoch, 3)), end_offset=Offset(self.log(tp).end))
+
+    async def delete_records(self, tp: TopicPartition, before: Offset) -> Offset:
+        log = self.log(tp)
+        log.log_start = log.end if before == -1 else before
+        return Offset(log.log_start)
+
+    async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
+        return [
+            PartitionStatus(tp=tp, log_start=Offset(0), high_watermark=Offset(self.log(tp).end), tail_bytes=7, segment_bytes=35, segment_count=1)
+            for tp in tps
+            if tp in self.logs
+        ]
+
+    async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
+        self.group_calls.append((partition, api_key, request, caller))
+        reply = self.on_group_call(partition, api_key, request, caller)
+        if isinstance(reply, BmqError):
+            raise reply
+        return reply
+
+
+class Client:
+    """Speaks the wire protocol over one connection. Answers are read in the order in which they come."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._correlation_ids = itertools.count(1)
+        self._asked: dict[int, tuple[int, int]] = {}
+
+    def send(self, api_key: int, version: int, request: Any = None, *, raw: bytes | None = None) -> int:
+        """Writes a request; its correlation id."""
+        number = next(self._correlation_ids)
+        self._asked[number] = (api_key, version)
+        body = raw if raw is not None else messages.encode_request(api_key, version, request or {})
+        self.writer.write(encode_request_frame(api_key=api_key, api_version=version, correlation_id=number, client_id="test", body=body))
+        return number
+
+    async def receive(self) -> tuple[int, Message]:
+        """The next answer: (correlation id, message)."""
+        number, body = await self.receive_raw()
+        return number, messages.decode_response(*self._asked[number], body)
+
+    async def receive_raw(self) -> tuple[int, bytes]:
+        size = struct.unpack(">i", await self.reader.readexactly(4))[0]
+        frame = await self.reader.readexactly(size)
+        number = struct.unpack_from(">i", frame)[0]
+        api_key, version = self._asked[number]
+        _, position = parse_response_header(frame, api_key=api_key, api_version=version)
+        return number, frame[position:]
+
+    async def ask(self, api_key: int, version: int, request: Any = None, *, raw: bytes | None = None) -> Message:
+        """One request and its answer."""
+        number = self.send(api_key, version, request, raw=raw)
+        got, message = await asyncio.wait_for(self.receive(), 10)
+        assert got == number
+        return message
+
+    def send_produce(self, topic: str, batches: Mapping[int, bytes], *, version: int = 9, acks: int = -1, timeout_ms: int = 5_000) -> int:
+        """Writes a Produce of one topic."""
+        partitions = [{"index": index, "records": data} for index, data in batches.items()]
+        topics = [{"name": topic, "partition_data": partitions}]
+        return self.send(0, version, {"transactional_id": None, "acks": acks, "timeout_ms": timeout_ms, "topic_data": topics})
+
+    async def closed(self) -> bool:
+        """Whether the other side ends the connection."""
+        try:
+            return await asyncio.wait_for(self.reader.read(1), 10) == b""
+        except ConnectionError:
+            return True
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+@dataclass
+class Running:
+    """Everything that a test takes hold of."""
+
+    role: ProxyRole
+    owner: MemoryOwner
+    controller: MemoryController
+    metadata: MemoryMetadata
+    store: MemoryStore
+    clients: list[Client] = field(default_factory=list)
+
+    async def connect(self, **options: Any) -> Client:
+        reader, writer = await asyncio.open_connection(self.role.host, self.role.port, **options)
+        self.clients.append(Client(reader, writer))
+        return self.clients[-1]
+
+
+@asynccontextmanager
+async def running_proxy(settings: ProxySettings | None = None) -> AsyncIterator[Running]:
+    """A proxy on a free port of the loopback."""
+    metadata = MemoryMetadata()
+    owner, controller, store = MemoryOwner(), MemoryController(metadata), MemoryStore()
+    role = await start_proxy(store, lambda _: owner, controller, metadata, settings or ProxySettings(), clock=MemoryClock(), rng=CountingRng())
+    running = Running(role, owner, controller, metadata, store)
+    try:
+        yield running
+    finally:
+        for client in running.clients:
+            client.close()
+        await role.stop(grace_s=0.5)
+
+
+def batch(*values: bytes, timestamp_ms: int = 1_000) -> bytes:
+    """A record batch as a producer sends it."""
+    return build_batch([Record(0, timestamp_ms, None, value) for value in values])
+
+
+def fetch_request(topic: str, partition: int, offset: int, **options: Any) -> dict[str, Any]:
+    """A Fetch of one partition, for versions below 13."""
+    one = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": options.pop("partition_max_bytes", 1 << 20)}
+    one["current_leader_epoch"] = options.pop("current_leader_epoch", -1)
+    base = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 50 << 20, "topics": [{"topic": topic, "partitions": [one]}]}
+    return {**base, **options}
