@@ -49,7 +49,7 @@ class Cluster:
             clock_guard=guard,
             settings=self.settings,
             group_settings=GroupSettings(),
-            topic_defaults={},
+            cluster_configs={},
             on_fenced=self.fenced.append,
         )
         await self.broker.start()

@@ -18,6 +18,7 @@ from pathlib import Path
 from uuid import NAMESPACE_OID, uuid5
 
 import pytest
+
 from bmq.values import TopicId
 from bmq_broker.groups import admin, membership, offsets, timeouts
 from bmq_broker.groups.durable import DurableState

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import structlog
-from bmq.clock_guard import ClockGuard
 
+from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError
 from bmq.metadata.image import Image
 from bmq.ports import Clock, ObjectStore, Rng
@@ -52,7 +52,7 @@ class BrokerRole:
         clock_guard: ClockGuard,
         settings: BrokerSettings,
         group_settings: GroupSettings,
-        topic_defaults: Mapping[str, str],
+        cluster_configs: Mapping[str, str],
         on_fenced: Callable[[BmqError], None],
     ) -> None:
         """`on_fenced` is called once when another incarnation took over: this one writes nothing more and is to be thrown away."""
@@ -65,7 +65,7 @@ class BrokerRole:
         self._clock_guard = clock_guard
         self._settings = settings
         self._group_settings = group_settings
-        self._topic_defaults = topic_defaults
+        self._cluster_configs = cluster_configs
         self._on_fenced = on_fenced
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -81,6 +81,7 @@ class BrokerRole:
         ranges = self._ownership.inherited_ranges()
         found = await read_ranges(self._store, ranges, clock=self._clock, rng=self._rng)
         self._maintenance.covered_by_nothing({tp: named for tp, named in ranges.items() if tp not in found})
+        recovered_partitions = len(found)
         await self._ownership.recovered(found)
         loop = asyncio.get_running_loop()
         self._tasks = [
@@ -89,7 +90,7 @@ class BrokerRole:
         ]
         for task in self._tasks:
             task.add_done_callback(_report_failure)
-        log.info("broker serves", node=self._registration.node_id, epoch=self.epoch, recovered_partitions=len(found))
+        log.info("broker serves", node=self._registration.node_id, epoch=self.epoch, recovered_partitions=recovered_partitions)
 
     def group_offsets(self) -> dict[tuple[str, str, int], tuple[int, int]]:
         """{(group, topic, partition): (committed offset, commit time in ms)}."""
@@ -147,7 +148,7 @@ class BrokerRole:
             clock=clock,
             settings=settings,
             total=total,
-            topic_defaults=self._topic_defaults,
+            cluster_configs=self._cluster_configs,
         )
         self._roller = Roller(
             store=store,

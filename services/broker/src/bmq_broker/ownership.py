@@ -22,7 +22,8 @@ from bmq_broker.settings import BrokerSettings
 
 log = structlog.get_logger()
 
-OPEN_RETRY_S = 1.0
+CLUSTER_WIDE = ("broker", "")
+"""Where the image keeps configurations of the whole cluster."""
 
 
 class Ownership:
@@ -38,7 +39,7 @@ class Ownership:
         clock: Clock,
         settings: BrokerSettings,
         total: TailTotal,
-        topic_defaults: Mapping[str, str],
+        cluster_configs: Mapping[str, str],
     ) -> None:
         self._node_id = node_id
         self._epoch = epoch
@@ -47,7 +48,7 @@ class Ownership:
         self._clock = clock
         self._settings = settings
         self._total = total
-        self._topic_defaults = topic_defaults
+        self._cluster_configs = cluster_configs
         self._configs: dict[TopicId, TopicConfig] = {}
         self._inherited: dict[TopicPartition, Inheritance] = {}
         self._opening: dict[TopicPartition, asyncio.Task[Partition]] = {}
@@ -105,12 +106,16 @@ class Ownership:
 
     def image_changed(self, old: Image, new: Image) -> None:
         """Takes up changed configurations and lets go of what is no longer this broker's."""
+        defaults_changed = old.configs.get(CLUSTER_WIDE) != new.configs.get(CLUSTER_WIDE)
+        for topic_id in list(self._configs):
+            if defaults_changed or new.topics.get(topic_id) is not old.topics.get(topic_id):
+                del self._configs[topic_id]
         for tp, partition in list(self.partitions.items()):
             topic = new.topics.get(tp.topic_id)
             if topic is None:
                 self._close(partition)
                 continue
-            if old.topics.get(tp.topic_id) is topic:
+            if old.topics.get(tp.topic_id) is topic and not defaults_changed:
                 continue
             meta = topic.partitions[tp.partition]
             if (meta.node_id, meta.broker_epoch) != (self._node_id, self._epoch):
@@ -121,8 +126,6 @@ class Ownership:
                 partition.ranges = ()
             elif partition.ranges:
                 partition.ranges = meta.ranges
-        for topic_id in [topic_id for topic_id in self._configs if new.topics.get(topic_id) is not old.topics.get(topic_id)]:
-            del self._configs[topic_id]
 
     def end(self, error: BmqError) -> None:
         """The broker is fenced or stops: whoever waits is told."""
@@ -214,7 +217,7 @@ class Ownership:
     def _config(self, image: Image, tp: TopicPartition) -> TopicConfig:
         config = self._configs.get(tp.topic_id)
         if config is None:
-            config = resolve(image.topics[tp.topic_id].configs, self._topic_defaults)
+            config = resolve(image.topics[tp.topic_id].configs, {**self._cluster_configs, **image.configs.get(CLUSTER_WIDE, {})})
             self._configs[tp.topic_id] = config
         return config
 

@@ -176,7 +176,8 @@ class Roller:
         except ManifestMoved:
             await self._give_up(key)
             raise
-        if key not in partition.manifest.keys():  # its records were deleted meanwhile
+        named = partition.manifest.keys()
+        if key not in named:  # its records were deleted meanwhile
             await self._give_up(key)
 
     async def _give_up(self, key: str) -> None:

@@ -126,11 +126,14 @@ def _value(new: NewOffset, now: Now, retention_ms: int) -> OffsetValue:
 
 
 def _retention_base(group: Group) -> Callable[[OffsetValue], int] | None:
-    """From when an offset's retention counts; None: nothing of the group expires now."""
+    """From when an offset's retention counts; None: nothing of the group expires now.
+
+    An offset that a tool commits to a group that has long been empty counts from its commit (Kafka drops it at the next look).
+    """
     if not group.protocol_type:
         return lambda value: value.commit_ms
     if group.state is GroupState.EMPTY:
-        return lambda value: group.state_ms if group.state_ms >= 0 else value.commit_ms
+        return lambda value: max(group.state_ms, value.commit_ms)
     if group.state is GroupState.STABLE and group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.topics is not None:
         return lambda value: value.commit_ms
     return None
