@@ -6,6 +6,7 @@ It encodes and decodes with the generic codec of bmq.wire.messages, not with the
 import asyncio
 import struct
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, cast
@@ -63,6 +64,7 @@ RETRIABLE: Final = frozenset({2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 5
 """Error codes after which Kafka's clients send the request again."""
 
 REQUEST_TIMEOUT_S: Final = 40.0
+CONNECT_TIMEOUT_S: Final = 10.0
 BACKOFF_S_MIN: Final = 0.05
 BACKOFF_S_MAX: Final = 1.0
 FRAME_BYTES_MAX: Final = 64 << 20
@@ -160,22 +162,25 @@ class Cluster:
 class SimClient:
     """One client program: a connection per node, the cluster's metadata, and calls that go on until they have an answer."""
 
-    def __init__(self, name: str, bootstrap: Address, *, rng: Random) -> None:
+    def __init__(self, name: str, bootstrap: Sequence[Address], *, rng: Random) -> None:
         self.name = name
         self.rng = rng
-        self._bootstrap = bootstrap
+        self._bootstrap = list(bootstrap)
         self._connections: dict[Address, KafkaConnection] = {}
         self._cluster = Cluster({}, {})
 
     async def connection(self, address: Address | None = None) -> KafkaConnection:
-        """Open, or opened anew (to the bootstrap address by default). Raises ConnectionLost."""
-        address = address or self._bootstrap
+        """Open, or opened anew (to a bootstrap address by default). Raises ConnectionLost."""
+        if address is None:
+            address = self._bootstrap[0]
         found = self._connections.get(address)
         if found is not None and not found.lost:
             return found
         try:
-            _, made = await asyncio.get_running_loop().create_connection(lambda: KafkaConnection(self.name), *address)
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                _, made = await asyncio.get_running_loop().create_connection(lambda: KafkaConnection(self.name), *address)
         except (OSError, TimeoutError) as error:
+            self._bootstrap.append(self._bootstrap.pop(0))
             raise ConnectionLost(f"cannot connect to {address[0]}:{address[1]}: {error}") from error
         self._connections[address] = made
         return made

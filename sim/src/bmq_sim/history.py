@@ -95,7 +95,7 @@ class CommitSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerAppend:
-    """A broker acknowledged an append to the proxy beside it."""
+    """A broker that thought itself the partition's owner in `leader_epoch` acknowledged an append. `owner` names its incarnation."""
 
     place: Place
     leader_epoch: int
