@@ -23,7 +23,17 @@ from bmq.wire.fetch import (
     parse_fetch,
 )
 from bmq.wire.messages import Message, decode_response, encode_request
-from bmq.wire.produce import NodeEndpoint, ProducedPartition, ProducedTopic, ProduceRequest, ProduceTopic, encode_produce_response, parse_produce
+from bmq.wire.primitives import write_uvarint
+from bmq.wire.produce import (
+    NodeEndpoint,
+    ProducedPartition,
+    ProducedTopic,
+    ProduceRequest,
+    ProduceTopic,
+    encode_produce_request,
+    encode_produce_response,
+    parse_produce,
+)
 
 int16s = st.integers(-(2**15), 2**15 - 1)
 int32s = st.integers(-(2**31), 2**31 - 1)
@@ -45,7 +55,7 @@ def topics_of(version: int, partitions: Any, *, ids_from: int = 13, make: Any = 
 @given(st.sampled_from(PRODUCE_VERSIONS), st.data())
 @settings(max_examples=200, deadline=None)
 def test_produce_requests_agree_with_the_schema(version: int, data: st.DataObject) -> None:
-    partitions = st.tuples(int32s, st.none() | st.binary(max_size=200))
+    partitions = st.tuples(int32s, st.none() | st.binary(max_size=200).map(memoryview))
     topics = data.draw(topics_of(version, partitions, make=ProduceTopic._make))
     request = ProduceRequest(data.draw(st.none() | names), data.draw(int16s), data.draw(int32s), topics)
     body = encode_request(
@@ -68,6 +78,7 @@ def test_produce_requests_agree_with_the_schema(version: int, data: st.DataObjec
     entity_reader(load_request_schema(0, version))(body, 0)
     assert parse_produce(version, body) == request
     assert parse_produce(version, memoryview(body)) == request
+    assert encode_produce_request(version, request) == body
 
 
 def test_produce_records_are_slices_of_the_frame() -> None:
@@ -288,6 +299,17 @@ def test_more_partitions_than_allowed_are_refused() -> None:
         parse_produce(9, encode_request(0, 9, {"topic_data": [{"name": "", "partition_data": []}] * 20_001}))
     with pytest.raises(WireError, match="100000"):
         parse_fetch(11, encode_request(1, 11, {"forgotten_topics_data": [{"topic": "t", "partitions": [0] * 100_001}]}))
+
+
+def test_more_tagged_fields_than_allowed_are_refused() -> None:
+    tags = bytearray()
+    write_uvarint(tags, 10_001)
+    for tag in range(10_001):
+        write_uvarint(tags, tag)
+        tags.append(0)
+    for parse, body in ((parse_produce, encode_request(0, 9, {})), (parse_fetch, encode_request(1, 12, {}))):
+        with pytest.raises(WireError, match="tagged fields"):
+            parse(12, body[:-1] + tags)
 
 
 @pytest.mark.parametrize("count", [2**31 - 1, -2, 1000])

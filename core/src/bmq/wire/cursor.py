@@ -11,6 +11,7 @@ from uuid import UUID
 from typing_extensions import Buffer
 
 from bmq.errors import WireError
+from bmq.wire.limits import TAGS_MAX
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -21,13 +22,14 @@ _UVARINT_BYTES_MAX: Final = 5
 class Cursor:
     """A position in a body. `flexible` says how lengths are written (compact) and whether structs end with tagged fields."""
 
-    __slots__ = ("flexible", "position", "size", "view")
+    __slots__ = ("flexible", "position", "size", "tags_left", "view")
 
     def __init__(self, body: Buffer, *, flexible: bool) -> None:
         self.view = memoryview(body)
         self.position = 0
         self.size = self.view.nbytes
         self.flexible = flexible
+        self.tags_left = TAGS_MAX
 
     def unpack(self, fixed: struct.Struct) -> tuple[Any, ...]:
         """Several values of fixed size at once."""
@@ -104,6 +106,9 @@ class Cursor:
         count = self.uvarint()
         if count > (self.size - self.position) // 2:
             raise WireError(f"{count} tagged fields where {self.size - self.position} bytes are left")
+        self.tags_left -= count
+        if self.tags_left < 0:
+            raise WireError(f"more than {TAGS_MAX} tagged fields in one request")
         for _ in range(count):
             tag = self.uvarint()
             value = self._take(self.uvarint())

@@ -23,8 +23,14 @@ FRAME_TRUST_BYTES_MAX: Final = 2 << 20
 HEADER_TAGS_MAX: Final = 64
 """Tagged fields in a request header, which is read before authentication."""
 
-ELEMENTS_MAX: Final = 200_000
-"""Array elements in one request in all."""
+ELEMENTS_MAX: Final = 100_000
+"""Array elements and tagged fields in one request in all: the most that decoding makes of 2 MiB, some tenths of a second."""
+
+INLINE_BODY_BYTES_MAX: Final = 64 << 10
+"""A body above this size is decoded in a thread: decoding has no state, and the loop must not wait for it."""
+
+TAGS_MAX: Final = 10_000
+"""Tagged fields in one Produce or Fetch request in all."""
 
 PRODUCE_PARTITIONS_MAX: Final = 20_000
 """Partitions in one Produce request."""

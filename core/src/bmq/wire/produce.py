@@ -102,6 +102,27 @@ def parse_produce(version: int, body: Buffer) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
+def encode_produce_request(version: int, request: ProduceRequest) -> bytes:
+    """For clients: the simulator's, tests', tools'."""
+    flexible = version >= FLEXIBLE_FROM
+    out = bytearray()
+    if version >= TRANSACTIONS_FROM:
+        write_string(out, request.transactional_id, flexible=flexible)
+    out += _ACKS_TIMEOUT.pack(request.acks, request.timeout_ms)
+    write_count(out, len(request.topics), flexible=flexible)
+    for topic in request.topics:
+        _write_topic(out, version, topic.name, topic.topic_id)
+        write_count(out, len(topic.partitions), flexible=flexible)
+        for partition, records in topic.partitions:
+            out += _INT32.pack(partition)
+            write_count(out, None if records is None else memoryview(records).nbytes, flexible=flexible)
+            out += records or b""
+            _end(out, flexible)
+        _end(out, flexible)
+    _end(out, flexible)
+    return bytes(out)
+
+
 def encode_produce_response(
     version: int, topics: Sequence[ProducedTopic], *, throttle_ms: int = 0, node_endpoints: Sequence[NodeEndpoint] = ()
 ) -> bytes:
