@@ -21,7 +21,8 @@ from bmq.values import BrokerEpoch, NodeId, StreamId, TopicPartition
 from bmq_controller.main import ControllerRole, start_controller
 from bmq_controller.settings import ControllerSettings
 from bmq_sim.clock import SimClock, SimRng
-from bmq_sim.loop import run
+from bmq_sim.loop import VirtualLoop, run
+from bmq_sim.process import SimProcess
 from bmq_sim.store import NodeStore, SimStore, StoreFaults
 
 NODE = NodeId(1)
@@ -302,9 +303,6 @@ def test_restarts_alone_do_not_let_the_log_grow_without_a_snapshot() -> None:
 @pytest.mark.parametrize("step", range(0, 400, 7))
 def test_a_leader_killed_at_any_moment_leaves_what_it_answered_and_nothing_half_done(step: int) -> None:
     """Also between the creation of an entry and its application."""
-    from bmq_sim.loop import VirtualLoop
-    from bmq_sim.process import SimProcess
-
     loop = VirtualLoop()
 
     async def main() -> None:
@@ -518,3 +516,66 @@ def test_too_many_waiting_operations_are_refused_at_once() -> None:
         await role.stop()
 
     run(main())
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_leaders_that_sleep_die_and_come_back_never_give_an_id_twice_nor_lose_an_answer(seed: int) -> None:
+    """Several processes on one faulty store, each of which believes at times that it leads."""
+    loop = VirtualLoop()
+    dice = Random(seed)
+
+    async def main() -> None:
+        faults = StoreFaults(
+            latency_s_max=0.3,
+            slow_probability=0.05,
+            slow_s_max=4.0,
+            not_applied_probability=0.05,
+            unknown_applied_probability=0.05,
+            unknown_late_probability=0.05,
+            late_s_max=8.0,
+            unavailable_probability=0.05,
+        )
+        store = SimStore(rng=Random(seed), faults=faults)
+        given: list[int] = []
+        names: list[str] = []
+
+        async def live(number: int) -> None:
+            settings = ControllerSettings(snapshot_entries=4, leading_check_s=1.0)
+            try:
+                role = await start(store, seed=1000 * seed + number, settings=settings, node_id=NodeId(number))
+            except Fenced:
+                return
+            while not role.deposed.done():
+                try:
+                    given.extend(await role.controller.allocate_producer_ids(2))
+                    [result] = await role.controller.create_topics([NewTopic(name=f"t{number}-{len(names)}")])
+                    if result.error is None:
+                        names.append(result.name)
+                except ControllerUnavailable:
+                    pass
+                await asyncio.sleep(dice.random())
+            await role.stop()
+
+        processes = [SimProcess(f"c{number}", host=f"c{number}") for number in range(1, 9)]
+        for number, process in enumerate(processes, 1):
+            process.start(live(number))
+            await asyncio.sleep(5 + 10 * dice.random())
+            match dice.randrange(3):
+                case 0:
+                    loop.kill(process)
+                case 1:
+                    loop.pause(process)
+                    loop.call_later(5 + 20 * dice.random(), loop.resume, process)
+        await asyncio.sleep(40)
+        for process in processes:
+            loop.kill(process)
+        store.heal()
+        last = await start(store, seed=1000 * seed + 999)
+        image = last.metadata.image
+        assert len(set(given)) == len(given) > 10
+        assert max(given) < image.next_producer_id
+        assert set(names) <= set(image.topic_ids)
+        assert image == await loaded(store)
+        await last.stop()
+
+    run(main(), loop=loop)

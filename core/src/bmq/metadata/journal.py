@@ -63,10 +63,14 @@ class MetadataJournal:
         """`start` and every entry since. Raises GapFound where the log was shortened meanwhile: load again; FormatError."""
         image, last = start.image, start.entry
         async for entry in self.log.read_forward(last):
-            then = apply(image, entry.number, decode_records(entry.payload, what=f"metadata log entry {entry.number}"))
-            check_step(image, then)
-            image, last = then, entry
+            image, last = _folded(image, entry), entry
         return Position(image=image, entry=last, entries=start.entries + image.position - start.image.position)
+
+    def follow(self, start: Position, entry: Entry) -> Position | None:
+        """`start` and the one entry that was found above it; None where it is not the next one. Raises FormatError."""
+        if start.entry is None or entry.number != start.entry.number + 1 or entry.predecessor != start.entry.nonce:
+            return None
+        return Position(image=_folded(start.image, entry), entry=entry, entries=start.entries + 1)
 
     async def save_snapshot(self, position: Position) -> int:
         """Makes the snapshot of a committed position and returns its size in bytes. One that is there already is as good.
@@ -128,3 +132,9 @@ class MetadataJournal:
             entry = Entry(number=number, epoch=image.controller_epoch, nonce=entry_nonce, predecessor=NO_PREDECESSOR, claim=False, payload=b"")
             return Position(image=image, entry=entry)
         return Position(image=Image(), entry=None)
+
+
+def _folded(image: Image, entry: Entry) -> Image:
+    then = apply(image, entry.number, decode_records(entry.payload, what=f"metadata log entry {entry.number}"))
+    check_step(image, then)
+    return then

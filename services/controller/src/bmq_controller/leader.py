@@ -125,8 +125,8 @@ class ControllerLeader:
 
     async def _claim(self) -> None:
         backoff = Backoff(self._rng)
+        base = await self._journal.load()
         for attempt in range(1, self.settings.start_attempts_max + 1):
-            base = await self._journal.load()
             image = base.image
             records: list[AnyRecord] = []
             if not image.cluster_id:
@@ -137,15 +137,21 @@ class ControllerLeader:
             check_step(image, then)
             try:
                 entry = await self._journal.log.claim(base.entry, epoch=epoch, payload=encode_records(records))
-            except (Overtaken, Fenced, UnknownOutcome) as error:
+            except Overtaken as overtaken:
+                # The present leader is at work. A conflict shows its entry: building on that at once, without a listing, wins where it pauses.
+                follows = self._journal.follow(base, overtaken.entry)
+                base = follows if follows is not None else await self._journal.load()
+                continue
+            except (Fenced, UnknownOutcome) as error:
                 _log.info("controller claim did not hold, reading again", attempt=attempt, error=str(error))
                 await backoff.wait()
+                base = await self._journal.load()
                 continue
             _log.info("controller leads", cluster_id=then.cluster_id, controller_epoch=epoch, position=then.position, topics=len(then.topics))
             self._entries_since_snapshot = base.entries
             self._adopt(then, entry)
             return
-        raise Fenced(f"{self.settings.start_attempts_max} claims of the metadata log failed, others claim it too: run one controller per cluster")
+        raise Fenced(f"{self.settings.start_attempts_max} claims of the metadata log failed, others write it: run one controller per cluster")
 
     def _new_cluster_id(self) -> str:
         """22 characters of base64, as Kafka's are; not one that a tool would take for an option."""

@@ -20,8 +20,8 @@ class ControllerSettings:
     """One entry takes waiting operations until it has so many records; a single operation may have more."""
     leading_check_s: float = 5.0
     """How often an idle leader looks whether another one has taken over."""
-    start_attempts_max: int = 10
-    """How often a start tries to claim leadership while others claim it too."""
+    start_attempts_max: int = 1_000
+    """How often a start tries to claim leadership while another leader writes or others claim it too."""
     snapshot_entries: int = 1_000
     """After so many entries a snapshot is taken."""
     snapshot_bytes: int = 64 * MIB
