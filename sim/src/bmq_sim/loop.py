@@ -39,8 +39,9 @@ class UnhandledException(RuntimeError):
 class SimFuture(asyncio.Future[Any]):
     """A future whose place in a set does not depend on its address."""
 
-    def __init__(self, *, number: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, *, number: int, process: SimProcess | None, loop: asyncio.AbstractEventLoop) -> None:
         self.number = number
+        self.process = process
         super().__init__(loop=loop)
 
     def __hash__(self) -> int:
@@ -111,7 +112,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def create_future(self) -> "asyncio.Future[Any]":
-        return SimFuture(number=self._next_number(), loop=self)
+        return SimFuture(number=self._next_number(), process=CURRENT_PROCESS.get(), loop=self)
 
     def create_task(self, coro: Any, *, name: object = None, context: Any = None, **kwargs: Any) -> Any:
         self._check_closed()  # type: ignore[attr-defined]
@@ -189,7 +190,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             task.cancel()
         if left:
             self.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        self.run_until_complete(self.shutdown_asyncgens())
+        if not self._graveyard:  # what a killed process left suspended cannot be closed
+            self.run_until_complete(self.shutdown_asyncgens())
 
     def _all_tasks(self) -> list[SimTask]:
         return sorted((task for task in asyncio.all_tasks(self) if isinstance(task, SimTask)), key=hash)
@@ -200,7 +202,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         if self.unhandled:
-            raise UnhandledException(f"nobody took this exception: {self.unhandled[0]!r}") from self.unhandled[0]
+            raise _unhandled(self.unhandled[0])
         queue = self._queue
         if not queue and not self._stopping:  # type: ignore[attr-defined]
             self._jump()
@@ -284,7 +286,7 @@ def run(main: Coroutine[Any, Any, T], *, loop: VirtualLoop | None = None) -> T:
         loop.cancel_pending()
         gc.collect()  # an exception that nobody took shows when its task goes
         if loop.unhandled:
-            raise UnhandledException(f"nobody took this exception: {loop.unhandled[0]!r}") from loop.unhandled[0]
+            raise _unhandled(loop.unhandled[0])
         return result
     finally:
         main.close()
@@ -303,8 +305,18 @@ def _where(task: "asyncio.Task[Any]") -> str:
 
 def _record_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     assert isinstance(loop, VirtualLoop)
-    error = context.get("exception")
-    loop.unhandled.append(error if error is not None else RuntimeError(context.get("message", "unknown")))
+    owner = context.get("task") or context.get("future") or context.get("handle")
+    if isinstance(owner, SimTask | SimFuture) and owner.process is not None and owner.process.state is ProcessState.DEAD:
+        return  # whoever would have taken it was killed
+    error = context.get("exception") or RuntimeError("no exception")
+    error.add_note(f"{context.get('message', 'unknown')}: {owner!r}")
+    loop.unhandled.append(error)
+
+
+def _unhandled(error: BaseException) -> UnhandledException:
+    unhandled = UnhandledException(f"nobody took this exception: {error!r}; " + "; ".join(error.__notes__))
+    unhandled.__cause__ = error
+    return unhandled
 
 
 def _ignore_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
