@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bmq.errors import BmqError, Conflict, NotApplied, ObjectMissing, StoreUnavailable, UnknownOutcome
+from bmq.errors import BmqError, ConfigurationError, Conflict, NotApplied, ObjectMissing, StoreUnavailable, UnknownOutcome
 from bmq.runtime.obstore_store import ObstoreStore, StoreTimeouts
 from bmq.runtime.open_store import open_store
 
@@ -154,3 +154,9 @@ def test_a_server_that_was_never_reached_applied_nothing(endpoint: str) -> None:
             await store.get("a")
 
     asyncio.run(main())
+
+
+def test_without_keys_an_endpoint_is_refused_before_anything_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(ConfigurationError, match="no keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"):
+        open_store("s3://bucket?endpoint=http://127.0.0.1:1")

@@ -1,6 +1,5 @@
 """Whether the bucket of an S3-compatible server is there, and making it where it is not. Data never goes through here."""
 
-import os
 from typing import Final
 
 import urllib3
@@ -9,8 +8,8 @@ from minio.credentials.providers import EnvAWSProvider
 from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
 from urllib3.exceptions import HTTPError, MaxRetryError
 
-from bmq.errors import ConfigurationError, StoreUnusable
-from bmq.runtime.store_url import StoreKind, StoreUrl
+from bmq.errors import StoreUnusable
+from bmq.runtime.store_url import StoreKind, StoreUrl, static_keys_given
 
 _CONNECT_S: Final = 3.0
 _READ_S: Final = 10.0
@@ -22,13 +21,12 @@ _MADE_ALREADY_CODES: Final = frozenset(("BucketAlreadyOwnedByYou", "BucketAlread
 def ensure_bucket(url: StoreUrl) -> bool:
     """Whether the bucket was missing and has been made. Blocking (up to about 10 s); acts on S3-compatible endpoints only.
 
-    A bucket of AWS itself, GCS or Azure is a matter of accounts and policies: the self-test says whether it can be used.
+    A bucket of AWS itself, GCS or Azure, or one reached by a role instead of keys, is a matter of accounts and policies: the self-test
+    says whether it can be used.
     Raises ConfigurationError (no keys) or StoreUnusable, each one line with the remedy.
     """
-    if url.kind is not StoreKind.S3 or url.endpoint is None:
+    if url.kind is not StoreKind.S3 or url.endpoint is None or not static_keys_given(url):
         return False
-    if not (os.environ.get("AWS_ACCESS_KEY_ID") and os.environ.get("AWS_SECRET_ACCESS_KEY")):
-        raise ConfigurationError(f"store {url.text}: no keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
     try:
         client = _client(url)
         if _exists(client, url.bucket):

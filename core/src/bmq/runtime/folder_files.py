@@ -26,6 +26,9 @@ from bmq.errors import Conflict, NotApplied, ObjectMissing, StoreUnavailable, Un
 from bmq.ports import ObjectMeta
 
 STAGING_NAME: Final = ".tmp"
+READ_SELDOM_PREFIX: Final = "wal/"
+"""Objects that only a recovery reads leave the page cache once they are on disk: their pages serve the next create, where they would
+otherwise push out segments (docs/stores.md has what that is worth)."""
 _MAKE_FOLDER_ATTEMPTS_MAX: Final = 100
 """How often in one create a folder may be removed by a concurrent delete."""
 _WRITE_PARTS_MAX: Final = max(16, min(1024, os.sysconf("SC_IOV_MAX")))
@@ -70,7 +73,7 @@ class FolderFiles:
     def create(self, key: str, parts: Sequence[Buffer]) -> None:
         """Raises Conflict, NotApplied, UnknownOutcome."""
         try:
-            fd, staged_name = self._write(parts)
+            fd, staged_name = self._write(parts, read_seldom=key.startswith(READ_SELDOM_PREFIX))
         except OSError as error:
             raise NotApplied(self._explain("create", key, error)) from error
         try:
@@ -131,7 +134,7 @@ class FolderFiles:
 
     # --- writing ---
 
-    def _write(self, parts: Sequence[Buffer]) -> tuple[int, str]:
+    def _write(self, parts: Sequence[Buffer], *, read_seldom: bool) -> tuple[int, str]:
         """(descriptor, name or "") of a new file that holds the parts, fsynced. Raises OSError, leaving nothing."""
         name = ""
         if self._unnamed:
@@ -144,6 +147,8 @@ class FolderFiles:
         try:
             _write_all(fd, parts)
             self._sync(fd)
+            if read_seldom and self._fsync and hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         except BaseException:
             os.close(fd)
             if name:

@@ -56,11 +56,11 @@ def describe(where: str, error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"{where}: no answer in time"
     text = str(error)
+    first = text.partition("\n")[0].strip() or type(error).__name__
     status = _status(error)
     if status is not None:
         said = _MESSAGE.search(text)
-        return f"{where}: HTTP {status} {_code(error)}".rstrip() + (f": {said[1]}" if said else "")
-    first = text.partition("\n")[0].strip() or type(error).__name__
+        return f"{where}: HTTP {status} {_code(error)}".rstrip() + f": {said[1] if said else first[:300]}"
     if isinstance(error, BaseError) and _NOT_CONNECTED.search(text):
         return f"{where}: no connection ({first[:200]})"
     return f"{where}: {first[:300]}"

@@ -19,7 +19,7 @@ from bmq.errors import ConfigurationError, ObjectMissing, StoreUnavailable, Stor
 from bmq.ports import ObjectMeta
 from bmq.runtime.object_key import checked_key, folder_of_prefix
 from bmq.runtime.obstore_errors import create_error, describe, is_beyond_the_end, read_error
-from bmq.runtime.store_url import StoreKind, StoreUrl
+from bmq.runtime.store_url import StoreKind, StoreUrl, static_keys_given
 
 Client: TypeAlias = S3Store | GCSStore | AzureStore | MemoryStore
 
@@ -59,6 +59,8 @@ class ObstoreStore:
             if url.kind is StoreKind.MEMORY:
                 memory = MemoryStore()
                 return cls(creates=memory, others=memory, url=url, timeouts=timeouts)
+            if url.kind is StoreKind.S3:
+                static_keys_given(url)
             creates = _client(url, retries=0, timeout_ms=timeouts.create_ms)
             others = _client(url, retries=READ_RETRIES, timeout_ms=max(timeouts.get_ms, timeouts.list_page_ms, timeouts.delete_ms, timeouts.head_ms))
             return cls(creates=creates, others=others, url=url, timeouts=timeouts)

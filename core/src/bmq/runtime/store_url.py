@@ -61,6 +61,8 @@ _OPTIONS: Final[Mapping[StoreKind, frozenset[str]]] = {
     StoreKind.AZURE: frozenset(("endpoint", "account", "ca_file")),
 }
 
+_ROLE_VARIABLES: Final = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
+
 
 def parse_store_url(text: str, *, environment: Mapping[str, str] | None = None) -> StoreUrl:
     """Takes a URL apart; `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_DEFAULT_REGION` and `AZURE_STORAGE_ACCOUNT_NAME` fill gaps.
@@ -85,6 +87,20 @@ def parse_store_url(text: str, *, environment: Mapping[str, str] | None = None) 
             return StoreUrl(text=text, kind=kind)
         case StoreKind.S3 | StoreKind.GCS | StoreKind.AZURE:
             return _bucket_url(text, kind, bucket=split.netloc, path=split.path, options=options, environment=environment)
+
+
+def static_keys_given(url: StoreUrl, *, environment: Mapping[str, str] | None = None) -> bool:
+    """Whether S3 keys stand in the environment; else they come from a role (web identity, container, instance).
+
+    Raises ConfigurationError where an endpoint that is not AWS's own is given and neither keys nor a role are: the instance's metadata
+    service, which would be asked next, knows nothing of that endpoint.
+    """
+    environment = os.environ if environment is None else environment
+    if environment.get("AWS_ACCESS_KEY_ID") and environment.get("AWS_SECRET_ACCESS_KEY"):
+        return True
+    if url.endpoint is not None and not any(environment.get(name) for name in _ROLE_VARIABLES):
+        raise ConfigurationError(f"store {url.text}: no keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+    return False
 
 
 def _bucket_url(text: str, kind: StoreKind, *, bucket: str, path: str, options: Mapping[str, str], environment: Mapping[str, str]) -> StoreUrl:
