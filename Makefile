@@ -1,21 +1,60 @@
+# Every target installs what it needs: python3 (3.11 or newer), make and the package registries are all that has to be there.
 .DEFAULT_GOAL := help
+SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 UV := .cache/uv/bin/uv
+MEMBERS := core services/controller services/broker services/proxy cli sim
+UNIT_TESTS := core/tests services/controller/tests services/broker/tests services/proxy/tests cli/tests sim/tests
+SEEDS ?= 0-999
+JOBS ?= $(shell nproc)
 
-.PHONY: help setup up test lint types sim compat bench lock
+.PHONY: help setup up test unit lint types sim compat bench lock clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
 
 setup: .cache/setup ## make .venv with the command .venv/bin/bmq
 
+up: setup ## start bmq on 127.0.0.1:9092 over the folder ./bmq-data
+	@exec $(BIN)/bmq up $(ARGS)
+
+test: setup lint types .cache/tools/complete ## everything that has to be green
+	$(BIN)/pytest -n $(JOBS) $(UNIT_TESTS)
+	$(BIN)/python -m bmq_sim --seeds $(SEEDS)
+	$(BIN)/pytest tests
+
+unit: setup .cache/tools/complete ## unit and property tests
+	$(BIN)/pytest -n $(JOBS) $(UNIT_TESTS)
+
+lint: setup ## ruff and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter
+
+types: setup ## mypy, strict
+	$(BIN)/mypy
+
+sim: setup ## the simulator (SEEDS=0-999)
+	$(BIN)/python -m bmq_sim --seeds $(SEEDS)
+
+compat: setup .cache/tools/complete ## clients that others wrote, against bmq over a folder and over MinIO
+	$(BIN)/pytest tests/compat
+
+bench: setup .cache/tools/complete ## the table of figures, against Apache Kafka on this machine
+	$(BIN)/python -m benchmarks.run $(ARGS)
+
+lock: $(UV) ## resolve the dependencies anew into requirements.lock (which names no index)
+	$(UV) lock --quiet
+	$(UV) export --quiet --frozen --all-packages --all-groups --no-emit-workspace --no-header --output-file requirements.lock
+
+clean: ## remove what the other targets made, but for data
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
 $(UV):
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bmq needs python3 >= 3.11: install one, or name it: make PYTHON=/path/to/python3.11")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bmq needs python3 3.11 or newer: install one, or name it: make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv .cache/uv
 	.cache/uv/bin/pip install --quiet --disable-pip-version-check uv
-
-MEMBERS := core services/controller services/broker services/proxy cli sim
 
 .cache/setup: $(UV) requirements.lock $(wildcard */pyproject.toml services/*/pyproject.toml)
 	$(UV) venv --quiet --allow-existing --no-python-downloads --python $(PYTHON) .venv
@@ -23,6 +62,6 @@ MEMBERS := core services/controller services/broker services/proxy cli sim
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps $(addprefix --editable ,$(MEMBERS))
 	@touch $@
 
-lock: $(UV) ## resolve the dependencies anew into requirements.lock (which names no index)
-	$(UV) lock --quiet
-	$(UV) export --quiet --frozen --all-packages --all-groups --no-emit-workspace --no-header --output-file requirements.lock
+.cache/tools/complete: tools/get
+	tools/get minio java kafka kcat go node
+	@touch $@
