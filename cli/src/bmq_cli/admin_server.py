@@ -1,0 +1,56 @@
+"""The admin address of `bmq up`: uvicorn in the process's own event loop, over the proxy's admin application."""
+
+import asyncio
+import contextlib
+
+import uvicorn
+
+from bmq_cli.node import Node
+from bmq_proxy.admin import AdminSources, build_admin
+
+STOP_S = 3.0
+
+
+class _Server(uvicorn.Server):
+    """Without signal handlers of its own: the process has them."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]  # uvicorn's own is not typed either
+        yield
+
+
+class AdminServer:
+    """Listens from `start` on; says that it is not ready until `serve`."""
+
+    def __init__(self, *, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+        self._sources = AdminSources()
+        config = uvicorn.Config(build_admin(self._sources), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+        self._server = _Server(config)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listens. Raises OSError where it cannot; `port` is then the one that 0 became."""
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(asyncio.Protocol, self.host, self.port, start_serving=False)
+        sockets = [socket.dup() for socket in listener.sockets]
+        listener.close()
+        self.port = int(sockets[0].getsockname()[1])
+        self._task = loop.create_task(self._server.serve(sockets=sockets), name="admin server")
+
+    def serve(self, node: Node) -> None:
+        """The node serves from now on."""
+        self._sources.readiness.append(lambda: "another bmq has taken over the store" if node.taken_over.done() else None)
+        self._sources.proxy = node.proxy.proxy
+
+    async def stop(self) -> None:
+        """Ends it."""
+        if self._task is None:
+            return
+        self._server.should_exit = True
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self._task
+        except TimeoutError:
+            self._task.cancel()

@@ -1,0 +1,149 @@
+"""`bmq up`: everything in one process over a folder or a bucket."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+import structlog
+import typer
+
+from bmq.cluster_config import validate_cluster
+from bmq.errors import BmqError, ConfigurationError, InvalidConfig
+from bmq.runtime.bucket import ensure_bucket
+from bmq.runtime.logging import configure_logging
+from bmq.runtime.loop import run_service, settle
+from bmq.runtime.metered_store import MeteredStore
+from bmq.runtime.open_store import open_store
+from bmq.runtime.self_test import prove_store
+from bmq.runtime.store_url import parse_store_url
+from bmq.runtime.system import SystemClock, SystemRng
+from bmq_broker.settings import BrokerSettings
+from bmq_cli.admin_server import AdminServer
+from bmq_cli.node import Node, NodeSettings
+
+log = structlog.get_logger()
+
+FAILED = 1
+MISCONFIGURED = 2
+
+
+def up(  # noqa: PLR0917 - options, not arguments
+    data: Annotated[Path | None, typer.Option(help="Keep everything in this folder. Default: ./bmq-data", show_default=False)] = None,
+    store: Annotated[
+        str | None, typer.Option(help="Keep everything in this store, e.g. s3://bucket?endpoint=http://127.0.0.1:9000 (docs/stores.md)")
+    ] = None,
+    listen: Annotated[str, typer.Option(help="Where Kafka clients connect, HOST:PORT")] = "127.0.0.1:9092",
+    admin: Annotated[str, typer.Option(help="Health, metrics and REST API, HOST:PORT")] = "127.0.0.1:9080",
+    config: Annotated[list[str] | None, typer.Option("--config", help="A cluster-wide setting by Kafka's name, KEY=VALUE; repeatable")] = None,
+    linger_ms: Annotated[
+        float, typer.Option(help="How long a batch may wait for company before it is made durable; 100 to 250 is cheap on S3")
+    ] = 5.0,
+    fsync: Annotated[
+        bool, typer.Option("--fsync/--no-fsync", help="Folder only: whether acknowledged means on the disk, or only in its cache")
+    ] = True,
+) -> None:
+    """Start controller, broker and proxy in one process."""
+    try:
+        configure_logging()
+        settings, url = _settings(data=data, store=store, listen=listen, configs=config or [], linger_ms=linger_ms)
+        admin_host, admin_port = _address("--admin", admin)
+        ensure_bucket(parse_store_url(url))
+        opened = open_store(url, fsync=fsync)
+    except BmqError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(MISCONFIGURED) from None
+
+    async def main(stop: asyncio.Event) -> int:
+        clock, rng = SystemClock(), SystemRng()
+        metered = MeteredStore(opened)
+        server = AdminServer(host=admin_host, port=admin_port)
+        node = Node(metered, clock=clock, rng=rng, settings=settings)
+        try:
+            await server.start()
+            await prove_store(metered, clock, rng)
+            await node.start()
+        except (BmqError, OSError) as error:
+            print(f"error: {_start_failure(error)}", file=sys.stderr)
+            await node.stop()
+            await server.stop()
+            return FAILED
+        server.serve(node)
+        settle()
+        _say_hello(node, url, admin=f"{admin_host}:{server.port}")
+        code = await _until_the_end(node, stop)
+        await server.stop()
+        return code
+
+    try:
+        code = run_service(main)
+    finally:
+        opened.close()
+    raise typer.Exit(code)
+
+
+async def _until_the_end(node: Node, stop: asyncio.Event) -> int:
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait([stopping, node.taken_over], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if node.taken_over.done():
+        print(f"error: another bmq has taken over this store, this one ends: {node.taken_over.result()}", file=sys.stderr)
+        await node.stop(grace_s=0)
+        return FAILED
+    await node.stop()
+    return 0
+
+
+def _settings(*, data: Path | None, store: str | None, listen: str, configs: list[str], linger_ms: float) -> tuple[NodeSettings, str]:
+    if data is not None and store is not None:
+        raise ConfigurationError(f"--data {data} and --store {store} are both given: give one of them")
+    folder = (data or Path("bmq-data")).absolute()
+    url = store if store is not None else f"file://{quote(str(folder))}"
+    host, port = _address("--listen", listen)
+    if not 0 <= linger_ms <= 10_000:
+        raise ConfigurationError(f"--linger-ms {linger_ms:g}: choose 0 to 10000")
+    cluster_configs: dict[str, str] = {}
+    for text in configs:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigurationError(f"--config {text}: write KEY=VALUE")
+        cluster_configs[name.strip()] = value.strip()
+    try:
+        validate_cluster(cluster_configs)
+    except InvalidConfig as error:
+        raise ConfigurationError(f"--config: {error}") from None
+    settings = NodeSettings(
+        host=host,
+        port=port,
+        cluster_configs=cluster_configs,
+        broker=BrokerSettings(linger_ms=linger_ms),
+        log_dir=str(folder) if store is None else url.partition("?")[0],
+    )
+    return settings, url
+
+
+def _address(option: str, text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise ConfigurationError(f"{option} {text}: write HOST:PORT, for example 127.0.0.1:9092")
+    return host.strip("[]"), int(port)
+
+
+def _start_failure(error: BaseException) -> str:
+    if isinstance(error, OSError) and not isinstance(error, BmqError):
+        return f"cannot listen: {error.strerror or error}: choose another address with --listen or --admin, or stop what listens there"
+    return str(error)
+
+
+def _say_hello(node: Node, url: str, *, admin: str) -> None:
+    address = f"{node.proxy.host}:{node.proxy.port}"
+    print(
+        f"bmq listens on {address} (Kafka) and {admin} (admin), over {url.partition('?')[0]}\n"
+        "Try, in another terminal:\n"
+        f"  bmq topics create hello --partitions 3 -b {address}\n"
+        f"  echo world | bmq produce hello -b {address}\n"
+        f"  bmq consume hello --from beginning -b {address}\n"
+        "Ctrl-C stops it.",
+        flush=True,
+    )
