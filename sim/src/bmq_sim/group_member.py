@@ -40,7 +40,7 @@ class _JoinAgain(Exception):
 
 
 class GroupMember:
-    """One member. Its readers are named `group/member/generation`."""
+    """One member. Its readers are named `group/member/round`: it begins a round with what is committed."""
 
     def __init__(self, client: SimClient, history: History, *, group: str, places: list[Place]) -> None:
         self._client = client
@@ -119,7 +119,7 @@ class GroupMember:
     async def _consume(self, assignment: list[Place]) -> None:
         rng = self._client.rng
         loop = asyncio.get_running_loop()
-        name = f"{self._group}/{self._client.name}/{self._generation}"
+        name = f"{self._group}/{self._client.name}/{self.rounds}"
         readers = []
         for place in assignment:
             position = max(0, await self._committed(place))

@@ -23,6 +23,8 @@ T = TypeVar("T")
 START_S = 1000.0
 """Virtual time of a new loop: not zero, so that a forgotten `if deadline` shows."""
 
+PENDING_SHOWN_MAX = 20
+
 
 class Deadlock(RuntimeError):
     """Nothing is ready, no timer is set, and the run is not over: somebody waits for what can never come."""
@@ -180,8 +182,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             process.held.clear()
 
     def pending_tasks(self) -> list[str]:
-        """One line for each task that is not done and whose process lives: its name and where it waits."""
-        return [_where(task) for task in self._all_tasks() if not task.is_dead()]
+        """One line for each task that is not done and whose process lives (at most PENDING_SHOWN_MAX): its name and where it waits."""
+        lines = [_where(task) for task in self._all_tasks() if not task.is_dead()]
+        return lines if len(lines) <= PENDING_SHOWN_MAX else [*lines[:PENDING_SHOWN_MAX], f"  and {len(lines) - PENDING_SHOWN_MAX} more"]
 
     def cancel_pending(self) -> None:
         """Cancels every task whose process lives and runs until they are done."""

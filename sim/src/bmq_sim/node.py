@@ -34,12 +34,13 @@ class NodeSettings:
     """Settings of a seed: small enough that rolls, merges, snapshots and deletions happen within a few kilobytes."""
 
     def __init__(self, rng: Random) -> None:
+        tail_budget_bytes = rng.choice((500, 2_000, 20_000))
         self.broker = BrokerSettings(
             linger_ms=rng.choice((0.0, 5.0, 100.0)),
             flush_bytes=rng.choice((300, 4096)),
             in_flight_max=rng.choice((2, 8)),
-            tail_budget_bytes=rng.choice((500, 2_000, 20_000)),
-            tail_limit_bytes=rng.choice((5_000, 100_000)),
+            tail_budget_bytes=tail_budget_bytes,
+            tail_limit_bytes=tail_budget_bytes * rng.choice((2, 20)),
             wal_budget_bytes=rng.choice((1_000, 5_000, 50_000)),
             ranges_max=rng.choice((1, 2, 4)),
             stop_roll_bytes=rng.choice((1, 1_000)),

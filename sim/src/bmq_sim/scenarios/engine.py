@@ -30,7 +30,7 @@ class _Workload:
 
     finishing: "list[asyncio.Task[None]]"
     following: "list[asyncio.Task[None]]"
-    members: list[GroupMember]
+    places: list[Place]
 
 
 async def scenario(world: World) -> None:
@@ -54,26 +54,35 @@ async def scenario(world: World) -> None:
     world.store.heal()
     world.network.heal()
     world.network.faults = ordinary_network_faults(Random(0))
-    try:
-        async with asyncio.timeout(HEALED_WITHIN_S):
-            await asyncio.gather(*workload.finishing)
-            await asyncio.sleep(10)
-            for task in workload.following:
-                task.cancel()
-            await asyncio.gather(*workload.following, return_exceptions=True)
-            if rng.random() < 0.5:
-                supervisor.kill()
-                await asyncio.sleep(rng.random() * 3)
-            for place in places:
-                await read_final(admin, world.history, place)
-    except TimeoutError:
-        raise InvariantViolated("clients are stuck although all is well:\n" + "\n".join(world.loop.pending_tasks())) from None
+    await _within(world, asyncio.get_running_loop().create_task(_finish(world, supervisor, workload, admin)))
     check(world.history)
     supervisor.check()
 
 
+async def _finish(world: World, supervisor: Supervisor, workload: _Workload, admin: SimClient) -> None:
+    rng = world.rng("finish")
+    await asyncio.gather(*workload.finishing)
+    await asyncio.sleep(10)
+    for task in workload.following:
+        task.cancel()
+    await asyncio.gather(*workload.following, return_exceptions=True)
+    if rng.random() < 0.5:
+        supervisor.kill()
+        await asyncio.sleep(rng.random() * 3)
+    for place in workload.places:
+        await read_final(admin, world.history, place)
+
+
+async def _within(world: World, finishing: "asyncio.Task[None]") -> None:
+    """Awaits the task; says who waits where, if it takes too long."""
+    await asyncio.wait((finishing,), timeout=HEALED_WITHIN_S)
+    if not finishing.done():
+        raise InvariantViolated("clients are stuck although all is well:\n" + "\n".join(world.loop.pending_tasks()))
+    await finishing
+
+
 def _start_clients(world: World, supervisor: Supervisor, places: list[Place], rng: Random) -> _Workload:
-    workload = _Workload([], [], [])
+    workload = _Workload([], [], places)
 
     def client(name: str) -> SimClient:
         return SimClient(name, supervisor.addresses, rng=world.rng(name))
@@ -97,7 +106,6 @@ def _start_clients(world: World, supervisor: Supervisor, places: list[Place], rn
     for index in range(rng.choice((0, 1, 2))):
         name = f"member-{index}"
         member = GroupMember(client(name), history, group="group", places=places)
-        workload.members.append(member)
         begin(name, member.run(), workload.following)
     return workload
 
