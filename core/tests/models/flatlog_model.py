@@ -1,0 +1,192 @@
+"""A model of one flat log: writers of several epochs that sleep, whose creates are delayed, repeated and lost, and that delete what they
+covered.
+
+Safe: every entry that its writer was told is durable is in the chain of the newest entry, at every moment from then on.
+bmq.storage.flatlog follows the rules below; change them together.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from exploration import Outcome, explore
+
+RULES = {
+    "exact": "an entry is created at exactly one above the one that it was built from (else: above the newest)",
+    "list-after-claim": "a claim counts only where a listing shows nothing above it (else: where its create succeeds)",
+    "list-after-unknown": "so does an entry after a try with an unknown outcome (else: where its create succeeds)",
+    "keep-claims": "claims are never deleted (else: as other entries)",
+    "keep-newest": "the newest entry is never deleted (else: as other entries)",
+    "claim": "the first entry of an epoch is a claim (else: an entry as any other)",
+}
+
+
+class Entry(NamedTuple):
+    number: int
+    epoch: int
+    serial: int  # stands for the nonce, together with the epoch
+    predecessor: "tuple[int, int] | None"
+    claim: bool
+
+    @property
+    def nonce(self) -> tuple[int, int]:
+        return self.epoch, self.serial
+
+
+class Writer(NamedTuple):
+    epoch: int
+    base: Entry | None = None
+    claimed: bool = False
+    sending: Entry | None = None
+    listing: bool = False  # the create succeeded, the listing is to come
+    settled: bool = True
+    tries: int = 0
+    fenced: bool = False
+
+
+class State(NamedTuple):
+    writers: tuple[Writer, ...]
+    store: frozenset[Entry]
+    network: frozenset[Entry] = frozenset()
+    replies: frozenset[tuple[Entry, bool]] = frozenset()
+    ever: frozenset[Entry] = frozenset()
+    acknowledged: frozenset[tuple[int, int]] = frozenset()
+    lost: int = 0
+
+    def newest(self) -> Entry:
+        return max(self.store)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How many entries each writer tries at most, and how many messages are lost in all."""
+
+    tries: int = 2
+    writers: int = 2
+    lost: int = 1
+
+
+def network(s: State, bounds: Bounds) -> Iterator[tuple[str, State]]:
+    by_number = {entry.number: entry for entry in s.store}
+    for entry in s.network:
+        rest = s.network - {entry}
+        name = f"{entry.epoch}'s entry {entry.number}.{entry.serial}"
+        if s.lost < bounds.lost:
+            yield f"{name} is lost", s._replace(network=rest, lost=s.lost + 1)
+        there = by_number.get(entry.number)
+        if there is not None:
+            yield f"{name} conflicts", s._replace(network=rest, replies=s.replies | {(entry, there == entry)})
+            continue
+        then = s._replace(network=rest, store=s.store | {entry}, ever=s.ever | {entry})
+        yield f"{name} is created", then._replace(replies=s.replies | {(entry, True)})
+        if s.lost < bounds.lost:
+            yield f"{name} is created, the reply is lost", then._replace(lost=s.lost + 1)
+
+
+def writer(s: State, i: int, bounds: Bounds, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
+    me = s.writers[i]
+
+    def put(then: Writer) -> State:
+        return s._replace(writers=(*s.writers[:i], then, *s.writers[i + 1 :]))
+
+    if me.fenced:
+        return
+    if me.listing:
+        assert me.sending is not None
+        newest = s.newest()
+        if newest.nonce == me.sending.nonce:
+            yield f"{me.epoch}'s listing shows its entry", acknowledge(s, i)
+        else:
+            yield f"{me.epoch}'s listing shows {newest.number}", put(beaten(me, newest))
+        return
+    if me.sending is not None:
+        yield from outcomes(s, i, rules)
+        return
+    if not me.claimed and me.base != (newest := s.newest()):
+        yield f"{me.epoch} reads the newest, {newest.number}", put(me._replace(base=newest) if newest.epoch < me.epoch else me._replace(fenced=True))
+    if me.base is not None and me.tries < bounds.tries:
+        number = (me.base if "exact" in rules else s.newest()).number + 1
+        entry = Entry(number, me.epoch, me.tries, me.base.nonce, not me.claimed and "claim" in rules)
+        then = put(me._replace(sending=entry, tries=me.tries + 1))
+        yield f"{me.epoch} sends {number}.{entry.serial}", then._replace(network=s.network | {entry})
+    if me.claimed and me.base is not None:
+        yield from deletions(s, me, me.base, rules)
+
+
+def outcomes(s: State, i: int, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
+    """What its create in flight may tell the writer."""
+    me = s.writers[i]
+    entry = me.sending
+    assert entry is not None
+
+    def put(then: Writer, replies: frozenset[tuple[Entry, bool]] = s.replies) -> State:
+        return s._replace(writers=(*s.writers[:i], then, *s.writers[i + 1 :]), replies=replies)
+
+    for own in (True, False):
+        if (entry, own) not in s.replies:
+            continue
+        rest = s.replies - {(entry, own)}
+        if not own:
+            there = next((e for e in s.store if e.number == entry.number), s.newest())
+            yield f"{me.epoch} meets {there.epoch}'s {there.number}", put(beaten(me, there), rest)
+        elif (entry.claim and "list-after-claim" in rules) or (not me.settled and "list-after-unknown" in rules):
+            yield f"{me.epoch} lists from {entry.number}", put(me._replace(listing=True), rest)
+        else:
+            yield f"{me.epoch} hears that {entry.number} is durable", acknowledge(s._replace(replies=rest), i)
+    if entry not in s.network:
+        yield f"{me.epoch} sends {entry.number}.{entry.serial} again", s._replace(network=s.network | {entry})
+    yield f"{me.epoch} gives up on {entry.number}.{entry.serial}", put(me._replace(sending=None, settled=False))
+
+
+def beaten(me: Writer, there: Entry) -> Writer:
+    """What the writer does about another entry in the place of its own."""
+    me = me._replace(sending=None, listing=False)
+    if there.epoch > me.epoch:
+        return me._replace(fenced=True)
+    if there.epoch < me.epoch:
+        return me._replace(base=there, claimed=False)
+    return me._replace(base=there, claimed=True)  # an own earlier try
+
+
+def acknowledge(s: State, i: int) -> State:
+    me = s.writers[i]
+    assert me.sending is not None
+    then = me._replace(sending=None, listing=False, base=me.sending, claimed=True, settled=True)
+    writers = (*s.writers[:i], then, *s.writers[i + 1 :])
+    return s._replace(writers=writers, acknowledged=s.acknowledged | {me.sending.nonce})
+
+
+def deletions(s: State, me: Writer, base: Entry, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
+    for entry in s.store:
+        covered = entry.number < base.number or (entry == base and "keep-newest" not in rules and entry.number > 1)
+        if covered and not (entry.claim and "keep-claims" in rules):
+            yield f"{me.epoch} deletes {entry.number}", s._replace(store=s.store - {entry})
+
+
+def wrong(s: State) -> str | None:
+    if not s.store:
+        return "nothing is left"
+    ever = {entry.nonce: entry for entry in s.ever}
+    chain = set()
+    link: tuple[int, int] | None = s.newest().nonce
+    while link is not None and link in ever:
+        chain.add(link)
+        link = ever[link].predecessor
+    if out := s.acknowledged - chain:
+        return f"acknowledged and not in the chain: {sorted(out)}"
+    return None
+
+
+def check(bounds: Bounds, *, without: str | None = None) -> Outcome:
+    """The protocol, or what is left of it without one rule. Epoch 1 has claimed number 1; the others come and claim."""
+    rules = frozenset(RULES) - {without}
+    first = Entry(1, 1, 99, None, True)
+    writers = (Writer(1, base=first, claimed=True), *(Writer(epoch) for epoch in range(2, bounds.writers + 1)))
+    start = State(writers, store=frozenset({first}), ever=frozenset({first}), acknowledged=frozenset({first.nonce}))
+
+    def steps(s: State) -> Iterator[tuple[str, State]]:
+        yield from network(s, bounds)
+        for i in range(bounds.writers):
+            yield from writer(s, i, bounds, rules)
+
+    return explore(start, steps=steps, wrong=wrong)
