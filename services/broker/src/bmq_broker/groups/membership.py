@@ -119,13 +119,11 @@ def _refuse(effects: Effects, ticket: Ticket, member_id: str, refusal: Refusal) 
 
 
 def _has_room(machine: GroupMachine, group: Group, member_id: str) -> bool:
-    """During a rebalance those who have joined count, so that a group that has become too large loses its last comers."""
+    """A group that is too large after its limit was lowered loses the members that come back last; ids given out have their place."""
     size_max = machine.settings.group_size_max
-    if group.state is GroupState.PREPARING_REBALANCE:
-        return member_id in group.joins or len(group.joins) < size_max
-    if member_id in group.members or member_id in group.pending:
-        return True
-    return len(group.members) + len(group.pending) < size_max
+    if member_id in group.members:
+        return group.state is not GroupState.PREPARING_REBALANCE or member_id in group.joins or len(group.joins) < size_max
+    return member_id in group.pending or len(group.members) + len(group.pending) < size_max
 
 
 def _turn_away(turn: Turn, member_id: str, ticket: Ticket) -> None:

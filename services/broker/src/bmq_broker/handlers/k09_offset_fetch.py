@@ -4,7 +4,7 @@ Every group of a request must live in this coordinator's partition: who routes r
 consumer protocol (KIP-848) are not looked at; `require_stable` finds everything stable, because there are no transactional offsets yet.
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bmq.roles.owner import Caller
 from bmq.values import TopicId
@@ -22,22 +22,34 @@ _TOPIC_ID_VERSION: Final = 10
 _ALL_TOPICS_VERSION: Final = 2
 
 
+class _Topic(NamedTuple):
+    """A topic that is asked for. `name` and `topic_id` are as asked; `known` is the name it has, None where there is no such id."""
+
+    name: str
+    topic_id: TopicId | None
+    known: str | None
+    known_id: TopicId | None
+    partitions: list[int]
+
+
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:
     """-1 where nothing is committed, also for groups that do not exist."""
     by_id = is_at_least(caller, _TOPIC_ID_VERSION)
-    if not is_at_least(caller, _GROUPS_VERSION):
-        wants_all = request.topics is None and is_at_least(caller, _ALL_TOPICS_VERSION)
-        asked = [(request.group_id, None if wants_all else request.topics or [])]
+    names = shard.topics
+    if is_at_least(caller, _GROUPS_VERSION):
+        asked = [(group.group_id, _topics(group.topics, names, by_id)) for group in request.groups]
     else:
-        asked = [(group.group_id, group.topics) for group in request.groups]
+        topics = [] if request.topics is None and not is_at_least(caller, _ALL_TOPICS_VERSION) else request.topics
+        asked = [(request.group_id, _topics(topics, names, by_id))]
 
     def query(machine: GroupMachine, now: Now) -> tuple[Effects, list[dict[str, Any]]]:
-        return Effects(), [_group(machine, shard.topics, group_id, topics, by_id) for group_id, topics in asked]
+        return Effects(), [_group(machine, names, group_id, topics, by_id) for group_id, topics in asked]
 
     groups = await shard.look(query, fence_check=True)
     if is_at_least(caller, _GROUPS_VERSION):
         return {"throttle_time_ms": 0, "groups": groups}
-    return {"throttle_time_ms": 0, "topics": groups[0]["topics"], "error_code": groups[0]["error_code"]}
+    found = [{"name": topic["name"], "partitions": topic["partitions"]} for topic in groups[0]["topics"]]
+    return {"throttle_time_ms": 0, "topics": found, "error_code": groups[0]["error_code"]}
 
 
 def failed(request: Message, error: ErrorCode) -> dict[str, Any]:
@@ -53,22 +65,30 @@ def failed(request: Message, error: ErrorCode) -> dict[str, Any]:
     }
 
 
-def _group(machine: GroupMachine, names: TopicNames, group_id: str, topics: list[Message] | None, by_id: bool) -> dict[str, Any]:
+def _topics(topics: list[Message] | None, names: TopicNames, by_id: bool) -> list[_Topic] | None:
+    if topics is None:
+        return None
+    if not by_id:
+        return [_Topic(topic.name, None, topic.name, names.id_of(topic.name), topic.partition_indexes) for topic in topics]
+    return [
+        _Topic("", topic.topic_id, None if topic.topic_id is None else names.name_of(topic.topic_id), topic.topic_id, topic.partition_indexes)
+        for topic in topics
+    ]
+
+
+def _group(machine: GroupMachine, names: TopicNames, group_id: str, topics: list[_Topic] | None, by_id: bool) -> dict[str, Any]:
     error = group_id_error(group_id, may_be_empty=True)
     if error is not None:
         return {"group_id": group_id, "topics": [], "error_code": error}
-    everything = topics is None
-    found = _all_topics(machine, names, group_id, by_id) if everything else [_topic(machine, names, group_id, topic, by_id) for topic in topics or ()]
+    found = _all_topics(machine, names, group_id, by_id) if topics is None else [_topic(machine, group_id, topic) for topic in topics]
     return {"group_id": group_id, "topics": found, "error_code": ErrorCode.none}
 
 
-def _topic(machine: GroupMachine, names: TopicNames, group_id: str, topic: Message, by_id: bool) -> dict[str, Any]:
-    topic_id: TopicId | None = topic.topic_id if by_id else names.id_of(topic.name)
-    name = (None if topic_id is None else names.name_of(topic_id)) if by_id else topic.name
-    if name is None:
-        partitions = [_partition(index, None, ErrorCode.unknown_topic_id) for index in topic.partition_indexes]
+def _topic(machine: GroupMachine, group_id: str, topic: _Topic) -> dict[str, Any]:
+    if topic.known is None:
+        partitions = [_partition(index, None, ErrorCode.unknown_topic_id) for index in topic.partitions]
     else:
-        partitions = [_partition(index, fetch(machine, group_id, name, index, topic_id)) for index in topic.partition_indexes]
+        partitions = [_partition(index, fetch(machine, group_id, topic.known, index, topic.known_id)) for index in topic.partitions]
     return {"name": topic.name, "topic_id": topic.topic_id, "partitions": partitions}
 
 
