@@ -187,14 +187,14 @@ GOOD = [
         ),
         ([TopicDeleted(topic_id=TOPIC, name="t", last_leader_epoch=5), created(leader_epoch=6)], "ids are never reused"),
         ([created(1)], "topics never shrink"),
-        ([StreamSealed(node_id=1, broker_epoch=1, end=3), owned(1, epoch=2, ranges=(Range(1, 1, 0, 4),))], "ranges are in streams that are kept"),
+        ([StreamSealed(node_id=1, broker_epoch=1, end=3), owned(1, epoch=2, ranges=(Range(1, 1, 0, 4),))], "ranges lie below seal and epoch"),
         (
             [
                 StreamSealed(node_id=1, broker_epoch=1, end=3),
                 owned(1, epoch=2, ranges=(Range(1, 1, 0, 3),)),
                 StreamDropped(node_id=1, broker_epoch=1),
             ],
-            "ranges are in streams that are kept",
+            "dropped streams are named by nobody",
         ),
     ],
 )

@@ -6,18 +6,19 @@ from uuid import UUID
 
 import pytest
 
-from bmq.errors import ControllerUnavailable, Fenced, TopicExists, UnknownTopic
+from bmq.errors import ControllerUnavailable, Corrupt, Fenced, TopicExists, UnknownTopic
 from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, decode_records
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import StoreFollower
 from bmq.metadata.image import Image
 from bmq.metadata.journal import MetadataJournal
-from bmq.metadata.records import AnyRecord, ClusterCreated, LeaderElected, Range
+from bmq.metadata.records import AnyRecord, ClusterCreated, LeaderElected, ProducerIdsAllocated, Range, TopicDeleted
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, Registration
 from bmq.storage.flatlog import decode_entry
 from bmq.storage.stream import StreamWriter, seal_stream
 from bmq.storage.wal import Seal, decode_any
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicPartition
+from bmq_controller.machine.decision import Decision
 from bmq_controller.main import ControllerRole, start_controller
 from bmq_controller.settings import ControllerSettings
 from bmq_sim.clock import SimClock, SimRng
@@ -579,3 +580,26 @@ def test_leaders_that_sleep_die_and_come_back_never_give_an_id_twice_nor_lose_an
         await last.stop()
 
     run(main(), loop=loop)
+
+
+def test_a_wrong_decision_is_refused_and_those_beside_it_are_committed() -> None:
+    async def main() -> None:
+        store = SimStore()
+        role = await start(store)
+        await role.controller.allocate_producer_ids(10)
+        backwards = Decision("never said", (ProducerIdsAllocated(next_producer_id=3),))
+        nowhere = Decision("never said", (TopicDeleted(topic_id=UUID(int=4), name="x", last_leader_epoch=0),))
+        outcomes = await asyncio.gather(
+            role.controller.create_topics([NewTopic(name="a")]),
+            role.leader.operate("backwards", lambda image: backwards),
+            role.leader.operate("nowhere", lambda image: nowhere),
+            role.controller.create_topics([NewTopic(name="b")]),
+            return_exceptions=True,
+        )
+        assert "bug in bmq" in str(outcomes[1])
+        assert isinstance(outcomes[2], Corrupt)
+        assert set(role.metadata.image.topic_ids) == {"a", "b"}
+        assert await loaded(store) == role.metadata.image
+        await role.stop()
+
+    run(main())

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from bmq.errors import Corrupt, FormatTooNew
-from bmq.metadata.fold import count_owners, count_ranges
+from bmq.metadata.fold import count_owners, count_ranges, find_colliding
 from bmq.metadata.image import Image, Node, PartitionMeta, Topic
 from bmq.metadata.records import AnyRecord, Range
 from bmq.storage.binary import checked, crc_of, encode_crc
@@ -171,6 +171,7 @@ def decode_snapshot(data: bytes, *, what: str) -> tuple[Image, Nonce]:
         features=body.features,
         owned_counts=count_owners(topics),
         range_counts=count_ranges(topics),
+        colliding=find_colliding(topics),
     )
     return image, Nonce(body.entry_nonce)
 

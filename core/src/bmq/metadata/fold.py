@@ -30,6 +30,7 @@ from bmq.metadata.records import (
     TopicCreated,
     TopicDeleted,
 )
+from bmq.names import collision_key, may_collide
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicId
 
 TOMBSTONES_MAX: Final = 10_000
@@ -72,6 +73,11 @@ def count_ranges(topics: Mapping[TopicId, Topic]) -> dict[StreamId, int]:
                 stream = stream_of(found)
                 counts[stream] = counts.get(stream, 0) + 1
     return counts
+
+
+def find_colliding(topics: Mapping[TopicId, Topic]) -> dict[str, str]:
+    """`Image.colliding` from scratch."""
+    return {collision_key(topic.name): topic.name for topic in topics.values() if may_collide(topic.name)}
 
 
 class _Unknown(Exception):
@@ -128,6 +134,7 @@ class _Builder:
         self._features = _Shared(image.features)
         self._owned_counts = _Shared(image.owned_counts)
         self._range_counts = _Shared(image.range_counts)
+        self._colliding = _Shared(image.colliding)
         self._open: dict[TopicId, list[PartitionMeta]] = {}
 
     def build(self, position: int) -> Image:
@@ -155,6 +162,7 @@ class _Builder:
             features=self._features.now,
             owned_counts=self._owned_counts.now,
             range_counts=self._range_counts.now,
+            colliding=self._colliding.now,
         )
 
     def add(self, record: AnyRecord) -> None:
@@ -248,6 +256,8 @@ class _Builder:
             created_ms=record.created_ms,
         )
         self._topic_ids.write()[record.name] = topic_id
+        if may_collide(record.name):
+            self._colliding.write()[collision_key(record.name)] = record.name
         if record.name in self._tombstones.now:
             del self._tombstones.write()[record.name]
         self._owned_counts.add(empty.node_id, record.partitions)
@@ -269,6 +279,8 @@ class _Builder:
         del self._open[topic_id]
         del self._topics.write()[topic_id]
         self._topic_ids.write().pop(record.name, None)
+        if may_collide(record.name):
+            self._colliding.write().pop(collision_key(record.name), None)
         self._deleted.write()[topic_id] = record.name
         tombstones = self._tombstones.write()
         tombstones[record.name] = LeaderEpoch(record.last_leader_epoch)

@@ -80,6 +80,9 @@ class Image:
     range_counts: Mapping[StreamId, int] = field(default_factory=dict)
     """Derived: how many partitions' ranges name each stream."""
 
+    colliding: Mapping[str, str] = field(default_factory=dict)
+    """Derived: names that may collide with others, by `names.collision_key`."""
+
     def topic(self, name: str) -> Topic | None:
         """The topic of this name."""
         topic_id = self.topic_ids.get(name)

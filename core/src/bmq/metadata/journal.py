@@ -64,13 +64,17 @@ class MetadataJournal:
         image, last = start.image, start.entry
         async for entry in self.log.read_forward(last):
             image, last = _folded(image, entry), entry
+        # Once for all of them: a check costs a look at every topic.
+        check_step(start.image, image)
         return Position(image=image, entry=last, entries=start.entries + image.position - start.image.position)
 
     def follow(self, start: Position, entry: Entry) -> Position | None:
         """`start` and the one entry that was found above it; None where it is not the next one. Raises FormatError."""
         if start.entry is None or entry.number != start.entry.number + 1 or entry.predecessor != start.entry.nonce:
             return None
-        return Position(image=_folded(start.image, entry), entry=entry, entries=start.entries + 1)
+        image = _folded(start.image, entry)
+        check_step(start.image, image)
+        return Position(image=image, entry=entry, entries=start.entries + 1)
 
     async def save_snapshot(self, position: Position) -> int:
         """Makes the snapshot of a committed position and returns its size in bytes. One that is there already is as good.
@@ -135,6 +139,4 @@ class MetadataJournal:
 
 
 def _folded(image: Image, entry: Entry) -> Image:
-    then = apply(image, entry.number, decode_records(entry.payload, what=f"metadata log entry {entry.number}"))
-    check_step(image, then)
-    return then
+    return apply(image, entry.number, decode_records(entry.payload, what=f"metadata log entry {entry.number}"))

@@ -92,34 +92,24 @@ class OperationQueue:
 
     def draft(self, base: Image, *, records_max: int) -> Draft:
         """Takes operations until the entry after `base` has `records_max` records or none is left."""
-        position = base.position + 1
-        image = base
-        records: list[AnyRecord] = []
-        answers: list[tuple[Operation, object]] = []
-        while self._waiting and len(records) < records_max:
-            operation = self._waiting.popleft()
-            if operation.future.done():
-                continue
-            try:
-                decision = operation.decide(image)
-                if decision.records:
-                    image = _step(image, position, decision.records)
-            except FormatError as error:
-                # The decision is wrong, and nobody must ever read it. The others may go on.
-                _log.error("operation refused because its records break an invariant", operation=operation.name, error=str(error))
-                answers.append((operation, ControllerUnavailable(f"{operation.name} was refused, this is a bug in bmq: {error}")))
-                continue
-            except BmqError as error:
-                answers.append((operation, error))
-                continue
-            records.extend(decision.records)
-            answers.append((operation, decision.result))
-        dropped = drop_streams(image)
-        if dropped:
-            image = _step(image, position, dropped)
-            records.extend(dropped)
+        taken: list[Operation] = []
+        draft = self._take(base, taken, records_max=records_max)
+        try:
+            check_step(base, draft.image)
+        except FormatError:
+            # One of the decisions is wrong, and nobody must ever read it: find out which, and let the others go on.
+            draft = _checked_one_by_one(base, taken)
         metrics.WAITING.set(len(self._waiting))
-        return Draft(image, records, answers)
+        return draft
+
+    def _take(self, base: Image, taken: list[Operation], *, records_max: int) -> Draft:
+        draft = Draft(base, [], [])
+        while self._waiting and len(draft.records) < records_max:
+            operation = self._waiting.popleft()
+            if not operation.future.done():
+                taken.append(operation)
+                draft = _with(draft, base.position + 1, operation)
+        return _without_streams_that_nobody_needs(draft, base.position + 1)
 
     def fail(self, error: BmqError) -> None:
         """Nothing of what waits will be done."""
@@ -130,7 +120,36 @@ class OperationQueue:
         metrics.WAITING.set(0)
 
 
-def _step(image: Image, position: int, records: Sequence[AnyRecord]) -> Image:
-    then = apply(image, position, records)
-    check_step(image, then)
-    return then
+def _with(draft: Draft, position: int, operation: Operation) -> Draft:
+    """The draft and one more operation."""
+    try:
+        decision = operation.decide(draft.image)
+        image = apply(draft.image, position, decision.records) if decision.records else draft.image
+    except BmqError as error:
+        draft.answers.append((operation, error))
+        return draft
+    draft.records.extend(decision.records)
+    draft.answers.append((operation, decision.result))
+    return Draft(image, draft.records, draft.answers)
+
+
+def _without_streams_that_nobody_needs(draft: Draft, position: int) -> Draft:
+    dropped = drop_streams(draft.image)
+    if not dropped:
+        return draft
+    return Draft(apply(draft.image, position, dropped), [*draft.records, *dropped], draft.answers)
+
+
+def _checked_one_by_one(base: Image, operations: Sequence[Operation]) -> Draft:
+    position = base.position + 1
+    draft = Draft(base, [], [])
+    for operation in operations:
+        then = _with(Draft(draft.image, list(draft.records), list(draft.answers)), position, operation)
+        try:
+            check_step(draft.image, then.image)
+        except FormatError as error:
+            _log.error("operation refused because its records break an invariant", operation=operation.name, error=str(error))
+            draft.answers.append((operation, ControllerUnavailable(f"{operation.name} was refused, this is a bug in bmq: {error}")))
+        else:
+            draft = then
+    return _without_streams_that_nobody_needs(draft, position)

@@ -24,7 +24,7 @@ class ControllerSettings:
     """How often a start tries to claim leadership while another leader writes or others claim it too."""
     snapshot_entries: int = 1_000
     """After so many entries a snapshot is taken."""
-    snapshot_bytes: int = 64 * MIB
+    snapshot_bytes: int = 4 * MIB
     """After entries of so many bytes a snapshot is taken."""
     collect_delay_s: float = 60.0
     """How long a deleted topic's objects live on, for owners and readers that have yet to hear of it."""

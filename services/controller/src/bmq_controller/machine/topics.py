@@ -143,7 +143,8 @@ class _Creation:
         self._named = named
         self._placement = Placement.on(image)
         self._added = 0
-        self._colliding: dict[str, str] | None = None
+        """What the topics of this request that passed bring along."""
+        self._colliding: dict[str, str] = {}
 
     def check(self, topic: NewTopic) -> tuple[int, dict[str, str]]:
         """(number of partitions, configurations). Raises RequestError. A topic that passes counts against the limits from then on."""
@@ -166,7 +167,7 @@ class _Creation:
         configs = _configs(topic)
         validate(configs, internal=is_internal(topic.name))
         self._added += partitions
-        if self._colliding is not None and may_collide(topic.name):
+        if may_collide(topic.name):
             self._colliding[collision_key(topic.name)] = topic.name
         return partitions, configs
 
@@ -179,9 +180,8 @@ class _Creation:
         return self._config.offsets_topic_partitions if name == CONSUMER_OFFSETS else self._config.num_partitions
 
     def _check_collision(self, name: str) -> None:
-        if self._colliding is None:
-            self._colliding = {collision_key(other): other for other in self._image.topic_ids if may_collide(other)}
-        other = self._colliding.get(collision_key(name))
+        key = collision_key(name)
+        other = self._image.colliding.get(key, self._colliding.get(key))
         if other is not None:
             raise InvalidTopicName(f"Topic {name!r} collides with the existing topic {other!r}: metrics cannot tell '.' from '_'")
 
