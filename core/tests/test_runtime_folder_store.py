@@ -154,7 +154,7 @@ from pathlib import Path
 from bmq.runtime import folder_files
 from bmq.runtime.folder_store import FolderStore
 if sys.argv[3] == "False":
-    folder_files._unnamed_files_work = lambda staging: False
+    folder_files.unnamed_files_work = lambda staging: False
 store = FolderStore.open(Path(sys.argv[1]))
 async def one(worker):
     for number in range(1000):
@@ -175,7 +175,7 @@ def test_what_a_killed_process_had_half_written_is_cleared_at_the_next_start(tmp
 
 
 def test_without_files_without_names_the_store_works_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_files, "_unnamed_files_work", lambda staging: False)
+    monkeypatch.setattr(folder_files, "unnamed_files_work", lambda staging: False)
     store = FolderStore.open(tmp_path)
 
     async def main() -> None:

@@ -10,9 +10,7 @@ create finds entered after its link is the folder that it linked into.
 """
 
 import contextlib
-import ctypes
 import errno
-import fcntl
 import os
 import stat
 import threading
@@ -24,6 +22,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import Conflict, NotApplied, ObjectMissing, StoreUnavailable, UnknownOutcome
 from bmq.ports import ObjectMeta
+from bmq.runtime.file_io import open_folder, read_range, sync_file, sync_file_system, unnamed_files_work, write_all
 
 STAGING_NAME: Final = ".tmp"
 READ_SELDOM_PREFIX: Final = "wal/"
@@ -31,7 +30,6 @@ READ_SELDOM_PREFIX: Final = "wal/"
 otherwise push out segments (docs/stores.md has what that is worth)."""
 _MAKE_FOLDER_ATTEMPTS_MAX: Final = 100
 """How often in one create a folder may be removed by a concurrent delete."""
-_WRITE_PARTS_MAX: Final = max(16, min(1024, os.sysconf("SC_IOV_MAX")))
 _LINK_NOT_MADE: Final = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMLINK, errno.ENAMETOOLONG, errno.ENOTDIR)
 )
@@ -65,10 +63,10 @@ class FolderFiles:
         with os.scandir(self._staging) as entries:
             for entry in entries:
                 Path(entry.path).unlink()
-        self._unnamed = _unnamed_files_work(self._staging)
+        self._unnamed = unnamed_files_work(self._staging)
         if fsync:
             # An object that a killed process had linked but not fsynced is read as durable from now on, so it has to be.
-            _sync_file_system(self._root)
+            sync_file_system(self._root)
 
     def create(self, key: str, parts: Sequence[Buffer]) -> None:
         """Raises Conflict, NotApplied, UnknownOutcome."""
@@ -89,7 +87,7 @@ class FolderFiles:
         try:
             fd = os.open(self._prefix + key, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                return _read_range(fd, start=start, length=length)
+                return read_range(fd, start=start, length=length)
             finally:
                 os.close(fd)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -145,7 +143,7 @@ class FolderFiles:
                 name = f"{self._staging}/{self._staged_count}"
             fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
         try:
-            _write_all(fd, parts)
+            write_all(fd, parts)
             self._sync(fd)
             if read_seldom and self._fsync and hasattr(os, "posix_fadvise"):
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -175,7 +173,7 @@ class FolderFiles:
         """
         for _ in range(_MAKE_FOLDER_ATTEMPTS_MAX):
             try:
-                folder_fd = _open_folder(folder)
+                folder_fd = open_folder(folder)
             except FileNotFoundError:
                 with contextlib.suppress(FileNotFoundError, FileExistsError):  # it or its parent was removed meanwhile
                     Path(folder).mkdir(parents=True, exist_ok=True)
@@ -211,7 +209,7 @@ class FolderFiles:
         if folder in self._durable_folders:
             return
         parent = os.path.dirname(folder)
-        parent_fd = _open_folder(parent)
+        parent_fd = open_folder(parent)
         try:
             self._sync(parent_fd)
             self._settle(parent, parent_fd)
@@ -234,13 +232,8 @@ class FolderFiles:
             return True
 
     def _sync(self, fd: int) -> None:
-        if not self._fsync:
-            return
-        full_sync = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone leaves the data in the drive's cache
-        if full_sync is not None:
-            fcntl.fcntl(fd, full_sync)
-        else:
-            os.fsync(fd)
+        if self._fsync:
+            sync_file(fd)
 
     # --- listing ---
 
@@ -282,68 +275,5 @@ class _NameTaken(Exception):
         self.folder_fd = folder_fd
 
 
-def _open_folder(path: str) -> int:
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-
-def _write_all(fd: int, parts: Sequence[Buffer]) -> None:
-    pending = [view for part in parts if (view := memoryview(part).cast("B")).nbytes]
-    position = 0
-    while position < len(pending):
-        written = os.writev(fd, pending[position : position + _WRITE_PARTS_MAX])
-        while position < len(pending) and written >= pending[position].nbytes:
-            written -= pending[position].nbytes
-            position += 1
-        if written:
-            pending[position] = pending[position][written:]
-
-
-def _read_range(fd: int, *, start: int, length: int | None) -> bytes:
-    found = os.fstat(fd)
-    rest = max(0, found.st_size - start)
-    wanted = rest if length is None else min(length, rest)
-    data = os.pread(fd, wanted, start)  # of a folder this raises IsADirectoryError
-    if len(data) == wanted:
-        return data
-    chunks = [data]  # only above 2 GiB, or where a network file system returns less
-    position = len(data)
-    while position < wanted and chunks[-1]:
-        chunks.append(os.pread(fd, wanted - position, start + position))
-        position += len(chunks[-1])
-    return b"".join(chunks)
-
-
 def _meta(key: str, found: os.stat_result) -> ObjectMeta:
     return ObjectMeta(key=key, size_bytes=found.st_size, modified_ms=found.st_mtime_ns // 1_000_000)
-
-
-def _unnamed_files_work(staging: str) -> bool:
-    """Whether files without a name exist here and can be given one (Linux, most file systems, /proc mounted)."""
-    probe = Path(staging) / "probe"
-    try:
-        fd = os.open(staging, getattr(os, "O_TMPFILE") | os.O_WRONLY | os.O_CLOEXEC, 0o600)  # noqa: B009 — missing outside Linux
-    except (AttributeError, OSError):
-        return False
-    staging_fd = _open_folder(staging)
-    try:
-        os.link(f"/proc/self/fd/{fd}", probe.name, dst_dir_fd=staging_fd, follow_symlinks=True)
-        probe.unlink()
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-        os.close(staging_fd)
-    return True
-
-
-def _sync_file_system(path: str) -> None:
-    fd = _open_folder(path)
-    try:
-        syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-        if syncfs is None:
-            os.sync()
-        elif syncfs(fd) != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), path)
-    finally:
-        os.close(fd)
