@@ -107,10 +107,22 @@ def test_at_the_deadline_the_outcome_is_raised_and_unknown_wins_over_not_applied
 
 
 def warm(seconds: float = 0.1) -> LatencyWindow:
+    """The p95 is `seconds`, the median a quarter of it."""
     latency = LatencyWindow()
-    for _ in range(64):
-        latency.record(seconds)
+    for n in range(128):
+        latency.record(seconds if n % 16 == 0 else seconds / 4)
     return latency
+
+
+def test_where_creates_all_take_about_the_same_only_one_of_twice_the_median_is_hedged() -> None:
+    latency = LatencyWindow()
+    assert latency.hedge_after_s() is None
+    for n in range(128):
+        latency.record(0.1 if n % 16 == 0 else 0.09)
+    assert latency.hedge_after_s() == pytest.approx(0.18)
+    for _ in range(128):
+        latency.record(0.001)
+    assert latency.hedge_after_s() == pytest.approx(0.02)
 
 
 def stalling(*delays_s: float) -> ScriptedStore:

@@ -107,13 +107,13 @@ def network(s: State, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
             yield f"create {number}", s._replace(network=rest, store=store, replies=s.replies | {(number, True)})
             yield f"create {number}, lose the reply", s._replace(network=rest, store=store)
     for number, own in s.replies:
-        rest = s.replies - {(number, own)}
+        left = s.replies - {(number, own)}
         if (s.fenced and "fenced-stops" in rules) or number not in {n for n, _ in s.pending}:
-            yield f"late reply {number}", s._replace(replies=rest)
+            yield f"late reply {number}", s._replace(replies=left)
         elif not own:
-            yield f"fenced at {number}", s._replace(replies=rest, fenced=True)
+            yield f"fenced at {number}", s._replace(replies=left, fenced=True)
         else:
-            yield f"durable {number}", complete(s._replace(replies=rest), number, rules)
+            yield f"durable {number}", complete(s._replace(replies=left), number, rules)
 
 
 def complete(s: State, number: int, rules: frozenset[str]) -> State:

@@ -114,7 +114,7 @@ class LatencyWindow:
         self._samples_min = samples_min
         self._hedges = 1.0
         self._since_sorted = 0
-        self._p95_s = 0.0
+        self._hedge_after_s: float | None = None
 
     def record(self, seconds: float) -> None:
         """One more create that succeeded, after `seconds`."""
@@ -124,11 +124,12 @@ class LatencyWindow:
         if self._since_sorted >= self._samples_min:
             self._since_sorted = 0
             ordered = sorted(self._seconds)
-            self._p95_s = ordered[len(ordered) * 95 // 100]
+            # Where the p95 is close to the median, a create beyond it will be over before a second one could be.
+            self._hedge_after_s = max(ordered[len(ordered) * 95 // 100], 2 * ordered[len(ordered) // 2], HEDGE_AFTER_MIN_S)
 
     def hedge_after_s(self) -> float | None:
-        """After how long a create is to be sent a second time: the recent p95; None while too few are known."""
-        return max(self._p95_s, HEDGE_AFTER_MIN_S) if self._p95_s else None
+        """After how long a create is to be sent a second time: the recent p95, or twice the median; None while too few are known."""
+        return self._hedge_after_s
 
     def take_hedge(self) -> bool:
         """Whether one more may be sent twice now; counts it."""
