@@ -5,7 +5,8 @@ What it may not do: decide anything about groups (the machine does), or let a re
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -14,6 +15,7 @@ from bmq.ports import Clock, Rng
 from bmq.roles.log import CoordinatorLog
 from bmq.values import TopicId
 from bmq_broker.groups import offsets, timeouts
+from bmq_broker.groups.admin import list_groups
 from bmq_broker.groups.loading import load
 from bmq_broker.groups.machine import Effects, GroupMachine
 from bmq_broker.groups.records import GroupKey, encode_key, encode_value
@@ -66,6 +68,7 @@ class GroupCoordinatorShard:
         self.topics = topics
         self.failure: BaseException | None = None
         self.unknown_records = 0
+        self._is_loaded = False
         self._log = log
         self._clock = clock
         self._fence_check = fence_check
@@ -97,8 +100,17 @@ class GroupCoordinatorShard:
             self._snapshots.disable()
         self._snapshots.count(loaded.records, 0)
         self._machine = machine = GroupMachine(self.settings, loaded.state)
-        self._run(lambda: offsets.drop_topics(machine, self._is_gone, list(loaded.state.offsets)), self._carry_out)
-        self._run(lambda: timeouts.start(machine, self._now()), self._carry_out)
+        # Nothing is served yet, so both walks may let the loop have its turns.
+        for group_ids in _slices(list(loaded.state.offsets)):
+            self._run(partial(offsets.drop_topics, machine, self._is_gone, group_ids), self._carry_out)
+            await asyncio.sleep(0)
+        for group_ids in _slices(list(loaded.state.groups)):
+            self._run(partial(timeouts.start, machine, self._now(), group_ids), self._carry_out)
+            await asyncio.sleep(0)
+        if self.failure is not None:
+            raise NotOwner(f"group coordinator {self.partition} has ended: {self.failure}") from self.failure
+        self._is_loaded = True
+        self._snapshots.take_if_due(loaded.state)
         self._housekeeper = asyncio.get_running_loop().create_task(self._keep_house())
 
     async def close(self) -> None:
@@ -112,7 +124,7 @@ class GroupCoordinatorShard:
     @property
     def is_active(self) -> bool:
         """Whether it is loaded and has not failed."""
-        return self._machine is not None and self.failure is None
+        return self._is_loaded and self.failure is None
 
     # --- requests ---
 
@@ -176,7 +188,7 @@ class GroupCoordinatorShard:
         def is_gone(name: str, topic_id: TopicId | None) -> bool:
             return name in names if topic_id is None else topic_id in ids
 
-        self._run(lambda: offsets.drop_topics(machine, is_gone, list(machine.durable.offsets)), self._carry_out)
+        self._drop_topics(machine, is_gone, list(machine.durable.offsets))
 
     def group_offsets(self) -> dict[tuple[str, str, int], tuple[int, int]]:
         """Committed offsets for metrics and the REST API: {(group, topic, partition): (offset, commit time in ms)}; {} where not active."""
@@ -184,12 +196,16 @@ class GroupCoordinatorShard:
             return {}
         return {(group, topic, partition): (value.offset, value.commit_ms) for group, topic, partition, value in self._active().durable.all_offsets()}
 
+    def state_counts(self) -> dict[str, int]:
+        """How many groups are in each state, by Kafka's names; {} where not active."""
+        return Counter(group.state.value for group in list_groups(self._active())) if self.is_active else {}
+
     # --- the machine, the log, and who waits ---
 
     def _active(self) -> GroupMachine:
         if self.failure is not None:
             raise NotOwner(f"group coordinator {self.partition} has ended: {self.failure}")
-        if self._machine is None:
+        if self._machine is None or not self._is_loaded:
             raise NotReady(f"group coordinator {self.partition} is loading")
         return self._machine
 
@@ -364,5 +380,18 @@ class GroupCoordinatorShard:
                 if index % _GROUPS_PER_TURN == _GROUPS_PER_TURN - 1:
                     await asyncio.sleep(0)
 
+    def _drop_topics(self, machine: GroupMachine, is_gone: Callable[[str, TopicId | None], bool], group_ids: list[str]) -> None:
+        """A few groups now, the others in the loop's next turns; until then `fetch` tells old offsets by the topic's id."""
+        if self._machine is not machine:
+            return
+        self._run(lambda: offsets.drop_topics(machine, is_gone, group_ids[:_GROUPS_PER_TURN]), self._carry_out)
+        if len(group_ids) > _GROUPS_PER_TURN:
+            asyncio.get_running_loop().call_soon(self._drop_topics, machine, is_gone, group_ids[_GROUPS_PER_TURN:])
+
     def _is_gone(self, name: str, topic_id: TopicId | None) -> bool:
         return self.topics.id_of(name) is None if topic_id is None else self.topics.name_of(topic_id) is None
+
+
+def _slices(group_ids: list[str]) -> Iterator[list[str]]:
+    for start in range(0, len(group_ids), _GROUPS_PER_TURN):
+        yield group_ids[start : start + _GROUPS_PER_TURN]

@@ -1,5 +1,7 @@
 """What happens when a deadline passes, and what starts the clocks after a load."""
 
+from collections.abc import Iterable
+
 from bmq_broker.groups.group import Group
 from bmq_broker.groups.machine import Effects, GroupMachine, Turn
 from bmq_broker.groups.rebalance import complete_if_joined, join_time_is_up, prepare, rebalance_or_complete, remove_member
@@ -7,14 +9,14 @@ from bmq_broker.groups.requests import Now
 from bmq_broker.groups.states import GroupState
 
 
-def start(machine: GroupMachine, now: Now) -> Effects:
-    """After loading: brings the stored groups to life. Their members get a full session before anybody doubts them."""
+def start(machine: GroupMachine, now: Now, group_ids: Iterable[str] | None = None) -> Effects:
+    """After loading: brings stored groups (all, or these) to life. Their members get a full session before anybody doubts them."""
     effects = Effects()
-    for group_id, value in machine.durable.groups.items():
+    for group_id in list(machine.durable.groups if group_ids is None else group_ids):
+        value = machine.durable.groups[group_id]
         group = machine.groups[group_id] = Group.restore(group_id, value)
         for member_id in group.members:
             machine.touch(group, member_id, now)
-    for group in list(machine.groups.values()):
         if len(group.members) > machine.settings.group_size_max:
             prepare(Turn(machine, effects, group, now))
     return effects
