@@ -16,9 +16,9 @@ from bmq.roles.log import CoordinatorLog
 from bmq.values import TopicId
 from bmq_broker.groups import offsets, timeouts
 from bmq_broker.groups.admin import list_groups
+from bmq_broker.groups.appending import Appending, failure_of
 from bmq_broker.groups.loading import load
 from bmq_broker.groups.machine import Effects, GroupMachine
-from bmq_broker.groups.records import GroupKey, encode_key, encode_value
 from bmq_broker.groups.requests import Now, Reply, Ticket
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.groups.snapshotting import Snapshotting
@@ -69,6 +69,7 @@ class GroupCoordinatorShard:
         self.failure: BaseException | None = None
         self.unknown_records = 0
         self._is_loaded = False
+        self._deleted_meanwhile: list[tuple[TopicId, str]] = []
         self._log = log
         self._clock = clock
         self._fence_check = fence_check
@@ -77,11 +78,10 @@ class GroupCoordinatorShard:
         self._machine: GroupMachine | None = None
         self._waiting: dict[Ticket, asyncio.Future[Reply | None]] = {}
         self._next_ticket = 0
-        self._undurable_bytes = 0
-        self._stored: dict[str, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._housekeeper: asyncio.Task[None] | None = None
         self._snapshots = Snapshotting(log, settings, self._fail)
+        self._appending = Appending(log, settings, fail=self._fail, grown=self._snapshots.count)
 
     # --- life ---
 
@@ -110,6 +110,7 @@ class GroupCoordinatorShard:
         if self.failure is not None:
             raise NotOwner(f"group coordinator {self.partition} has ended: {self.failure}") from self.failure
         self._is_loaded = True
+        self.topics_deleted(self._deleted_meanwhile)
         self._snapshots.take_if_due(loaded.state)
         self._housekeeper = asyncio.get_running_loop().create_task(self._keep_house())
 
@@ -146,7 +147,7 @@ class GroupCoordinatorShard:
 
         def carry_out(effects: Effects) -> None:
             assert not effects.records
-            stored = self._stored.get(group_id)
+            stored = self._appending.stored(group_id)
             if stored is None:
                 self._answer(effects)
             else:
@@ -180,6 +181,8 @@ class GroupCoordinatorShard:
 
     def topics_deleted(self, topics: Sequence[tuple[TopicId, str]]) -> None:
         """The image says that these topics are gone: so are their offsets. The image must show it already."""
+        if not self._is_loaded:
+            self._deleted_meanwhile += topics
         if not self.is_active:
             return
         machine = self._active()
@@ -236,61 +239,20 @@ class GroupCoordinatorShard:
 
     def _carry_out(self, effects: Effects) -> None:
         if effects.records:
-            self._after(self._append(effects), effects)
+            self._after(self._appending.append(effects.records), effects)
+            assert self._machine is not None
+            self._snapshots.take_if_due(self._machine.durable)
         elif effects.replies:
             self._after(self._log.barrier(), effects)
         self._arm_timer()
 
     def _check_room(self) -> None:
-        if self._undurable_bytes > self.settings.undurable_bytes_max or len(self._waiting) >= self.settings.waiting_max:
+        if self._appending.undurable_bytes > self.settings.undurable_bytes_max or len(self._waiting) >= self.settings.waiting_max:
             raise NotReady(f"too much waits for the store in partition {self.partition} of __consumer_offsets")
 
-    def _append(self, effects: Effects) -> "asyncio.Future[None]":
-        """Appends the records in batches of a bounded size; the future of the last one, which is durable after all before it."""
-        batch: list[tuple[bytes, bytes | None]] = []
-        size_bytes = total_bytes = 0
-        for key, value in effects.records:
-            record = (encode_key(key), None if value is None else encode_value(value))
-            record_bytes = len(record[0]) + len(record[1] or b"")
-            if batch and size_bytes + record_bytes > self.settings.append_size_bytes_max:
-                self._append_batch(batch, size_bytes)
-                batch, size_bytes = [], 0
-            batch.append(record)
-            size_bytes += record_bytes
-            total_bytes += record_bytes
-        done = self._append_batch(batch, size_bytes)
-        for key, _ in effects.records:
-            if isinstance(key, GroupKey):
-                self._remember_stored(key.group_id, done)
-        assert self._machine is not None
-        self._snapshots.count(len(effects.records), total_bytes)
-        self._snapshots.take_if_due(self._machine.durable)
-        return done
-
-    def _append_batch(self, batch: Sequence[tuple[bytes, bytes | None]], size_bytes: int) -> "asyncio.Future[None]":
-        self._undurable_bytes += size_bytes
-
-        def appended(finished: "asyncio.Future[None]") -> None:
-            self._undurable_bytes -= size_bytes
-            self._appended(finished)
-
-        done = self._log.append(batch)
-        done.add_done_callback(appended)
-        return done
-
-    def _remember_stored(self, group_id: str, done: "asyncio.Future[None]") -> None:
-        self._stored[group_id] = done
-
-        def forget(_: "asyncio.Future[None]") -> None:
-            if self._stored.get(group_id) is done:
-                del self._stored[group_id]
-
-        done.add_done_callback(forget)
-
     def _appended(self, done: "asyncio.Future[None]") -> None:
-        if done.cancelled():
-            self._fail(NotOwner(f"an append to partition {self.partition} of __consumer_offsets was given up"))
-        elif (error := done.exception()) is not None:
+        error = failure_of(done)
+        if error is not None:
             self._fail(error)
 
     def _after(self, done: "asyncio.Future[None]", effects: Effects) -> None:
