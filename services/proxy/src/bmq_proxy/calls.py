@@ -34,7 +34,7 @@ class Lease:
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """A request, as handlers see it. `arrived` is the loop's time."""
+    """A request, as handlers see it. `arrived` is the loop's time; `client_host` is written as Kafka does, with a slash before it."""
 
     api_key: int
     version: int

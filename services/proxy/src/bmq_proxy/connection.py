@@ -210,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
             version=header.api_version,
             correlation_id=header.correlation_id,
             client_id=header.client_id or "",
-            client_host=self._peer,
+            client_host=f"/{self._peer}",
             lease=Lease(self._service.request_memory, size_bytes),
             arrived=self.active_at,
         )

@@ -1,0 +1,302 @@
+"""Reading what is no longer in the owner's memory: manifests, indexes, blocks, and whole batches out of them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from proxy_in_memory import CountingRng, MemoryStore, Running, fetch_request, running_proxy
+
+from bmq.errors import Corrupt, ObjectMissing
+from bmq.storage.flatlog import FlatLog
+from bmq.storage.keys import manifest_page_key, manifest_prefix, segment_key
+from bmq.storage.manifest import Manifest, page_ref
+from bmq.storage.manifest_format import encode_manifest, encode_page
+from bmq.storage.segment import SegmentEntry, SegmentRun, encode_segment
+from bmq.storage.segment_index import SegmentBatch
+from bmq.values import LeaderEpoch, ManifestVersion, Nonce, Offset, TopicId, TopicPartition
+from bmq.wire.batch_headers import read_header, split
+from bmq.wire.error_codes import ErrorCode
+from bmq.wire.records import Record, build_batch
+from bmq_proxy.fetch.blocks import BLOCK_SIZE_BYTES, BlockCache, BlockKey, Pool
+from bmq_proxy.fetch.manifests import ManifestCache
+from bmq_proxy.fetch.segments import SegmentReader
+
+TP = TopicPartition(TopicId(UUID(int=1 << 64)), 0)
+_rng = CountingRng()
+
+
+def some_batch(base_offset: int, *, records: int = 1, size_bytes: int = 100) -> SegmentBatch:
+    data = build_batch([Record(0, 1_000, None, bytes(size_bytes)) for _ in range(records)], base_offset=base_offset)
+    return SegmentBatch(data, Offset(base_offset), Offset(base_offset + records - 1), records, 1_000, 1_000)
+
+
+async def put_segment(store: MemoryStore, batches: list[SegmentBatch]) -> SegmentEntry:
+    encoded = encode_segment(_rng.nonce(), "test-cluster", [SegmentRun(TP, LeaderEpoch(3), batches)])
+    key = segment_key(TP, LeaderEpoch(3), batches[0].base_offset, _rng.nonce())
+    key += f"-{len(store.objects)}"
+    await store.create(key, encoded.parts)
+    return encoded.entries_at(key)[0]
+
+
+async def put_manifest(store: MemoryStore, entries: list[SegmentEntry], *, pages: tuple[Any, ...] = ()) -> int:
+    end = entries[-1].last_offset + 1
+    manifest = Manifest(entries=tuple(entries), pages=pages, next_offset=end, last_stable_offset=end)
+    log = FlatLog(store, manifest_prefix(TP), rng=_rng, what="manifest")
+    newest = await log.newest()
+    return (await log.claim(newest, epoch=(newest.epoch if newest else 0) + 1, payload=encode_manifest(manifest))).number
+
+
+def reader_over(store: MemoryStore, *, read_ahead_blocks: int = 0) -> SegmentReader:
+    cache = BlockCache(store, tail_bytes=64 << 20, catch_up_bytes=64 << 20)
+    return SegmentReader(store, cache, index_cache_bytes=1 << 20, read_ahead_blocks=read_ahead_blocks)
+
+
+def run(test: Callable[[MemoryStore], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(MemoryStore()), 30))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 5), st.sampled_from([50, 5_000, 40_000, 400_000])), min_size=1, max_size=30),
+    offset_part=st.floats(0, 1),
+    max_bytes=st.sampled_from([1, 100, 40_000, 300_000, 1_500_000, 50_000_000]),
+    at_least_one=st.booleans(),
+)
+def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(
+    sizes: list[tuple[int, int]], offset_part: float, max_bytes: int, at_least_one: bool
+) -> None:
+    async def test(store: MemoryStore) -> None:
+        batches: list[SegmentBatch] = []
+        for records, size_bytes in sizes:
+            batches.append(some_batch(batches[-1].last_offset + 1 if batches else 100, records=records, size_bytes=size_bytes))
+        entry = await put_segment(store, batches)
+        offset = entry.base_offset + int(offset_part * (entry.last_offset - entry.base_offset))
+        found = await reader_over(store).read(entry, offset, max_bytes=max_bytes, at_least_one=at_least_one, pool=Pool.TAIL)
+        data = b"".join(found.parts)
+        assert len(data) == found.size_bytes
+        wanted = [bytes(memoryview(batch.data)) for batch in batches if batch.last_offset >= offset]
+        headers = split(data)
+        assert data == b"".join(wanted[: len(headers)])
+        assert found.complete == (len(headers) == len(wanted))
+        assert len(data) <= max_bytes or (at_least_one and len(headers) == 1)
+        assert headers or not at_least_one
+        if not headers:
+            assert len(wanted[0]) > max_bytes
+
+    run(test)
+
+
+def test_readers_at_one_time_get_each_block_once() -> None:
+    async def test(store: MemoryStore) -> None:
+        entry = await put_segment(store, [some_batch(n, size_bytes=200_000) for n in range(12)])
+        reader = reader_over(store)
+        found = await asyncio.gather(*(reader.read(entry, 0, max_bytes=50 << 20, at_least_one=True, pool=Pool.CATCH_UP) for _ in range(20)))
+        assert {one.size_bytes for one in found} == {entry.length}
+        assert len(store.gets) == 1 + (entry.position + entry.length - 1) // BLOCK_SIZE_BYTES + 1
+        assert len(store.gets) == len(set(store.gets))
+
+    run(test)
+
+
+def test_a_sequential_reader_finds_its_next_blocks_there_already() -> None:
+    async def test(store: MemoryStore) -> None:
+        entry = await put_segment(store, [some_batch(n, size_bytes=100_000) for n in range(60)])
+        reader = reader_over(store, read_ahead_blocks=2)
+        offset = 0
+        for _ in range(2):
+            found = await reader.read(entry, offset, max_bytes=1_000_000, at_least_one=True, pool=Pool.CATCH_UP)
+            offset += len(split(b"".join(found.parts)))
+        while any(task.get_name().startswith("get block") for task in asyncio.all_tasks()):
+            await asyncio.sleep(0)
+        before = len(store.gets)
+        await reader.read(entry, offset, max_bytes=1_000_000, at_least_one=True, pool=Pool.CATCH_UP)
+        waited_for = [get for get in store.gets[before:] if get[1] <= entry.position + offset * 100_100]
+        assert waited_for == []
+        await reader.close()
+
+    run(test)
+
+
+def test_the_block_cache_stays_within_its_bytes() -> None:
+    async def test(store: MemoryStore) -> None:
+        store.objects["big"] = bytes(10 * BLOCK_SIZE_BYTES)
+        cache = BlockCache(store, tail_bytes=3 * BLOCK_SIZE_BYTES, catch_up_bytes=2 * BLOCK_SIZE_BYTES)
+        for number in range(10):
+            await cache.get(BlockKey("big", number), Pool.TAIL)
+        store.gets.clear()
+        for number in (9, 8, 7):
+            await cache.get(BlockKey("big", number), Pool.CATCH_UP)
+        assert store.gets == []
+        await cache.get(BlockKey("big", 6), Pool.TAIL)
+        assert len(store.gets) == 1
+
+    run(test)
+
+
+def test_a_reader_that_goes_away_takes_nothing_from_the_others() -> None:
+    async def test(store: MemoryStore) -> None:
+        store.objects["big"] = b"x"
+        store.gate = asyncio.Event()
+        cache = BlockCache(store, tail_bytes=1 << 20, catch_up_bytes=1 << 20)
+        first = asyncio.create_task(cache.get(BlockKey("big", 0), Pool.TAIL))
+        second = asyncio.create_task(cache.get(BlockKey("big", 0), Pool.TAIL))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.sleep(0)
+        store.gate.set()
+        assert await second == b"x"
+        assert len(store.gets) == 1
+
+    run(test)
+
+
+def test_another_runs_index_is_refused() -> None:
+    async def test(store: MemoryStore) -> None:
+        entry = await put_segment(store, [some_batch(0)])
+        other = await put_segment(store, [some_batch(50)])
+        store.objects[entry.key] = store.objects[other.key]
+        with pytest.raises(Corrupt):
+            await reader_over(store).read(entry, 0, max_bytes=100, at_least_one=True, pool=Pool.TAIL)
+
+    run(test)
+
+
+def test_a_manifest_is_got_by_its_number_and_once() -> None:
+    async def test(store: MemoryStore) -> None:
+        entries = [await put_segment(store, [some_batch(n)]) for n in range(3)]
+        first = await put_manifest(store, entries[:2])
+        second = await put_manifest(store, entries)
+        manifests = ManifestCache(store, _rng, entries_max=100)
+        store.gets.clear()
+        found = await asyncio.gather(*(manifests.get(TP, ManifestVersion(second)) for _ in range(5)))
+        assert {len(manifest.entries) for manifest in found} == {3}
+        assert len((await manifests.get(TP, ManifestVersion(first))).entries) == 3, "a later one is as good"
+        assert len(store.gets) == 1
+        run_from = await manifests.run_from(TP, found[0], 1)
+        assert run_from is not None
+        assert (run_from.at, run_from.newest) == (1, True)
+        assert await manifests.run_from(TP, found[0], 3) is None
+        with pytest.raises(ObjectMissing):
+            await manifests.get(TP, ManifestVersion(99))
+
+    run(test)
+
+
+def test_old_entries_are_found_on_their_page() -> None:
+    async def test(store: MemoryStore) -> None:
+        entries = [await put_segment(store, [some_batch(n)]) for n in range(4)]
+        nonce = Nonce(bytes(16))
+        key = manifest_page_key(TP, nonce)
+        await store.create(key, encode_page(nonce, TP, entries[:2]))
+        version = await put_manifest(store, entries[2:], pages=(page_ref(key, entries[:2]),))
+        manifests = ManifestCache(store, _rng, entries_max=2)
+        manifest = await manifests.get(TP, ManifestVersion(version))
+        for offset, newest in ((1, False), (2, True), (0, False)):
+            found = await manifests.run_from(TP, manifest, offset)
+            assert found is not None
+            assert (found.entries[found.at].base_offset, found.newest) == (offset, newest)
+
+    run(test)
+
+
+def fetching(test: Callable[[Running, Any], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with running_proxy() as proxy:
+            topic = proxy.metadata.add_topic("orders", 1)
+            assert topic.topic_id == TP.topic_id
+            await asyncio.wait_for(test(proxy, await proxy.connect()), 20)
+
+    asyncio.run(main())
+
+
+async def rolled(proxy: Running, segments: list[list[SegmentBatch]]) -> list[SegmentEntry]:
+    """The owner's log starts behind these segments."""
+    entries = [await put_segment(proxy.store, batches) for batches in segments]
+    log = proxy.owner.log(TP)
+    log.manifest_version = await put_manifest(proxy.store, entries)
+    log.tail_start = log.end = entries[-1].last_offset + 1
+    return entries
+
+
+def offsets_of(partition: Any) -> list[int]:
+    return [header.base_offset for header in split(partition.records)]
+
+
+def test_a_fetch_below_the_tail_runs_through_consecutive_segments() -> None:
+    async def test(proxy: Running, client: Any) -> None:
+        await rolled(proxy, [[some_batch(0), some_batch(1)], [some_batch(2)], [some_batch(3), some_batch(4)]])
+        [topic] = (await client.ask(1, 12, fetch_request("orders", 0, 1))).responses
+        assert offsets_of(topic.partitions[0]) == [1, 2, 3, 4]
+        assert topic.partitions[0].high_watermark == 5
+
+    fetching(test)
+
+
+def test_a_batch_above_every_limit_comes_whole_and_alone() -> None:
+    async def test(proxy: Running, client: Any) -> None:
+        await rolled(proxy, [[some_batch(0, size_bytes=3_000_000), some_batch(1)]])
+        [topic] = (await client.ask(1, 12, fetch_request("orders", 0, 0, max_bytes=1_000, partition_max_bytes=1_000))).responses
+        assert offsets_of(topic.partitions[0]) == [0]
+
+    fetching(test)
+
+
+def test_a_segment_that_was_merged_meanwhile_is_found_in_the_newer_manifest() -> None:
+    async def test(proxy: Running, client: Any) -> None:
+        old = await rolled(proxy, [[some_batch(0)], [some_batch(1)]])
+        await client.ask(1, 12, fetch_request("orders", 0, 1))
+        merged = await put_segment(proxy.store, [some_batch(0), some_batch(1)])
+        newer = await put_manifest(proxy.store, [merged])
+        for entry in old:
+            await proxy.store.delete(entry.key)
+        await proxy.role.proxy.reader.close()
+        asked = proxy.owner.reads
+
+        read_tail = proxy.owner.read_tail
+
+        async def moves_on(requests: Any, **options: Any) -> Any:
+            answers = await read_tail(requests, **options)
+            proxy.owner.log(TP).manifest_version = newer
+            return answers
+
+        proxy.owner.read_tail = moves_on  # type: ignore[method-assign]
+        proxy.role.proxy.reader._segments = reader_over(proxy.store)
+        [topic] = (await client.ask(1, 12, fetch_request("orders", 0, 0))).responses
+        assert offsets_of(topic.partitions[0]) == [0, 1]
+        assert proxy.owner.reads == asked + 2
+
+    fetching(test)
+
+
+def test_segments_that_stay_missing_are_a_retriable_error_and_never_a_skip() -> None:
+    async def test(proxy: Running, client: Any) -> None:
+        [entry, _] = await rolled(proxy, [[some_batch(0)], [some_batch(1)]])
+        await proxy.store.delete(entry.key)
+        [topic] = (await client.ask(1, 12, fetch_request("orders", 0, 0))).responses
+        assert topic.partitions[0].error_code == ErrorCode.not_leader_or_follower
+        assert not topic.partitions[0].records
+
+    fetching(test)
+
+
+def test_out_of_range_is_said_by_the_owner_alone() -> None:
+    async def test(proxy: Running, client: Any) -> None:
+        await rolled(proxy, [[some_batch(0)]])
+        [topic] = (await client.ask(1, 12, fetch_request("orders", 0, 9))).responses
+        assert topic.partitions[0].error_code == ErrorCode.offset_out_of_range
+
+    fetching(test)
+
+
+def test_memory_of_a_response_is_given_back_when_it_is_sent() -> None:
+    async def test(proxy: Running, client: Any) -> None:
+        await rolled(proxy, [[some_batch(n, size_bytes=100_000) for n in range(20)]])
+        [topic] = (await client.ask(1, 12, fetch_request("orders", 0, 0))).responses
+        assert read_header(topic.partitions[0].records).base_offset == 0
+        assert proxy.role.proxy.reader.memory.held_bytes == 0
+
+    fetching(test)
