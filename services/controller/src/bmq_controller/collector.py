@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from bmq.errors import ControllerUnavailable
+from bmq.errors import BmqError
 from bmq.metadata.image import Image
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import TroubleLog, together, when_available
@@ -45,25 +45,31 @@ class Collector:
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
-            try:
-                await self.collect()
-            except ControllerUnavailable as error:
-                _log.warning("collection could not be recorded, trying again", error=str(error))
+            await self.collect()
             await asyncio.sleep(self._interval_s)
 
     async def collect(self) -> None:
-        """Everything that is due now."""
+        """Everything that is due now. What fails stays in the image and is tried again; it does not hold up the rest."""
         image = self._image()
         for stream in list(image.dropped):
-            deleted = await drop_stream(self._store, stream, rng=self._rng)
-            metrics.COLLECTED.labels("wal").inc(deleted)
-            await self._collected((stream,), ())
+            try:
+                deleted = await drop_stream(self._store, stream, rng=self._rng)
+                metrics.COLLECTED.labels("wal").inc(deleted)
+                await self._collected((stream,), ())
+            except BmqError as error:
+                _log.warning("stream could not be collected, trying again", stream=stream.prefix, error=str(error))
+                continue
             _log.info("collected stream", stream=stream.prefix, objects=deleted)
         for topic_id in self._due_topics(image):
-            deleted = await self._delete_topic(topic_id)
-            metrics.COLLECTED.labels("topic").inc(deleted)
-            await self._collected((), (topic_id,))
-            _log.info("collected topic", topic=image.deleted[topic_id], topic_id=str(topic_id), objects=deleted)
+            name = image.deleted[topic_id]
+            try:
+                deleted = await self._delete_topic(topic_id)
+                metrics.COLLECTED.labels("topic").inc(deleted)
+                await self._collected((), (topic_id,))
+            except BmqError as error:
+                _log.warning("topic could not be collected, trying again", topic=name, topic_id=str(topic_id), error=str(error))
+                continue
+            _log.info("collected topic", topic=name, topic_id=str(topic_id), objects=deleted)
 
     def _due_topics(self, image: Image) -> list[TopicId]:
         """Those that this leader has known to be deleted for the delay. A restart waits once more: no wall clock is asked."""

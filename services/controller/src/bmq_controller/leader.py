@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import structlog
 
-from bmq.errors import BmqError, ControllerUnavailable, Fenced, ObjectMissing, StoreUnavailable, UnknownOutcome
+from bmq.errors import BmqError, ControllerUnavailable, Fenced, FormatError, ObjectMissing, StoreError, StoreUnavailable, UnknownOutcome
 from bmq.metadata.codec import LOG_PREFIX, encode_records
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.image import Image, apply
@@ -236,12 +236,12 @@ class ControllerLeader:
             self._entries_since_snapshot = self._bytes_since_snapshot = 0
             try:
                 size_bytes = await self._journal.save_snapshot(Position(image=self._image, entry=self._entry))
-            except UnknownOutcome as error:
-                _log.warning("metadata snapshot may not be there, the next one will be", error=str(error))
-                continue
-            metrics.SNAPSHOTS.inc()
-            metrics.SNAPSHOT_BYTES.set(size_bytes)
-            await self._journal.prune()
+                metrics.SNAPSHOTS.inc()
+                metrics.SNAPSHOT_BYTES.set(size_bytes)
+                await self._journal.prune()
+            except (StoreError, FormatError) as error:
+                # The log is whole without a snapshot: it is only longer.
+                _log.warning("metadata snapshot was not taken or nothing deleted behind it, the next one will be", error=str(error))
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         """A leader leads with all its tasks or not at all."""
