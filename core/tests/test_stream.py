@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +11,7 @@ import pytest
 from scripted_store import Faults, ScriptedStore, SeededRng, run
 
 from bmq.errors import BmqError, Conflict, Fenced, NotReady, UnknownOutcome
+from bmq.ports import ObjectMeta
 from bmq.storage.durable import LatencyWindow
 from bmq.storage.numbered import wal_key
 from bmq.storage.stream import StreamBroken, StreamWriter, WalObjectMissing, drop_stream, first_number, read_stream, seal_stream
@@ -439,6 +440,26 @@ async def test_a_seal_in_the_deleted_past_counts_for_nothing(store: ScriptedStor
     broker.submit(1)
     await asyncio.sleep(1)
     assert len(broker.fenced) == 1
+
+
+@playing
+async def test_a_number_that_was_data_in_the_listing_and_that_a_late_seal_took_since_is_not_the_end(store: ScriptedStore, broker: Broker) -> None:
+    broker.submit(2)
+    await asyncio.sleep(1)
+    listing = store.list
+
+    async def then_the_owner_goes_on(prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
+        async for meta in listing(prefix, after=after):
+            yield meta
+        store.list = listing  # type: ignore[method-assign]
+        await broker.write(1)
+        broker.writer.checkpoint(1)
+        await asyncio.sleep(1)
+        put_seal(store, 0)
+
+    store.list = then_the_owner_goes_on  # type: ignore[method-assign]
+    assert await seal(store) == 3
+    assert broker.durable == [0, 1, 2]
 
 
 @playing

@@ -20,6 +20,7 @@ RULES = {
     "list-again": "after its create the sealer lists again, and only what a listing shows is the seal (else: a create that succeeds)",
     "adopt": "the lowest seal at or above durable_below is the seal, whoever made it (else: a sealer's own, if it is not below)",
     "no-hole": "a seal counts only where no number between durable_below and it is free (else: a free one may still be taken)",
+    "one-look": "which numbers are seals is what the listing shows (else: what is there when each is read after it)",
     "in-order": "objects complete in order (else: as their creates do)",
     "delete-durable": "deletion stops at the newest object's durable_below, and so before that object (else: at the checkpoint)",
     "fenced-stops": "after a conflict nothing completes (else: what is in flight still does)",
@@ -30,6 +31,7 @@ SIMPLER = {
     "seal by one create after one listing": ("list-again",),
     "each sealer makes a seal of its own": ("adopt", "no-hole"),
     "adopt a seal above a hole": ("no-hole",),
+    "read after the listing which numbers are seals": ("one-look",),
     "complete out of order": ("in-order",),
     "delete up to the checkpoint": ("delete-durable",),
     "complete what is in flight after a conflict": ("fenced-stops",),
@@ -51,6 +53,7 @@ class Bounds:
 class Sealer(NamedTuple):
     creating: tuple[int, ...] = ()
     own: int | None = None  # a seal that it made
+    listed: tuple[int, frozenset[int]] | None = None  # without the rule one-look: durable_below and the numbers taken, before they are read
     seal: int | None = None
     read: tuple[int, frozenset[int]] | None = None  # the checkpoint then, and the numbers found
 
@@ -148,6 +151,8 @@ def sealer(s: State, i: int, bounds: Bounds, rules: frozenset[str]) -> Iterator[
                 yield f"{i} seals {number}", put(me._replace(creating=left, own=number), s.store | {(number, SEAL)})
             else:
                 yield f"{i} seals {number}", put(me._replace(creating=(), seal=number), s.store | {(number, SEAL)})
+    elif "one-look" not in rules and me.listed is None:
+        yield f"{i} lists", put(me._replace(listed=(s.newest_durable_below(), frozenset(number for number, _ in s.store))))
     else:
         yield look(s, i, put, bounds, rules)
 
@@ -155,9 +160,12 @@ def sealer(s: State, i: int, bounds: Bounds, rules: frozenset[str]) -> Iterator[
 def look(s: State, i: int, put: Callable[[Sealer], State], bounds: Bounds, rules: frozenset[str]) -> tuple[str, State]:
     """The sealer lists, and either finds the seal or chooses where to put one."""
     me = s.sealers[i]
-    taken = {number for number, _ in s.store}
+    taken = frozenset(number for number, _ in s.store)
     start = s.newest_durable_below() if "durable-below" in rules else min(taken, default=0)
-    seals = sorted(number for number, below in s.store if below == SEAL and number >= start)
+    if me.listed is not None:
+        start, taken = me.listed
+        me = me._replace(listed=None)
+    seals = sorted(number for number, below in s.store if below == SEAL and number >= start and number in taken)
     if "no-hole" in rules:
         seals = [number for number in seals if taken.issuperset(range(start, number))]
     if "adopt" not in rules:

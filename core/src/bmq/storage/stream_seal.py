@@ -5,7 +5,6 @@ what was durable is below it, no number below it can be taken any more, and seal
 (core/tests/models/stream_model.py shows each with its shortest trace).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,25 +17,31 @@ from bmq.values import StreamId
 
 assert SEAL_SIZE_BYTES < WAL_HEADER_SIZE_BYTES  # a listing's sizes tell seals from data
 
-REQUESTS_AT_ONCE: Final = 16
 SEALS_AHEAD_MAX: Final = 64
 """Against a writer that takes each free number before the sealer does, so many are sealed at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Survey:
-    """`durable_below` of the newest data object (0 without one); the seal, if there is one; the numbers from `durable_below` on."""
+    """`durable_below` of the newest data object (0 without one), and the numbers that are data and that are seals."""
 
     durable_below: int
-    seal: int | None
-    taken: frozenset[int]
+    data: frozenset[int]
+    seals: frozenset[int]
+
+    def seal(self) -> int | None:
+        """The first seal from `durable_below` on, unless a free number comes first."""
+        number = self.durable_below
+        while number in self.data:
+            number += 1
+        return number if number in self.seals else None
 
     def free(self, count: int) -> list[int]:
-        """The first free numbers."""
+        """The first free numbers from `durable_below` on."""
         found: list[int] = []
         number = self.durable_below
         while len(found) < count:
-            if number not in self.taken:
+            if number not in self.data and number not in self.seals:
                 found.append(number)
             number += 1
         return found
@@ -54,8 +59,8 @@ async def seal_stream(store: ObjectStore, stream: StreamId, *, cluster_id: str, 
     ahead = 1
     while True:
         survey = await surveyor.survey()
-        if survey.seal is not None:
-            return survey.seal
+        if (seal := survey.seal()) is not None:
+            return seal
         creates = [_create_seal(store, stream, n, cluster_id=cluster_id, rng=rng) for n in survey.free(ahead)]
         outcomes = await together(creates)
         ahead = min(ahead * 4, SEALS_AHEAD_MAX)
@@ -71,10 +76,9 @@ async def first_number(store: ObjectStore, stream: StreamId, *, rng: Rng) -> int
     The owner deletes from below, several at once, and only what manifests cover: so everything below a missing number is covered.
     Raises FormatError.
     """
-    survey, listed = await _Surveyor(store, stream, rng=rng, trouble=TroubleLog(f"look at {stream.prefix}")).survey_all()
-    there = {number for number, meta in listed if not is_seal(meta)}  # a seal below durable_below is in the deleted past
+    survey = await _Surveyor(store, stream, rng=rng, trouble=TroubleLog(f"look at {stream.prefix}")).survey()
     number = survey.durable_below
-    while number - 1 in there:
+    while number - 1 in survey.data:  # a seal below durable_below is in the deleted past
         number -= 1
     return number
 
@@ -110,61 +114,38 @@ def check_place(head: WalHeader | Seal, stream: StreamId, number: int) -> None:
 
 
 class _Surveyor:
-    """Looks at a stream, again and again. A head that was read once at or above `durable_below` never changes."""
+    """Looks at a stream, again and again, each time from where the last look found `durable_below`."""
 
     def __init__(self, store: ObjectStore, stream: StreamId, *, rng: Rng, trouble: Trouble) -> None:
         self._store = store
         self._stream = stream
         self._rng = rng
         self._trouble = trouble
-        self._heads: dict[int, WalHeader | Seal] = {}
         self._durable_below = 0
 
     async def survey(self) -> _Survey:
-        """From where the last one found `durable_below`."""
-        return (await self._survey(self._durable_below))[0]
+        """What a listing shows, and the header of the newest data object in it.
 
-    async def survey_all(self) -> tuple[_Survey, list[tuple[int, ObjectMeta]]]:
-        """And everything that is there."""
-        return await self._survey(0)
-
-    async def _survey(self, at_least: int) -> tuple[_Survey, list[tuple[int, ObjectMeta]]]:
+        Which numbers are seals is what the listing says. A number may be data in the listing and, deleted since, a seal in the deleted past
+        when it is read.
+        """
         while True:
-            listed = await list_stream(self._store, self._stream, at_least=at_least, rng=self._rng, trouble=self._trouble)
-            numbers = [number for number, _ in listed]
-            try:
-                self._durable_below = max(self._durable_below, await self._newest_durable_below(numbers))
-                seal = await self._seal(frozenset(numbers))
-            except ObjectMissing:  # the owner deleted it since: there is a newer one
-                continue
-            return _Survey(self._durable_below, seal, frozenset(numbers)), listed
+            listed = await list_stream(self._store, self._stream, at_least=self._durable_below, rng=self._rng, trouble=self._trouble)
+            seals = frozenset(number for number, meta in listed if is_seal(meta))
+            data = frozenset(number for number, _ in listed) - seals
+            if data:
+                newest = await self._data_header(max(data))
+                if newest is None:
+                    continue  # deleted since: there is a newer one
+                self._durable_below = max(self._durable_below, newest.durable_below)
+            return _Survey(self._durable_below, data, seals)
 
-    async def _newest_durable_below(self, numbers: Sequence[int]) -> int:
-        for number in reversed(numbers):
-            (head,) = await self._heads_of([number])
-            if isinstance(head, WalHeader):
-                return head.durable_below
-        return 0
-
-    async def _seal(self, taken: frozenset[int]) -> int | None:
-        """The first seal from `durable_below` on, unless a free number comes first."""
-        number = self._durable_below
-        while True:
-            run: list[int] = []
-            while number in taken and len(run) < REQUESTS_AT_ONCE:
-                run.append(number)
-                number += 1
-            for at, head in zip(run, await self._heads_of(run), strict=True):
-                if isinstance(head, Seal):
-                    return at
-            if number not in taken:
-                return None
-
-    async def _heads_of(self, numbers: Sequence[int]) -> list[WalHeader | Seal]:
-        unknown = [number for number in numbers if number not in self._heads]
-        found = await together(read_head(self._store, self._stream, number, rng=self._rng, trouble=self._trouble) for number in unknown)
-        self._heads.update(zip(unknown, found, strict=True))
-        return [self._heads[number] for number in numbers]
+    async def _data_header(self, number: int) -> WalHeader | None:
+        try:
+            head = await read_head(self._store, self._stream, number, rng=self._rng, trouble=self._trouble)
+        except ObjectMissing:
+            return None
+        return head if isinstance(head, WalHeader) else None
 
 
 async def _create_seal(store: ObjectStore, stream: StreamId, number: int, *, cluster_id: str, rng: Rng) -> NotApplied | UnknownOutcome | None:
