@@ -1,5 +1,145 @@
-"""The `bmq` command."""
+"""The `bmq` command: its options, its nouns, and how it ends. The commands themselves are in the module of their noun."""
+
+import importlib.metadata
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final
+
+import typer
+from confluent_kafka import KafkaException
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from bmq.errors import BmqError, ConfigurationError
+from bmq_cli import consume, groups, produce, topics
+from bmq_cli.connection import debugging
+from bmq_cli.exit_codes import CommandFailed, ExitCode, SeveralFailed, kafka_failure, one_line
+from bmq_cli.output import Output, OutputFormat
+from bmq_cli.session import BootstrapServer, NoColorOption, OutputClosed, OutputOption, SharedOptions, TimeoutOption
+
+_UP: Final = "up"
+
+
+class _Commands(TyperGroup):
+    """The commands, `up` among them, whose server takes a second to import and which is imported only when it is asked for."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return [_UP, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
+        if cmd_name != _UP:
+            return super().get_command(ctx, cmd_name)
+        from bmq_cli.up import up
+
+        return command_of(up, name=_UP)
+
+
+def command_of(function: Callable[..., None], *, name: str) -> Any:
+    """`function` as the command that typer makes of it."""
+    single = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    single.command(name)(function)
+    return typer.main.get_command(single)
+
+
+app = typer.Typer(
+    name="bmq",
+    cls=_Commands,
+    help="A message queue that speaks the Kafka protocol and keeps its data in object storage.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bmq {importlib.metadata.version('bmq-cli')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    context: typer.Context,
+    *,
+    bootstrap_server: BootstrapServer = None,
+    output: OutputOption = None,
+    timeout: TimeoutOption = None,
+    no_color: NoColorOption = None,
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """A message queue that speaks the Kafka protocol and keeps its data in object storage."""
+    address = bootstrap_server or os.environ.get("BMQ_BOOTSTRAP_SERVER") or None
+    context.obj = SharedOptions(bootstrap_server=address, output=output, timeout=timeout, no_color=no_color)
+
+
+app.add_typer(topics.app)
+app.add_typer(groups.app)
+app.command("produce")(produce.produce)
+app.command("consume")(consume.consume)
 
 
 def run() -> None:
-    """Entry point of the console script."""
+    """Entry point of the console script: runs the command line and ends the process with its exit code."""
+    code = execute(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+    sys.exit(code)
+
+
+def execute(arguments: Sequence[str]) -> int:
+    """Runs one command line; prints its errors, a line each, and returns the exit code. Never a traceback unless BMQ_DEBUG=1."""
+    try:
+        result = app(list(arguments), prog_name="bmq", standalone_mode=False)
+        return result if isinstance(result, int) else ExitCode.OK
+    except OutputClosed:
+        _drop_output()
+        return ExitCode.OK
+    except (typer.Abort, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    except Exception as exception:  # noqa: BLE001 the last resort: whatever it is, one line and an exit code
+        if debugging():
+            traceback.print_exc()
+        return _report(exception, Output(form=OutputFormat.TABLE, color="--no-color" not in arguments))
+
+
+def _report(exception: Exception, output: Output) -> int:
+    match exception:
+        case SeveralFailed():
+            for failure in exception.failures:
+                output.error(str(failure))
+            return exception.code
+        case CommandFailed():
+            output.error(str(exception))
+            return exception.code
+        case TyperException():
+            if message := exception.format_message():
+                output.error(f"usage: {one_line(message)} Try `{_command_path(exception)} --help`")
+            return ExitCode.USAGE
+        case KafkaException():
+            failure = kafka_failure("Kafka", exception)
+            output.error(str(failure))
+            return failure.code
+        case ConfigurationError():
+            output.error(one_line(str(exception)))
+            return ExitCode.USAGE
+        case BmqError() | OSError():
+            output.error(one_line(str(exception)))
+            return ExitCode.FAILED
+        case _:
+            output.error(f"unexpected {type(exception).__name__}: {one_line(str(exception))}. BMQ_DEBUG=1 shows where")
+            return ExitCode.FAILED
+
+
+def _command_path(exception: TyperException) -> str:
+    context = getattr(exception, "ctx", None)
+    return str(context.command_path) if context is not None else "bmq"
+
+
+def _drop_output() -> None:
+    """Points standard output at nothing, so that the interpreter's last flush does not meet the closed pipe again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

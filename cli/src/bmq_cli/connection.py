@@ -1,0 +1,174 @@
+"""The cluster that a command talks to: addresses, clients made for it, and how their failures become the command's.
+
+librdkafka's own log lines are dropped (BMQ_DEBUG=1 shows them); what matters of them is remembered as the reason when there is no connection.
+"""
+
+import concurrent.futures
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from bmq_cli.exit_codes import CommandFailed, ExitCode, kafka_failure, one_line
+from bmq_cli.kafka_admin import OffsetSpec, TopicDescription
+
+DEFAULT_BOOTSTRAP_SERVER: Final = "127.0.0.1:9092"
+DEFAULT_TIMEOUT_S: Final = 10.0
+_CLIENT_ID: Final = "bmq-cli"
+_LOG_LEVEL_NONE: Final = 0
+_LOG_LEVEL_DEBUG: Final = 7
+_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:,/]+):([0-9]{1,5})")
+_WAIT_EXTRA_S: Final = 5.0
+"""librdkafka ends a request at its timeout; a future that is not done this long after is given up."""
+
+T = TypeVar("T")
+
+
+def debugging() -> bool:
+    """Whether BMQ_DEBUG asks for tracebacks and the client library's log."""
+    return os.environ.get("BMQ_DEBUG", "") not in ("", "0")
+
+
+def check_addresses(text: str) -> str:
+    """`text`, when it is HOST:PORT or several of them with commas between. Raises CommandFailed."""
+    for address in text.split(","):
+        matched = _ADDRESS.fullmatch(address.strip())
+        if matched is None or not 1 <= int(matched[2]) <= 65535:
+            raise CommandFailed(
+                f"--bootstrap-server {text}", f"{address.strip()!r} is not HOST:PORT", f"for example {DEFAULT_BOOTSTRAP_SERVER}", code=ExitCode.USAGE
+            )
+    return text
+
+
+@dataclass(kw_only=True)
+class Connection:
+    """Makes clients of one cluster. `timeout_s` bounds connecting, and each request."""
+
+    bootstrap_server: str = DEFAULT_BOOTSTRAP_SERVER
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    _admin: AdminClient | None = field(default=None, init=False)
+    _last_error: KafkaError | None = field(default=None, init=False)
+
+    def admin(self) -> AdminClient:
+        """The admin client, connected. Raises CommandFailed (exit code 4) when nothing answers in time."""
+        if self._admin is None:
+            admin = AdminClient(self._settings())
+            try:
+                admin.list_topics(timeout=self.timeout_s)
+            except KafkaException as exception:
+                admin.poll(0)
+                raise self._unreachable(exception) from exception
+            self._admin = admin
+        return self._admin
+
+    def consumer(self, settings: Mapping[str, Any]) -> Consumer:
+        """A consumer; the caller closes it."""
+        return Consumer({**self._settings(), "allow.auto.create.topics": False, **settings})
+
+    def producer(self, settings: Mapping[str, Any]) -> Producer:
+        """A producer; the caller flushes it."""
+        return Producer({**self._settings(), **settings})
+
+    def lost(self) -> KafkaError | None:
+        """The newest connection error since `forget_errors`, else None."""
+        return self._last_error
+
+    def forget_errors(self) -> None:
+        """Called on progress: errors before it no longer matter."""
+        self._last_error = None
+
+    def wait(self, what: str, future: "concurrent.futures.Future[T]") -> T:
+        """The result of one of librdkafka's requests, `what` naming it. Raises CommandFailed."""
+        try:
+            return future.result(timeout=self.timeout_s + _WAIT_EXTRA_S)
+        except KafkaException as exception:
+            raise kafka_failure(what, exception) from exception
+        except concurrent.futures.TimeoutError as exception:
+            raise CommandFailed(what, f"no answer within {self.timeout_s:g} s", "raise --timeout", code=ExitCode.NO_CONNECTION) from exception
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """One topic's description; never creates it. Raises CommandFailed (exit code 3 when there is none)."""
+        with refused_arguments(f"topic {name}"):
+            futures = self.admin().describe_topics(TopicCollection([name]), request_timeout=self.timeout_s)
+        try:
+            description: TopicDescription = self.wait(f"topic {name}", futures[name])
+        except CommandFailed as failure:
+            if failure.code is ExitCode.NOT_FOUND:
+                raise no_such_topic(name) from failure
+            raise
+        return description
+
+    def list_offsets(self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], "ListedOffset"]:
+        """The offset that `spec` names, in each partition; `offset` is −1 where there is none. Raises CommandFailed."""
+        asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
+        if not asked:
+            return {}
+        futures = self.admin().list_offsets(asked, request_timeout=self.timeout_s)
+        return {
+            (asked_for.topic, asked_for.partition): _listed(self.wait(f"offsets of {asked_for.topic}/{asked_for.partition}", future))
+            for asked_for, future in futures.items()
+        }
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.bootstrap_server,
+            "client.id": _CLIENT_ID,
+            "log_level": _LOG_LEVEL_DEBUG if debugging() else _LOG_LEVEL_NONE,
+            "error_cb": self._remember,
+            "socket.connection.setup.timeout.ms": max(1000, min(30_000, int(self.timeout_s * 1000))),
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 1000,
+        }
+
+    def _remember(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error is None:
+            self._last_error = error
+
+    def _unreachable(self, exception: KafkaException) -> CommandFailed:
+        last = self._last_error
+        reason = _reason(last.str()) if last is not None else f"no answer within {self.timeout_s:g} s"
+        return CommandFailed(
+            f"cannot connect to {self.bootstrap_server}",
+            reason,
+            "start one with `bmq up`, or name another address with --bootstrap-server",
+            code=ExitCode.NO_CONNECTION,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedOffset:
+    """One partition's answer to ListOffsets."""
+
+    offset: int
+    leader_epoch: int | None
+
+
+def no_such_topic(name: str) -> CommandFailed:
+    """The failure for a topic that is not there."""
+    return CommandFailed(f"topic {name}", "there is no such topic", f"create it with `bmq topics create {name}`", code=ExitCode.NOT_FOUND)
+
+
+@contextmanager
+def refused_arguments(what: str) -> Iterator[None]:
+    """Turns what librdkafka refuses before it sends anything into a failure of usage."""
+    try:
+        yield
+    except KafkaException as exception:
+        raise kafka_failure(what, exception) from exception
+    except (ValueError, TypeError) as exception:
+        raise CommandFailed(what, str(exception), code=ExitCode.USAGE) from exception
+
+
+def _listed(info: Any) -> ListedOffset:
+    return ListedOffset(offset=info.offset, leader_epoch=info.leader_epoch)
+
+
+def _reason(text: str) -> str:
+    """librdkafka's `HOST:PORT/bootstrap: Connect to ipv4#… failed: Connection refused (after 0ms in state CONNECT)` without its frame."""
+    text = re.sub(r"\s*\((after|try) [^)]*\)", "", one_line(text))
+    return text.rsplit("failed: ", maxsplit=1)[-1] or text

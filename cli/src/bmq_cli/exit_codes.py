@@ -1,0 +1,126 @@
+"""What the process's exit code says, and the errors that lead to one. Pure; prints nothing.
+
+An error is one line, `error: what: why. remedy`, and carries its exit code.
+"""
+
+import enum
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+
+class ExitCode(enum.IntEnum):
+    """For scripts; documented in docs/cli.md."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    NO_CONNECTION = 4
+    INTERRUPTED = 130
+
+
+MEANINGS: Final = {
+    ExitCode.OK: "done",
+    ExitCode.FAILED: "the operation failed, or a part of it",
+    ExitCode.USAGE: "wrong usage, or a configuration that cannot be used; nothing was done",
+    ExitCode.NOT_FOUND: "the topic, partition or group does not exist",
+    ExitCode.NO_CONNECTION: "cannot connect, or no answer, within `--timeout`",
+    ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
+}
+
+
+class CommandFailed(Exception):
+    """A command that cannot go on. `what: why. remedy` is shown as one line."""
+
+    def __init__(self, what: str, why: str, remedy: str = "", *, code: ExitCode = ExitCode.FAILED) -> None:
+        super().__init__(what, why, remedy)
+        self.what, self.why, self.remedy, self.code = what, why, remedy, code
+
+    def __str__(self) -> str:
+        line = f"{self.what}: {one_line(self.why).rstrip('.')}"
+        return f"{line}. {self.remedy}" if self.remedy else line
+
+
+class SeveralFailed(Exception):
+    """Some of several targets failed; each failure is one line, the exit code is theirs when they agree, else 1."""
+
+    def __init__(self, failures: Sequence[CommandFailed]) -> None:
+        super().__init__(*failures)
+        self.failures = tuple(failures)
+        codes = {failure.code for failure in failures}
+        self.code = codes.pop() if len(codes) == 1 else ExitCode.FAILED
+
+
+_NOT_FOUND: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.GROUP_ID_NOT_FOUND,
+        KafkaError.RESOURCE_NOT_FOUND,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_GROUP,
+    }
+)
+_USAGE: Final = frozenset(
+    {
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.INVALID_REPLICA_ASSIGNMENT,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.INVALID_GROUP_ID,
+        KafkaError._INVALID_ARG,
+    }
+)
+_NO_CONNECTION: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+    }
+)
+_REASONS: Final = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "there is no such topic or partition",
+    KafkaError._UNKNOWN_TOPIC: "there is no such topic",
+    KafkaError._UNKNOWN_PARTITION: "there is no such partition",
+    KafkaError.GROUP_ID_NOT_FOUND: "there is no such group",
+}
+_REMEDIES: Final = {
+    KafkaError.NON_EMPTY_GROUP: "stop its members first",
+    KafkaError.UNKNOWN_MEMBER_ID: "the group has members: stop them first",
+    KafkaError.TOPIC_ALREADY_EXISTS: "choose another name, or add --if-not-exists",
+    KafkaError.MSG_SIZE_TOO_LARGE: "raise the topic's max.message.bytes, or send smaller records",
+}
+
+
+def exit_code_of(error: KafkaError) -> ExitCode:
+    """The exit code that a Kafka error leads to."""
+    code = error.code()
+    if code in _NOT_FOUND:
+        return ExitCode.NOT_FOUND
+    if code in _USAGE:
+        return ExitCode.USAGE
+    return ExitCode.NO_CONNECTION if code in _NO_CONNECTION else ExitCode.FAILED
+
+
+def kafka_failure(what: str, error: KafkaError | KafkaException, remedy: str = "") -> CommandFailed:
+    """`error`, met while doing `what`, as a failure of the command."""
+    cause = error.args[0] if isinstance(error, KafkaException) and error.args else error
+    if not isinstance(cause, KafkaError):
+        return CommandFailed(what, str(cause), remedy)
+    return CommandFailed(
+        what,
+        _REASONS.get(cause.code()) or cause.str().removeprefix("Broker: ") or cause.name(),
+        remedy or _REMEDIES.get(cause.code(), ""),
+        code=exit_code_of(cause),
+    )
+
+
+def one_line(text: str) -> str:
+    """`text` with its line breaks and runs of spaces as single spaces."""
+    return re.sub(r"\s+", " ", text).strip()

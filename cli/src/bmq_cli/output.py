@@ -1,0 +1,151 @@
+"""What commands print: tables for people, JSON and YAML for programs, and one-line messages. Knows no Kafka and no options.
+
+Results go to standard output; messages, progress and errors go to standard error.
+"""
+
+import enum
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TextIO
+
+import yaml  # type: ignore[import-untyped]
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_UNBOUNDED_WIDTH: Final = 10_000
+"""Columns for what is not a terminal: a line of a table is then never broken or cut."""
+
+
+class OutputFormat(enum.StrEnum):
+    """`-o`."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of a table: its title, and whether its cells are numbers."""
+
+    title: str
+    number: bool = False
+
+
+Cell = str | int | float | bool | None
+Document = Any
+"""What json and yaml print: dicts, lists, strings, numbers, booleans and None."""
+
+
+class Output:
+    """One command's way out. In `table` the tables are printed, else the document is; never both."""
+
+    def __init__(
+        self, *, form: OutputFormat = OutputFormat.TABLE, color: bool = True, stdout: TextIO | None = None, stderr: TextIO | None = None
+    ) -> None:
+        self.form = form
+        self._stdout = sys.stdout if stdout is None else stdout
+        self._stderr = sys.stderr if stderr is None else stderr
+        self._console = _console(self._stdout, color=color)
+        self._messages = _console(self._stderr, color=color)
+
+    @property
+    def for_people(self) -> bool:
+        """Whether tables and sentences are wanted rather than a document."""
+        return self.form is OutputFormat.TABLE
+
+    @property
+    def messages(self) -> Console:
+        """Standard error, for progress bars and questions."""
+        return self._messages
+
+    def document(self, document: Document) -> None:
+        """Prints `document` as JSON or YAML; nothing in `table`."""
+        match self.form:
+            case OutputFormat.TABLE:
+                return
+            case OutputFormat.JSON:
+                self._stdout.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+            case OutputFormat.YAML:
+                self._stdout.write(to_yaml(document))
+        self._stdout.flush()
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, title: str = "") -> None:
+        """Prints a table, in `table` only. None is shown as `-`."""
+        if not self.for_people:
+            return
+        if title:
+            self._line(Text(title, style="bold"))
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+        for column in columns:
+            table.add_column(column.title, justify="right" if column.number else "left", no_wrap=not self._console.is_terminal, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(shown(cell)) for cell in row))
+        if self._console.is_terminal:
+            self._console.print(table)
+            return
+        with self._console.capture() as capture:
+            self._console.print(table)
+        self._stdout.writelines(line.rstrip() + "\n" for line in capture.get().splitlines())
+
+    def text(self, line: str = "") -> None:
+        """A line for people, in `table` only."""
+        if self.for_people:
+            self._line(Text(line))
+
+    def note(self, line: str) -> None:
+        """A message on standard error."""
+        self._messages.print(Text(line), soft_wrap=True)
+
+    def error(self, line: str) -> None:
+        """`error: …` on standard error."""
+        self._messages.print(Text.assemble(("error:", "bold red"), " ", line), soft_wrap=True)
+
+    def _line(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True)
+
+
+def fields(pairs: Sequence[tuple[str, Cell]]) -> str:
+    """`name value` pairs as one line: `state Stable  protocol range`."""
+    return "  ".join(f"{name} {shown(value)}" for name, value in pairs)
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def shown(cell: Cell) -> str:
+    """A cell's text."""
+    match cell:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if cell else "no"
+        case float():
+            return f"{cell:.3f}".rstrip("0").rstrip(".")
+        case _:
+            return str(cell)
+
+
+def to_yaml(document: Document) -> str:
+    """A YAML document, keys in the order given."""
+    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    return text.removesuffix("...\n")
+
+
+def _console(stream: TextIO, *, color: bool) -> Console:
+    terminal = stream.isatty()
+    return Console(
+        file=stream,
+        no_color=not color or None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=None if terminal else _UNBOUNDED_WIDTH,
+        force_terminal=terminal,
+        force_jupyter=False,
+    )

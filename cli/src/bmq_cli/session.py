@@ -1,0 +1,124 @@
+"""What every command that talks to a cluster takes: the shared options, before or after the command's name, and the session they make."""
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Concatenate, Final, ParamSpec
+
+import typer
+
+from bmq_cli.connection import DEFAULT_BOOTSTRAP_SERVER, DEFAULT_TIMEOUT_S, Connection, check_addresses
+from bmq_cli.output import Output, OutputFormat
+
+P = ParamSpec("P")
+_PANEL: Final = "Connection and output"
+
+BootstrapServer = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT",
+        rich_help_panel=_PANEL,
+        help=f"The cluster's address, or several with commas. Default: $BMQ_BOOTSTRAP_SERVER, else {DEFAULT_BOOTSTRAP_SERVER}.",
+        show_default=False,
+    ),
+]
+OutputOption = Annotated[
+    OutputFormat | None, typer.Option("--output", "-o", rich_help_panel=_PANEL, help="How to print results. Default: table.", show_default=False)
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=0.1,
+        max=3600,
+        rich_help_panel=_PANEL,
+        help=f"How long to wait for a connection, and for each answer. Default: {DEFAULT_TIMEOUT_S:g}.",
+        show_default=False,
+    ),
+]
+NoColorOption = Annotated[
+    bool | None,
+    typer.Option("--no-color", rich_help_panel=_PANEL, help="No colours (NO_COLOR in the environment does the same).", show_default=False),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedOptions:
+    """The shared options as far as they were given; None where not."""
+
+    bootstrap_server: str | None = None
+    output: OutputFormat | None = None
+    timeout: float | None = None
+    no_color: bool | None = None
+
+    def over(self, outer: "SharedOptions") -> "SharedOptions":
+        """These, and what `outer` gives where these give nothing."""
+        return SharedOptions(
+            bootstrap_server=self.bootstrap_server or outer.bootstrap_server,
+            output=self.output or outer.output,
+            timeout=outer.timeout if self.timeout is None else self.timeout,
+            no_color=self.no_color or outer.no_color,
+        )
+
+    def make_output(self) -> Output:
+        """The output that these options ask for."""
+        return Output(form=self.output or OutputFormat.TABLE, color=not self.no_color)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One command's cluster and output."""
+
+    connection: Connection
+    output: Output
+
+
+class OutputClosed(Exception):
+    """Whoever read standard output has left (`| head`): the command ends quietly."""
+
+
+def with_session(command: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
+    """Gives `command` the shared options and, as its first argument, the session that they make."""
+    inner: Callable[..., None] = command
+    shared: dict[str, Any] = {
+        "bootstrap_server": BootstrapServer,
+        "output": OutputOption,
+        "timeout": TimeoutOption,
+        "no_color": NoColorOption,
+    }
+    hints = typing.get_type_hints(command, include_extras=True)
+    own = [parameter.replace(annotation=hints[parameter.name]) for parameter in list(inspect.signature(command).parameters.values())[1:]]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    context = inspect.Parameter("context", keyword, annotation=typer.Context)
+    options = [inspect.Parameter(name, keyword, default=None, annotation=annotation) for name, annotation in shared.items()]
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        outer = values.pop("context").find_root().obj
+        given = SharedOptions(**{name: values.pop(name) for name in shared})
+        options = given.over(outer) if isinstance(outer, SharedOptions) else given
+        session = make_session(options)
+        try:
+            inner(session, **values)
+        except BrokenPipeError as error:
+            raise OutputClosed from error
+
+    parameters = [context, *(parameter.replace(kind=keyword) for parameter in own), *options]
+    run.__signature__ = inspect.Signature(parameters, return_annotation=None)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters} | {"return": None}
+    del run.__wrapped__
+    return run
+
+
+def make_session(options: SharedOptions) -> Session:
+    """Raises CommandFailed for an address that is none."""
+    connection = Connection(
+        bootstrap_server=check_addresses(options.bootstrap_server or DEFAULT_BOOTSTRAP_SERVER),
+        timeout_s=DEFAULT_TIMEOUT_S if options.timeout is None else options.timeout,
+    )
+    return Session(connection=connection, output=options.make_output())
