@@ -234,6 +234,7 @@ async def test_closing_answers_everything_that_is_held() -> None:
     assert await commit == ErrorCode.not_coordinator
     assert await one.commit(2) == ErrorCode.not_coordinator
     await one.shard.close()
+    assert one.failures == [], "a clean end is no failure"
 
 
 @on_virtual_time

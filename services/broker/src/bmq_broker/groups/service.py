@@ -46,7 +46,7 @@ class GroupCoordinatorShard:
     """`load` once, then ask; `close` in the end. After `failure` is set nothing works any more: make a new one and load it.
 
     `fence_check` makes sure that this broker has not been replaced; raises Fenced. `expiry_allowed` says whether the wall clock can be trusted.
-    `failed` is called once, with what ended the shard.
+    `failed` is called once, with what ended the shard, unless `close` did.
     """
 
     def __init__(
@@ -116,7 +116,8 @@ class GroupCoordinatorShard:
 
     async def close(self) -> None:
         """Answers what is held (NotOwner), stops timers and tasks. May be called in any state, more than once."""
-        self._fail(NotOwner(f"partition {self.partition} of __consumer_offsets moved away"))
+        if self.failure is None:
+            self._end(NotOwner(f"partition {self.partition} of __consumer_offsets moved away"))
         housekeeper, self._housekeeper = self._housekeeper, None
         if housekeeper is not None:
             await asyncio.gather(housekeeper, return_exceptions=True)
@@ -274,9 +275,12 @@ class GroupCoordinatorShard:
                 future.set_result(reply)
 
     def _fail(self, error: BaseException) -> None:
+        if self.failure is None:
+            self._end(error)
+            self._failed(error)
+
+    def _end(self, error: BaseException) -> None:
         """The state is thrown away, never rolled back."""
-        if self.failure is not None:
-            return
         self.failure = error
         if self._timer is not None:
             self._timer.cancel()
@@ -287,7 +291,6 @@ class GroupCoordinatorShard:
             if not future.done():
                 future.set_exception(NotOwner(f"group coordinator {self.partition} has ended: {error}"))
         self._machine = None
-        self._failed(error)
 
     # --- time ---
 
