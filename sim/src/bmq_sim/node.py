@@ -40,7 +40,7 @@ class NodeSettings:
             flush_bytes=rng.choice((300, 4096)),
             in_flight_max=rng.choice((2, 8)),
             tail_budget_bytes=tail_budget_bytes,
-            tail_limit_bytes=tail_budget_bytes * rng.choice((2, 20)),
+            tail_limit_bytes=1_000_000,
             wal_budget_bytes=rng.choice((1_000, 5_000, 50_000)),
             ranges_max=rng.choice((1, 2, 4)),
             stop_roll_bytes=rng.choice((1, 1_000)),
@@ -167,8 +167,10 @@ class Incarnation:
         self._world.note(f"{self.name} serves")
 
     async def _stop(self) -> None:
-        if self._proxy is not None:
-            await self._proxy.stop()
+        if self._proxy is None:
+            self.exit("stopped")  # it was still starting: the signal ends it
+            return
+        await self._proxy.stop()
         if self._broker is not None:
             await self._broker.stop()
         if self._guard is not None:

@@ -143,9 +143,11 @@ def _quiet(trace: Callable[[str], None] | None) -> Iterator[None]:
 
     level = logging.DEBUG if trace is not None else logging.CRITICAL
     structlog.configure(processors=[into_trace], wrapper_class=structlog.make_filtering_bound_logger(level), cache_logger_on_first_use=False)
+    logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
+        logging.disable(logging.NOTSET)
         structlog.configure(**before)
         if collected:
             gc.enable()

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-from bmq_sim.scenarios import engine, flat_logs, streams
+from bmq_sim.scenarios import engine, flat_logs, lost_object, streams
 from bmq_sim.world import Scenario
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
     "engine": engine.scenario,
     "flat-logs": flat_logs.scenario,
+    "lost-object": lost_object.scenario,
     "streams": streams.scenario,
 }
