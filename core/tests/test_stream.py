@@ -370,12 +370,12 @@ async def test_an_own_create_that_the_look_up_finds_is_no_seal(store: ScriptedSt
     await asyncio.sleep(0)
     head = store.head
 
-    async def late(object_key: str) -> object:
+    async def late(object_key: str) -> ObjectMeta:
         while object_key not in store.objects:
             await asyncio.sleep(0.01)
         return await head(object_key)
 
-    store.head = late  # type: ignore[assignment]
+    store.head = late  # type: ignore[method-assign]
     await asyncio.sleep(0)
     broker.submit(1)
     await check
@@ -524,6 +524,30 @@ async def test_the_owner_seals_its_own_stream_when_everything_is_durable(store: 
     assert await seal(store) == 3
     with pytest.raises(Fenced):
         broker.submit(1)
+
+
+@playing
+async def test_a_fence_check_does_not_take_the_owners_own_seal_for_anothers(store: ScriptedStore, broker: Broker) -> None:
+    await broker.write(2)
+    head = store.head
+
+    async def late(object_key: str) -> ObjectMeta:
+        while object_key not in store.objects:
+            await asyncio.sleep(0.01)
+        return await head(object_key)
+
+    store.head = late  # type: ignore[method-assign]
+    check = asyncio.get_running_loop().create_task(broker.writer.verify_not_sealed())
+    await asyncio.sleep(0)
+
+    async def slow(object_key: str) -> None:
+        await asyncio.sleep(1)
+
+    store.after = slow
+    assert await broker.writer.seal_own() == 2
+    with pytest.raises(Fenced, match="sealed by its owner"):
+        await check
+    assert broker.fenced == []
 
 
 @playing

@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 from scripted_store import Faults, ScriptedStore, SeededRng, run
 
-from bmq.errors import BmqError, Fenced
+from bmq.errors import BmqError, Fenced, NotReady
 from bmq.storage.durable import LatencyWindow
 from bmq.storage.stream import StreamWriter, WalObjectMissing, first_number, read_stream, seal_stream
 from bmq.storage.wal import WalRun
@@ -40,6 +40,8 @@ class Run:
     reads: list[tuple[int, int, dict[int, bytes]]] = field(default_factory=list)
     """Each sealer's checkpoint when it began to read, seal, and what it read."""
     sealed: bool = False
+    stopped_at: int | None = None
+    """Where the owner sealed its own stream, if it stopped cleanly."""
 
 
 async def write(r: Run, rng: SeededRng) -> None:
@@ -76,6 +78,13 @@ async def write(r: Run, rng: SeededRng) -> None:
             writer.checkpoint(r.checkpoint)
         if rng.random() < 0.2:
             checks.append(loop.create_task(check()))
+        if rng.random() < 0.004:
+            try:
+                r.stopped_at = await writer.seal_own()
+                assert not r.fenced, f"seed {r.seed}: fenced by its own seal"
+            except Fenced:
+                assert r.fenced
+            break
         await asyncio.sleep(rng.random() * (2.0 if rng.random() < 0.05 else 0.05))
     while not r.fenced and writer.in_flight:
         await asyncio.sleep(0.1)
@@ -84,7 +93,7 @@ async def write(r: Run, rng: SeededRng) -> None:
             await writer.verify_not_sealed()
     await writer.close()
     for outcome in await asyncio.gather(*checks, return_exceptions=True):
-        if outcome is not None and not isinstance(outcome, Fenced):
+        if outcome is not None and not isinstance(outcome, Fenced | NotReady):
             raise outcome
 
 
@@ -113,8 +122,15 @@ async def take_over(r: Run, rng: SeededRng) -> None:
 
 
 async def play(seed: int) -> Run:
-    faults = Faults(delay_s=0.1, slow=0.15, lost_after=0.08, lost_before=0.04, not_applied=0.04, unavailable=0.04)
     rng = SeededRng(seed)
+    faults = Faults(
+        delay_s=rng.source.choice((0.02, 0.1, 0.4)),
+        slow=rng.source.choice((0.05, 0.2, 0.4)),
+        lost_after=rng.source.choice((0.02, 0.1, 0.3)),
+        lost_before=0.04,
+        not_applied=0.04,
+        unavailable=0.04,
+    )
     r = Run(seed, ScriptedStore(faults, seed=seed))
     sealers = [SeededRng(seed * 100 + n) for n in range(SEALERS)]
     await asyncio.gather(write(r, rng), *(take_over(r, sealer) for sealer in sealers))
@@ -127,7 +143,7 @@ async def play(seed: int) -> Run:
 def explore(seed: int) -> Run:
     """One run, judged."""
     r = run(play(seed))
-    ends = {end for _, end, _ in r.reads}
+    ends = {end for _, end, _ in r.reads} | ({r.stopped_at} if r.stopped_at is not None else set())
     assert len(ends) == 1, f"seed {seed}: sealers got {sorted(ends)}"
     (end,) = ends
     assert len(r.acknowledged) <= end, f"seed {seed}: {r.acknowledged[-1]} was acknowledged at or above the seal {end}"

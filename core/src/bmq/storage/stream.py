@@ -74,6 +74,7 @@ class StreamWriter:
         self._deleted_below = start
         self._ended: BmqError | None = None
         self._closing = False
+        self._sealing = False
         self._creates: set[asyncio.Task[None]] = set()
         self._deleter: asyncio.Task[None] | None = None
         self._checker: asyncio.Task[None] | None = None
@@ -148,6 +149,7 @@ class StreamWriter:
             await asyncio.wait(self._creates)
         if self._ended is not None:
             raise self._ended.with_traceback(None)
+        self._sealing = True
         number, nonce = self._next, self._rng.nonce()
         seal = Seal(cluster_id=self._cluster_id, node_id=self._stream.node_id, broker_epoch=self._stream.broker_epoch, number=number, nonce=nonce)
         try:
@@ -248,10 +250,10 @@ class StreamWriter:
                 for _, future in asked:
                     _settle(future, None)
                 self._checks = deque(check for check in self._checks if not check[1].done())
-            elif self._next == number:
+            elif self._next == number and not self._sealing:
                 self._end(self._fenced(number))
                 return
-            else:  # an own create went there meanwhile: it was sent after they asked, and its completion answers them
+            else:  # an own create (or seal) was sent there meanwhile, after they asked: what comes of it answers them
                 return
 
     async def _is_taken(self, number: int) -> bool:
