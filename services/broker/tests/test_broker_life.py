@@ -115,6 +115,8 @@ def test_a_replaced_broker_says_nothing_more_and_is_told() -> None:
             await old.append(tp, b"lost")
         assert old.fenced
         with pytest.raises(Fenced):
+            await old.append(tp, b"lost as well")
+        with pytest.raises(Fenced):
             await old.broker.owner.offset_for_time(tp, -1)
         assert await new.read_all(tp) == [(0, b"a")]
         await new.append(tp, b"b")

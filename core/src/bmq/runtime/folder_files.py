@@ -22,6 +22,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import Conflict, NotApplied, ObjectMissing, StoreUnavailable, UnknownOutcome
 from bmq.ports import ObjectMeta
+from bmq.runtime import direct_write
 from bmq.runtime.file_io import open_folder, read_range, sync_file, sync_file_system, unnamed_files_work, write_all
 
 STAGING_NAME: Final = ".tmp"
@@ -64,6 +65,7 @@ class FolderFiles:
             for entry in entries:
                 Path(entry.path).unlink()
         self._unnamed = unnamed_files_work(self._staging)
+        self._direct = fsync and self._unnamed and direct_write.works_in(self._staging)
         if fsync:
             # An object that a killed process had linked but not fsynced is read as durable from now on, so it has to be.
             sync_file_system(self._root)
@@ -135,17 +137,21 @@ class FolderFiles:
     def _write(self, parts: Sequence[Buffer], *, read_seldom: bool) -> tuple[int, str]:
         """(descriptor, name or "") of a new file that holds the parts, fsynced. Raises OSError, leaving nothing."""
         name = ""
+        direct = self._direct and sum(memoryview(part).nbytes for part in parts) >= direct_write.SIZE_BYTES_MIN
         if self._unnamed:
-            fd = os.open(self._staging, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+            fd = os.open(self._staging, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC | (os.O_DIRECT if direct else 0), 0o644)
         else:
             with self._lock:
                 self._staged_count += 1
                 name = f"{self._staging}/{self._staged_count}"
             fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
         try:
-            write_all(fd, parts)
+            if direct:
+                direct_write.write_direct(fd, parts)
+            else:
+                write_all(fd, parts)
             self._sync(fd)
-            if read_seldom and self._fsync and hasattr(os, "posix_fadvise"):
+            if read_seldom and not direct and self._fsync and hasattr(os, "posix_fadvise"):
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         except BaseException:
             os.close(fd)

@@ -112,6 +112,7 @@ class Broker:
         deadline_s = loop.time() + max_wait_ms / 1000
         failed = await self._open_all([request.tp for request in requests])
         while True:
+            self._ownership.check_alive()
             answers, size_bytes, settled = self._collect(requests, failed, max_bytes=max_bytes)
             if any(isinstance(answer.error, OffsetOutOfRange) for answer in answers):
                 await self._verify_not_sealed()

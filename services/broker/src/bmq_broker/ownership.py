@@ -83,11 +83,17 @@ class Ownership:
 
     def appending(self, tp: TopicPartition) -> Partition | None:
         """The partition if it is open, None where it has to be opened first. Raises UnknownTopic, NotOwner, Fenced."""
+        self.check_alive()
         partition = self.partitions.get(tp)
         if partition is not None:
             return partition
         self._check_owned(tp)
         return None
+
+    def check_alive(self) -> None:
+        """Raises Fenced once another incarnation has taken over."""
+        if self._ended is not None:
+            raise self._ended
 
     def when_open(self, tp: TopicPartition, size_bytes: int, then: Callable[[Partition | BmqError], None]) -> None:
         """Calls `then` with the partition, in the order of these calls, once it is open. Raises NotReady where too much waits already."""
@@ -143,8 +149,7 @@ class Ownership:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _check_owned(self, tp: TopicPartition) -> None:
-        if self._ended is not None:
-            raise self._ended
+        self.check_alive()
         meta = self._metadata.image.partition(tp)
         if meta is None:
             raise UnknownTopic(f"partition {tp} does not exist")
