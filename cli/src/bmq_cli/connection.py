@@ -170,5 +170,5 @@ def _listed(info: Any) -> ListedOffset:
 
 def _reason(text: str) -> str:
     """librdkafka's `HOST:PORT/bootstrap: Connect to ipv4#… failed: Connection refused (after 0ms in state CONNECT)` without its frame."""
-    text = re.sub(r"\s*\((after|try) [^)]*\)", "", one_line(text))
+    text = re.sub(r"^\S+/\S+: |\s*\((after|try) [^)]*\)", "", one_line(text))
     return text.rsplit("failed: ", maxsplit=1)[-1] or text

@@ -133,8 +133,20 @@ def shown(cell: Cell) -> str:
 
 def to_yaml(document: Document) -> str:
     """A YAML document, keys in the order given."""
-    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False)
     return text.removesuffix("...\n")
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """Quotes text with characters that cannot be seen: written plainly, some of them (U+0085) do not come back."""
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.Node:
+    plain = all(character.isprintable() or character == "\n" for character in text)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 def _console(stream: TextIO, *, color: bool) -> Console:

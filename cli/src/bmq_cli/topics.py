@@ -61,9 +61,10 @@ def create(
 ) -> None:
     """Create a topic."""
     what = f"create topic {name}"
+    configs = _configs(config)
     admin = session.connection.admin()
     with refused_arguments(what):
-        topic = NewTopic(name, num_partitions=partitions or -1, replication_factor=-1, config=_configs(config))
+        topic = NewTopic(name, num_partitions=partitions or -1, replication_factor=-1, config=configs)
         timeout_s = session.connection.timeout_s
         futures = admin.create_topics([topic], validate_only=validate_only, request_timeout=timeout_s, operation_timeout=timeout_s)
     created = True
