@@ -2,10 +2,11 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+import uvloop
 from proxy_in_memory import Client, Running, batch, fetch_request, running_proxy
 
 from bmq.errors import NotOwner, NotReady, OutOfOrderSequence, StoreUnavailable
@@ -16,6 +17,14 @@ from bmq_proxy.limited_log import LimitedLog
 from bmq_proxy.settings import ProxySettings
 
 Test = Callable[[Running, Client], Awaitable[None]]
+
+
+@pytest.fixture(params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy], ids=["asyncio", "uvloop"], autouse=True)
+def _on_both_loops(request: pytest.FixtureRequest) -> Iterator[None]:
+    """They differ in when they read and in how they write: uvloop is what runs, asyncio what the simulator is like."""
+    asyncio.set_event_loop_policy(request.param())
+    yield
+    asyncio.set_event_loop_policy(None)
 
 
 def run(test: Test, settings: ProxySettings | None = None) -> None:
@@ -146,20 +155,39 @@ def test_no_frame_is_read_while_memory_is_used_up() -> None:
     async def test(proxy: Running, client: Client) -> None:
         proxy.owner.hold = True
         memory = proxy.role.server.endpoint.request_memory
-        client.send_produce("orders", {0: batch(b"a" * 60_000)})
+        client.send_produce("orders", {0: batch(b"a" * 600_000)})
         await until(lambda: len(proxy.owner.held) == 1)
         assert not memory.has_room
         other = await proxy.connect()
-        other.send_produce("orders", {1: batch(b"b")})
+        other.send_produce("orders", {1: batch(b"b" * 3_000_000)})
         assert await nothing_comes(other)
         assert len(proxy.owner.held) == 1
+        assert memory.held_bytes < 700_000
         proxy.owner.let_go()
         await client.receive()
         await until(lambda: len(proxy.owner.held) == 1)
         proxy.owner.let_go()
         assert codes((await other.receive())[1]) == [0]
 
-    run(test, ProxySettings(request_memory_bytes=50_000))
+    run(test, ProxySettings(request_memory_bytes=500_000))
+
+
+def test_frames_that_never_end_hold_up_the_others_only_for_a_time() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        endpoint = proxy.role.server.endpoint
+        hostile = await proxy.connect()
+        hostile.writer.write(b"\x00\x07\xa1\x20\x00\x00\x00\x09" + bytes(1_000))
+        await until(lambda: not endpoint.request_memory.has_room)
+        client.send_produce("orders", {0: batch(b"a" * 400_000)})
+        assert await nothing_comes(client)
+        for connection in endpoint.connections:
+            if connection.frame_since is not None:
+                connection.frame_since -= 31
+        endpoint.sweep()
+        assert await hostile.closed()
+        assert codes((await client.receive())[1]) == [0]
+
+    run(test, ProxySettings(request_memory_bytes=500_000))
 
 
 def test_requests_in_flight_of_one_connection_are_bounded() -> None:

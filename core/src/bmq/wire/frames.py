@@ -48,6 +48,11 @@ class FrameReader:
         """Memory held for a frame that is still arriving."""
         return 0 if self._own is None else len(self._own)
 
+    @property
+    def arriving_bytes(self) -> int:
+        """How large a frame that is still arriving claims to be; 0 where none is."""
+        return 0 if self._own is None else self._own_size
+
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """Where the next bytes go; never empty. Valid until the next call of `buffer_updated`."""
         if self._own is None:

@@ -8,29 +8,24 @@ from collections.abc import Callable
 class MemoryBudget:
     """Bytes that may be held at one time, for all connections of a process together.
 
-    `hold` never fails and may overdraw: it is for what is already there (a frame that was read). Who reads asks `has_room` first and
-    leaves a callback with `when_room`. `reserve` waits, first come first served, and is for what is about to be allocated.
+    Who wants some `ask`s or `reserve`s, first come first served. `hold` never fails and may overdraw: it is for what is already there.
+    More than the whole budget is given when nothing else is held.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         assert limit_bytes > 0
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
-        self._callbacks: deque[Callable[[], None]] = deque()
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[int, Callable[[], bool]]] = deque()
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be read."""
-        return self.held_bytes < self.limit_bytes
+        """Whether more may be read: something is left, and nobody waits for it."""
+        return self.held_bytes < self.limit_bytes and not self._waiting
 
     def hold(self, size_bytes: int) -> None:
         """Counts bytes that are already there."""
         self.held_bytes += size_bytes
-
-    def when_room(self, callback: Callable[[], None]) -> None:
-        """Calls back once, as soon as there is room; never at once."""
-        self._callbacks.append(callback)
 
     def take_up_to(self, wanted_bytes: int, least_bytes: int) -> int:
         """Holds and returns between `least_bytes` and `wanted_bytes`; 0 where there is not even that much or somebody waits."""
@@ -41,21 +36,41 @@ class MemoryBudget:
         self.held_bytes += taken
         return taken
 
-    async def reserve(self, size_bytes: int) -> None:
-        """Holds `size_bytes` once they fit. More than the whole budget is given when nothing else is held."""
+    def ask(self, size_bytes: int, granted: Callable[[], bool]) -> bool:
+        """Holds `size_bytes` now and says True, or later and calls `granted`; which says False where they are not wanted any more.
+
+        0 bytes: only to hear when there is room.
+        """
         if not self._waiting and self._fits(size_bytes):
             self.held_bytes += size_bytes
+            return True
+        self._waiting.append((size_bytes, granted))
+        return False
+
+    def withdraw(self, granted: Callable[[], bool]) -> None:
+        """Who asked with this callback does not want it any more, and holds up nobody."""
+        self._waiting = deque(entry for entry in self._waiting if entry[1] != granted)
+        self._wake()
+
+    async def reserve(self, size_bytes: int) -> None:
+        """Holds `size_bytes` once they fit."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def granted() -> bool:
+            if turn.done():
+                return False
+            turn.set_result(None)
+            return True
+
+        if self.ask(size_bytes, granted):
             return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append((size_bytes, turn))
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.release(size_bytes)
             else:
-                self._waiting = deque(entry for entry in self._waiting if entry[1] is not turn)
-                self._wake()
+                self.withdraw(granted)
             raise
 
     def release(self, size_bytes: int) -> None:
@@ -65,13 +80,13 @@ class MemoryBudget:
         self._wake()
 
     def _fits(self, size_bytes: int) -> bool:
+        if size_bytes == 0:
+            return self.held_bytes < self.limit_bytes
         return self.held_bytes + size_bytes <= self.limit_bytes or self.held_bytes == 0
 
     def _wake(self) -> None:
-        while self._waiting and (self._waiting[0][1].done() or self._fits(self._waiting[0][0])):
-            size_bytes, turn = self._waiting.popleft()
-            if not turn.done():
-                self.held_bytes += size_bytes
-                turn.set_result(None)
-        while self._callbacks and self.has_room:
-            self._callbacks.popleft()()
+        while self._waiting and self._fits(self._waiting[0][0]):
+            size_bytes, granted = self._waiting.popleft()
+            self.held_bytes += size_bytes
+            if not granted():
+                self.held_bytes -= size_bytes

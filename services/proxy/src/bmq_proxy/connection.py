@@ -70,10 +70,11 @@ class Connection(asyncio.BufferedProtocol):
     """Plumbing between a transport and a Service."""
 
     __slots__ = (
+        "_arriving_bytes",
         "_closing",
         "_exchanges",
         "_frames",
-        "_partial_bytes",
+        "_granted",
         "_peer",
         "_reading",
         "_service",
@@ -99,12 +100,13 @@ class Connection(asyncio.BufferedProtocol):
         self._waits_for_room = False
         self._write_paused = False
         self._closing = False
-        self._partial_bytes = 0
+        self._arriving_bytes = 0
+        self._granted = True
         self._unflushed: Answer | None = None
         self._peer = ""
         self.active_at = 0.0
         self.frame_since: float | None = None
-        """Since when a frame is arriving."""
+        """Since when a frame holds memory and is not whole."""
         self.stalled_at: float | None = None
         """Since when the peer has not taken what it was sent."""
 
@@ -130,7 +132,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         # With a limit of zero a write is either taken whole by the socket or reported by pause_writing: that is how long an answer counts.
         self._transport.set_write_buffer_limits(high=0)
-        self._update_reading()
+        if not self._service.request_memory.has_room:
+            # Not at once: uvloop starts to read right after this, whatever was paused before.
+            asyncio.get_running_loop().call_soon(self._update_reading)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The event loop's."""
@@ -152,7 +156,9 @@ class Connection(asyncio.BufferedProtocol):
                 exchange.pending.add_done_callback(partial(self._discard_later, exchange))
                 if not self._service.outlives(exchange.call.api_key):
                     exchange.pending.cancel()
-        self._count_partial(0)
+        self._forget_frame()
+        if self._waits_for_room:
+            self._service.request_memory.withdraw(self._room)
         self._service.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -170,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
         except WireError as error:
             self._break(str(error))
             return
-        self._count_partial(self._frames.held_bytes)
+        self._reserve()
         self._advance()
 
     def eof_received(self) -> bool:
@@ -310,38 +316,58 @@ class Connection(asyncio.BufferedProtocol):
         self._service.broken(self._peer, reason)
         self.close()
 
-    def _count_partial(self, held_bytes: int) -> None:
-        """Counts the memory of a frame that is still arriving."""
-        if held_bytes == self._partial_bytes:
-            return
-        if not self._partial_bytes:
-            self.frame_since = self.active_at
-        elif not held_bytes:
-            self.frame_since = None
-        before, self._partial_bytes = self._partial_bytes, held_bytes
-        if held_bytes > before:
-            self._service.request_memory.hold(held_bytes - before)
-        else:
-            self._service.request_memory.release(before - held_bytes)
-
-    def _room(self) -> None:
-        self._waits_for_room = False
-        self._update_reading()
-
-    def _update_reading(self) -> None:
-        """Reads on, or stops."""
-        if self._transport is None or self._closing:
+    def _reserve(self) -> None:
+        """Memory for a frame that has begun to arrive, for as much as it claims to be: from then on it can be read to its end."""
+        arriving_bytes = self._frames.arriving_bytes
+        if arriving_bytes == self._arriving_bytes:
             return
         memory = self._service.request_memory
+        self._forget_frame()
+        self._arriving_bytes = arriving_bytes
+        if arriving_bytes:
+            self._granted = memory.ask(arriving_bytes, self._grant)
+        self.frame_since = self.active_at if arriving_bytes and self._granted else None
+
+    def _grant(self) -> bool:
+        """Memory came free for the frame that waited for it."""
+        self._granted = True
+        self.frame_since = asyncio.get_running_loop().time()
+        self._update_reading()
+        return True
+
+    def _forget_frame(self) -> None:
+        """The frame is whole, or never will be."""
+        released, self._arriving_bytes = self._arriving_bytes, 0
+        waited, self._granted = not self._granted, True
+        if waited:
+            self._service.request_memory.withdraw(self._grant)
+        elif released:
+            self._service.request_memory.release(released)
+
+    def _room(self) -> bool:
+        """It is this connection's turn to read on, even where others wait behind it."""
+        self._waits_for_room = False
+        self._update_reading(has_room=True)
+        return True
+
+    def _update_reading(self, *, has_room: bool = False) -> None:
+        """Reads on, or stops. `has_room`: there is memory, no need to ask."""
+        if self._transport is None or self._closing:
+            return
         wanted = (
-            not self._write_paused and len(self._exchanges or ()) < self._service.requests_in_flight_max and self._waiting_bytes <= WAITING_BYTES_MAX
+            self._granted
+            and not self._write_paused
+            and len(self._exchanges or ()) < self._service.requests_in_flight_max
+            and self._waiting_bytes <= WAITING_BYTES_MAX
         )
-        # A frame that has begun may be finished: memory that only its rest can free would never come back otherwise.
-        if wanted and not memory.has_room and not self._partial_bytes:
+        # A frame that got its memory is read to its end: others may wait for just that.
+        memory = self._service.request_memory
+        if wanted and not has_room and not self._arriving_bytes and not memory.has_room:
             wanted = False
             if not self._waits_for_room:
-                self._waits_for_room = True
-                memory.when_room(self._room)
+                # Behind everybody who waits for memory. There may be room at once: then it is read on.
+                self._waits_for_room = not memory.ask(0, self._room)
+                wanted = not self._waits_for_room
         if wanted and not self._reading:
             self._reading = True
             self._transport.resume_reading()
