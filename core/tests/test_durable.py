@@ -249,10 +249,13 @@ def test_waits_grow_to_two_seconds_and_no_further() -> None:
 
 
 def test_trouble_is_logged_at_most_once_in_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    class Down(StoreUnavailable):
+        """Logged by no other test."""
+
     async def main() -> None:
-        log = TroubleLog("create something")
-        for _ in range(100):
-            log(StoreUnavailable("down"))
+        logs = [TroubleLog("create something"), TroubleLog("create something else")]
+        for n in range(100):
+            logs[n % 2](Down("down"))
             await asyncio.sleep(0.19)
 
     run(main())

@@ -39,21 +39,27 @@ class Trouble(Protocol):
 
 
 class TroubleLog:
-    """Logs failures of one kind: the first at once, then at most one line in ten seconds with the number of those in between."""
+    """Logs failures: of each kind of error the first at once, then at most one line in ten seconds with the number of those in between.
+
+    All of a process share that limit: a store that is down fails for every partition at once.
+    """
 
     def __init__(self, doing: str) -> None:
         self._doing = doing
-        self._silent_until_s = float("-inf")
-        self._unsaid = 0
 
     def __call__(self, error: StoreError, /) -> None:
         now_s = asyncio.get_running_loop().time()
-        if now_s < self._silent_until_s:
-            self._unsaid += 1
+        kind = type(error).__name__
+        said_s, unsaid = _said.get(kind, (float("-inf"), 0))
+        if said_s <= now_s < said_s + TROUBLE_LOG_INTERVAL_S:
+            _said[kind] = (said_s, unsaid + 1)
             return
-        _log.warning("store trouble, trying again", doing=self._doing, error=str(error), kind=type(error).__name__, unsaid=self._unsaid)
-        self._silent_until_s = now_s + TROUBLE_LOG_INTERVAL_S
-        self._unsaid = 0
+        _said[kind] = (now_s, 0)
+        _log.warning("store trouble, trying again", doing=self._doing, error=str(error), kind=kind, unsaid=unsaid)
+
+
+_said: Final[dict[str, tuple[float, int]]] = {}
+"""By kind of error: when it was last logged, in the loop's time, and how many were not since."""
 
 
 class Backoff:
