@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import structlog
@@ -85,7 +85,8 @@ def up(  # noqa: PLR0917 - options, not arguments
 
 async def _until_the_end(node: Node, stop: asyncio.Event) -> int:
     stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait([stopping, node.taken_over], return_when=asyncio.FIRST_COMPLETED)
+    ends: list[asyncio.Future[Any]] = [stopping, node.taken_over]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     if node.taken_over.done():
         print(f"error: another bmq has taken over this store, this one ends: {node.taken_over.result()}", file=sys.stderr)

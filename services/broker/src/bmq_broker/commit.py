@@ -230,6 +230,7 @@ class GroupCommit:
             self.end(error)
             return
         group.slot.number = number
+        group.slot.tps = tuple(group.runs)
         self._in_flight[number] = group
         self._slots.append(group.slot)
         self.wal_bytes += group.slot.size_bytes

@@ -11,7 +11,7 @@ from functools import partial
 
 import structlog
 
-from bmq.errors import BmqError, Fenced, StoreError
+from bmq.errors import BmqError, Fenced, NotOwner, StoreError
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.storage.durable import create_once
 from bmq.storage.keys import segment_key
@@ -56,6 +56,7 @@ class Roller:
         self._manifests = manifests
         self._commit = commit
         self._total = total
+        self._places = asyncio.Semaphore(settings.roll_concurrency)
         self._rolling: dict[TopicPartition, asyncio.Task[None]] = {}
         self._failed_until_s: dict[TopicPartition, float] = {}
 
@@ -82,7 +83,8 @@ class Roller:
         assert offset <= partition.high_watermark
         while partition.manifest.next_offset < offset:
             async with self._manifests.lock(partition.tp):
-                await self._roll(partition, cause)
+                if not await self._roll(partition, cause):
+                    raise NotOwner(f"partition {partition.tp} was let go of")
 
     async def close(self) -> None:
         """Ends rolls under way."""
@@ -111,10 +113,11 @@ class Roller:
         slot = self._commit.oldest_needed()
         if slot is None or not slot.durable:
             return
-        for tp, partition in self._partitions.items():
+        for tp in slot.tps:
             if len(self._rolling) >= self._settings.roll_concurrency:
                 return
-            if tp not in self._rolling and any(run.slot is slot for run in list(partition.tail.runs)[:1]):
+            partition = self._partitions.get(tp)
+            if partition is not None and tp not in self._rolling and partition.tail.runs and partition.tail.runs[0].slot is slot:
                 self._start(partition, "wal-length")
 
     def _start(self, partition: Partition, cause: str) -> None:
@@ -126,7 +129,7 @@ class Roller:
 
     async def _roll_in_background(self, partition: Partition, cause: str) -> None:
         try:
-            async with self._manifests.lock(partition.tp):
+            async with self._places, self._manifests.lock(partition.tp):
                 await self._roll(partition, cause)
             self._failed_until_s.pop(partition.tp, None)
         except Fenced as error:
@@ -138,19 +141,20 @@ class Roller:
             self._rolling.pop(partition.tp, None)
             self._commit.poke()
 
-    async def _roll(self, partition: Partition, cause: str) -> None:
-        """One segment and the manifest version that names it. The partition's lock is held."""
+    async def _roll(self, partition: Partition, cause: str) -> bool:
+        """One segment and the manifest version that names it; False where there is nothing to roll. The partition's lock is held."""
         for _ in range(ATTEMPTS_MAX):
             plan = partition.plan_roll(target_bytes=partition.config.segment_bytes)
             if plan is None:
-                return
+                return False
             try:
                 await self._write(partition, plan)
             except ManifestMoved:
                 continue
             ROLLS.labels(cause).inc()
             ROLLED_BYTES.inc(plan.size_bytes)
-            return
+            return True
+        raise ManifestMoved(f"the manifest of {partition.tp} moved {ATTEMPTS_MAX} times while it was rolled")
 
     async def _write(self, partition: Partition, plan: RollPlan) -> None:
         nonce = self._rng.nonce()

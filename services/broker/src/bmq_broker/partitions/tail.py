@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 from typing_extensions import Buffer
 
-from bmq.values import LeaderEpoch, Offset
+from bmq.values import LeaderEpoch, Offset, TopicPartition
 
 
 @dataclass(slots=True)
 class Slot:
-    """One WAL object as the tails see it: `number` -1 until it is sent; `runs` of it that no segment covers yet."""
+    """One WAL object as the tails see it: `number` -1 until it is sent; `runs` of it that no segment covers yet; whose runs it holds."""
 
     size_bytes: int = 0
     number: int = -1
     durable: bool = False
     runs: int = 0
-    sent_s: float = 0.0
+    tps: tuple[TopicPartition, ...] = ()
 
 
 @dataclass(slots=True)
