@@ -483,3 +483,44 @@ async def test_bad_requests_get_kafkas_codes() -> None:
         given = await one.join(version=4)
         assert given.error_code == ErrorCode.member_id_required
         assert given.member_id.startswith("app-")
+
+
+@on_virtual_time
+async def test_requests_that_a_proxy_has_completed_get_complete_replies() -> None:
+    """A proxy looks up names and ids, and asks about lists whatever version the client used."""
+    async with coordinator() as one:
+        topic_id = one.topics.ids["t"]
+        for version in (2, 9, 10):
+            caller = Caller(client_id="app", client_host="h", api_version=version)
+            partition = Message(partition_index=0, committed_offset=version, committed_leader_epoch=-1, committed_metadata=None)
+            commit = Message(
+                group_id="g",
+                generation_id_or_member_epoch=-1,
+                member_id="",
+                group_instance_id=None,
+                retention_time_ms=-1,
+                topics=[Message(name="t", topic_id=topic_id, partitions=[partition])],
+            )
+            reply = await handle_group_call(one.shard, COMMIT, commit, caller)
+            assert reply["topics"] == [{"name": "t", "topic_id": topic_id, "partitions": [{"partition_index": 0, "error_code": 0}]}]
+            for topics in ([Message(name="t", topic_id=topic_id, partition_indexes=[0])], None):
+                group = Message(group_id="g", member_id=None, member_epoch=-1, topics=topics)
+                reply = await handle_group_call(one.shard, FETCH, Message(groups=[group], require_stable=False), caller)
+                [topic] = reply["groups"][0]["topics"]
+                assert (topic["name"], topic["topic_id"], topic["partitions"][0]["committed_offset"]) == ("t", topic_id, version)
+        old = Caller(client_id="app", client_host="h", api_version=1)
+        leaver = Message(member_id="nobody", group_instance_id=None, reason=None)
+        reply = await handle_group_call(one.shard, LEAVE, Message(group_id="g", member_id="nobody", members=[leaver]), old)
+        assert reply["members"][0]["error_code"] == ErrorCode.unknown_member_id
+
+
+@on_virtual_time
+async def test_topic_ids_name_topics_in_the_newest_versions() -> None:
+    async with coordinator() as one:
+        assert await one.commit(6) == ErrorCode.none
+        topic_id = one.topics.ids["t"]
+        reply = await one.ask(FETCH, 10, groups=[{"group_id": "g", "topics": [{"topic_id": topic_id, "partition_indexes": [0]}]}])
+        [topic] = reply.groups[0].topics
+        assert (topic.topic_id, topic.partitions[0].committed_offset) == (topic_id, 6)
+        reply = await one.ask(FETCH, 10, groups=[{"group_id": "g", "topics": None}])
+        assert [topic.topic_id for topic in reply.groups[0].topics] == [topic_id]

@@ -23,11 +23,11 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
     error = group_id_error(request.group_id)
     if error is not None:
         return failed(request, error)
-    is_batch = is_at_least(caller, _BATCH_VERSION)
+    is_batch = bool(request.members) or is_at_least(caller, _BATCH_VERSION)
     if is_batch:
         leavers = tuple(Leaver(member.member_id, member.group_instance_id) for member in request.members)
         for member in request.members:
-            if member.reason:
+            if vars(member).get("reason"):
                 _log.debug("member %r leaves group %r: %s", member.member_id, request.group_id, member.reason[:255])
     else:
         leavers = (Leaver(request.member_id, None),)
