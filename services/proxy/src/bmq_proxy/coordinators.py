@@ -19,7 +19,7 @@ from bmq_proxy.group_partition import partition_of_group
 from bmq_proxy.images import image_with
 
 _CONFIGS = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(64 << 20)}
-_PARTITIONS_KEY = "offsets.topic.num.partitions"
+OFFSETS_PARTITIONS_KEY = "offsets.topic.num.partitions"
 _SHOWN_WITHIN_S = 10.0
 CALLS_AT_ONCE = 16
 
@@ -78,7 +78,7 @@ class Coordinators:
 
     async def _create(self) -> Topic:
         configured = self._metadata.image.configs.get(("broker", ""), {})
-        partitions = resolve_cluster(configured).offsets_topic_partitions if _PARTITIONS_KEY in configured else self._default_partitions
+        partitions = resolve_cluster(configured).offsets_topic_partitions if OFFSETS_PARTITIONS_KEY in configured else self._default_partitions
         [result] = await self._controller.create_topics([NewTopic(name=CONSUMER_OFFSETS, partitions=partitions, configs=_CONFIGS)])
         if result.error is not None and not isinstance(result.error, TopicExists):
             raise result.error

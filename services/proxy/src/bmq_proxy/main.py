@@ -1,14 +1,16 @@
 """A proxy put together: started over a store, the owners and a controller, and stopped again. The only module that knows all parts."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
 
+from bmq.cluster_config import resolve_cluster
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import Controller, Metadata
 from bmq_proxy.appends import Appends
 from bmq_proxy.budget import MemoryBudget
-from bmq_proxy.coordinators import Coordinators
+from bmq_proxy.coordinators import OFFSETS_PARTITIONS_KEY, Coordinators
 from bmq_proxy.dispatch import routes
 from bmq_proxy.endpoint import Endpoint
 from bmq_proxy.fetch.blocks import BlockCache
@@ -48,6 +50,7 @@ def build_proxy(
     clock: Clock,
     rng: Rng,
     log_dir: str = "object-store",
+    cluster_configs: Mapping[str, str] | None = None,
 ) -> Proxy:
     """Everything but the network."""
     blocks = BlockCache(store, tail_bytes=settings.tail_cache_bytes, catch_up_bytes=settings.catch_up_cache_bytes)
@@ -67,13 +70,20 @@ def build_proxy(
             random=rng.random,
         ),
         reader=FetchReader(owner_for, metadata, manifests, segments, MemoryBudget(settings.fetch_memory_bytes)),
-        coordinators=Coordinators(owner_for, controller, metadata, offsets_topic_partitions=settings.offsets_topic_partitions),
+        coordinators=Coordinators(owner_for, controller, metadata, offsets_topic_partitions=_offsets_partitions(settings, cluster_configs or {})),
         appends=Appends(owner_for, metadata),
         producer_ids=ProducerIds(controller),
         log=structlog.get_logger("bmq.proxy"),
         advertised_port=settings.advertised_port,
         log_dir=log_dir,
+        static_configs=cluster_configs or {},
     )
+
+
+def _offsets_partitions(settings: ProxySettings, cluster_configs: Mapping[str, str]) -> int:
+    if OFFSETS_PARTITIONS_KEY in cluster_configs:
+        return resolve_cluster(cluster_configs).offsets_topic_partitions
+    return settings.offsets_topic_partitions
 
 
 async def start_proxy(
@@ -88,9 +98,13 @@ async def start_proxy(
     host: str = "127.0.0.1",
     port: int = 0,
     log_dir: str = "object-store",
+    cluster_configs: Mapping[str, str] | None = None,
 ) -> ProxyRole:
-    """Listens on `host`:`port` (0: any free one) and serves. Raises OSError where it cannot listen."""
-    proxy = build_proxy(store, owner_for, controller, metadata, settings, clock=clock, rng=rng, log_dir=log_dir)
+    """Listens on `host`:`port` (0: any free one) and serves. Raises OSError where it cannot listen.
+
+    `cluster_configs` are the cluster's as the command line gives them (the controller and the brokers get the same).
+    """
+    proxy = build_proxy(store, owner_for, controller, metadata, settings, clock=clock, rng=rng, log_dir=log_dir, cluster_configs=cluster_configs)
     server = ProxyServer(Endpoint(settings, routes(proxy), MemoryBudget(settings.request_memory_bytes)))
     listening_host, listening_port = await server.start(host, port)
     if not proxy.advertised_port:

@@ -1,7 +1,7 @@
 """What every handler of a proxy works with: the owners of partitions, the controller, the image, settings and caches."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -42,6 +42,8 @@ class Proxy:
     log: structlog.stdlib.BoundLogger
     advertised_port: int = 0
     log_dir: str = "object-store"
+    static_configs: Mapping[str, str] = field(default_factory=dict)
+    """The cluster's configuration as the command line or a file gives it, by Kafka's names."""
 
     @property
     def image(self) -> Image:
@@ -49,7 +51,12 @@ class Proxy:
         return self.metadata.image
 
     @property
+    def dynamic_configs(self) -> Mapping[str, str]:
+        """The cluster's configuration that was set while it runs; goes before the static one."""
+        return self.image.configs.get(("broker", ""), {})
+
+    @property
     def auto_creates_topics(self) -> bool:
-        """The proxy's own setting, unless the cluster says otherwise while it runs."""
-        configured = self.image.configs.get(("broker", ""), {})
+        """The cluster's word where it has one, else the proxy's own setting."""
+        configured = {**self.static_configs, **self.dynamic_configs}
         return resolve_cluster(configured).auto_create_topics if AUTO_CREATE_KEY in configured else self.settings.auto_create_topics

@@ -63,7 +63,7 @@ async def _shown(proxy: Proxy, result: TopicResult) -> None:
 def _described(proxy: Proxy, result: TopicResult) -> dict[str, Any]:
     if result.error is not None:
         return _failed(result.name, controller_code(result.error), str(result.error))
-    rows = describe_topic(result.configs, dynamic_defaults=proxy.image.configs.get(("broker", "")))
+    rows = describe_topic(result.configs, dynamic_defaults=proxy.dynamic_configs, static_defaults=proxy.static_configs)
     return {
         "name": result.name,
         "topic_id": result.topic_id,

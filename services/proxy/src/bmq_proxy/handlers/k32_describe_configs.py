@@ -1,6 +1,5 @@
 """DescribeConfigs, key 32, versions 1 to 4: topics, the cluster (as every broker), groups. Missing: broker loggers."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -42,12 +41,12 @@ def _describe(proxy: Proxy, asked: Any, request: Message) -> dict[str, Any]:
 def _rows(proxy: Proxy, asked: Any) -> list[DescribedConfig]:
     image = proxy.image
     resource = config_resource(proxy, asked.resource_type, asked.resource_name)
-    cluster: Mapping[str, str] = image.configs.get(("broker", ""), {})
     match resource.kind:
         case "topic":
-            return describe_topic(find_topic(image, resource.name).configs, dynamic_defaults=cluster)
+            configs = find_topic(image, resource.name).configs
+            return describe_topic(configs, dynamic_defaults=proxy.dynamic_configs, static_defaults=proxy.static_configs)
         case "broker":
-            return describe_cluster(dynamic=cluster)
+            return describe_cluster(dynamic=proxy.dynamic_configs, static=proxy.static_configs)
         case "group":
             return []
         case _:
