@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 import uvicorn
+from prometheus_client import REGISTRY
 
 from bmq_cli.node import Node
 from bmq_proxy.admin import AdminSources, build_admin
@@ -43,6 +44,7 @@ class AdminServer:
         """The node serves from now on."""
         self._sources.readiness.append(lambda: "another bmq has taken over the store" if node.taken_over.done() else None)
         self._sources.proxy = node.proxy.proxy
+        REGISTRY.register(node.broker.lags)
 
     async def stop(self) -> None:
         """Ends it."""

@@ -20,6 +20,7 @@ from bmq_broker.coordinator_snapshots import CoordinatorSnapshots
 from bmq_broker.coordinators import Coordinators
 from bmq_broker.garbage import Garbage
 from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.lag import GroupLags
 from bmq_broker.lookups import Lookups
 from bmq_broker.maintenance import Maintenance
 from bmq_broker.manifests import Manifests
@@ -72,6 +73,7 @@ class BrokerRole:
         self._ended: BmqError | None = None
         self.epoch = BrokerEpoch(-1)
         self.owner: Broker
+        self.lags: GroupLags
 
     async def start(self) -> None:
         """Registers, reads what earlier incarnations left in the WAL, and serves. Raises ControllerUnavailable, StoreError."""
@@ -91,10 +93,6 @@ class BrokerRole:
         for task in self._tasks:
             task.add_done_callback(_report_failure)
         log.info("broker serves", node=self._registration.node_id, epoch=self.epoch, recovered_partitions=recovered_partitions)
-
-    def group_offsets(self) -> dict[tuple[str, str, int], tuple[int, int]]:
-        """{(group, topic, partition): (committed offset, commit time in ms)}."""
-        return self._coordinators.group_offsets()
 
     async def stop(self) -> None:
         """The clean stop: rolls larger tails, makes everything durable, seals the own stream and says so. After a fence it only ends."""
@@ -190,6 +188,7 @@ class BrokerRole:
             verify_not_sealed=self._writer.verify_not_sealed,
             expiry_allowed=lambda: self._clock_guard.trusted,
         )
+        self.lags = GroupLags(coordinators=self._coordinators, ownership=self._ownership, metadata=self._metadata, clock=clock)
         self._ownership.closed = self._partition_closed
         self._maintenance = Maintenance(
             node_id=self._registration.node_id,
