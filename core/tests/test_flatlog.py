@@ -1,7 +1,7 @@
 """The flat log: its bytes, and its rules among several writers that sleep, race and lose replies."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scripted_store import Faults, ScriptedStore, SeededRng, run
 
 from bmq.errors import BmqError, Conflict, Corrupt, Fenced, FormatError, FormatTooNew, UnknownOutcome
+from bmq.ports import ObjectMeta
 from bmq.storage.flatlog import EPOCH_MAX, NO_PREDECESSOR, Entry, FlatLog, GapFound, Overtaken, decode_entry, encode_entry
 from bmq.values import Nonce
 
@@ -268,6 +269,67 @@ def test_a_try_with_an_unknown_outcome_that_an_heir_built_upon_does_not_let_anot
         assert await heir.delete_covered(3) == 1
         with pytest.raises(Fenced):
             await old.append(base, epoch=1, payload=b"another")
+
+    run(main())
+
+
+def test_a_reader_that_stops_early_leaves_no_task() -> None:
+    async def main() -> None:
+        logs = Logs(Faults(delay_s=0.1))
+        log = logs.writer()
+        entry = await log.claim(None, epoch=1, payload=b"")
+        for _ in range(10):
+            entry = await log.append(entry, epoch=1, payload=b"")
+        reader = log.read_forward(None)
+        assert (await anext(reader)).number == 1
+        await reader.aclose()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(main())
+
+
+async def two_entries_of_which_the_second_is_replaced_after_the_next_listing(logs: Logs) -> Entry:
+    """The listing shows entry 2 as the newest; before it is read, 3 is appended, 2 is deleted, and a sleeper's claim takes its number.
+
+    Returns entry 1.
+    """
+    old, sleeper = logs.writer(), logs.writer()
+    base = await old.claim(None, epoch=1, payload=b"")
+    second = await old.append(base, epoch=1, payload=b"second")
+    listing = logs.store.list
+
+    async def then_they_go_on(prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
+        async for meta in listing(prefix, after=after):
+            yield meta
+        logs.store.list = listing  # type: ignore[method-assign]
+        await old.append(second, epoch=1, payload=b"third")
+        assert await old.delete_covered(3) == 1
+        with pytest.raises(Overtaken):
+            await sleeper.claim(base, epoch=2, payload=b"asleep")
+
+    logs.store.list = then_they_go_on  # type: ignore[method-assign]
+    return base
+
+
+def test_a_claim_that_took_the_newest_entrys_number_since_the_listing_is_not_the_newest() -> None:
+    async def main() -> None:
+        logs = Logs()
+        await two_entries_of_which_the_second_is_replaced_after_the_next_listing(logs)
+        newest = await logs.writer().newest()
+        assert newest is not None and newest.payload == b"third"
+
+    run(main())
+
+
+def test_a_claim_that_took_the_newest_entrys_number_since_the_listing_is_not_read() -> None:
+    async def main() -> None:
+        logs = Logs()
+        base = await two_entries_of_which_the_second_is_replaced_after_the_next_listing(logs)
+        seen = []
+        with pytest.raises(GapFound):
+            async for entry in logs.writer().read_forward(base):
+                seen.append(entry)
+        assert seen == []
 
     run(main())
 

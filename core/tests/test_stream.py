@@ -608,7 +608,7 @@ async def test_a_reader_that_stops_early_leaves_no_task(store: ScriptedStore, br
     await broker.write(8)
     reader = read_stream(store, STREAM, start=0, end=8, rng=SeededRng(9))
     assert (await anext(reader)).header.number == 0
-    await reader.aclose()  # type: ignore[attr-defined]
+    await reader.aclose()
     await broker.writer.close()
     assert asyncio.all_tasks() == {asyncio.current_task()}
 

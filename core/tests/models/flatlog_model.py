@@ -14,7 +14,7 @@ from exploration import Outcome, explore
 RULES = {
     "exact": "an entry is created at exactly one above the one that it was built from (else: above the newest)",
     "list-after-claim": "a claim counts only where a listing shows nothing above it (else: where its create succeeds)",
-    "list-after-unknown": "so does an entry after a try with an unknown outcome (else: where its create succeeds)",
+    "claim-after-unknown": "an entry after a try with an unknown outcome is a claim too (else: an entry as any other)",
     "keep-claims": "claims are never deleted (else: as other entries)",
     "keep-newest": "the newest entry is never deleted (else: as other entries)",
     "claim": "the first entry of an epoch is a claim (else: an entry as any other)",
@@ -106,11 +106,17 @@ def writer(s: State, i: int, bounds: Bounds, rules: frozenset[str]) -> Iterator[
         yield f"{me.epoch} reads the newest, {newest.number}", put(me._replace(base=newest) if newest.epoch < me.epoch else me._replace(fenced=True))
     if me.base is not None and me.tries < bounds.tries:
         number = (me.base if "exact" in rules else s.newest()).number + 1
-        entry = Entry(number, me.epoch, me.tries, me.base.nonce, not me.claimed and "claim" in rules)
+        entry = Entry(number, me.epoch, me.tries, me.base.nonce, is_claim(me, rules))
         then = put(me._replace(sending=entry, tries=me.tries + 1))
         yield f"{me.epoch} sends {number}.{entry.serial}", then._replace(network=s.network | {entry})
     if me.claimed and me.base is not None:
         yield from deletions(s, me, me.base, rules)
+
+
+def is_claim(me: Writer, rules: frozenset[str]) -> bool:
+    if not me.claimed:
+        return "claim" in rules
+    return not me.settled and "claim-after-unknown" in rules
 
 
 def outcomes(s: State, i: int, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
@@ -129,7 +135,7 @@ def outcomes(s: State, i: int, rules: frozenset[str]) -> Iterator[tuple[str, Sta
         if not own:
             there = next((e for e in s.store if e.number == entry.number), s.newest())
             yield f"{me.epoch} meets {there.epoch}'s {there.number}", put(beaten(me, there), rest)
-        elif (entry.claim and "list-after-claim" in rules) or (not me.settled and "list-after-unknown" in rules):
+        elif entry.claim and "list-after-claim" in rules:
             yield f"{me.epoch} lists from {entry.number}", put(me._replace(listing=True), rest)
         else:
             yield f"{me.epoch} hears that {entry.number} is durable", acknowledge(s._replace(replies=rest), i)

@@ -177,12 +177,11 @@ def _append_above_newest() -> AbstractContextManager[Any]:
 
 def _claim_without_listing() -> AbstractContextManager[Any]:
     """A claim counts although a newer entry stands above it."""
-    real = flatlog.FlatLog.newest
 
-    async def newest(self: flatlog.FlatLog, at_least: int = flatlog.FIRST_NUMBER) -> flatlog.Entry | None:
-        return await real(self, flatlog.FIRST_NUMBER) if at_least == flatlog.FIRST_NUMBER else await self.read(at_least)
+    async def still_newest(self: flatlog.FlatLog, entry: flatlog.Entry) -> bool:
+        return True
 
-    return patch.object(flatlog.FlatLog, "newest", autospec=True, side_effect=newest)
+    return patch.object(flatlog.FlatLog, "_still_newest", autospec=True, side_effect=still_newest)
 
 
 def _collect_unnamed() -> AbstractContextManager[Any]:

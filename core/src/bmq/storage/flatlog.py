@@ -1,14 +1,16 @@
 """A flat log: objects `prefix/<number>` from 1 on, by one writer at a time, each naming its predecessor's nonce.
 
 Owns the entry's bytes (docs/formats/flat-log.md) and the rules of appending, claiming, reading and deleting. The rules that look simpler
-lose data: a number that was deleted can be created again by a writer that slept. So a writer's first entry is a claim, which counts only
-where a listing shows nothing above it; claims and the newest entry are never deleted; and a sleeper always runs into a claim.
+lose data: a number that was deleted can be created again by a writer that slept. So a writer's first entry is a claim, and so is one after a
+try with an unknown outcome; a claim counts only where a listing shows nothing above it; claims and the newest entry are never deleted; and
+a sleeper always runs into a claim.
 """
 
 import asyncio
 import struct
 from collections import deque
-from collections.abc import AsyncIterator, Container
+from collections.abc import AsyncGenerator, Container, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,7 +46,11 @@ ENTRY_HEADER_SIZE_BYTES: Final = _HEADER_END + CRC_SIZE_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry. `claim`: the first of its epoch. `predecessor` is the nonce of the entry that it was built from."""
+    """One entry. `predecessor` is the nonce of the entry that it was built from.
+
+    `claim`: its writer did not know what became of all that it had tried (the first one of an epoch, or of a start of its writer, or after an
+    unknown outcome). Only claims are ever found in the deleted past, where they count for nothing.
+    """
 
     number: int
     epoch: int
@@ -136,10 +142,13 @@ class FlatLog:
             numbers = await self._list(at_least)
             if not numbers:
                 return None
+            at_least = numbers[-1]
             try:
-                return await self.read(numbers[-1])
-            except ObjectMissing:  # deleted meanwhile, so there is a newer one
-                at_least = numbers[-1]
+                entry = await self.read(at_least)
+            except ObjectMissing:  # deleted since, so there is a newer one
+                continue
+            if await self._still_newest(entry):
+                return entry
 
     async def read(self, number: int) -> Entry:
         """Raises ObjectMissing, FormatError. Waits out a store that is down."""
@@ -150,35 +159,26 @@ class FlatLog:
         self._newest_seen = max(self._newest_seen, number)
         return entry
 
-    async def read_forward(self, after: Entry | None) -> AsyncIterator[Entry]:
+    async def read_forward(self, after: Entry | None) -> AsyncGenerator[Entry, None]:
         """Every entry above `after` (None: from the first on) up to the newest at the time of the call, each following the one before.
 
         Raises GapFound, FormatError. An entry is given only when the next one follows it too or it is the newest: a sleeper's claim in the
         deleted past is never seen.
         """
-        expected = after.number + 1 if after is not None else FIRST_NUMBER
-        numbers = await self._list(expected)
-        predecessor = after.nonce if after is not None else NO_PREDECESSOR
-        reading: deque[asyncio.Task[Entry]] = deque()
-        held: Entry | None = None
-        loop = asyncio.get_running_loop()
-        try:
-            for at, number in enumerate(numbers):
-                while len(reading) < min(READS_AHEAD, len(numbers) - at):
-                    reading.append(loop.create_task(self.read(numbers[at + len(reading)])))
-                if number != expected + at:
-                    raise GapFound(f"{self._what}: entry {expected + at} is missing, {number} is there", expected + at)
-                entry = await self._take(reading.popleft(), number)
-                if entry.predecessor != predecessor:
-                    raise GapFound(f"{self._what}: entry {number} does not follow the one before it", number)
-                predecessor = entry.nonce
-                if held is not None:
-                    yield held
-                held = entry
-            if held is not None:
+        held: Entry | None = after
+        while True:
+            expected = held.number + 1 if held is not None else FIRST_NUMBER
+            numbers = await self._list(expected)
+            async with aclosing(self._read_each(numbers, expected, held.nonce if held is not None else NO_PREDECESSOR)) as entries:
+                async for entry in entries:
+                    if held is not None and held is not after:
+                        yield held
+                    held = entry
+            if held is None or held is after:
+                return
+            if await self._still_newest(held):
                 yield held
-        finally:
-            await cancelled(reading)
+                return
 
     # --- writing ---
 
@@ -217,7 +217,35 @@ class FlatLog:
 
     # --- private ---
 
+    async def _read_each(self, numbers: Sequence[int], expected: int, predecessor: Nonce) -> AsyncGenerator[Entry, None]:
+        """The entries of a listing, each following the one before, several read at once. Raises GapFound."""
+        loop = asyncio.get_running_loop()
+        reading: deque[asyncio.Task[Entry]] = deque()
+        try:
+            for at, number in enumerate(numbers):
+                while len(reading) < min(READS_AHEAD, len(numbers) - at):
+                    reading.append(loop.create_task(self.read(numbers[at + len(reading)])))
+                if number != expected + at:
+                    raise GapFound(f"{self._what}: entry {expected + at} is missing, {number} is there", expected + at)
+                entry = await self._take(reading.popleft(), number)
+                if entry.predecessor != predecessor:
+                    raise GapFound(f"{self._what}: entry {number} does not follow the one before it", number)
+                predecessor = entry.nonce
+                yield entry
+        finally:
+            await cancelled(reading)
+
+    async def _still_newest(self, entry: Entry) -> bool:
+        """Whether an entry that was created, or read after a listing had shown its number as the newest, is in no deleted past.
+
+        Only claims can be; of others nothing is asked.
+        """
+        return not entry.claim or await self._list(entry.number) == [entry.number]
+
     async def _create(self, base: Entry | None, *, epoch: int, payload: bytes, claim: bool) -> Entry:
+        # After a try with an unknown outcome the number may have been taken by it, built upon by an heir, covered and deleted. What is
+        # created there then falls into the deleted past as a sleeper's claim does, so it has to be one.
+        claim = claim or not self._settled
         entry = Entry(
             number=base.number + 1 if base is not None else FIRST_NUMBER,
             epoch=epoch,
@@ -227,9 +255,6 @@ class FlatLog:
             payload=payload,
         )
         key = numbered_key(self._prefix, entry.number)
-        # After a try with an unknown outcome the number may have been taken by it, built upon by an heir, covered and deleted. What is
-        # created there then falls into the deleted past as a sleeper's claim does, and only a listing tells.
-        must_list = claim or not self._settled
         self._settled = False
         self._unsettled.append(entry.nonce)
         try:
@@ -237,11 +262,10 @@ class FlatLog:
         except Conflict:
             self._unsettled.remove(entry.nonce)
             raise self._beaten(await self._standing(entry.number), number=entry.number, epoch=epoch) from None
-        if must_list:
+        if not await self._still_newest(entry):
             newest = await self.newest(entry.number)
-            if newest is None or newest.nonce != entry.nonce:
-                self._unsettled.remove(entry.nonce)
-                raise self._beaten(newest, number=entry.number, epoch=epoch)
+            self._unsettled.remove(entry.nonce)
+            raise self._beaten(newest, number=entry.number, epoch=epoch)
         self._unsettled.clear()
         self._settled = True
         self._newest_seen = max(self._newest_seen, entry.number)

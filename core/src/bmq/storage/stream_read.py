@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
 from bmq.errors import BmqError, ObjectMissing
@@ -27,7 +27,7 @@ class WalObjectMissing(BmqError):
 
 async def read_stream(
     store: ObjectStore, stream: StreamId, *, start: int, end: int, rng: Rng, reads_ahead: int = READS_AHEAD
-) -> AsyncIterator[WalObject]:
+) -> AsyncGenerator[WalObject, None]:
     """The data objects `start` to `end - 1`, in order. Waits out a store that is down.
 
     At most `reads_ahead` objects are held besides the one that was given. Raises WalObjectMissing, FormatError.
