@@ -1,6 +1,7 @@
 """`bmq up`: everything in one process over a folder or a bucket."""
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -139,12 +140,13 @@ def _start_failure(error: BaseException) -> str:
 
 def _say_hello(node: Node, url: str, *, admin: str) -> None:
     address = f"{node.proxy.host}:{node.proxy.port}"
+    command = os.path.relpath(sys.argv[0]) if os.sep in sys.argv[0] else "bmq"
     print(
         f"bmq listens on {address} (Kafka) and {admin} (admin), over {url.partition('?')[0]}\n"
         "Try, in another terminal:\n"
-        f"  bmq topics create hello --partitions 3 -b {address}\n"
-        f"  echo world | bmq produce hello -b {address}\n"
-        f"  bmq consume hello --from beginning -b {address}\n"
+        f"  {command} topics create hello --partitions 3 -b {address}\n"
+        f"  echo world | {command} produce hello -b {address}\n"
+        f"  {command} consume hello --from beginning -b {address}\n"
         "Ctrl-C stops it.",
         flush=True,
     )
