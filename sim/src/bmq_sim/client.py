@@ -209,6 +209,16 @@ class SimClient:
         if not any(place.topic == topic for place in leaders):
             raise ConnectionLost(f"nobody leads {topic}")
 
+    async def refresh_until_known(self, place: Place) -> None:
+        """Returns once somebody is known to lead the partition."""
+        attempt = 0
+        while place not in self._cluster.leaders:
+            try:
+                await self.refresh(place.topic)
+            except ConnectionLost:
+                attempt += 1
+                await self.back_off(attempt)
+
     async def call(self, api_key: int, fields: dict[str, Any]) -> Message:
         """One answer of the bootstrap node, however many connections it takes. Error codes are the caller's to judge."""
         attempt = 0

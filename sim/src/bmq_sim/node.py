@@ -109,6 +109,11 @@ class Incarnation:
         """Whether it runs, or would if it were not paused."""
         return self.process.state is not ProcessState.DEAD
 
+    @property
+    def serving(self) -> bool:
+        """Whether it takes requests."""
+        return self.alive and self._proxy is not None
+
     def start(self) -> None:
         """Begins, in its own process."""
         self._world.note(f"{self.name} starts")
@@ -232,17 +237,18 @@ class Supervisor:
         for each in self.living:
             each.stop()
 
-    def start_second(self) -> None:
-        """Another start of the same node elsewhere, while the first one runs (or hangs, to be woken later)."""
+    def start_second(self, *, hangs_s: float | None = None) -> None:
+        """Another start of the same node elsewhere, while the first one runs, or hangs for so long (by chance where it is not said)."""
         if len(self.living) != 1:
             return
         first = self.living[0]
         self.seconds += 1
-        if self._rng.random() < 0.5:
+        if hangs_s is None:
+            hangs_s = self._rng.random() * 20 if self._rng.random() < 0.5 else 0.0
+        if hangs_s:
             self._world.note(f"{first.name} hangs")
             self._world.loop.pause(first.process)
-            wake_s = self._rng.random() * 20
-            self._world.loop.call_later(wake_s, self._world.loop.resume, first.process, context=contextvars.Context())
+            self._world.loop.call_later(hangs_s, self._world.loop.resume, first.process, context=contextvars.Context())
         self._begin(HOSTS[1] if first.host == HOSTS[0] else HOSTS[0])
 
     def settle(self) -> None:

@@ -1,0 +1,91 @@
+"""Clients of every kind for scenarios with a whole node, and the end of such a run: heal, finish, read everything, check."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from bmq_sim.checkers import InvariantViolated, check
+from bmq_sim.client import SimClient
+from bmq_sim.consumer import FollowingConsumer, read_final
+from bmq_sim.group_member import GroupMember
+from bmq_sim.history import Place
+from bmq_sim.node import Supervisor
+from bmq_sim.process import SimProcess
+from bmq_sim.producer import IdempotentProducer, PlainProducer
+from bmq_sim.world import World, ordinary_network_faults
+
+TOPIC = "orders"
+HEALED_WITHIN_S = 900.0
+"""Virtual time after healing by which every client must be done: what takes longer is stuck."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Clients:
+    """Clients that finish by themselves, and those that follow until they are told to stop."""
+
+    world: World
+    supervisor: Supervisor
+    places: list[Place]
+    finishing: "list[asyncio.Task[None]]" = field(default_factory=list)
+    following: "list[asyncio.Task[None]]" = field(default_factory=list)
+
+    def client(self, name: str, *, host: str | None = None) -> SimClient:
+        """A new client program's connections; `host` is the one that it tries first."""
+        addresses = sorted(self.supervisor.addresses, key=lambda address: address[0] != host)
+        return SimClient(name, addresses, rng=self.world.rng(name))
+
+    def idempotent(self, name: str, place: Place, *, batches: int, pace_s: float) -> None:
+        """One more idempotent producer."""
+        producer = IdempotentProducer(self.client(name), self.world.history, place, batches=batches, pace_s=pace_s)
+        self._begin(name, producer.run(), self.finishing)
+
+    def plain(self, name: str, place: Place, *, batches: int, pace_s: float, host: str | None = None) -> None:
+        """One more plain producer."""
+        producer = PlainProducer(self.client(name, host=host), self.world.history, place, batches=batches, pace_s=pace_s)
+        self._begin(name, producer.run(), self.finishing)
+
+    def follower(self, name: str, place: Place) -> None:
+        """One more reader of a partition."""
+        self._begin(name, FollowingConsumer(self.client(name), self.world.history, place).run(), self.following)
+
+    def member(self, name: str) -> None:
+        """One more member of the one group."""
+        member = GroupMember(self.client(name), self.world.history, group="group", places=self.places)
+        self._begin(name, member.run(), self.following)
+
+    def _begin(self, name: str, program: Coroutine[Any, Any, None], tasks: "list[asyncio.Task[None]]") -> None:
+        tasks.append(SimProcess(name, host=name).start(program))
+
+
+async def finish(clients: Clients) -> None:
+    """Heals, lets the producers finish, stops the readers, reads every partition and checks all invariants. Raises InvariantViolated."""
+    world, supervisor = clients.world, clients.supervisor
+    world.note("heal")
+    supervisor.settle()
+    world.store.heal()
+    world.network.heal()
+    world.network.faults = ordinary_network_faults(Random(0))
+    finishing = asyncio.get_running_loop().create_task(_finish(clients))
+    await asyncio.wait((finishing,), timeout=HEALED_WITHIN_S)
+    if not finishing.done():
+        raise InvariantViolated("clients are stuck although all is well:\n" + "\n".join(world.loop.pending_tasks()))
+    await finishing
+    check(world.history)
+    supervisor.check()
+
+
+async def _finish(clients: Clients) -> None:
+    rng = clients.world.rng("finish")
+    await asyncio.gather(*clients.finishing)
+    await asyncio.sleep(10)
+    for task in clients.following:
+        task.cancel()
+    await asyncio.gather(*clients.following, return_exceptions=True)
+    if rng.random() < 0.5:
+        clients.supervisor.kill()
+        await asyncio.sleep(rng.random() * 3)
+    reader = clients.client("final-reader")
+    for place in clients.places:
+        await read_final(reader, clients.world.history, place)
