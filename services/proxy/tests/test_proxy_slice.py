@@ -170,6 +170,7 @@ def test_topics_are_created_described_grown_and_deleted() -> None:
         assert (await client.ask(37, 3, {"topics": [{"name": "orders", "count": 5}]})).results[0].error_code == 0
         first = await client.ask(75, 0, {"topics": [{"name": "orders"}], "response_partition_limit": 3})
         assert (len(first.topics[0].partitions), first.next_cursor.partition_index) == (3, 3)
+        assert [(one.eligible_leader_replicas, one.last_known_elr) for one in first.topics[0].partitions] == [([], [])] * 3, "Java takes no null"
         rest = await client.ask(75, 0, {"topics": [{"name": "orders"}], "response_partition_limit": 3, "cursor": first.next_cursor})
         assert ([one.partition_index for one in rest.topics[0].partitions], rest.next_cursor) == ([3, 4], None)
         assert (await client.ask(20, 4, {"topic_names": ["orders", "none"]})).responses[1].error_code == 0

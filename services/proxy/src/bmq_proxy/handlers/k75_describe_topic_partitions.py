@@ -54,5 +54,7 @@ def _described(proxy: Proxy, image: Image, name: str, first: int, left: int) -> 
         return refused, None
     described = described_topic(proxy, topic)
     end = min(len(topic.partitions), max(first, 0) + left)
-    described["partitions"] = [described_partition(proxy, index, topic.partitions[index]) for index in range(max(first, 0), end)]
+    # Empty, not null: Java's admin client takes these two lists without looking.
+    no_elr = {"eligible_leader_replicas": [], "last_known_elr": []}
+    described["partitions"] = [{**described_partition(proxy, index, topic.partitions[index]), **no_elr} for index in range(max(first, 0), end)]
     return described, end if end < len(topic.partitions) else None
