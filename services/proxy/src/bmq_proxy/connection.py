@@ -14,9 +14,10 @@ from typing_extensions import Buffer
 
 from bmq.errors import WireError
 from bmq.wire.apis import SERVED
-from bmq.wire.frames import FrameReader, encode_response_frame, parse_request_header
+from bmq.wire.frames import encode_response_frame, parse_request_header
 from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.calls import Answer, Call, Lease, Pending
+from bmq_proxy.intake import Intake
 
 WAITING_BYTES_MAX = 1 << 20
 """Bytes of requests that wait their turn above which a connection is not read on."""
@@ -70,43 +71,32 @@ class Connection(asyncio.BufferedProtocol):
     """Plumbing between a transport and a Service."""
 
     __slots__ = (
-        "_arriving_bytes",
         "_closing",
         "_exchanges",
-        "_frames",
-        "_granted",
+        "_intake",
         "_peer",
-        "_reading",
         "_service",
         "_started",
         "_transport",
         "_unflushed",
         "_waiting_bytes",
-        "_waits_for_room",
         "_write_paused",
         "active_at",
-        "frame_since",
         "stalled_at",
     )
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._frames = FrameReader(scratch=service.scratch)
+        self._intake = Intake(service.scratch, service.request_memory)
         self._transport: asyncio.Transport | None = None
         self._exchanges: deque[_Exchange] | None = None  # Made by the first request: most connections of a large fleet are idle.
         self._started = 0
         self._waiting_bytes = 0
-        self._reading = True
-        self._waits_for_room = False
         self._write_paused = False
         self._closing = False
-        self._arriving_bytes = 0
-        self._granted = True
         self._unflushed: Answer | None = None
         self._peer = ""
         self.active_at = 0.0
-        self.frame_since: float | None = None
-        """Since when a frame holds memory and is not whole."""
         self.stalled_at: float | None = None
         """Since when the peer has not taken what it was sent."""
 
@@ -114,6 +104,11 @@ class Connection(asyncio.BufferedProtocol):
     def idle(self) -> bool:
         """Nothing is in flight."""
         return not self._exchanges
+
+    @property
+    def frame_since(self) -> float | None:
+        """Since when a request that is not whole yet holds memory; None: none does."""
+        return self._intake.frame_since
 
     @property
     def peer(self) -> str:
@@ -132,9 +127,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         # With a limit of zero a write is either taken whole by the socket or reported by pause_writing: that is how long an answer counts.
         self._transport.set_write_buffer_limits(high=0)
-        if not self._service.request_memory.has_room:
-            # Not at once: uvloop starts to read right after this, whatever was paused before.
-            asyncio.get_running_loop().call_soon(self._update_reading)
+        self._intake.open(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The event loop's."""
@@ -156,14 +149,12 @@ class Connection(asyncio.BufferedProtocol):
                 exchange.pending.add_done_callback(partial(self._discard_later, exchange))
                 if not self._service.outlives(exchange.call.api_key):
                     exchange.pending.cancel()
-        self._forget_frame()
-        if self._waits_for_room:
-            self._service.request_memory.withdraw(self._room)
+        self._intake.close()
         self._service.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The event loop's: where to put the next bytes."""
-        return self._frames.get_buffer(sizehint)
+        return self._intake.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
         """The event loop's: so many bytes came."""
@@ -171,12 +162,12 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.active_at = asyncio.get_running_loop().time()
         try:
-            for frame in self._frames.buffer_updated(nbytes):
+            for frame in self._intake.received(nbytes):
                 self._arrived(frame)
         except WireError as error:
             self._break(str(error))
             return
-        self._reserve()
+        self._intake.reserve()
         self._advance()
 
     def eof_received(self) -> bool:
@@ -316,61 +307,12 @@ class Connection(asyncio.BufferedProtocol):
         self._service.broken(self._peer, reason)
         self.close()
 
-    def _reserve(self) -> None:
-        """Memory for a frame that has begun to arrive, for as much as it claims to be: from then on it can be read to its end."""
-        arriving_bytes = self._frames.arriving_bytes
-        if arriving_bytes == self._arriving_bytes:
+    def _update_reading(self) -> None:
+        """Reads on where there is not enough to do already."""
+        if self._closing:
             return
-        memory = self._service.request_memory
-        self._forget_frame()
-        self._arriving_bytes = arriving_bytes
-        if arriving_bytes:
-            self._granted = memory.ask(arriving_bytes, self._grant)
-        self.frame_since = self.active_at if arriving_bytes and self._granted else None
-
-    def _grant(self) -> bool:
-        """Memory came free for the frame that waited for it."""
-        self._granted = True
-        self.frame_since = asyncio.get_running_loop().time()
-        self._update_reading()
-        return True
-
-    def _forget_frame(self) -> None:
-        """The frame is whole, or never will be."""
-        released, self._arriving_bytes = self._arriving_bytes, 0
-        waited, self._granted = not self._granted, True
-        if waited:
-            self._service.request_memory.withdraw(self._grant)
-        elif released:
-            self._service.request_memory.release(released)
-
-    def _room(self) -> bool:
-        """It is this connection's turn to read on, even where others wait behind it."""
-        self._waits_for_room = False
-        self._update_reading(has_room=True)
-        return True
-
-    def _update_reading(self, *, has_room: bool = False) -> None:
-        """Reads on, or stops. `has_room`: there is memory, no need to ask."""
-        if self._transport is None or self._closing:
-            return
-        wanted = (
-            self._granted
-            and not self._write_paused
+        self._intake.update(
+            wanted=not self._write_paused
             and len(self._exchanges or ()) < self._service.requests_in_flight_max
             and self._waiting_bytes <= WAITING_BYTES_MAX
         )
-        # A frame that got its memory is read to its end: others may wait for just that.
-        memory = self._service.request_memory
-        if wanted and not has_room and not self._arriving_bytes and not memory.has_room:
-            wanted = False
-            if not self._waits_for_room:
-                # Behind everybody who waits for memory. There may be room at once: then it is read on.
-                self._waits_for_room = not memory.ask(0, self._room)
-                wanted = not self._waits_for_room
-        if wanted and not self._reading:
-            self._reading = True
-            self._transport.resume_reading()
-        elif not wanted and self._reading:
-            self._reading = False
-            self._transport.pause_reading()

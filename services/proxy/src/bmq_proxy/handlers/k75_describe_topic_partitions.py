@@ -55,6 +55,6 @@ def _described(proxy: Proxy, image: Image, name: str, first: int, left: int) -> 
     described = described_topic(proxy, topic)
     end = min(len(topic.partitions), max(first, 0) + left)
     # Empty, not null: Java's admin client takes these two lists without looking.
-    no_elr = {"eligible_leader_replicas": [], "last_known_elr": []}
+    no_elr: dict[str, list[int]] = {"eligible_leader_replicas": [], "last_known_elr": []}
     described["partitions"] = [{**described_partition(proxy, index, topic.partitions[index]), **no_elr} for index in range(max(first, 0), end)]
     return described, end if end < len(topic.partitions) else None

@@ -1,0 +1,106 @@
+"""What comes in on one connection: frames, the memory set aside for one that is still arriving, and when the transport is read."""
+
+import asyncio
+
+from bmq.wire.frames import FrameReader
+from bmq_proxy.budget import MemoryBudget
+
+
+class Intake:
+    """Reads while its connection wants it and there is memory.
+
+    A frame that does not arrive at once gets the memory that it claims before more of it is read, first come first served. What is
+    granted is read to its end, so that memory always comes back; the endpoint closes who does not send the rest.
+    """
+
+    __slots__ = ("_arriving_bytes", "_frames", "_granted", "_memory", "_reading", "_transport", "_waits_for_room", "_wanted", "frame_since")
+
+    def __init__(self, scratch: bytearray, memory: MemoryBudget) -> None:
+        self._frames = FrameReader(scratch=scratch)
+        self._memory = memory
+        self._transport: asyncio.Transport | None = None
+        self._arriving_bytes = 0
+        self._granted = True
+        self._reading = True
+        self._waits_for_room = False
+        self._wanted = True
+        self.frame_since: float | None = None
+        """Since when a frame holds memory and is not whole."""
+
+    def open(self, transport: asyncio.Transport) -> None:
+        """The connection is there, and is read."""
+        self._transport = transport
+        if not self._memory.has_room:
+            # Not at once: uvloop starts to read right after this, whatever was paused before.
+            asyncio.get_running_loop().call_soon(self._update)
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self._transport = None
+        self._forget_frame()
+        if self._waits_for_room:
+            self._memory.withdraw(self._room)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to put the next bytes."""
+        return self._frames.get_buffer(sizehint)
+
+    def received(self, count: int) -> list[memoryview]:
+        """Frames that are complete now. Raises WireError."""
+        return self._frames.buffer_updated(count)
+
+    def reserve(self) -> None:
+        """Asks for memory for a frame that has begun to arrive; gives back that of one that is whole (and counted by its request)."""
+        arriving_bytes = self._frames.arriving_bytes
+        if arriving_bytes == self._arriving_bytes:
+            return
+        self._forget_frame()
+        self._arriving_bytes = arriving_bytes
+        if arriving_bytes:
+            self._granted = self._memory.ask(arriving_bytes, self._grant)
+            self.frame_since = asyncio.get_running_loop().time() if self._granted else None
+
+    def update(self, *, wanted: bool) -> None:
+        """Reads on, or stops: `wanted` is whether the connection can take more."""
+        self._wanted = wanted
+        self._update()
+
+    def _update(self, *, has_room: bool = False) -> None:
+        """`has_room`: there is memory, no need to ask."""
+        if self._transport is None:
+            return
+        read = self._wanted and self._granted
+        if read and not has_room and not self._arriving_bytes and not self._memory.has_room:
+            if not self._waits_for_room:
+                # Behind everybody who waits for memory. There may be some at once: then it is read on.
+                self._waits_for_room = not self._memory.ask(0, self._room)
+            read = not self._waits_for_room
+        if read and not self._reading:
+            self._reading = True
+            self._transport.resume_reading()
+        elif not read and self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _grant(self) -> bool:
+        """Memory came free for the frame that waited for it."""
+        self._granted = True
+        self.frame_since = asyncio.get_running_loop().time()
+        self._update()
+        return True
+
+    def _room(self) -> bool:
+        """It is this connection's turn to read on, even where others wait behind it."""
+        self._waits_for_room = False
+        self._update(has_room=True)
+        return True
+
+    def _forget_frame(self) -> None:
+        """The frame is whole, or never will be."""
+        released, self._arriving_bytes = self._arriving_bytes, 0
+        waited, self._granted = not self._granted, True
+        self.frame_since = None
+        if waited:
+            self._memory.withdraw(self._grant)
+        elif released:
+            self._memory.release(released)
