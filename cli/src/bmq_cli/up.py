@@ -119,7 +119,7 @@ def _settings(*, data: Path | None, store: str | None, listen: str, configs: lis
         host=host,
         port=port,
         cluster_configs=cluster_configs,
-        broker=BrokerSettings(linger_ms=linger_ms),
+        broker=BrokerSettings(linger_ms=linger_ms, hedge_creates=store is not None),
         log_dir=str(folder) if store is None else url.partition("?")[0],
     )
     return settings, url

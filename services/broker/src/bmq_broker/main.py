@@ -167,7 +167,7 @@ class BrokerRole:
             on_durable=self._commit.on_durable,
             on_fenced=self._fenced,
             in_flight_max=settings.in_flight_max,
-            latency=LatencyWindow(),
+            latency=LatencyWindow() if settings.hedge_creates else None,
             on_created=self._commit.observed,
         )
         self._commit.start(self._writer)

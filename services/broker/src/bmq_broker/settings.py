@@ -17,6 +17,8 @@ class BrokerSettings:
     """A WAL object holds runs of at most this many partitions."""
     in_flight_max: int = 8
     """WAL creates in flight."""
+    hedge_creates: bool = True
+    """Whether a WAL create that is slower than usual is sent a second time; of no use where the store is one disk."""
     tail_budget_bytes: int = 128 * MIB
     """What is not yet in segments, of all partitions; above it the largest tail is rolled."""
     tail_limit_bytes: int = 256 * MIB
