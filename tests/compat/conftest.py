@@ -1,0 +1,70 @@
+"""bmq on each store, and every client: each started once for all tests of this folder."""
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+from compat_clients.aio import Aiokafka
+from compat_clients.driven import FranzGo, Java, Kafkajs
+from compat_clients.librdkafka import Librdkafka
+from compat_clients.python import KafkaPython
+from compat_contract import Client
+from compat_server import Bmq, Minio
+
+STORES = ("folder", "minio")
+IN_PYTHON: dict[str, Callable[[], Client]] = {"confluent-kafka": Librdkafka, "aiokafka": Aiokafka, "kafka-python": KafkaPython}
+DRIVEN: dict[str, Callable[..., Client]] = {"kafkajs": Kafkajs, "franz-go": FranzGo, "java": Java}
+CLIENTS = (*IN_PYTHON, *DRIVEN)
+_topics = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
+    server = Minio(tmp_path_factory.mktemp("minio"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session", params=STORES)
+def bmq(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bmq]:
+    """bmq over a folder, then over MinIO."""
+    folder = tmp_path_factory.mktemp(f"bmq-{request.param}")
+    if request.param == "folder":
+        server = Bmq(["--data", str(folder / "data")], log=folder / "bmq.log")
+    else:
+        store: Minio = request.getfixturevalue("minio")
+        server = Bmq(["--store", store.store_url("bmq-compat")], log=folder / "bmq.log", environment=store.environment)
+    server.start()
+    yield server
+    assert server.stop() == 0, server.tail_of_log()
+
+
+@pytest.fixture(scope="session", params=CLIENTS)
+def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    if request.param in IN_PYTHON:
+        yield IN_PYTHON[request.param]()
+        return
+    driven = DRIVEN[request.param](tmp_path_factory.mktemp(request.param) / "driver.log")
+    yield driven
+    driven.close()
+
+
+@pytest.fixture(scope="session")
+def reference() -> Librdkafka:
+    """The client that prepares what another is tested on."""
+    return Librdkafka()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A name that no other test has."""
+    return f"{request.node.originalname.removeprefix('test_')[:60]}-{next(_topics)}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    server = getattr(item, "funcargs", {}).get("bmq")
+    if report.failed and isinstance(server, Bmq):
+        report.sections.append(("the end of bmq's log", server.tail_of_log()))
+    return report
