@@ -300,3 +300,39 @@ def test_memory_of_a_response_is_given_back_when_it_is_sent() -> None:
         assert proxy.role.proxy.reader.memory.held_bytes == 0
 
     fetching(test)
+
+
+def test_a_newer_manifest_than_the_answers_never_shows_records_above_the_high_watermark() -> None:
+    async def test(proxy: Running, client: Any) -> None:
+        entries = await rolled(proxy, [[some_batch(0)]])
+        more = await put_segment(proxy.store, [some_batch(1), some_batch(2)])
+        newer = await put_manifest(proxy.store, [*entries, more])
+        await proxy.role.proxy.reader._manifests.get(TP, ManifestVersion(newer))
+        [topic] = (await client.ask(1, 12, fetch_request("orders", 0, 0))).responses
+        assert offsets_of(topic.partitions[0]) == [0, 1, 2]
+        assert topic.partitions[0].high_watermark == 3
+
+    fetching(test)
+
+
+def test_what_was_deleted_meanwhile_is_out_of_range_and_not_skipped() -> None:
+    async def test(proxy: Running, client: Any) -> None:
+        entries = await rolled(proxy, [[some_batch(0)], [some_batch(1)]])
+        manifest = Manifest(entries=(entries[1],), log_start=1, next_offset=2, last_stable_offset=2)
+        log = FlatLog(proxy.store, manifest_prefix(TP), rng=_rng, what="manifest")
+        newest = await log.newest()
+        assert newest is not None
+        entry = await log.claim(newest, epoch=newest.epoch + 1, payload=encode_manifest(manifest))
+        await proxy.role.proxy.reader._manifests.get(TP, ManifestVersion(entry.number))
+        read_tail = proxy.owner.read_tail
+
+        async def deletes_after_the_first_answer(requests: Any, **options: Any) -> Any:
+            answers = await read_tail(requests, **options)
+            proxy.owner.log(TP).log_start = 1
+            return answers
+
+        proxy.owner.read_tail = deletes_after_the_first_answer  # type: ignore[method-assign]
+        [topic] = (await client.ask(1, 12, fetch_request("orders", 0, 0))).responses
+        assert (topic.partitions[0].error_code, topic.partitions[0].records) == (ErrorCode.offset_out_of_range, b"")
+
+    fetching(test)

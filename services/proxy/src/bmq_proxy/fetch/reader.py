@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, FormatError, NotOwner, NotReady, ObjectMissing, StoreUnavailable
+from bmq.errors import BmqError, NotOwner, NotReady, ObjectMissing, StoreUnavailable
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner, TailAnswer, TailRequest
+from bmq.storage.manifest import Manifest
 from bmq.values import Offset, TopicPartition
 from bmq_proxy import metrics
 from bmq_proxy.budget import MemoryBudget
@@ -125,50 +126,48 @@ class FetchReader:
         metrics.FETCHED_BYTES.labels("tail").inc(sum(one.size_bytes for one in found))
         if plan.segments:
             anything = any(one.size_bytes for one in found)
-            slices = await asyncio.gather(
+            below = await asyncio.gather(
                 *(
                     self._below_tail(reads[i], answers[i], limit, at_least_one=not anything and not nth)
                     for nth, (i, limit) in enumerate(plan.segments)
                 )
             )
-            for (i, _), one in zip(plan.segments, slices, strict=True):
-                if isinstance(one, BmqError):
-                    found[i] = Found(error=one)
-                else:
-                    found[i].parts, found[i].size_bytes = one.parts, one.size_bytes
-                    metrics.FETCHED_BYTES.labels("segments").inc(one.size_bytes)
+            for (i, _), one in zip(plan.segments, below, strict=True):
+                found[i] = one
         for i, read in enumerate(reads):
             if read.last_fetched_epoch >= 0 and found[i].error is None:
                 await self._check_divergence(read, found[i])
         return found
 
-    async def _below_tail(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool) -> Slice | BmqError:
+    async def _below_tail(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool) -> Found:
         try:
             async with asyncio.timeout(STORAGE_WAIT_S):
                 return await self._from_segments(read, answer, limit, at_least_one=at_least_one)
         except TimeoutError:
-            return NotReady(f"{read.tp}: the store did not answer within {STORAGE_WAIT_S:.0f} s")
-        except (FormatError, StoreUnavailable, NotReady, NotOwner) as error:
-            return error
+            return Found(error=NotReady(f"{read.tp}: the store did not answer within {STORAGE_WAIT_S:.0f} s"))
+        except BmqError as error:
+            return Found(error=error)
 
-    async def _from_segments(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool) -> Slice:
+    async def _from_segments(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool) -> Found:
         for _ in range(MANIFESTS_TRIED_MAX):
+            if answer.error is not None or read.offset >= answer.tail_start:
+                return _from_tail(answer)
             try:
-                if answer.error is not None:
-                    raise answer.error
-                if read.offset >= answer.tail_start:
-                    return Slice(parts=[memoryview(batch) for batch in answer.batches], size_bytes=answer.size_bytes, complete=True)
-                return await self._run_through(read, answer, limit, at_least_one=at_least_one)
+                manifest = await self._manifests.get(read.tp, answer.manifest_version)
+                slice_ = await self._run_through(read, manifest, limit, at_least_one=at_least_one)
             except ObjectMissing:
                 # A merge or an expiry took a segment, or the manifest version is gone: what the owner names now is there.
                 [answer] = await self._tails([read], min_bytes=0, max_bytes=limit, max_wait_ms=0)
+            else:
+                metrics.FETCHED_BYTES.labels("segments").inc(slice_.size_bytes)
+                return _from_slice(answer, manifest, slice_)
         raise NotReady(f"{read.tp}: offset {read.offset} was in none of {MANIFESTS_TRIED_MAX} manifests in a row")
 
-    async def _run_through(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool) -> Slice:
-        manifest = await self._manifests.get(read.tp, answer.manifest_version)
+    async def _run_through(self, read: Read, manifest: Manifest, limit: int, *, at_least_one: bool) -> Slice:
+        """Raises ObjectMissing also where the manifest has moved past the offset: whether it is out of range only the owner says."""
         run = await self._manifests.run_from(read.tp, manifest, read.offset)
-        if run is None:
-            raise ObjectMissing(f"{read.tp}: manifest {answer.manifest_version} has nothing at {read.offset}")
+        if run is None or read.offset < manifest.log_start:
+            raise ObjectMissing(f"{read.tp}: offset {read.offset} is not between {manifest.log_start} and {manifest.next_offset}")
         found = Slice()
         entries = run.entries
         for at in range(run.at, len(entries)):
@@ -291,6 +290,17 @@ def _from_tail(answer: TailAnswer) -> Found:
         log_start=answer.log_start,
         parts=answer.batches,
         size_bytes=answer.size_bytes,
+    )
+
+
+def _from_slice(answer: TailAnswer, manifest: Manifest, found: Slice) -> Found:
+    """The manifest may be newer than the answer: segments hold only what is below the high watermark, so that is at least at their end."""
+    return Found(
+        high_watermark=max(answer.high_watermark, manifest.next_offset),
+        last_stable_offset=max(answer.last_stable_offset, manifest.last_stable_offset),
+        log_start=max(answer.log_start, manifest.log_start),
+        parts=found.parts,
+        size_bytes=found.size_bytes,
     )
 
 
