@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 import structlog
 from typing_extensions import Buffer
 
-from bmq.errors import Conflict, NotApplied, ObjectMissing, StoreError, StoreUnavailable, UnknownOutcome
+from bmq.errors import BmqError, Conflict, NotApplied, ObjectMissing, StoreError, StoreUnavailable, UnknownOutcome
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.envelope import ENVELOPE_SIZE_BYTES, nonce_of
 from bmq.values import Nonce
@@ -248,3 +248,13 @@ async def _create(store: ObjectStore, key: str, parts: Sequence[Buffer]) -> Stor
     except (Conflict, NotApplied, UnknownOutcome) as error:
         return error
     return None
+
+
+def settle(future: "asyncio.Future[None]", error: BmqError | None) -> None:
+    """Resolves a future that may have been cancelled meanwhile."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

@@ -14,7 +14,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import BmqError, Conflict, Fenced, NotReady, ObjectMissing, UnknownOutcome
 from bmq.ports import ObjectStore, Rng
-from bmq.storage.durable import Backoff, LatencyWindow, TroubleLog, cancelled, create_once, together, when_available
+from bmq.storage.durable import Backoff, LatencyWindow, TroubleLog, cancelled, create_once, settle, together, when_available
 from bmq.storage.numbered import wal_key
 from bmq.storage.stream_read import WalObjectMissing, drop_stream, read_stream
 from bmq.storage.stream_seal import first_number, seal_stream
@@ -209,7 +209,7 @@ class StreamWriter:
             self._durable_below = number + 1
             self._on_durable(number)
         while self._checks and self._checks[0][0] < self._durable_below:
-            _settle(self._checks.popleft()[1], None)
+            settle(self._checks.popleft()[1], None)
         self._check_if_idle()
         self._collect()
 
@@ -248,7 +248,7 @@ class StreamWriter:
             asked = list(self._checks)
             if not await self._is_taken(number):
                 for _, future in asked:
-                    _settle(future, None)
+                    settle(future, None)
                 self._checks = deque(check for check in self._checks if not check[1].done())
             elif self._next == number and not self._sealing:
                 self._end(self._fenced(number))
@@ -289,7 +289,7 @@ class StreamWriter:
             if task is not None and task is not current:
                 task.cancel()
         while self._checks:
-            _settle(self._checks.popleft()[1], self._ended)
+            settle(self._checks.popleft()[1], self._ended)
 
     def _reap(self, task: "asyncio.Task[None]") -> None:
         self._creates.discard(task)
@@ -297,12 +297,3 @@ class StreamWriter:
             return
         asyncio.get_running_loop().call_exception_handler({"message": f"{task.get_name()} failed", "exception": error, "task": task})
         self._end(StreamBroken(f"{task.get_name()} failed: {error!r}"))
-
-
-def _settle(future: "asyncio.Future[None]", error: BmqError | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)

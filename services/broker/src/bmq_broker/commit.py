@@ -12,6 +12,7 @@ from typing import TypeVar
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, Fenced
+from bmq.storage.durable import settle
 from bmq.storage.stream import StreamWriter
 from bmq.storage.wal import WalRun
 from bmq.values import Offset, TopicPartition
@@ -122,7 +123,7 @@ class GroupCommit:
         if newest is None:
             future.set_result(None)
         else:
-            newest.replies.append(lambda error: _settle(future, error))
+            newest.replies.append(lambda error: settle(future, error))
         return future
 
     def released(self, runs: list[Run]) -> None:
@@ -247,12 +248,3 @@ class GroupCommit:
         if moved and self._writer is not None:
             WAL_BYTES.set(self.wal_bytes)
             self._writer.checkpoint(next_number)
-
-
-def _settle(future: "asyncio.Future[None]", error: BmqError | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
