@@ -6,7 +6,8 @@ from typing import Final
 import typer
 from confluent_kafka import KafkaException
 
-from bmq_cli.connection import DEFAULT_BOOTSTRAP_SERVER, Connection, check_addresses
+from bmq.names import is_internal
+from bmq_cli.connection import Connection, check_addresses, default_address
 from bmq_cli.exit_codes import CommandFailed
 
 _TIMEOUT_S: Final = 1.0
@@ -19,7 +20,7 @@ def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
         names = sorted(connection.admin().list_topics(timeout=_TIMEOUT_S).topics) if connection else []
     except (CommandFailed, KafkaException):
         return []
-    return [name for name in names if name.startswith(incomplete) and (incomplete.startswith("_") or not name.startswith("__"))]
+    return [name for name in names if name.startswith(incomplete) and (incomplete.startswith("_") or not is_internal(name))]
 
 
 def complete_groups(context: typer.Context, incomplete: str) -> list[str]:
@@ -37,7 +38,7 @@ def complete_groups(context: typer.Context, incomplete: str) -> list[str]:
 def _connection(context: typer.Context) -> Connection | None:
     scopes = [context, context.find_root()]
     given = [scope.params.get("bootstrap_server") for scope in scopes]
-    address = next((address for address in given if address), DEFAULT_BOOTSTRAP_SERVER)
+    address = next((address for address in given if address), default_address())
     try:
         return Connection(bootstrap_server=check_addresses(address), timeout_s=_TIMEOUT_S)
     except CommandFailed:

@@ -6,8 +6,8 @@ librdkafka's own log lines are dropped (BMQ_DEBUG=1 shows them); what matters of
 import concurrent.futures
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -23,6 +23,8 @@ _CLIENT_ID: Final = "bmq-cli"
 _LOG_LEVEL_NONE: Final = 0
 _LOG_LEVEL_DEBUG: Final = 7
 _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:,/]+):([0-9]{1,5})")
+_PATIENCE_S: Final = 1.0
+_LAST_TRY_S: Final = 0.05
 _WAIT_EXTRA_S: Final = 5.0
 """librdkafka ends a request at its timeout; a future that is not done this long after is given up."""
 
@@ -32,6 +34,11 @@ T = TypeVar("T")
 def debugging() -> bool:
     """Whether BMQ_DEBUG asks for tracebacks and the client library's log."""
     return os.environ.get("BMQ_DEBUG", "") not in ("", "0")
+
+
+def default_address() -> str:
+    """What is used without --bootstrap-server."""
+    return os.environ.get("BMQ_BOOTSTRAP_SERVER") or DEFAULT_BOOTSTRAP_SERVER
 
 
 def check_addresses(text: str) -> str:
@@ -47,10 +54,11 @@ def check_addresses(text: str) -> str:
 
 @dataclass(kw_only=True)
 class Connection:
-    """Makes clients of one cluster. `timeout_s` bounds connecting, and each request."""
+    """Makes clients of one cluster. `timeout_s` bounds connecting, and each request; `waiting` shows a text while connecting takes long."""
 
     bootstrap_server: str = DEFAULT_BOOTSTRAP_SERVER
     timeout_s: float = DEFAULT_TIMEOUT_S
+    waiting: Callable[[str], AbstractContextManager[object]] = field(default=nullcontext)
     _admin: AdminClient | None = field(default=None, init=False)
     _last_error: KafkaError | None = field(default=None, init=False)
 
@@ -58,11 +66,10 @@ class Connection:
         """The admin client, connected. Raises CommandFailed (exit code 4) when nothing answers in time."""
         if self._admin is None:
             admin = AdminClient(self._settings())
-            try:
-                admin.list_topics(timeout=self.timeout_s)
-            except KafkaException as exception:
-                admin.poll(0)
-                raise self._unreachable(exception) from exception
+            if not self._answers(admin, min(_PATIENCE_S, self.timeout_s)):
+                with self.waiting(f"connecting to {self.bootstrap_server} …"):
+                    if not self._answers(admin, max(_LAST_TRY_S, self.timeout_s - _PATIENCE_S)):
+                        raise self._unreachable()
             self._admin = admin
         return self._admin
 
@@ -129,7 +136,15 @@ class Connection:
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error is None:
             self._last_error = error
 
-    def _unreachable(self, exception: KafkaException) -> CommandFailed:
+    def _answers(self, admin: AdminClient, timeout_s: float) -> bool:
+        try:
+            admin.list_topics(timeout=timeout_s)
+        except KafkaException:
+            admin.poll(0)
+            return False
+        return True
+
+    def _unreachable(self) -> CommandFailed:
         last = self._last_error
         reason = _reason(last.str()) if last is not None else f"no answer within {self.timeout_s:g} s"
         return CommandFailed(

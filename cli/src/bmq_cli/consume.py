@@ -24,6 +24,7 @@ from bmq_cli.wall_clock import now_ms
 _BATCH_RECORDS: Final = 500
 _POLL_S: Final = 0.2
 _GROUPLESS: Final = "bmq-cli"
+_SESSION_TIMEOUT_MS: Final = 10_000
 _DEFAULT_FORMAT: Final = r"%v\n"
 
 
@@ -76,19 +77,20 @@ def consume(
         "enable.partition.eof": True,
         "auto.offset.reset": "earliest",
         "isolation.level": "read_uncommitted" if uncommitted else "read_committed",
+        "session.timeout.ms": _SESSION_TIMEOUT_MS,
         "fetch.wait.max.ms": 200,
         "queued.max.messages.kbytes": 65_536,
     }
     ends = Ends({key: bound.end for key, bound in bounds.items()})
     consumer = connection.consumer(settings)
     reader = _Reader(connection, consumer, render, ends=None if follow else ends, count=count, in_group=group is not None)
-    with _terminated_as_interrupted(), _closing(consumer, in_group=group is not None):
+    with _interruption() as interruption, _closing(consumer, in_group=group is not None):
         if group is None:
             ends.assigned(starts.items())
             consumer.assign([TopicPartition(name, number, offset) for (name, number), offset in starts.items()])
         else:
             _join(consumer, topic, starts, ends, timeout_s=connection.timeout_s)
-        reader.run(sys.stdout.buffer)
+        reader.run(sys.stdout.buffer, interruption)
 
 
 class _Reader:
@@ -103,9 +105,11 @@ class _Reader:
         self._in_group = in_group
         self._silent_s = 0.0
 
-    def run(self, out: BinaryIO) -> None:
-        """Until the count, the ends, or an interruption."""
+    def run(self, out: BinaryIO, interruption: "Interruption") -> None:
+        """Until the count, the ends, or an interruption, which waits until what was printed is marked. Raises KeyboardInterrupt."""
         while self._left != 0 and not (self._ends is not None and self._ends.reached):
+            if interruption.came:
+                raise KeyboardInterrupt
             wanted = _BATCH_RECORDS if self._left is None else min(_BATCH_RECORDS, self._left)
             messages = self._consumer.consume(wanted, _POLL_S)
             printed = [message for message in messages if self._print(message, out)]
@@ -226,6 +230,11 @@ def _join(consumer: Consumer, topic: str, starts: dict[tuple[str, int], int], en
         ]
         ends.assigned(((name, number), offset) for name, number, offset in chosen)
         member.assign([TopicPartition(name, number, offset) for name, number, offset in chosen])
+        if fresh := [
+            TopicPartition(item.topic, item.partition, starts.get((item.topic, item.partition), 0)) for item in committed if item.offset < 0
+        ]:
+            # Where the group begins is remembered even if nothing is read: the next member must not begin elsewhere.
+            member.store_offsets(offsets=fresh)
 
     def revoke(member: Consumer, partitions: list[TopicPartition]) -> None:
         ends.revoked((item.topic, item.partition) for item in partitions)
@@ -252,13 +261,25 @@ def _commit(consumer: Consumer) -> None:
             raise kafka_failure("commit", exception, "these records will be read again") from exception
 
 
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+class Interruption:
+    """SIGINT or SIGTERM: the first is noted, a second one (output that nobody takes, say) interrupts at once."""
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    def __init__(self) -> None:
+        self.came = False
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler. Raises KeyboardInterrupt the second time."""
+        if self.came:
+            raise KeyboardInterrupt
+        self.came = True
+
+
+@contextmanager
+def _interruption() -> Iterator[Interruption]:
+    interruption = Interruption()
+    before = {number: signal.signal(number, interruption.note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield interruption
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

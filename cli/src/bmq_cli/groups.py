@@ -125,7 +125,7 @@ def delete(
 ) -> None:
     """Delete groups with their committed offsets. A group that has members stays. Asks first when standard input is a terminal."""
     names = list(dict.fromkeys(names))
-    confirm(session.output, f"delete {', '.join(names)} with all committed offsets?", yes=yes)
+    confirm(f"delete {', '.join(names)} with all committed offsets?", yes=yes)
     with refused_arguments("delete groups"):
         futures = session.connection.admin().delete_consumer_groups(names, request_timeout=session.connection.timeout_s)
     failures, deleted = [], []

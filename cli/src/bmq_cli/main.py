@@ -71,8 +71,7 @@ def main(
     version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
     """A message queue that speaks the Kafka protocol and keeps its data in object storage."""
-    address = bootstrap_server or os.environ.get("BMQ_BOOTSTRAP_SERVER") or None
-    context.obj = SharedOptions(bootstrap_server=address, output=output, timeout=timeout, no_color=no_color)
+    context.obj = SharedOptions(bootstrap_server=bootstrap_server, output=output, timeout=timeout, no_color=no_color)
 
 
 app.add_typer(topics.app)

@@ -7,6 +7,7 @@ import enum
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
@@ -95,6 +96,10 @@ class Output:
         """A line for people, in `table` only."""
         if self.for_people:
             self._line(Text(line))
+
+    def waiting(self, text: str) -> AbstractContextManager[object]:
+        """Shows `text` on standard error while something takes long; only on a terminal."""
+        return self._messages.status(Text(text)) if self._messages.is_terminal else nullcontext()
 
     def note(self, line: str) -> None:
         """A message on standard error."""

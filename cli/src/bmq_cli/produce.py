@@ -1,6 +1,7 @@
 """`bmq produce`: lines of standard input or a file as records. Waits for every delivery report."""
 
 import enum
+import math
 import os
 import sys
 from collections import Counter
@@ -16,13 +17,12 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from bmq_cli.completion import complete_topics
-from bmq_cli.exit_codes import CommandFailed, ExitCode, exit_code_of, kafka_failure
+from bmq_cli.exit_codes import CommandFailed, ExitCode, kafka_failure
 from bmq_cli.formats import BadLine, Header, NewRecord, from_json_line, key_and_value, unescape
 from bmq_cli.output import counted
 from bmq_cli.session import Session, with_session
 
 LINE_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
-_DELIVERY_TIMEOUT_MS: Final = 120_000
 _QUEUE_RECORDS: Final = 100_000
 _QUEUE_KIB: Final = 131_072
 _FLUSH_SLICE_S: Final = 0.2
@@ -74,19 +74,25 @@ class Delivery:
 
     handed_over: int = 0
     size_bytes: int = 0
+    failed_bytes: int = 0
     failures: Counter[str] = field(default_factory=Counter)
-    codes: set[ExitCode] = field(default_factory=set)
 
     def report(self, error: KafkaError | None, message: Message) -> None:
         """The delivery callback."""
         if error is not None:
-            self.failures[error.str()] += 1
-            self.codes.add(exit_code_of(error))
+            self.failures[error.str().removeprefix("Broker: ")] += 1
+            self.failed_bytes += _size_bytes(message.value(), message.key())
 
     @property
     def failed(self) -> int:
         """How many records did not arrive, as far as is known."""
         return self.failures.total()
+
+    def summary(self, topic: str) -> str:
+        """Once nothing is in flight: what arrived, and how many did not."""
+        arrived = counted(self.handed_over - self.failed, "record")
+        line = f"{arrived}, {counted(self.size_bytes - self.failed_bytes, 'byte')} sent to {topic}"
+        return f"{line}, {self.failed} failed" if self.failed else line
 
 
 @with_session
@@ -107,6 +113,9 @@ def produce(
     ] = None,
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="The partition. Default: by key.", show_default=False)] = None,
     compression: Annotated[Compression, typer.Option("--compression", "-z", help="How batches are compressed.")] = Compression.NONE,
+    delivery_timeout: Annotated[
+        float, typer.Option("--delivery-timeout", min=1, max=86_400, metavar="SECONDS", help="How long each record may take, retries included.")
+    ] = 120,
     idempotent: Annotated[bool, typer.Option("--idempotent/--no-idempotent", help="Retries neither repeat nor reorder records.")] = True,
 ) -> None:
     """Send each line as a record. Ends when the cluster has them all; prints their count and bytes to standard error."""
@@ -132,7 +141,7 @@ def produce(
                 "compression.type": compression.value,
                 "linger.ms": 5,
                 "message.max.bytes": LINE_SIZE_BYTES_MAX,
-                "message.timeout.ms": _DELIVERY_TIMEOUT_MS,
+                "message.timeout.ms": int(delivery_timeout * 1000),
                 "queue.buffering.max.messages": _QUEUE_RECORDS,
                 "queue.buffering.max.kbytes": _QUEUE_KIB,
                 "delivery.report.only.error": True,
@@ -142,10 +151,12 @@ def produce(
         try:
             with _progress(session.output.messages, file) as advance:
                 _send(producer, topic, read_lines(source, advance), reading, delivery)
+        except KeyboardInterrupt:
+            _drain(producer, bound_s=session.connection.timeout_s)
+            raise
         finally:
-            _drain(producer, delivery, bound_s=session.connection.timeout_s if sys.exc_info()[0] else None)
-            arrived = delivery.handed_over - delivery.failed - len(producer)
-            session.output.note(f"{counted(arrived, 'record')}, {counted(delivery.size_bytes, 'byte')} sent to {topic}")
+            _drain(producer)
+            session.output.note(delivery.summary(topic))
     if delivery.failed:
         raise delivery_failure(topic, delivery)
 
@@ -195,19 +206,21 @@ def _send_one(producer: Producer, topic: str, record: NewRecord, delivery: Deliv
         except BufferError:
             producer.poll(_FLUSH_SLICE_S)
     delivery.handed_over += 1
-    delivery.size_bytes += len(record.value or b"") + len(record.key or b"")
+    delivery.size_bytes += _size_bytes(record.value, record.key)
     producer.poll(0)
 
 
-def _drain(producer: Producer, delivery: Delivery, *, bound_s: float | None) -> None:
-    """Waits until every record has arrived or failed (each fails by itself in time), or for `bound_s`; then gives the rest up."""
+def _drain(producer: Producer, *, bound_s: float = math.inf) -> None:
+    """Waits until every record has arrived or failed (each fails by itself in time), or for `bound_s`; then the rest is given up, as failed."""
     waited_s = 0.0
     while producer.flush(_FLUSH_SLICE_S) > 0:
         waited_s += _FLUSH_SLICE_S
-        if bound_s is not None and waited_s >= bound_s:
+        if waited_s >= bound_s:
             producer.purge()
-            producer.poll(0)
-            return
+
+
+def _size_bytes(value: bytes | None, key: bytes | None) -> int:
+    return len(value or b"") + len(key or b"")
 
 
 @contextmanager

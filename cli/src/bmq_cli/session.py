@@ -9,7 +9,7 @@ from typing import Annotated, Any, Concatenate, Final, ParamSpec
 
 import typer
 
-from bmq_cli.connection import DEFAULT_BOOTSTRAP_SERVER, DEFAULT_TIMEOUT_S, Connection, check_addresses
+from bmq_cli.connection import DEFAULT_BOOTSTRAP_SERVER, DEFAULT_TIMEOUT_S, Connection, check_addresses, default_address
 from bmq_cli.output import Output, OutputFormat
 
 P = ParamSpec("P")
@@ -117,8 +117,10 @@ def with_session(command: Callable[Concatenate[Session, P], None]) -> Callable[.
 
 def make_session(options: SharedOptions) -> Session:
     """Raises CommandFailed for an address that is none."""
+    output = options.make_output()
     connection = Connection(
-        bootstrap_server=check_addresses(options.bootstrap_server or DEFAULT_BOOTSTRAP_SERVER),
+        bootstrap_server=check_addresses(options.bootstrap_server or default_address()),
         timeout_s=DEFAULT_TIMEOUT_S if options.timeout is None else options.timeout,
+        waiting=output.waiting,
     )
-    return Session(connection=connection, output=options.make_output())
+    return Session(connection=connection, output=output)

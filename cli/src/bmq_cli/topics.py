@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 from confluent_kafka import KafkaError
 
+from bmq.names import is_internal
 from bmq_cli.completion import complete_topics
 from bmq_cli.connection import Connection, refused_arguments
 from bmq_cli.exit_codes import CommandFailed, ExitCode, SeveralFailed
@@ -90,7 +91,7 @@ def list_topics(
 ) -> None:
     """List the topics."""
     topics = session.connection.admin().list_topics(timeout=session.connection.timeout_s).topics
-    rows = [(name, len(topics[name].partitions)) for name in sorted(topics) if internal or not name.startswith("__")]
+    rows = [(name, len(topics[name].partitions)) for name in sorted(topics) if internal or not is_internal(name)]
     session.output.document([{"name": name, "partitions": count} for name, count in rows])
     session.output.table((Column(title="TOPIC"), Column(title="PARTITIONS", number=True)), rows)
 
@@ -157,7 +158,7 @@ def delete(
 ) -> None:
     """Delete topics and all their records. Asks first when standard input is a terminal."""
     names = list(dict.fromkeys(names))
-    confirm(session.output, f"delete {', '.join(names)} with all records?", yes=yes)
+    confirm(f"delete {', '.join(names)} with all records?", yes=yes)
     timeout_s = session.connection.timeout_s
     with refused_arguments("delete"):
         futures = session.connection.admin().delete_topics(names, request_timeout=timeout_s, operation_timeout=timeout_s)
@@ -175,10 +176,13 @@ def delete(
     raise_failures(failures)
 
 
-def confirm(output: Output, question: str, *, yes: bool) -> None:
-    """Asks on a terminal; without one, or with `yes`, goes on. Raises typer.Abort when the answer is no."""
-    if not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
-        raise typer.Abort
+def confirm(question: str, *, yes: bool) -> None:
+    """Asks on a terminal; without one, or with `yes`, goes on. Raises CommandFailed when the answer is no."""
+    if yes or not sys.stdin.isatty():
+        return
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandFailed("delete", "not confirmed", "nothing was deleted")
 
 
 def raise_failures(failures: Sequence[CommandFailed]) -> None:

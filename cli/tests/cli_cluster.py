@@ -1,0 +1,66 @@
+"""A started `bmq up` for the tests of the command, and ways to call the command against it."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+BMQ = str(Path(sys.executable).with_name("bmq"))
+_WAIT_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+
+@contextlib.contextmanager
+def started_bmq(folder: Path) -> Iterator[str]:
+    """Starts bmq on free ports over `folder`; gives the address for Kafka clients; stops it."""
+    with (folder / "server.log").open("wb") as log:
+        arguments = [BMQ, "up", "--data", str(folder / "data"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--no-fsync"]
+        arguments += ["--config", "group.initial.rebalance.delay.ms=0"]
+        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=log, text=True)
+    assert process.stdout is not None
+    try:
+        hello = process.stdout.readline()
+        matched = re.match(r"bmq listens on (\S+:[1-9][0-9]*) ", hello)
+        assert matched is not None, f"{hello!r}\n{(folder / 'server.log').read_text()}"
+        yield matched[1]
+    finally:
+        process.terminate()
+        try:
+            process.wait(_WAIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(_WAIT_S)
+        process.stdout.close()
+
+
+def environment(address: str) -> dict[str, str]:
+    return {**os.environ, "BMQ_BOOTSTRAP_SERVER": address, "COLUMNS": "200", "TERM": "xterm"}
+
+
+def run_process(address: str, arguments: Sequence[str], *, stdin: bytes = b"") -> Result:
+    """The command as a process of its own."""
+    done = subprocess.run([BMQ, *arguments], input=stdin, capture_output=True, env=environment(address), timeout=60, check=False)
+    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@contextlib.contextmanager
+def following(address: str, arguments: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
+    """A command that runs on; ended with Ctrl-C if the test has not ended it."""
+    process = subprocess.Popen([BMQ, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(address))
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        process.communicate(timeout=_WAIT_S)
