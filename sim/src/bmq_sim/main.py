@@ -5,7 +5,7 @@ import concurrent.futures
 import gc
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
 from time import monotonic
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def run_seeds(name: str, seeds: Iterable[int], *, planted: str | None = None, twice: bool = False) -> Iterator[Outcome]:
+def run_seeds(name: str, seeds: Iterable[int], *, planted: str | None = None, twice: bool = False) -> Generator[Outcome, None, None]:
     """Runs the seeds one after the other in this process; with `twice` a seed whose digest is not the same again has failed."""
     gc.collect()
     gc.freeze()

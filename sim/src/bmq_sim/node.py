@@ -7,6 +7,7 @@ from typing import Any
 
 from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError
+from bmq.metadata.image import Image
 from bmq.roles.controller import Registration
 from bmq.roles.owner import Appended, Owner
 from bmq.values import NodeId, TopicPartition
@@ -113,6 +114,12 @@ class Incarnation:
     def serving(self) -> bool:
         """Whether it takes requests."""
         return self.alive and self._proxy is not None
+
+    @property
+    def image(self) -> Image:
+        """Its image of the cluster."""
+        assert self._controller is not None
+        return self._controller.metadata.image
 
     def start(self) -> None:
         """Begins, in its own process."""
@@ -250,6 +257,10 @@ class Supervisor:
             self._world.loop.pause(first.process)
             self._world.loop.call_later(hangs_s, self._world.loop.resume, first.process, context=contextvars.Context())
         self._begin(HOSTS[1] if first.host == HOSTS[0] else HOSTS[0])
+
+    def image(self) -> Image:
+        """The newest incarnation's."""
+        return self.living[-1].image
 
     def settle(self) -> None:
         """No more accidents: wakes who hangs."""

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Final
 
-from bmq_sim.scenarios import engine, flat_logs, lost_object, retries, streams, takeover
+from bmq_sim.scenarios import engine, flat_logs, garbage, lost_object, retries, streams, takeover
 from bmq_sim.world import Scenario
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
     "engine": engine.scenario,
     "flat-logs": flat_logs.scenario,
+    "garbage": garbage.scenario,
     "lost-object": lost_object.scenario,
     "retries": retries.scenario,
     "streams": streams.scenario,
