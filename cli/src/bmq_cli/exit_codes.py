@@ -25,7 +25,7 @@ class ExitCode(enum.IntEnum):
 MEANINGS: Final = {
     ExitCode.OK: "done",
     ExitCode.FAILED: "the operation failed, or a part of it",
-    ExitCode.USAGE: "wrong usage, or a configuration that cannot be used; nothing was done",
+    ExitCode.USAGE: "wrong usage, or a configuration that cannot be used",
     ExitCode.NOT_FOUND: "the topic, partition or group does not exist",
     ExitCode.NO_CONNECTION: "cannot connect, or no answer, within `--timeout`",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",

@@ -183,9 +183,7 @@ def _send(producer: Producer, topic: str, lines: Iterator[bytes], reading: LineR
             _send_one(producer, topic, reading.record(line), delivery)
             number += 1
     except BadLine as error:
-        raise CommandFailed(
-            f"line {number}", str(error), f"{counted(delivery.handed_over, 'record')} before it were sent", code=ExitCode.USAGE
-        ) from error
+        raise CommandFailed(f"line {number}", str(error), f"{counted(delivery.handed_over, 'record')} before it were sent") from error
     except KafkaException as error:
         raise kafka_failure(f"line {number}", error) from error
 
