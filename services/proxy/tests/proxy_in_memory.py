@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from bmq.errors import BmqError, ObjectMissing, OffsetOutOfRange, TopicExists
+from bmq.cluster_config import PARTITIONS_PER_TOPIC_MAX
+from bmq.errors import BmqError, InvalidPartitions, ObjectMissing, OffsetOutOfRange, TopicExists, UnknownTopic
 from bmq.metadata.image import Image, PartitionMeta, Topic
 from bmq.ports import ObjectMeta
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, TopicResult
@@ -131,6 +132,9 @@ class MemoryController:
                 results.append(TopicResult(name=topic.name, error=TopicExists(f"topic {topic.name} exists")))
                 continue
             partitions = 1 if topic.partitions == -1 else topic.partitions
+            if not 0 < partitions <= PARTITIONS_PER_TOPIC_MAX:
+                results.append(TopicResult(name=topic.name, error=InvalidPartitions(f"{partitions} partitions")))
+                continue
             configs = {name: value for name, value in topic.configs.items() if value is not None}
             made = None if validate_only else self.metadata.add_topic(topic.name, partitions, configs)
             results.append(TopicResult(name=topic.name, topic_id=made.topic_id if made else None, partitions=partitions, configs=configs))
@@ -146,7 +150,10 @@ class MemoryController:
     async def create_partitions(self, topic: str, total: int, *, manual_assignment: bool = False, validate_only: bool = False) -> TopicResult:
         self.calls.append(("create_partitions", topic, total, manual_assignment, validate_only))
         found = self.metadata.image.topic(topic)
-        assert found is not None
+        if found is None:
+            return TopicResult(name=topic, error=UnknownTopic(f"topic {topic} does not exist"))
+        if not len(found.partitions) < total <= PARTITIONS_PER_TOPIC_MAX:
+            return TopicResult(name=topic, error=InvalidPartitions(f"{total} partitions"))
         grown = replace(found, partitions=found.partitions + (PartitionMeta(node_id=NodeId(1)),) * (total - len(found.partitions)))
         self.metadata.change(topics={**self.metadata.image.topics, found.topic_id: grown})
         return TopicResult(name=topic, topic_id=found.topic_id, partitions=total)

@@ -40,6 +40,9 @@ class Service(Protocol):
     def broken(self, peer: str, reason: str) -> None:
         """Somebody sent what is not the protocol."""
 
+    def failed(self, call: Call, error: BaseException) -> None:
+        """A handler raised what it should not: a bug."""
+
     def overlaps(self, api_key: int) -> bool: ...
 
     def outlives(self, api_key: int) -> bool:
@@ -50,6 +53,10 @@ class Service(Protocol):
 
     def ended(self, call: Call, answer: Answer | None) -> None:
         """It was answered, or (None) it failed."""
+
+
+OUTGOING_PARTS_MAX = 16
+"""Small answers gather until they have so many parts; more would keep the client waiting while this side works."""
 
 
 class _Exchange:
@@ -71,9 +78,11 @@ class Connection(asyncio.BufferedProtocol):
     """Plumbing between a transport and a Service."""
 
     __slots__ = (
+        "_advance_due",
         "_closing",
         "_exchanges",
         "_intake",
+        "_outgoing",
         "_peer",
         "_service",
         "_started",
@@ -95,6 +104,8 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._closing = False
         self._unflushed: Answer | None = None
+        self._outgoing: list[Buffer] = []
+        self._advance_due = False
         self._peer = ""
         self.active_at = 0.0
         self.stalled_at: float | None = None
@@ -190,6 +201,7 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Ends the connection; what was written before is still sent."""
         self._closing = True
+        self._write_out()
         if self._transport is not None:
             self._transport.close()
 
@@ -229,6 +241,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._start(exchanges[self._started])
             else:
                 break
+        self._write_out()
         self._update_reading()
 
     def _may_start(self, exchange: _Exchange) -> bool:
@@ -252,6 +265,13 @@ class Connection(asyncio.BufferedProtocol):
             exchange.pending.add_done_callback(self._answered)
 
     def _answered(self, _: asyncio.Future[Answer]) -> None:
+        """Answers that become ready in one turn of the loop go out in one write."""
+        if not self._advance_due:
+            self._advance_due = True
+            asyncio.get_running_loop().call_soon(self._advance_now)
+
+    def _advance_now(self) -> None:
+        self._advance_due = False
         self._advance()
 
     def _send(self, exchange: _Exchange) -> None:
@@ -265,14 +285,22 @@ class Connection(asyncio.BufferedProtocol):
             if answer.close:
                 self.close()
             return
-        assert self._transport is not None
         call = exchange.call
-        self._unflushed = answer
         header_version = SERVED[call.api_key].response_header_version(call.version)
-        frame = encode_response_frame(header_version, call.correlation_id, answer.parts)
-        self._transport.writelines(cast("list[memoryview]", frame))
-        if not self._write_paused:
-            self._flushed()
+        self._outgoing.extend(encode_response_frame(header_version, call.correlation_id, answer.parts))
+        if answer.flushed is None:
+            if len(self._outgoing) >= OUTGOING_PARTS_MAX:
+                self._write_out()
+        else:
+            self._unflushed = answer
+            self._write_out()
+            if not self._write_paused:
+                self._flushed()
+
+    def _write_out(self) -> None:
+        if self._outgoing and self._transport is not None:
+            outgoing, self._outgoing = self._outgoing, []
+            self._transport.writelines(cast("list[memoryview]", outgoing))
 
     def _take(self, exchange: _Exchange) -> Answer | None:
         """The answer of a finished exchange; None where there is none and the connection has to end."""
@@ -287,6 +315,8 @@ class Connection(asyncio.BufferedProtocol):
                 answer = pending.result()
             elif isinstance(error, WireError):
                 self._service.broken(self._peer, str(error))
+            else:
+                self._service.failed(exchange.call, error)
         self._service.ended(exchange.call, answer)
         return answer
 

@@ -59,6 +59,11 @@ class Endpoint:
         metrics.CONNECTIONS_BROKEN.inc()
         self._complain(peer, reason)
 
+    def failed(self, call: Call, error: BaseException) -> None:
+        """A handler raised what it should not: the connection is closed, and the log has the traceback."""
+        metrics.HANDLER_FAILURES.inc()
+        _log.error("request failed", api=SERVED[call.api_key].name, version=call.version, peer=call.client_host, exc_info=error)
+
     def overlaps(self, api_key: int) -> bool:
         """Whether requests of this API may run while earlier ones of the same kind do."""
         route = self._routes.get(api_key)

@@ -16,6 +16,7 @@ CACHE_BYTES = Gauge("bmq_proxy_cache_held_bytes", "Bytes held by the block cache
 CONNECTIONS = Gauge("bmq_proxy_connections", "Open connections.")
 CONNECTIONS_REFUSED = Counter("bmq_proxy_connections_refused", "Connections closed because there were too many.")
 CONNECTIONS_BROKEN = Counter("bmq_proxy_connections_broken", "Connections closed for what came over them.")
+HANDLER_FAILURES = Counter("bmq_proxy_handler_failures", "Requests whose handler failed by a bug; the log has the traceback.")
 IN_FLIGHT = Gauge("bmq_proxy_requests_in_flight", "Requests read and not answered.")
 REQUEST_MEMORY = Gauge("bmq_proxy_request_memory_bytes", "Request frames held.")
 FETCH_MEMORY = Gauge("bmq_proxy_fetch_memory_bytes", "Records on their way to consumers.")
