@@ -42,7 +42,7 @@ class AdminServer:
 
     def serve(self, node: Node) -> None:
         """The node serves from now on."""
-        self._sources.readiness.append(lambda: "another bmq has taken over the store" if node.taken_over.done() else None)
+        self._sources.readiness.append(lambda: node.ended.result() if node.ended.done() else None)
         self._sources.proxy = node.proxy.proxy
         REGISTRY.register(node.broker.lags)
 

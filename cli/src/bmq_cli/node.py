@@ -11,6 +11,7 @@ import structlog
 
 from bmq.clock_guard import ClockGuard
 from bmq.cluster_config import resolve_cluster
+from bmq.errors import BmqError, Fenced
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import Registration
 from bmq.roles.owner import Owner
@@ -26,6 +27,7 @@ from bmq_proxy.settings import ProxySettings
 log = structlog.get_logger()
 
 MIB = 1024 * 1024
+TAKEN_OVER = "another bmq has taken over this store"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +54,8 @@ class Node:
         self._rng = rng
         self._settings = settings
         self._guard_task: asyncio.Task[None] | None = None
-        self.taken_over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Resolves with the reason once another process has taken over the store: this one may only end."""
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Resolves with the reason once this process may only end: another has taken over the store, or the WAL broke."""
         self.controller: ControllerRole
         self.broker: BrokerRole
         self.proxy: ProxyRole
@@ -69,7 +71,7 @@ class Node:
             clock=self._clock,
             rng=self._rng,
             settings=ControllerSettings(cluster_configs=settings.cluster_configs),
-            on_deposed=self._end,
+            on_deposed=lambda reason: self._end(f"{TAKEN_OVER}: {reason}"),
         )
         guard = ClockGuard(self._store, self._clock, self._rng, node_id=node_id)
         self._guard_task = asyncio.get_running_loop().create_task(guard.run(), name="clock guard")
@@ -96,7 +98,7 @@ class Node:
                 offsets_retention_ms=cluster.offsets_retention_minutes * 60_000,
             ),
             cluster_configs=settings.cluster_configs,
-            on_fenced=lambda error: self._end(str(error)),
+            on_fenced=self._fenced,
         )
         await self.broker.start()
         self.proxy = await start_proxy(
@@ -127,6 +129,9 @@ class Node:
     def _owner_for(self, tp: TopicPartition) -> Owner:
         return self.broker.owner
 
+    def _fenced(self, error: BmqError) -> None:
+        self._end(f"{TAKEN_OVER}: {error}" if isinstance(error, Fenced) else f"{error}; start it again, nothing acknowledged is lost")
+
     def _end(self, reason: str) -> None:
-        if not self.taken_over.done():
-            self.taken_over.set_result(reason)
+        if not self.ended.done():
+            self.ended.set_result(reason)

@@ -86,11 +86,11 @@ def up(  # noqa: PLR0917 - options, not arguments
 
 async def _until_the_end(node: Node, stop: asyncio.Event) -> int:
     stopping = asyncio.ensure_future(stop.wait())
-    ends: list[asyncio.Future[Any]] = [stopping, node.taken_over]
+    ends: list[asyncio.Future[Any]] = [stopping, node.ended]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
-    if node.taken_over.done():
-        print(f"error: another bmq has taken over this store, this one ends: {node.taken_over.result()}", file=sys.stderr)
+    if node.ended.done():
+        print(f"error: this bmq ends: {node.ended.result()}", file=sys.stderr)
         await node.stop(grace_s=0)
         return FAILED
     await node.stop()
