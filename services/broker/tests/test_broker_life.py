@@ -285,3 +285,17 @@ def test_a_batch_with_a_wrong_checksum_is_refused() -> None:
         await cluster.stop()
 
     run(main())
+
+
+def test_a_tail_of_many_segments_is_rolled_though_nothing_more_arrives() -> None:
+    async def main() -> None:
+        cluster = Cluster(SimStore(faults=StoreFaults(latency_s_min=0.01, latency_s_max=0.01)))
+        await cluster.start()
+        (tp,) = await cluster.topic("orders", configs={"segment.bytes": "65536"})
+        for _ in range(40):
+            await cluster.append(tp, bytes(20_000))
+        await asyncio.sleep(5)
+        assert (await cluster.broker._ownership.open(tp)).tail.size_bytes < 65_536
+        await cluster.stop()
+
+    run(main())

@@ -140,6 +140,7 @@ class Roller:
         finally:
             self._rolling.pop(partition.tp, None)
             self._commit.poke()
+            self.consider(partition)  # one roll writes one segment: there may be more to do, though nothing arrives any more
 
     async def _roll(self, partition: Partition, cause: str) -> bool:
         """One segment and the manifest version that names it; False where there is nothing to roll. The partition's lock is held."""
