@@ -34,14 +34,15 @@ RESTARTS_MAX = 50
 class NodeSettings:
     """Settings of a seed: small enough that rolls, merges, snapshots and deletions happen within a few kilobytes."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, *, tail_limit_factor: int | None = None) -> None:
+        """`tail_limit_factor`: how many times its budget the tail may grow before nothing more is written; None: far."""
         tail_budget_bytes = rng.choice((500, 2_000, 20_000))
         self.broker = BrokerSettings(
             linger_ms=rng.choice((0.0, 5.0, 100.0)),
             flush_bytes=rng.choice((300, 4096)),
             in_flight_max=rng.choice((2, 8)),
             tail_budget_bytes=tail_budget_bytes,
-            tail_limit_bytes=1_000_000,
+            tail_limit_bytes=1_000_000 if tail_limit_factor is None else tail_budget_bytes * tail_limit_factor,
             wal_budget_bytes=rng.choice((1_000, 5_000, 50_000)),
             ranges_max=rng.choice((1, 2, 4)),
             stop_roll_bytes=rng.choice((1, 1_000)),
@@ -132,12 +133,25 @@ class Incarnation:
         self.process.start(self._stop(), name=f"{self.name} stop")
 
     def exit(self, reason: object) -> None:
-        """It ends by itself: the process is gone at the next turn of the loop."""
+        """It ends by itself."""
         if self.ended_by is None:
             self.ended_by = str(reason)
             self._world.note(f"{self.name} exits: {reason}")
-            # Outside of the process, which must not run any more.
-            self._world.loop.call_soon(self._world.loop.kill, self.process, context=contextvars.Context())
+            self._die()
+
+    def taken_over(self, reason: object) -> None:
+        """Another incarnation leads or owns: it goes at once, or stops what it does first, as it does for SIGTERM."""
+        if self.ended_by is None:
+            self.ended_by = str(reason)
+            self._world.note(f"{self.name} is taken over: {reason}")
+            if self._world.rng(f"{self.name} ends").random() < 0.5:
+                self._die()
+            else:
+                self.process.start(self._stop(), name=f"{self.name} stop")
+
+    def _die(self) -> None:
+        # Outside of the process, which must not run any more.
+        self._world.loop.call_soon(self._world.loop.kill, self.process, context=contextvars.Context())
 
     async def _run(self) -> None:
         try:
@@ -153,7 +167,7 @@ class Incarnation:
             clock=clock,
             rng=rng,
             settings=self._settings.controller,
-            on_deposed=lambda reason: self.exit(f"deposed: {reason}"),
+            on_deposed=lambda reason: self.taken_over(f"deposed: {reason}"),
         )
         guard = ClockGuard(store, clock, rng, node_id=NODE_ID)
         self._guard = asyncio.get_running_loop().create_task(guard.run(), name="clock guard")
@@ -168,7 +182,7 @@ class Incarnation:
             settings=self._settings.broker,
             group_settings=self._settings.groups,
             cluster_configs={},
-            on_fenced=lambda error: self.exit(f"fenced: {error}"),
+            on_fenced=lambda error: self.taken_over(f"fenced: {error}"),
         )
         await broker.start()
         owner: Any = _RecordingOwner(broker.owner, self._world, controller, self.name)
@@ -181,6 +195,7 @@ class Incarnation:
     async def _stop(self) -> None:
         if self._proxy is None:
             self.exit("stopped")  # it was still starting: the signal ends it
+            self._die()
             return
         await self._proxy.stop()
         if self._broker is not None:
@@ -190,6 +205,7 @@ class Incarnation:
         if self._controller is not None:
             await self._controller.stop()
         self.exit("stopped")
+        self._die()
 
 
 class Supervisor:
@@ -197,10 +213,10 @@ class Supervisor:
 
     addresses: tuple[Address, ...] = tuple((host, PORT) for host in HOSTS)
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, settings: NodeSettings | None = None) -> None:
         self._world = world
         self._rng = world.rng("supervisor")
-        self._settings = NodeSettings(world.rng("settings"))
+        self._settings = settings or NodeSettings(world.rng("settings"))
         self.incarnations: list[Incarnation] = []
         self._watch: asyncio.Task[None] | None = None
         self.seconds = 0

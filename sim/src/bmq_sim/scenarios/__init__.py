@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from bmq_sim.scenarios import engine, flat_logs, garbage, lost_object, retries, streams, takeover
+from bmq_sim.scenarios import engine, flat_logs, garbage, lost_object, retries, streams, takeover, tight_memory
 from bmq_sim.world import Scenario
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
@@ -14,4 +14,5 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     "retries": retries.scenario,
     "streams": streams.scenario,
     "takeover": takeover.scenario,
+    "tight-memory": tight_memory.scenario,
 }
