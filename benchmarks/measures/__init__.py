@@ -1,0 +1,1 @@
+"""One module per topic of the table; each yields rows."""

@@ -1,0 +1,210 @@
+"""The servers under measurement, each in a folder of its own that goes with it: bmq, Apache Kafka, MinIO."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Self
+from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks import processes
+
+ROOT = Path(__file__).parents[1]
+BMQ = Path(sys.executable).with_name("bmq")
+KAFKA_SETTINGS = ("log.retention.check.interval.ms=10000", "log.segment.delete.delay.ms=1000", "auto.create.topics.enable=false")
+"""Beside its defaults: retention is looked at more often, so that a disk of this size is enough."""
+
+
+def free_port() -> int:
+    """A port whose successor is free too (Kafka's controller takes it)."""
+    while True:
+        with socket.socket() as probe, socket.socket() as next_probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+            try:
+                next_probe.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+
+
+class Server:
+    """One server process over one folder."""
+
+    name = ""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.pid = 0
+        self.start_s = 0.0
+        """How long the last start took, from the command to the first answer."""
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT for clients."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def cpu_s(self) -> float:
+        """User and system seconds used so far."""
+        return processes.cpu_s(self.pid)
+
+    @property
+    def rss_bytes(self) -> int:
+        """Resident memory."""
+        return processes.rss_bytes(self.pid)
+
+    def start(self) -> None:
+        """Returns when it answers. Raises AssertionError with the reason."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        began_s = monotonic()
+        self._start()
+        self.start_s = monotonic() - began_s
+
+    def stop(self) -> None:
+        """Ends the process and removes its folder."""
+        if self.pid:
+            processes.end(self.pid)
+            self.pid = 0
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def forget_cached_files(self) -> None:
+        """Asks the kernel to drop its pages of this server's files, so that they are read from the disk."""
+        os.sync()
+        for path in self.folder.rglob("*"):
+            try:
+                if path.is_file():
+                    fd = os.open(path, os.O_RDONLY)
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                    os.close(fd)
+            except FileNotFoundError:
+                continue
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        raise NotImplementedError
+
+
+class Bmq(Server):
+    """`bmq up` over a folder, or over the store of a URL."""
+
+    name = "bmq"
+
+    def __init__(
+        self, folder: Path, *, store: str | None = None, environment: Mapping[str, str] | None = None, arguments: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(folder)
+        self.admin_port = free_port()
+        self._where = ["--store", store] if store else ["--data", str(folder / "data")]
+        self._environment = dict(os.environ) | dict(environment or {})
+        self._arguments = arguments
+
+    def _start(self) -> None:
+        log = self.folder / "server.log"
+        command = [str(BMQ), "up", *self._where, "--listen", self.address, "--admin", f"127.0.0.1:{self.admin_port}", *self._arguments]
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self._environment, cwd=self.folder, start_new_session=True
+            )
+        self.pid = process.pid
+        deadline_s = monotonic() + 60
+        while not self._is_ready():
+            assert process.poll() is None and monotonic() < deadline_s, f"bmq did not start:\n{log.read_text()[-3000:]}"
+            sleep(0.01)
+
+    def _is_ready(self) -> bool:
+        try:
+            with urlopen(f"http://127.0.0.1:{self.admin_port}/readyz", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def metrics(self) -> dict[str, float]:
+        """/metrics by sample name, with `{verb}` behind those of the store; other labels are summed up."""
+        with urlopen(f"http://127.0.0.1:{self.admin_port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        values: dict[str, float] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                name = f"{sample.name}{{{sample.labels['verb']}}}" if "verb" in sample.labels else sample.name
+                values[name] = values.get(name, 0.0) + sample.value
+        return values
+
+
+class Kafka(Server):
+    """One KRaft node with the heap that its distribution's start script sets (1 GiB)."""
+
+    name = "Kafka"
+
+    def _start(self) -> None:
+        done = subprocess.run(
+            [str(ROOT / "tools" / "kafka"), "start", str(self.folder), str(self.port), *KAFKA_SETTINGS],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            check=False,
+        )
+        self._read_pid()
+        assert done.returncode == 0, f"Kafka did not start: {done.stderr}"
+
+    def stop(self) -> None:
+        """See Server. Also where the start was interrupted."""
+        self._read_pid()
+        super().stop()
+
+    def _read_pid(self) -> None:
+        path = self.folder / "pid"
+        if not self.pid and path.exists():
+            self.pid = int(path.read_text() or 0)
+
+
+class Minio(Server):
+    """One MinIO server on this disk."""
+
+    name = "MinIO"
+    environment = {"AWS_ACCESS_KEY_ID": "bmq-test", "AWS_SECRET_ACCESS_KEY": "bmq-test-secret"}  # noqa: RUF012 - never changed
+
+    def store_url(self, bucket: str) -> str:
+        """For `bmq up --store`."""
+        return f"s3://{bucket}/cluster?endpoint=http://127.0.0.1:{self.port}"
+
+    def _start(self) -> None:
+        subprocess.run(
+            [str(ROOT / "tools" / "minio"), "start", str(self.folder), str(self.port)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            check=True,
+        )
+        self._read_pid()
+
+    def stop(self) -> None:
+        """See Server. Also where the start was interrupted."""
+        self._read_pid()
+        super().stop()
+
+    def _read_pid(self) -> None:
+        path = self.folder / "pid"
+        if not self.pid and path.exists():
+            self.pid = int(path.read_text() or 0)

@@ -1,0 +1,47 @@
+"""Topics on the servers under measurement, made and removed by the same client (librdkafka) on each."""
+
+from itertools import count
+from time import monotonic, sleep
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from benchmarks.servers import Server
+
+_numbers = count(1)
+
+
+def fresh(name: str) -> str:
+    """A topic name that was not used before: what was deleted under another goes at its own pace."""
+    return f"{name}-{next(_numbers)}"
+
+
+def create(server: Server, topic: str, *, partitions: int, **configs: str | int) -> None:
+    """Underscores in a configuration's name stand for dots. Returns when every partition can be asked for its end."""
+    admin = AdminClient({"bootstrap.servers": server.address})
+    named = {key.replace("_", "."): str(value) for key, value in configs.items()}
+    admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1, config=named)])[topic].result(30)
+    deadline_s = monotonic() + 60
+    while True:
+        try:
+            if end_offset(server, topic, partitions=partitions) == 0:
+                return
+        except KafkaException:
+            assert monotonic() < deadline_s, f"{server.name}: topic {topic} is not ready"
+        sleep(0.1)
+
+
+def delete(server: Server, topic: str) -> None:
+    """Its data goes in the background."""
+    admin = AdminClient({"bootstrap.servers": server.address})  # it has to outlive its future
+    admin.delete_topics([topic])[topic].result(30)
+
+
+def end_offset(server: Server, topic: str, *, partitions: int) -> int:
+    """The sum of all partitions' ends: how many records were written."""
+    consumer = Consumer({"bootstrap.servers": server.address, "group.id": "ends", "enable.auto.commit": False})
+    try:
+        return sum(consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=30)[1] for index in range(partitions))
+    finally:
+        consumer.close()
