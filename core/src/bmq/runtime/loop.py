@@ -14,6 +14,8 @@ import uvloop
 from prometheus_client import Histogram
 
 LAG_PERIOD_S: Final = 0.1
+SWITCH_INTERVAL_S: Final = 0.001
+"""How long a thread that computes (builds a segment, opens a batch) may keep the event loop waiting; Python's own 5 ms is the loop's whole budget."""
 _GARBAGE_THRESHOLD: Final = 20_000
 """Allocations between collections of the youngest generation; a broker makes few cycles and many short-lived objects."""
 
@@ -33,6 +35,7 @@ def run_service(main: Callable[[asyncio.Event], Awaitable[int]]) -> int:
     acknowledged. The number of open files is raised to what the machine allows.
     """
     raise_file_limit()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_main(main))
 

@@ -2,11 +2,15 @@
 
 cramjam writes into an output of fixed size and fails when it is full, so the output grows in steps up to the cap and a bomb
 costs at most the cap. Snappy declares its size; that is checked against the cap and against what snappy can reach at all.
+
+A large output is a mapping of its own: it is neither zeroed nor copied, both of which would stop every other thread (the event loop's) for
+as long, and it goes back to the system as soon as nobody looks at it.
 """
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Final
+from mmap import mmap
+from typing import Final, TypeAlias
 
 import cramjam
 from typing_extensions import Buffer
@@ -19,7 +23,12 @@ XERIAL_BLOCK_SIZE_BYTES: Final = 32 << 10
 _SNAPPY_RATIO_MAX: Final = 64
 _OUTPUT_FIRST_BYTES: Final = 16 << 10
 _GROWTH: Final = 8
+_MAPPED_BYTES_MIN: Final = 1 << 20
 _OUTPUT_FULL: Final = "failed to write whole buffer"
+
+
+Section: TypeAlias = bytes | memoryview
+"""Decompressed records: bytes, or a view of a large mapping."""
 
 
 class Codec(IntEnum):
@@ -40,7 +49,7 @@ def codec_of(number: int) -> Codec:
         raise UnsupportedCompression(f"codec {number} does not exist; Kafka has none, gzip, snappy, lz4 and zstd (0 to 4)") from None
 
 
-def decompress(codec: int, data: Buffer, *, bytes_max: int) -> bytes:
+def decompress(codec: int, data: Buffer, *, bytes_max: int) -> Section:
     """The decompressed bytes, at most `bytes_max`.
 
     Raises CorruptBatch, BatchTooLarge (more than `bytes_max`) or UnsupportedCompression.
@@ -76,24 +85,37 @@ def compress(codec: int, data: Buffer) -> bytes:
             return bytes(cramjam.zstd.compress(data))
 
 
-def _into_growing_output(name: str, into: Callable[[memoryview, bytearray], int], source: memoryview, bytes_max: int) -> bytes:
+def _into_growing_output(name: str, into: Callable[[memoryview, memoryview], int], source: memoryview, bytes_max: int) -> Section:
     size = min(bytes_max, max(_OUTPUT_FIRST_BYTES, _GROWTH * len(source)))
-    while True:
-        output = bytearray(size)
-        try:
-            written = into(source, output)
-        except cramjam.DecompressionError as error:
-            if _OUTPUT_FULL not in str(error):
-                raise CorruptBatch(f"{name}: {error}") from error
-        else:
-            return bytes(memoryview(output)[:written])
+    while (found := _into_output(name, into, source, size)) is None:
         if size >= bytes_max:
             raise BatchTooLarge(f"{name}: {len(source)} bytes decompress to more than {bytes_max}, which is the most allowed")
-        del output
         size = min(bytes_max, size * _GROWTH)
+    return found
 
 
-def _decompress_snappy(source: memoryview, bytes_max: int) -> bytes:
+def _into_output(name: str, into: Callable[[memoryview, memoryview], int], source: memoryview, size: int) -> Section | None:
+    """None where `size` bytes are too few. No frame that raises holds the output: its error would keep it in memory."""
+    output = _output(size)
+    try:
+        written = into(source, output)
+    except cramjam.DecompressionError as error:
+        del output
+        if _OUTPUT_FULL in str(error):
+            return None
+        raise CorruptBatch(f"{name}: {error}") from error
+    return _filled(output, written)
+
+
+def _output(size: int) -> memoryview:
+    return memoryview(bytearray(size) if size < _MAPPED_BYTES_MIN else mmap(-1, size))
+
+
+def _filled(output: memoryview, written: int) -> Section:
+    return bytes(output[:written]) if written < _MAPPED_BYTES_MIN else output[:written]
+
+
+def _decompress_snappy(source: memoryview, bytes_max: int) -> Section:
     blocks = _xerial_blocks(source) if bytes(source[: len(XERIAL_MAGIC)]) == XERIAL_MAGIC else [source]
     sizes = []
     total = 0
@@ -108,17 +130,18 @@ def _decompress_snappy(source: memoryview, bytes_max: int) -> bytes:
         sizes.append(size)
         if total > bytes_max:
             raise BatchTooLarge(f"snappy: {len(source)} bytes decompress to more than {bytes_max}, which is the most allowed")
-    parts = []
+    output = _output(total)
+    position = 0
     for block, size in zip(blocks, sizes, strict=True):
-        output = bytearray(size)
         try:
-            written = cramjam.snappy.decompress_raw_into(block, output)
+            written = cramjam.snappy.decompress_raw_into(block, output[position : position + size])
         except cramjam.DecompressionError as error:
+            del output
             raise CorruptBatch(f"snappy: {error}") from error
         if written != size:
             raise CorruptBatch(f"snappy: a block that claims {size} bytes has {written}")
-        parts.append(output)
-    return b"".join(parts)
+        position += size
+    return _filled(output, total)
 
 
 def _xerial_blocks(source: memoryview) -> list[memoryview]:

@@ -9,6 +9,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import CorruptBatch
 from bmq.wire.batch_headers import NO_TIMESTAMP, BatchHeader
+from bmq.wire.compression import Section
 from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
 from bmq.wire.records import INT64_MAX, check_header_count, read_signed_varint, section_of
 
@@ -75,7 +76,7 @@ def _check_counts(header: BatchHeader) -> None:
         raise CorruptBatch(f"a batch of {header.record_count} records whose last offset delta is {header.last_offset_delta}")
 
 
-def _walk(section: bytes, count: int) -> tuple[int, int, int]:
+def _walk(section: Section, count: int) -> tuple[int, int, int]:
     """(largest timestamp delta, smallest, which record has the largest first). Raises IndexError at the end of the bytes.
 
     Hot: varints of one byte are read in place, and compared as they are written (zigzag: twice the value, odd where negative).
@@ -121,7 +122,7 @@ def _walk(section: bytes, count: int) -> tuple[int, int, int]:
     return largest, smallest, at_largest
 
 
-def _longer(section: bytes, position: int, first: int) -> tuple[int, int]:
+def _longer(section: Section, position: int, first: int) -> tuple[int, int]:
     """The rest of a varint of more than one byte, still in zigzag, and the position after it."""
     byte = section[position]
     if byte < 0x80:
@@ -130,7 +131,7 @@ def _longer(section: bytes, position: int, first: int) -> tuple[int, int]:
     return value << 1 ^ value >> 63, position
 
 
-def _after_nullable(section: bytes, position: int) -> int:
+def _after_nullable(section: Section, position: int) -> int:
     """Past a key or a value; null has length -1."""
     raw = section[position]
     position += 1
@@ -143,7 +144,7 @@ def _after_nullable(section: bytes, position: int) -> int:
     return position
 
 
-def _after_headers(section: bytes, position: int, end: int) -> int:
+def _after_headers(section: Section, position: int, end: int) -> int:
     count, position = read_signed_varint(section, position)
     check_header_count(count, end - position)
     for index in range(2 * count):

@@ -21,7 +21,7 @@ from bmq.wire.batch_headers import (
     TRANSACTIONAL_BIT,
     BatchHeader,
 )
-from bmq.wire.compression import Codec, compress, decompress
+from bmq.wire.compression import Codec, Section, compress, decompress
 from bmq.wire.limits import DECOMPRESSED_BYTES_MAX, RECORD_HEADERS_MAX
 
 _CRC_COVERED: Final = struct.Struct(">hiqqqhii")
@@ -112,12 +112,54 @@ def _times(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> I
         yield header.base_offset, header.max_timestamp_ms
         return
     section = section_of(batch, header, decompressed_bytes_max)
-    for start, end in _bounds(section, header):
-        offset, timestamp_ms, _ = _place(section, start, end, header)
-        yield offset, timestamp_ms
+    if header.is_log_append_time:
+        for start, end in _bounds(section, header):
+            offset, timestamp_ms, _ = _place(section, start, end, header)
+            yield offset, timestamp_ms
+        return
+    yield from _create_times(section, header)
 
 
-def section_of(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> bytes:
+def _create_times(section: Section, header: BatchHeader) -> Iterator[tuple[int, int]]:
+    """What `_bounds` and `_place` find, varints of one byte read in place: a batch may hold millions of records."""
+    position = 0
+    size = len(section)
+    base_offset, base_timestamp_ms, last_offset_delta = header.base_offset, header.base_timestamp_ms, header.last_offset_delta
+    try:
+        for index in range(header.record_count):
+            raw = section[position]
+            if raw < 0x80:
+                length = (raw >> 1) ^ -(raw & 1)
+                position += 1
+            else:
+                length, position = read_signed_varint(section, position)
+            end = position + length
+            if length < _SMALLEST_RECORD_BYTES - 1 or end > size:
+                raise CorruptBatch(f"record {index} has {length} bytes where {size - position} are left")
+            raw = section[position + 1]
+            if raw < 0x80:
+                timestamp_delta = (raw >> 1) ^ -(raw & 1)
+                position += 2
+            else:
+                timestamp_delta, position = read_signed_varint(section, position + 1)
+            raw = section[position]
+            if raw < 0x80:
+                offset_delta = (raw >> 1) ^ -(raw & 1)
+            else:
+                offset_delta, position = read_signed_varint(section, position)
+                position -= 1
+            timestamp_ms = base_timestamp_ms + timestamp_delta
+            if position >= end or not 0 <= offset_delta <= last_offset_delta or not NO_TIMESTAMP <= timestamp_ms <= INT64_MAX:
+                raise CorruptBatch(f"record {index} has offset delta {offset_delta} and timestamp {timestamp_ms}, or is truncated")
+            yield base_offset + offset_delta, timestamp_ms
+            position = end
+    except IndexError:
+        raise CorruptBatch(f"{header.record_count} records are promised, the bytes end before") from None
+    if position != size:
+        raise CorruptBatch(f"{size - position} bytes are left after {header.record_count} records")
+
+
+def section_of(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> Section:
     """The batch's records, decompressed. Raises CorruptBatch, BatchTooLarge or UnsupportedCompression."""
     payload = memoryview(batch)[header.position + HEADER_SIZE_BYTES : header.end]
     section = decompress(header.codec, payload, bytes_max=decompressed_bytes_max)
@@ -126,7 +168,7 @@ def section_of(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) 
     return section
 
 
-def _bounds(section: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
+def _bounds(section: Section, header: BatchHeader) -> Iterator[tuple[int, int]]:
     """Where each record's bytes after its length start and end; raises unless they fill the section exactly."""
     position = 0
     section_end = len(section)
@@ -143,7 +185,7 @@ def _bounds(section: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
         raise CorruptBatch(f"{section_end - position} bytes are left after {header.record_count} records")
 
 
-def _place(section: bytes, start: int, end: int, header: BatchHeader) -> tuple[int, int, int]:
+def _place(section: Section, start: int, end: int, header: BatchHeader) -> tuple[int, int, int]:
     """(offset, timestamp, position of the key length)."""
     try:
         timestamp_delta, position = read_signed_varint(section, start + 1)
@@ -162,7 +204,7 @@ def _place(section: bytes, start: int, end: int, header: BatchHeader) -> tuple[i
     return header.base_offset + offset_delta, timestamp_ms, position
 
 
-def _record(section: bytes, start: int, end: int, header: BatchHeader) -> Record:
+def _record(section: Section, start: int, end: int, header: BatchHeader) -> Record:
     offset, timestamp_ms, position = _place(section, start, end, header)
     try:
         key, position = _nullable(section, position, end)
@@ -174,7 +216,7 @@ def _record(section: bytes, start: int, end: int, header: BatchHeader) -> Record
     return Record(offset, timestamp_ms, key, value, headers)
 
 
-def _record_headers(section: bytes, position: int, end: int, count: int) -> RecordHeaders:
+def _record_headers(section: Section, position: int, end: int, count: int) -> RecordHeaders:
     if count == 0 and position == end:
         return ()
     check_header_count(count, end - position)
@@ -196,16 +238,16 @@ def check_header_count(count: int, left: int) -> None:
         raise CorruptBatch(f"{count} record headers in {left} bytes; at most {RECORD_HEADERS_MAX} are allowed")
 
 
-def _nullable(section: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+def _nullable(section: Section, position: int, end: int) -> tuple[bytes | None, int]:
     length, position = read_signed_varint(section, position)
     if length == -1:
         return None, position
     if length < 0 or position + length > end:
         raise CorruptBatch(f"a field of {length} bytes where {end - position} are left")
-    return section[position : position + length], position + length
+    return bytes(section[position : position + length]), position + length
 
 
-def read_signed_varint(section: bytes, position: int) -> tuple[int, int]:
+def read_signed_varint(section: Section, position: int) -> tuple[int, int]:
     """A zigzag varint and the position after it. Raises IndexError at the end of the bytes."""
     byte = section[position]
     if byte < 0x80:

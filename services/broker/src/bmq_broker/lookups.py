@@ -1,6 +1,5 @@
 """Offsets by time, exact to the record (KAFKA.md trap 10)."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -11,6 +10,7 @@ from bmq.roles.owner import OffsetForTime
 from bmq.storage.segment import SegmentEntry
 from bmq.values import LeaderEpoch, Offset
 from bmq.wire.batches import BatchHeader, first_at_or_after, read_header, split, with_max_timestamp
+from bmq_broker.opening import Opener
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.segments import Segments
 
@@ -28,6 +28,7 @@ class Lookups:
 
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
+        self._opener = Opener()
 
     async def offset_for_time(self, partition: Partition, timestamp_ms: int, *, committed: bool) -> OffsetForTime:
         """See Owner.offset_for_time. `committed` makes no difference until there are transactions. Raises StoreError, FormatError."""
@@ -52,13 +53,13 @@ class Lookups:
         tail = partition.tail.durable_batches()
         log_start = partition.log_start
         async for batch, header in self._candidates(partition, timestamp_ms):
-            if (found := await _open(batch, header, timestamp_ms, log_start)) is not None:
+            if (found := await self._open(batch, header, timestamp_ms, log_start)) is not None:
                 return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
         for batch in tail:
             header = read_header(batch)
             if header.max_timestamp_ms < timestamp_ms or header.last_offset < log_start:
                 continue
-            if (found := await _open(batch, header, timestamp_ms, log_start)) is not None:
+            if (found := await self._open(batch, header, timestamp_ms, log_start)) is not None:
                 return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
         return NOWHERE
 
@@ -96,11 +97,11 @@ class Lookups:
             if entry.last_offset < log_start or (best is not None and entry.max_timestamp_ms <= best[0]):
                 continue
             for header, block in await self._max_block(entry, log_start):
-                best = await _better(best, block, header, log_start)
+                best = await self._better(best, block, header, log_start)
         for batch in tail:
             header = read_header(batch)
             if header.last_offset >= log_start:
-                best = await _better(best, batch, header, log_start)
+                best = await self._better(best, batch, header, log_start)
         if best is None:
             return NOWHERE
         return self._at(partition, Offset(-best[1]), timestamp_ms=best[0])
@@ -112,18 +113,19 @@ class Lookups:
         block = memoryview(await self._segments.block(entry, index, position))
         return [(header._replace(position=0), block[header.position : header.end]) for header in split(block) if header.last_offset >= log_start]
 
+    async def _open(self, batch: Buffer, header: BatchHeader, timestamp_ms: int, log_start: int) -> tuple[int, int] | None:
+        def look(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int) -> tuple[int, int] | None:
+            return first_at_or_after(batch, header, timestamp_ms, decompressed_bytes_max=decompressed_bytes_max)
 
-async def _open(batch: Buffer, header: BatchHeader, timestamp_ms: int, log_start: int) -> tuple[int, int] | None:
-    found = await asyncio.get_running_loop().run_in_executor(None, first_at_or_after, batch, header, timestamp_ms)
-    if found is None or found[0] >= log_start:
-        return found
-    return max(found[0], log_start), found[1]
+        found = await self._opener.look(look, batch, header)
+        if found is None or found[0] >= log_start:
+            return found
+        return max(found[0], log_start), found[1]
 
-
-async def _better(best: tuple[int, int] | None, batch: Buffer, header: BatchHeader, log_start: int) -> tuple[int, int] | None:
-    if best is not None and header.max_timestamp_ms <= best[0]:
-        return best
-    found = await asyncio.get_running_loop().run_in_executor(None, with_max_timestamp, batch, header)
-    if found is None or found[0] < log_start or (best is not None and found[1] <= best[0]):
-        return best
-    return found[1], -found[0]
+    async def _better(self, best: tuple[int, int] | None, batch: Buffer, header: BatchHeader, log_start: int) -> tuple[int, int] | None:
+        if best is not None and header.max_timestamp_ms <= best[0]:
+            return best
+        found = await self._opener.look(with_max_timestamp, batch, header)
+        if found is None or found[0] < log_start or (best is not None and found[1] <= best[0]):
+            return best
+        return found[1], -found[0]
