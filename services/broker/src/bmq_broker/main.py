@@ -221,7 +221,8 @@ class BrokerRole:
         )
 
     def _may_send(self) -> bool:
-        return self._roller.tail_bytes <= self._settings.tail_limit_bytes
+        """What is on its way does not count: only rolls make room, and they take what is durable."""
+        return self._roller.tail_bytes - self._commit.buffered_bytes <= max(self._settings.tail_limit_bytes, self._settings.tail_budget_bytes)
 
     def _woken(self, partition: Partition) -> None:
         self._waiters.wake(partition.tp)

@@ -105,7 +105,9 @@ class Maintenance:
             runs = partition.tail.runs
             if runs and now_ms - runs[0].since_ms >= partition.config.segment_ms:
                 self._roller.start(partition, "age")
-            elif runs and len(partition.ranges) >= self._settings.ranges_max and not partition.covers_ranges():
+            elif partition.tail.size_bytes:
+                self._roller.consider(partition)
+            if runs and len(partition.ranges) >= self._settings.ranges_max and not partition.covers_ranges():
                 self._roller.start(partition, "ranges")
             if number % YIELD_EVERY == YIELD_EVERY - 1:
                 await asyncio.sleep(0)

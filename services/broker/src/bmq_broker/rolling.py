@@ -128,9 +128,10 @@ class Roller:
         self._rolling[tp] = loop.create_task(self._roll_in_background(partition, cause), name=f"roll {tp}")
 
     async def _roll_in_background(self, partition: Partition, cause: str) -> None:
+        rolled = False
         try:
             async with self._places, self._manifests.lock(partition.tp):
-                await self._roll(partition, cause)
+                rolled = await self._roll(partition, cause)
             self._failed_until_s.pop(partition.tp, None)
         except Fenced as error:
             self._commit.end(error)
@@ -140,7 +141,8 @@ class Roller:
         finally:
             self._rolling.pop(partition.tp, None)
             self._commit.poke()
-            self.consider(partition)  # one roll writes one segment: there may be more to do, though nothing arrives any more
+        if rolled:  # one roll writes one segment: there may be more to do, though nothing arrives any more
+            self.consider(partition)
 
     async def _roll(self, partition: Partition, cause: str) -> bool:
         """One segment and the manifest version that names it; False where there is nothing to roll. The partition's lock is held."""
