@@ -7,6 +7,7 @@ from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
 import pytest
+import uvloop
 from group_log import Disk, LateLog
 
 from bmq.errors import Corrupt, Fenced
@@ -524,3 +525,18 @@ async def test_topic_ids_name_topics_in_the_newest_versions() -> None:
         assert (topic.topic_id, topic.partitions[0].committed_offset) == (topic_id, 6)
         reply = await one.ask(FETCH, 10, groups=[{"group_id": "g", "topics": None}])
         assert [topic.topic_id for topic in reply.groups[0].topics] == [topic_id]
+
+
+def test_deadlines_that_are_due_at_once_keep_the_shard_running_on_uvloop() -> None:
+    """A timer of uvloop for a time that has passed is a plain handle, which knows no time."""
+
+    async def scenario() -> None:
+        async with coordinator(session_timeout_ms_min=0) as one:
+            protocols = [{"name": "range", "metadata": b""}]
+            join = {"session_timeout_ms": 0, "rebalance_timeout_ms": 0, "member_id": "", "protocol_type": "consumer", "protocols": protocols}
+            await asyncio.gather(*(one.ask(JOIN, 3, group_id=f"g{number}", **join) for number in range(5)), return_exceptions=True)
+            await asyncio.sleep(0.01)
+            assert one.failures == []
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario())

@@ -78,7 +78,8 @@ class GroupCoordinatorShard:
         self._machine: GroupMachine | None = None
         self._waiting: dict[Ticket, asyncio.Future[Reply | None]] = {}
         self._next_ticket = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at_s = 0.0
         self._housekeeper: asyncio.Task[None] | None = None
         self._snapshots = Snapshotting(log, settings, self._fail)
         self._appending = Appending(log, settings, fail=self._fail, grown=self._snapshots.count)
@@ -303,17 +304,20 @@ class GroupCoordinatorShard:
         # Half a millisecond later than asked, so that a rounded clock never shows it as not yet due.
         when_s = (next_ms + 0.5) / 1000
         if self._timer is not None:
-            if self._timer.when() <= when_s:
+            if self._timer_at_s <= when_s:
                 return
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(when_s, self._deadline)
+        self._set_timer(when_s)
+
+    def _set_timer(self, at_s: float) -> None:
+        # The time is kept here because uvloop's handle does not tell it when the deadline has already passed.
+        self._timer_at_s = at_s
+        self._timer = asyncio.get_running_loop().call_at(at_s, self._deadline)
 
     def _deadline(self) -> None:
-        loop = asyncio.get_running_loop()
-        assert self._timer is not None
-        late_s = loop.time() - self._timer.when()
-        if late_s > _LATE_S:
-            self._timer = loop.call_later(_LATE_S, self._deadline)
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._timer_at_s > _LATE_S:
+            self._set_timer(now_s + _LATE_S)
             return
         self._timer = None
         for _ in range(_DEADLINES_PER_TURN):
