@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any
 
+from compat_contract import ADMIN, CODECS, Record
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
-
-from compat_contract import ADMIN, CODECS, Record
 
 TIMEOUT_S = 30.0
 

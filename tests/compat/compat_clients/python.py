@@ -6,13 +6,12 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
+from compat_contract import ADMIN, CODECS, Record
 from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-
-from compat_contract import ADMIN, CODECS, Record
 
 TIMEOUT_S = 30.0
 ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor, "cooperative-sticky": CooperativeStickyAssignor}
