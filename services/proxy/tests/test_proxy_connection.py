@@ -172,20 +172,37 @@ def test_no_frame_is_read_while_memory_is_used_up() -> None:
     run(test, ProxySettings(request_memory_bytes=500_000))
 
 
-def test_frames_that_never_end_hold_up_the_others_only_for_a_time() -> None:
+def test_a_claim_to_be_large_holds_up_nobody() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        endpoint = proxy.role.server.endpoint
+        for _ in range(20):
+            hostile = await proxy.connect()
+            hostile.writer.write(b"\x06\x00\x00\x00\x00\x00\x00\x09" + bytes(1_000))
+        await until(lambda: endpoint.arriving.held_bytes > 0)
+        client.send_produce("orders", {0: batch(b"a" * 400_000)})
+        assert codes((await client.receive())[1]) == [0]
+        assert endpoint.arriving.held_bytes <= 20 * 4_096
+
+    run(test, ProxySettings(request_memory_bytes=500_000))
+
+
+def test_who_fills_memory_with_half_requests_is_cut_off_when_others_wait_for_it() -> None:
     async def test(proxy: Running, client: Client) -> None:
         endpoint = proxy.role.server.endpoint
         hostile = await proxy.connect()
-        hostile.writer.write(b"\x00\x07\xa1\x20\x00\x00\x00\x09" + bytes(1_000))
-        await until(lambda: not endpoint.request_memory.has_room)
+        hostile.writer.write(b"\x06\x00\x00\x00\x00\x00\x00\x09" + bytes(900_000))
+        await until(lambda: endpoint.arriving.held_bytes > 500_000)
         client.send_produce("orders", {0: batch(b"a" * 400_000)})
         assert await nothing_comes(client)
+        endpoint.relieve()
+        assert await nothing_comes(client)
         for connection in endpoint.connections:
-            if connection.frame_since is not None:
-                connection._intake.frame_since = connection.frame_since - 31
-        endpoint.sweep()
+            if connection._intake._arriving_bytes > 500_000:
+                connection._intake.arrived_at -= 3
+        endpoint.relieve()
         assert await hostile.closed()
         assert codes((await client.receive())[1]) == [0]
+        assert endpoint.arriving.held_bytes == 0
 
     run(test, ProxySettings(request_memory_bytes=500_000))
 

@@ -49,6 +49,13 @@ class FrameReader:
         return 0 if self._own is None else len(self._own)
 
     @property
+    def needed_bytes(self) -> int:
+        """Memory that the next call of `get_buffer` will hold for a frame that is still arriving; 0 where none is."""
+        if self._own is None:
+            return 0
+        return len(self._own) if self._own_filled < len(self._own) else min(self._own_size, 2 * len(self._own))
+
+    @property
     def arriving_bytes(self) -> int:
         """How large a frame that is still arriving claims to be; 0 where none is."""
         return 0 if self._own is None else self._own_size

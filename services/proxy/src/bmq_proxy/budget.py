@@ -16,6 +16,8 @@ class MemoryBudget:
         assert limit_bytes > 0
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
+        self.refusals = 0
+        """How often there was not enough for `take_up_to`: who counts how this grows knows whether memory is short."""
         self._waiting: deque[tuple[int, Callable[[], bool]]] = deque()
 
     @property
@@ -31,6 +33,7 @@ class MemoryBudget:
         """Holds and returns between `least_bytes` and `wanted_bytes`; 0 where there is not even that much or somebody waits."""
         room = self.limit_bytes - self.held_bytes
         if self._waiting or room < min(least_bytes, wanted_bytes):
+            self.refusals += 1
             return 0
         taken = min(wanted_bytes, room)
         self.held_bytes += taken

@@ -15,6 +15,7 @@ from typing_extensions import Buffer
 from bmq.errors import WireError
 from bmq.wire.apis import SERVED
 from bmq.wire.frames import encode_response_frame, parse_request_header
+from bmq_proxy.arriving import ArrivingMemory
 from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.calls import Answer, Call, Lease, Pending
 from bmq_proxy.intake import Intake
@@ -28,6 +29,7 @@ class Service(Protocol):
 
     requests_in_flight_max: int
     request_memory: MemoryBudget
+    arriving: ArrivingMemory
 
     scratch: bytearray
     """What all connections read into: nothing stays there between two calls, so an idle one holds no memory."""
@@ -96,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._intake = Intake(service.scratch, service.request_memory)
+        self._intake = Intake(service.scratch, service.request_memory, service.arriving)
         self._transport: asyncio.Transport | None = None
         self._exchanges: deque[_Exchange] | None = None  # Made by the first request: most connections of a large fleet are idle.
         self._started = 0
@@ -117,9 +119,9 @@ class Connection(asyncio.BufferedProtocol):
         return not self._exchanges
 
     @property
-    def frame_since(self) -> float | None:
-        """Since when a request that is not whole yet holds memory; None: none does."""
-        return self._intake.frame_since
+    def unsent_bytes(self) -> int:
+        """What the peer has yet to take of what it was sent."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def peer(self) -> str:

@@ -11,13 +11,18 @@ from bmq.wire.apis import SERVED
 from bmq.wire.limits import RECEIVE_BUFFER_BYTES
 from bmq_proxy import metrics
 from bmq_proxy.api import Route
+from bmq_proxy.arriving import ArrivingMemory
 from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.connection import Connection
+from bmq_proxy.intake import Intake
 from bmq_proxy.limited_log import LimitedLog
 from bmq_proxy.settings import ProxySettings
 
-FRAME_WAIT_S = 30.0
+ARRIVING_SHARE = 2
+"""Requests that are still arriving may hold as much as whole ones, divided by this, beside it."""
+UNTAKEN_S_MAX = 4.0
+"""While consumers want more memory than there is, a peer has to take some of its answer at least this often."""
 
 _log = structlog.get_logger("bmq.proxy")
 
@@ -25,13 +30,18 @@ _log = structlog.get_logger("bmq.proxy")
 class Endpoint:
     """Dispatches requests to their APIs and keeps count."""
 
-    def __init__(self, settings: ProxySettings, routes: Mapping[int, Route], request_memory: MemoryBudget) -> None:
+    def __init__(self, settings: ProxySettings, routes: Mapping[int, Route], request_memory: MemoryBudget, fetch_memory: MemoryBudget) -> None:
         self.requests_in_flight_max = settings.requests_in_flight_max
         self.request_memory = request_memory
+        self.arriving = ArrivingMemory(max(1, request_memory.limit_bytes // ARRIVING_SHARE))
         self.connections: set[Connection] = set()
         self.in_flight = 0
         self._settings = settings
         self._routes = routes
+        self._fetch_memory = fetch_memory
+        self._fetch_refusals = 0
+        self._unsent: dict[Connection, tuple[int, float]] = {}
+        """While consumers want more memory than there is: what each peer has yet to take of its answer, and since when it is so much."""
         self.scratch = bytearray(RECEIVE_BUFFER_BYTES)
         self._idle = asyncio.Event()
         self._idle.set()
@@ -108,11 +118,31 @@ class Endpoint:
             if stalled_at is not None and (now - stalled_at) * 1000 > self._settings.write_stall_ms_max:
                 self.broken(connection.peer, f"took no answer for write_stall_ms_max = {self._settings.write_stall_ms_max} ms")
                 connection.abort()
-            elif connection.frame_since is not None and not self.request_memory.has_room and now - connection.frame_since > FRAME_WAIT_S:
-                self.broken(connection.peer, f"a request was not sent to its end within {FRAME_WAIT_S:.0f} s while memory is short")
-                connection.abort()
             elif connection.idle and (now - connection.active_at) * 1000 > self._settings.connection_idle_ms_max:
                 connection.close()
+
+    def relieve(self) -> None:
+        """Where others wait for memory: closes who holds it and sends, or takes, nothing. To be called about once a second."""
+        now = asyncio.get_running_loop().time()
+        for incoming, reason in list(self.arriving.stuck(now)):
+            assert isinstance(incoming, Intake)
+            self.broken(incoming.peer, reason)
+            incoming.abort()
+        seen, self._unsent = self._unsent, {}
+        refusals, self._fetch_refusals = self._fetch_refusals, self._fetch_memory.refusals
+        if refusals == self._fetch_refusals:
+            return
+        for connection in list(self.connections):
+            if not (unsent_bytes := connection.unsent_bytes):
+                continue
+            before_bytes, since = seen.get(connection, (-1, now))
+            if unsent_bytes != before_bytes:
+                self._unsent[connection] = (unsent_bytes, now)
+            elif now - since < UNTAKEN_S_MAX:
+                self._unsent[connection] = (unsent_bytes, since)
+            else:
+                self.broken(connection.peer, f"took nothing of its answer for {UNTAKEN_S_MAX:.0f} s while memory for others is short")
+                connection.abort()
 
     async def drain(self, grace_s: float) -> None:
         """Waits for requests in flight, at most `grace_s`; then closes every connection."""

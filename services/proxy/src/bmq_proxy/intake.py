@@ -3,29 +3,44 @@
 import asyncio
 
 from bmq.wire.frames import FrameReader
+from bmq_proxy.arriving import ArrivingMemory
 from bmq_proxy.budget import MemoryBudget
 
 
 class Intake:
     """Reads while its connection wants it and there is memory.
 
-    A frame that does not arrive at once gets the memory that it claims before more of it is read, first come first served. What is
-    granted is read to its end, so that memory always comes back; the endpoint closes who does not send the rest.
+    A frame that does not arrive at once needs memory of its own before more of it is read, and is then read to its end whatever else is
+    short, so that memory always comes back; the endpoint closes who does not send the rest.
     """
 
-    __slots__ = ("_arriving_bytes", "_frames", "_granted", "_memory", "_reading", "_transport", "_waits_for_room", "_wanted", "frame_since")
+    __slots__ = (
+        "_arriving",
+        "_arriving_bytes",
+        "_frames",
+        "_granted",
+        "_memory",
+        "_reading",
+        "_transport",
+        "_waits_for_room",
+        "_wanted",
+        "arrived_at",
+        "frame_since",
+    )
 
-    def __init__(self, scratch: bytearray, memory: MemoryBudget) -> None:
+    def __init__(self, scratch: bytearray, memory: MemoryBudget, arriving: ArrivingMemory) -> None:
+        """`memory` is of whole requests, `arriving` of those that are not."""
         self._frames = FrameReader(scratch=scratch)
         self._memory = memory
+        self._arriving = arriving
         self._transport: asyncio.Transport | None = None
         self._arriving_bytes = 0
         self._granted = True
         self._reading = True
         self._waits_for_room = False
         self._wanted = True
-        self.frame_since: float | None = None
-        """Since when a frame holds memory and is not whole."""
+        self.frame_since = 0.0
+        self.arrived_at = 0.0
 
     def open(self, transport: asyncio.Transport) -> None:
         """The connection is there, and is read."""
@@ -50,15 +65,35 @@ class Intake:
         return self._frames.buffer_updated(count)
 
     def reserve(self) -> None:
-        """Asks for memory for a frame that has begun to arrive; gives back that of one that is whole (and counted by its request)."""
-        arriving_bytes = self._frames.arriving_bytes
-        if arriving_bytes == self._arriving_bytes:
+        """Asks for the memory that the frame which is arriving needs; gives back that of one that is whole (and counted by its request)."""
+        needed_bytes = self._frames.needed_bytes
+        if not needed_bytes:
+            if self._arriving_bytes:
+                self._forget_frame()
             return
-        self._forget_frame()
-        self._arriving_bytes = arriving_bytes
-        if arriving_bytes:
-            self._granted = self._memory.ask(arriving_bytes, self._grant)
-            self.frame_since = asyncio.get_running_loop().time() if self._granted else None
+        self.arrived_at = asyncio.get_running_loop().time()
+        if not self._arriving_bytes:
+            self.frame_since = self.arrived_at
+        if needed_bytes != self._arriving_bytes:
+            self._arriving_bytes = needed_bytes
+            self._granted = self._arriving.ask(self, needed_bytes)
+
+    def go_on(self) -> None:
+        """Memory came free for the frame that waited for it."""
+        self._granted = True
+        self.arrived_at = asyncio.get_running_loop().time()
+        self._update()
+
+    @property
+    def peer(self) -> str:
+        """The other side's address."""
+        name = None if self._transport is None else self._transport.get_extra_info("peername")
+        return str(name[0]) if isinstance(name, tuple) and name else str(name or "")
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def update(self, *, wanted: bool) -> None:
         """Reads on, or stops: `wanted` is whether the connection can take more."""
@@ -82,13 +117,6 @@ class Intake:
             self._reading = False
             self._transport.pause_reading()
 
-    def _grant(self) -> bool:
-        """Memory came free for the frame that waited for it."""
-        self._granted = True
-        self.frame_since = asyncio.get_running_loop().time()
-        self._update()
-        return True
-
     def _room(self) -> bool:
         """It is this connection's turn to read on, even where others wait behind it."""
         self._waits_for_room = False
@@ -97,10 +125,6 @@ class Intake:
 
     def _forget_frame(self) -> None:
         """The frame is whole, or never will be."""
-        released, self._arriving_bytes = self._arriving_bytes, 0
-        waited, self._granted = not self._granted, True
-        self.frame_since = None
-        if waited:
-            self._memory.withdraw(self._grant)
-        elif released:
-            self._memory.release(released)
+        self._arriving_bytes = 0
+        self._granted = True
+        self._arriving.forget(self)

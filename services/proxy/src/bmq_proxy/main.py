@@ -53,7 +53,12 @@ def build_proxy(
     cluster_configs: Mapping[str, str] | None = None,
 ) -> Proxy:
     """Everything but the network."""
-    blocks = BlockCache(store, tail_bytes=settings.tail_cache_bytes, catch_up_bytes=settings.catch_up_cache_bytes)
+    blocks = BlockCache(
+        store,
+        tail_bytes=settings.tail_cache_bytes,
+        catch_up_bytes=settings.catch_up_cache_bytes,
+        catch_up_gets_at_once=settings.catch_up_gets_at_once,
+    )
     segments = SegmentReader(store, blocks, index_cache_bytes=settings.index_cache_bytes, read_ahead_blocks=settings.read_ahead_blocks)
     manifests = ManifestCache(store, rng, entries_max=settings.manifest_cache_entries)
     return Proxy(
@@ -105,7 +110,7 @@ async def start_proxy(
     `cluster_configs` are the cluster's as the command line gives them (the controller and the brokers get the same).
     """
     proxy = build_proxy(store, owner_for, controller, metadata, settings, clock=clock, rng=rng, log_dir=log_dir, cluster_configs=cluster_configs)
-    server = ProxyServer(Endpoint(settings, routes(proxy), MemoryBudget(settings.request_memory_bytes)))
+    server = ProxyServer(Endpoint(settings, routes(proxy), MemoryBudget(settings.request_memory_bytes), proxy.reader.memory))
     listening_host, listening_port = await server.start(host, port)
     if not proxy.advertised_port:
         proxy.advertised_port = listening_port

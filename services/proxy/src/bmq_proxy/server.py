@@ -5,7 +5,8 @@ import asyncio
 from bmq_proxy.connection import Connection
 from bmq_proxy.endpoint import Endpoint
 
-SWEEP_INTERVAL_S = 5.0
+RELIEF_INTERVAL_S = 1.0
+SWEEP_EVERY = 5
 
 
 class ProxyServer:
@@ -15,6 +16,7 @@ class ProxyServer:
         self.endpoint = endpoint
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
+        self._looks = 0
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listens; returns where (the port that 0 became). Raises OSError."""
@@ -38,5 +40,8 @@ class ProxyServer:
             await server.wait_closed()
 
     def _sweep(self) -> None:
-        self.endpoint.sweep()
-        self._sweeper = asyncio.get_running_loop().call_later(SWEEP_INTERVAL_S, self._sweep)
+        self.endpoint.relieve()
+        if self._looks % SWEEP_EVERY == 0:
+            self.endpoint.sweep()
+        self._looks += 1
+        self._sweeper = asyncio.get_running_loop().call_later(RELIEF_INTERVAL_S, self._sweep)

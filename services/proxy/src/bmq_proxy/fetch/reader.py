@@ -23,6 +23,10 @@ from bmq_proxy.fetch.tails import read_tails
 
 MANIFESTS_TRIED_MAX = 3
 MEMORY_WAIT_S = 5.0
+SMALL_BYTES = 64 << 10
+SMALL_SHARE = 8
+"""When memory is used up, answers of at most `SMALL_BYTES` may use as much beside it, divided by this: who reads little never waits for
+those who read much, or who asked and do not read."""
 STORAGE_WAIT_S = 20.0
 NEAR_TAIL_ENTRIES = 2
 """Readers of so many newest segments count as readers of the tail."""
@@ -92,6 +96,7 @@ class FetchReader:
         self._manifests = manifests
         self._segments = segments
         self.memory = memory
+        self._small_memory = MemoryBudget(max(SMALL_BYTES, memory.limit_bytes // SMALL_SHARE))
         metrics.FETCH_MEMORY.set_function(lambda: memory.held_bytes)
 
     async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> Result:
@@ -102,6 +107,8 @@ class FetchReader:
         if held and not self.memory.take_up_to(held, held):
             # Nothing of it may be kept alive while waiting for memory: asked for again when there is some.
             answers = []
+            if (small := await self._read_little(reads)) is not None:
+                return small
             if not await self._wait_for_memory(held):
                 answers = await self._tails(reads, min_bytes=0, max_bytes=0, max_wait_ms=0)
                 return Result([_without_records(answer) for answer in answers], 0, self.memory)
@@ -113,6 +120,25 @@ class FetchReader:
         except BaseException:
             result.release()
             raise
+        self._settle(result)
+        return result
+
+    async def _read_little(self, reads: Sequence[Read]) -> Result | None:
+        """An answer of at most `SMALL_BYTES`; None where there is no memory even for that, or the first batch is larger."""
+        if not self._small_memory.take_up_to(SMALL_BYTES, SMALL_BYTES):
+            return None
+        result = Result([], SMALL_BYTES, self._small_memory)
+        try:
+            answers = await self._tails(reads, min_bytes=0, max_bytes=SMALL_BYTES, max_wait_ms=0)
+            plan = _share(reads, answers, SMALL_BYTES)
+            if plan.planned_bytes <= SMALL_BYTES:
+                result.found = await self._collect(reads, answers, plan)
+        except BaseException:
+            result.release()
+            raise
+        if not result.found or sum(one.size_bytes for one in result.found) > SMALL_BYTES:
+            result.release()
+            return None
         self._settle(result)
         return result
 
@@ -233,9 +259,9 @@ class FetchReader:
         """Counts what is really held instead of what was planned."""
         size_bytes = sum(one.size_bytes for one in result.found)
         if size_bytes > result.held_bytes:
-            self.memory.hold(size_bytes - result.held_bytes)
+            result.memory.hold(size_bytes - result.held_bytes)
         elif size_bytes < result.held_bytes:
-            self.memory.release(result.held_bytes - size_bytes)
+            result.memory.release(result.held_bytes - size_bytes)
         result.held_bytes = size_bytes
 
 
