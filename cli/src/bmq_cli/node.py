@@ -30,6 +30,11 @@ MIB = 1024 * 1024
 TAKEN_OVER = "another bmq has taken over this store"
 
 
+def proxy_settings(*, one_disk: bool) -> ProxySettings:
+    """Of a proxy that shares its process, and maybe its disk, with a broker."""
+    return ProxySettings(request_memory_bytes=64 * MIB, fetch_memory_bytes=64 * MIB, catch_up_gets_at_once=2 if one_disk else 16)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
     """Of a node that has all roles. The cluster's configuration is given by Kafka's names."""
@@ -40,7 +45,7 @@ class NodeSettings:
     rack: str = ""
     cluster_configs: Mapping[str, str] = field(default_factory=dict)
     broker: BrokerSettings = field(default_factory=BrokerSettings)
-    proxy: ProxySettings = field(default_factory=lambda: ProxySettings(request_memory_bytes=64 * MIB, fetch_memory_bytes=64 * MIB))
+    proxy: ProxySettings = field(default_factory=lambda: proxy_settings(one_disk=False))
     log_dir: str = "object-store"
     """What DescribeLogDirs calls the store."""
 

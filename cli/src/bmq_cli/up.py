@@ -22,7 +22,7 @@ from bmq.runtime.store_url import parse_store_url
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq_broker.settings import BrokerSettings
 from bmq_cli.admin_server import AdminServer
-from bmq_cli.node import Node, NodeSettings
+from bmq_cli.node import Node, NodeSettings, proxy_settings
 
 log = structlog.get_logger()
 
@@ -120,6 +120,7 @@ def _settings(*, data: Path | None, store: str | None, listen: str, configs: lis
         port=port,
         cluster_configs=cluster_configs,
         broker=BrokerSettings(linger_ms=linger_ms, hedge_creates=store is not None),
+        proxy=proxy_settings(one_disk=store is None),
         log_dir=str(folder) if store is None else url.partition("?")[0],
     )
     return settings, url

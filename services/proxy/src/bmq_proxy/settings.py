@@ -47,6 +47,8 @@ class ProxySettings:
     """Segment blocks kept for readers far behind."""
     read_ahead_blocks: int = 8
     """1 MiB blocks that are read before a sequential reader asks for them."""
+    catch_up_gets_at_once: int = 16
+    """Requests to the store for readers far behind; few where the store is one disk, which writes wait for too."""
     index_cache_bytes: int = 16 * MIB
     """Offset indexes of segments."""
     manifest_cache_entries: int = 50_000

@@ -14,8 +14,7 @@ from bmq.ports import ObjectStore
 from bmq_proxy import metrics
 
 BLOCK_SIZE_BYTES = 1 << 20
-GETS_AT_ONCE = 16
-"""Per pool."""
+TAIL_GETS_AT_ONCE = 16
 
 
 class Pool(Enum):
@@ -35,11 +34,11 @@ class BlockKey(NamedTuple):
 class _Pool:
     """Blocks in the order of their last use."""
 
-    def __init__(self, pool: Pool, limit_bytes: int) -> None:
+    def __init__(self, pool: Pool, limit_bytes: int, *, gets_at_once: int) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
         self.blocks: OrderedDict[BlockKey, bytes] = OrderedDict()
-        self.requests = asyncio.Semaphore(GETS_AT_ONCE)
+        self.requests = asyncio.Semaphore(gets_at_once)
         self.unread: set[BlockKey] = set()
         """Read ahead and not asked for yet."""
         self.hits = metrics.CACHE.labels(pool.value, "hit")
@@ -58,9 +57,12 @@ class _Pool:
 class BlockCache:
     """All blocks of one proxy."""
 
-    def __init__(self, store: ObjectStore, *, tail_bytes: int, catch_up_bytes: int) -> None:
+    def __init__(self, store: ObjectStore, *, tail_bytes: int, catch_up_bytes: int, catch_up_gets_at_once: int = 16) -> None:
         self._store = store
-        self._pools = {Pool.TAIL: _Pool(Pool.TAIL, tail_bytes), Pool.CATCH_UP: _Pool(Pool.CATCH_UP, catch_up_bytes)}
+        self._pools = {
+            Pool.TAIL: _Pool(Pool.TAIL, tail_bytes, gets_at_once=TAIL_GETS_AT_ONCE),
+            Pool.CATCH_UP: _Pool(Pool.CATCH_UP, catch_up_bytes, gets_at_once=catch_up_gets_at_once),
+        }
         self._under_way: dict[BlockKey, asyncio.Task[bytes]] = {}
 
     async def get(self, block: BlockKey, pool: Pool) -> bytes:
