@@ -17,13 +17,18 @@ class MemoryBudget:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
         self.refusals = 0
-        """How often there was not enough for `take_up_to`: who counts how this grows knows whether memory is short."""
+        """How often somebody could not have at once what it wanted: who looks how this grows knows whether memory is short."""
         self._waiting: deque[tuple[int, Callable[[], bool]]] = deque()
 
     @property
     def has_room(self) -> bool:
         """Whether more may be read: something is left, and nobody waits for it."""
         return self.held_bytes < self.limit_bytes and not self._waiting
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody wants more than there is."""
+        return bool(self._waiting)
 
     def hold(self, size_bytes: int) -> None:
         """Counts bytes that are already there."""

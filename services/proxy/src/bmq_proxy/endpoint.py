@@ -21,7 +21,7 @@ from bmq_proxy.settings import ProxySettings
 
 ARRIVING_SHARE = 2
 """Requests that are still arriving may hold as much as whole ones, divided by this, beside it."""
-UNTAKEN_S_MAX = 4.0
+UNTAKEN_S_MAX = 3.0
 """While consumers want more memory than there is, a peer has to take some of its answer at least this often."""
 
 _log = structlog.get_logger("bmq.proxy")
@@ -130,7 +130,7 @@ class Endpoint:
             incoming.abort()
         seen, self._unsent = self._unsent, {}
         refusals, self._fetch_refusals = self._fetch_refusals, self._fetch_memory.refusals
-        if refusals == self._fetch_refusals:
+        if refusals == self._fetch_refusals and not self._fetch_memory.is_waited_for:
             return
         for connection in list(self.connections):
             if not (unsent_bytes := connection.unsent_bytes):

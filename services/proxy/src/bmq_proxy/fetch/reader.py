@@ -27,6 +27,10 @@ SMALL_BYTES = 64 << 10
 SMALL_SHARE = 8
 """When memory is used up, answers of at most `SMALL_BYTES` may use as much beside it, divided by this: who reads little never waits for
 those who read much, or who asked and do not read."""
+ANSWER_SHARE = 4
+WAITED_ANSWER_SHARE = 16
+"""An answer has at most the memory of all answers divided by the first number; one that has to wait for it, by the second: so that those
+who asked for much and do not read cannot keep it all among few."""
 STORAGE_WAIT_S = 20.0
 NEAR_TAIL_ENTRIES = 2
 """Readers of so many newest segments count as readers of the tail."""
@@ -101,7 +105,8 @@ class FetchReader:
 
     async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> Result:
         """Waits until `min_bytes` are there, something needs the client's attention, or the time is up. Never raises a BmqError."""
-        answers = await self._tails(reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+        max_bytes = min(max_bytes, max(1, self.memory.limit_bytes // ANSWER_SHARE))
+        answers = await self._tails(reads, min_bytes=min(min_bytes, max_bytes), max_bytes=max_bytes, max_wait_ms=max_wait_ms)
         plan = _share(reads, answers, max_bytes)
         held = plan.planned_bytes
         if held and not self.memory.take_up_to(held, held):
@@ -109,6 +114,7 @@ class FetchReader:
             answers = []
             if (small := await self._read_little(reads)) is not None:
                 return small
+            held = min(held, max(1, self.memory.limit_bytes // WAITED_ANSWER_SHARE))
             if not await self._wait_for_memory(held):
                 answers = await self._tails(reads, min_bytes=0, max_bytes=0, max_wait_ms=0)
                 return Result([_without_records(answer) for answer in answers], 0, self.memory)
