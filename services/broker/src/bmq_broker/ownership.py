@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from bmq.errors import BmqError, NotOwner, NotReady, PartitionStopped, StoreError, UnknownTopic
+from bmq.errors import BmqError, Fenced, NotOwner, NotReady, PartitionStopped, StoreError, UnknownTopic
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range
 from bmq.ports import Clock
@@ -199,6 +199,8 @@ class Ownership:
             partition = Partition(tp, leader_epoch=meta.leader_epoch, config=self._config(image, tp), ranges=meta.ranges, total=self._total)
             partition.happen(PartitionEvent.START)
             manifest, entry, rolled = await self._manifests.load(tp, at_least=ManifestVersion(inheritance.manifest_version))
+            if entry is not None and entry.epoch > meta.leader_epoch:
+                raise Fenced(f"manifest {entry.number} of {tp} is of epoch {entry.epoch}, this broker owned it under {meta.leader_epoch}")
             try:
                 partition.opened(manifest, entry, rolled, inheritance.runs, now_ms=self._clock.now_ms())
             except PartitionStopped as stopped:

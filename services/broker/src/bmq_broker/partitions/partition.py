@@ -108,6 +108,7 @@ class Partition:
         """Recovery has read everything: the partition may append. Raises PartitionStopped where offsets are missing."""
         self.manifest = manifest
         self.entry = entry
+        self.claimed = entry is not None and entry.epoch == self.leader_epoch
         self.rolled = rolled
         self.live = rolled.copy()
         self.epochs = manifest.leader_epochs
