@@ -7,7 +7,7 @@ import uvicorn
 from prometheus_client import REGISTRY
 
 from bmq_cli.node import Node
-from bmq_proxy.admin import AdminSources, build_admin
+from bmq_proxy.admin_front import AdminFront, AdminSources
 
 STOP_S = 3.0
 
@@ -27,7 +27,7 @@ class AdminServer:
         self.host = host
         self.port = port
         self._sources = AdminSources()
-        config = uvicorn.Config(build_admin(self._sources), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+        config = uvicorn.Config(AdminFront(self._sources), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
 

@@ -12,13 +12,12 @@ import typer
 
 from bmq.cluster_config import validate_cluster
 from bmq.errors import BmqError, ConfigurationError, InvalidConfig
-from bmq.runtime.bucket import ensure_bucket
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.loop import run_service, settle
 from bmq.runtime.metered_store import MeteredStore
 from bmq.runtime.open_store import open_store
 from bmq.runtime.self_test import prove_store
-from bmq.runtime.store_url import parse_store_url
+from bmq.runtime.store_url import StoreKind, parse_store_url
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq_broker.settings import BrokerSettings
 from bmq_cli.admin_server import AdminServer
@@ -50,7 +49,7 @@ def up(  # noqa: PLR0917 - options, not arguments
         configure_logging()
         settings, url = _settings(data=data, store=store, listen=listen, configs=config or [], linger_ms=linger_ms)
         admin_host, admin_port = _address("--admin", admin)
-        ensure_bucket(parse_store_url(url))
+        _make_bucket(url)
         opened = open_store(url, fsync=fsync)
     except BmqError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -95,6 +94,14 @@ async def _until_the_end(node: Node, stop: asyncio.Event) -> int:
         return FAILED
     await node.stop()
     return 0
+
+
+def _make_bucket(url: str) -> None:
+    parsed = parse_store_url(url)
+    if parsed.kind is StoreKind.S3:
+        from bmq.runtime.bucket import ensure_bucket  # a third of a second to import, and a folder needs none of it
+
+        ensure_bucket(parsed)
 
 
 def _settings(*, data: Path | None, store: str | None, listen: str, configs: list[str], linger_ms: float) -> tuple[NodeSettings, str]:

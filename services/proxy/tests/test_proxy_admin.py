@@ -10,7 +10,7 @@ import uvicorn
 from proxy_in_memory import Running, batch, running_proxy
 
 from bmq.wire.message import Message
-from bmq_proxy.admin import AdminSources, build_admin
+from bmq_proxy.admin_front import AdminFront, AdminSources
 
 
 class Admin:
@@ -39,7 +39,7 @@ def run(test: Any) -> None:
     async def main() -> None:
         async with running_proxy() as proxy:
             sources = AdminSources()
-            server = uvicorn.Server(uvicorn.Config(build_admin(sources), port=0, log_config=None, access_log=False, lifespan="off"))
+            server = uvicorn.Server(uvicorn.Config(AdminFront(sources), port=0, log_config=None, access_log=False, lifespan="off"))
             task = asyncio.create_task(server._serve())
             while not server.started:
                 await asyncio.sleep(0.01)

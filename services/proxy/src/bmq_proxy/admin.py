@@ -1,10 +1,9 @@
-"""The admin address: health, metrics, and the start of the REST API. Runs in the process's own event loop.
+"""The admin address: health, metrics, and the start of the REST API. Runs in the process's own event loop, behind `admin_front`.
 
 It listens before the proxy serves; until then every page but health and metrics says that it is not ready.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Request
@@ -16,6 +15,7 @@ from bmq.metadata.image import Topic
 from bmq.names import is_internal
 from bmq.values import TopicPartition
 from bmq.wire.error_codes import ErrorCode
+from bmq_proxy.admin_front import AdminSources
 from bmq_proxy.admin_models import (
     ClusterView,
     GroupOffsetView,
@@ -35,23 +35,6 @@ from bmq_proxy.handlers.k35_describe_log_dirs import partition_statuses
 from bmq_proxy.proxy import Proxy
 
 _NO_GROUP_STATES = ("Dead", "")
-
-
-@dataclass(slots=True)
-class AdminSources:
-    """What the pages are made of; filled in by whoever starts the process.
-
-    `proxy` None: not serving yet. `readiness` are asked at each /readyz: None is ready, a text says what is missing.
-    """
-
-    proxy: Proxy | None = None
-    readiness: list[Callable[[], str | None]] = field(default_factory=list)
-
-    def not_ready(self) -> str | None:
-        """What is missing; None: ready."""
-        if self.proxy is None:
-            return "starting"
-        return next((missing for missing in (ask() for ask in self.readiness) if missing is not None), None)
 
 
 def build_admin(sources: AdminSources) -> FastAPI:
