@@ -34,7 +34,7 @@ class Endpoint:
         self.requests_in_flight_max = settings.requests_in_flight_max
         self.request_memory = request_memory
         self.arriving = ArrivingMemory(max(1, request_memory.limit_bytes // ARRIVING_SHARE))
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order of their opening, which a seed replays
         self.in_flight = 0
         self._settings = settings
         self._routes = routes
@@ -57,12 +57,12 @@ class Endpoint:
             metrics.CONNECTIONS_REFUSED.inc()
             self._complain(connection.peer, f"more than connections_max = {self._settings.connections_max} connections")
             return False
-        self.connections.add(connection)
+        self.connections[connection] = None
         return True
 
     def closed(self, connection: Connection) -> None:
         """Forgets a connection."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
 
     def broken(self, peer: str, reason: str) -> None:
         """One log line at most per peer and interval."""
