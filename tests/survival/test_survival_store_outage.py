@@ -1,0 +1,132 @@
+"""The store is down, full or read-only for a while: producers wait or may try again, memory is bounded, all goes on by itself, nothing is lost.
+
+`BMQ_OUTAGE_S` is how long (default 12; the promise is 60).
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+from compat_server import Minio
+from survival_process import RSS_MIB_MAX, Survivor, tool
+from survival_workload import Workload
+
+OUTAGE_S = float(os.environ.get("BMQ_OUTAGE_S", "12"))
+GOES_ON_WITHIN_S = 25
+TROUBLE = "store trouble, trying again"
+DISK_MIB = 48
+
+
+@pytest.fixture(scope="module")
+def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
+    server = Minio(tmp_path_factory.mktemp("minio"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, so small that it is soon full."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "bmq-test", str(folder)], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"a small disk needs the right to mount one: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def go_through(bmq: Survivor, topic: str, *, begin: Callable[[], None], end: Callable[[], None], outage_s: float, flood: bool = True) -> list[str]:
+    """The reasons that were logged during the outage."""
+    with Workload(bmq.servers, topic, flood=flood) as workload:
+        workload.until_acknowledged(after=monotonic(), timeout_s=20)
+        sleep(1)
+        log_at = bmq.log_size()
+        begin()
+        began = monotonic()
+        try:
+            sleep(outage_s)
+            assert bmq.is_alive(), bmq.tail_of_log()
+            assert workload.acknowledged.newest_at < began + 3, "something was acknowledged that no store has"
+        finally:
+            end()
+        recovered_s = workload.until_acknowledged(after=monotonic(), timeout_s=GOES_ON_WITHIN_S)
+        sleep(1)
+    peak_mib = bmq.peak_mib()
+    trouble = [line for line in bmq.lines(after=log_at) if line.get("event") == TROUBLE]
+    print(
+        f"{topic}: {workload.verify(bmq.servers)} acknowledged records are there, {workload.acknowledged.refused} were refused, "
+        f"goes on {recovered_s:.1f} s after the outage, RSS at most {peak_mib:.0f} MiB, {len(trouble)} lines in the log"
+    )
+    assert peak_mib <= RSS_MIB_MAX
+    assert 1 <= len(trouble) <= 4 + 4 * outage_s / 10, "each kind of trouble once in ten seconds"
+    assert not [line for line in bmq.lines(after=log_at) if "exception" in line or "Traceback" in line.get("text", "")]
+    return [line["error"] for line in trouble]
+
+
+def test_a_bucket_that_does_not_answer(started: Callable[..., Survivor], minio: Minio) -> None:
+    bmq = started("--store", minio.store_url("stalled"), environment=minio.environment)
+    bmq.start()
+    pid = int((minio._folder / "pid").read_text())
+    go_through(
+        bmq,
+        "stalled",
+        begin=lambda: os.kill(pid, signal.SIGSTOP),
+        end=lambda: os.kill(pid, signal.SIGCONT),
+        outage_s=OUTAGE_S,
+    )
+    assert bmq.stop() == 0
+
+
+def test_a_bucket_whose_server_is_gone(started: Callable[..., Survivor], minio: Minio) -> None:
+    bmq = started("--store", minio.store_url("gone"), environment=minio.environment)
+    bmq.start()
+    go_through(
+        bmq,
+        "gone",
+        begin=minio.stop,
+        end=lambda: tool("minio", "start", str(minio._folder), str(minio.port)) and None,
+        outage_s=OUTAGE_S / 2,
+    )
+    assert bmq.stop() == 0
+
+
+def test_a_full_disk_is_named_and_all_goes_on_when_there_is_room(started: Callable[..., Survivor], disk: Path) -> None:
+    data = disk / "data"
+    bmq = started("--data", str(data))
+    bmq.start()
+    ballast = disk / "ballast"
+
+    def fill() -> None:
+        with ballast.open("wb", buffering=0) as out:
+            try:
+                while True:
+                    out.write(bytes(1 << 20))
+            except OSError:
+                pass
+
+    reasons = go_through(bmq, "full", begin=fill, end=ballast.unlink, outage_s=OUTAGE_S / 2, flood=False)
+    assert all(str(data) in reason for reason in reasons), reasons
+    assert any("No space left on device" in reason and "free space" in reason for reason in reasons), reasons
+    assert bmq.stop() == 0
+
+
+def test_a_folder_that_became_read_only_is_named(started: Callable[..., Survivor], disk: Path) -> None:
+    data = disk / "data"
+    bmq = started("--data", str(data))
+    bmq.start()
+
+    def remount(mode: str) -> None:
+        for _ in range(200):  # refused while a file is being written
+            if subprocess.run(["mount", "-o", f"remount,{mode}", str(disk)], capture_output=True, check=False).returncode == 0:
+                return
+            sleep(0.01)
+        raise AssertionError(f"{disk} cannot be made {mode}")
+
+    reasons = go_through(bmq, "read-only", begin=lambda: remount("ro"), end=lambda: remount("rw"), outage_s=4, flood=False)
+    assert all(str(data) in reason and "read-only" in reason.lower() for reason in reasons), reasons
+    assert bmq.stop() == 0
