@@ -69,6 +69,8 @@ class Client(Protocol):
     """Whether it can send a record with neither key nor value."""
     assignors: tuple[str, ...]
     static_members: bool
+    keeps_membership: bool
+    """Whether its members stay in their group when the connection is lost, rather than join anew."""
     admin_calls: frozenset[str]
 
     def produce(self, servers: str, topic: str, records: Sequence[Record], *, codec: str, idempotent: bool) -> list[int]:

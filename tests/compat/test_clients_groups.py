@@ -105,6 +105,8 @@ def test_client_resumes_exactly_where_it_was_after_a_kill(bmq: Bmq, client: Clie
     read = client.read_group(bmq.servers, topic, group, count=17)
     member = client.join(bmq.servers, topic, f"{group}-live", assignor=client.assignors[-1])
     wait_consumed(places(sent), member)
+    all_of_it = dict.fromkeys(range(3), PER_PARTITION)
+    until(lambda: reference.group_offsets(bmq.servers, f"{group}-live", topic) == all_of_it, seconds=SETTLED_S, what="offsets committed")
     committed, rebalances = reference.group_offsets(bmq.servers, group, topic), member.rebalances()
 
     bmq.kill9()
@@ -115,5 +117,6 @@ def test_client_resumes_exactly_where_it_was_after_a_kill(bmq: Bmq, client: Clie
     assert in_order([*read, *rest]) == in_order(sent)
     wait_consumed(places(sent), member)
     assert sorted(member.consumed()) == sorted(places(sent)), "the running member was given a record twice"
-    assert member.rebalances() == rebalances, "the restart made the group rebalance"
+    if client.keeps_membership:
+        assert member.rebalances() == rebalances, "the restart made the group rebalance"
     member.leave()

@@ -27,6 +27,7 @@ class Aiokafka:
     null_records = False
     assignors = tuple(ASSIGNORS)
     static_members = True
+    keeps_membership = True
     admin_calls = ADMIN - {"delete_group"}
 
     def produce(self, servers: str, topic: str, records: Sequence[Record], *, codec: str, idempotent: bool) -> list[int]:

@@ -28,6 +28,7 @@ class DrivenClient:
     null_headers = True
     null_records = True
     static_members = True
+    keeps_membership = True
     admin_calls = ADMIN
     codecs: tuple[str, ...] = CODECS
     assignors: tuple[str, ...]
@@ -170,6 +171,7 @@ class Kafkajs(DrivenClient):
 
 
 class FranzGo(DrivenClient):
+    keeps_membership = False
     assignors = ("range", "roundrobin", "cooperative-sticky")
 
     def __init__(self, log: Path) -> None:
@@ -185,7 +187,13 @@ class Java(DrivenClient):
     def __init__(self, log: Path) -> None:
         tool("get", "java-client")
         folder = tools_folder()
-        command = [str(folder / "java-client" / "java"), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m"]
+        command = [
+            str(folder / "java-client" / "java"),
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Xmx512m",
+            "-Dorg.apache.logging.log4j.level=INFO",
+        ]
         super().__init__("java", [*command, "-cp", f"{folder}/java-client:{folder}/kafka/*", "Driver"], log=log)
 
 

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
 
 TIMEOUT_S = 30.0
+BACKOFF = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500}
 
 
 class Librdkafka:
@@ -21,6 +22,7 @@ class Librdkafka:
     null_records = True
     assignors = ("range", "roundrobin", "cooperative-sticky")
     static_members = True
+    keeps_membership = True
     admin_calls = ADMIN
 
     def __init__(self) -> None:
@@ -149,9 +151,9 @@ class Librdkafka:
         _only(self._admin(servers).delete_topics([topic]))
 
     def _admin(self, servers: str) -> AdminClient:
-        """Kept, because its futures end with it."""
+        """Kept, because its futures end with it. Without re-bootstrapping: a call made at that moment would be lost with the old connection."""
         if servers not in self._admins:
-            self._admins[servers] = AdminClient({"bootstrap.servers": servers})
+            self._admins[servers] = AdminClient({"bootstrap.servers": servers, "metadata.recovery.strategy": "none", **BACKOFF})
         return self._admins[servers]
 
 
@@ -168,6 +170,7 @@ class LibrdkafkaMember:
             "heartbeat.interval.ms": 300,
             "session.timeout.ms": 10_000,
             "topic.metadata.refresh.interval.ms": 1000,
+            **BACKOFF,
         }
         if instance_id is not None:
             settings["group.instance.id"] = instance_id

@@ -26,6 +26,7 @@ class KafkaPython:
     null_records = False
     assignors = tuple(ASSIGNORS)
     static_members = True
+    keeps_membership = True
     admin_calls = ADMIN
 
     def produce(self, servers: str, topic: str, records: Sequence[Record], *, codec: str, idempotent: bool) -> list[int]:
@@ -149,6 +150,7 @@ class KafkaPythonMember(ConsumerRebalanceListener):
             heartbeat_interval_ms=300,
             session_timeout_ms=10_000,
             metadata_max_age_ms=1000,
+            reconnect_backoff_max_ms=500,
         )
         self._consumer.subscribe([topic], listener=self)
         self._cooperative = assignor == "cooperative-sticky"

@@ -266,7 +266,8 @@ func (m *member) run(running context.Context) {
 	for running.Err() == nil {
 		fetches := m.client.PollFetches(running)
 		fetches.EachError(func(_ string, _ int32, err error) {
-			if !errors.Is(err, context.Canceled) {
+			var session *kgo.ErrGroupSession // franz-go tells that it has to join anew, and does
+			if !errors.Is(err, context.Canceled) && !errors.As(err, &session) {
 				m.fail(err)
 			}
 		})

@@ -157,6 +157,7 @@ public final class Driver {
         settings.put(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG, 300);
         settings.put(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG, 10_000);
         settings.put(ConsumerConfig.METADATA_MAX_AGE_CONFIG, 1000);
+        settings.put("metadata.recovery.strategy", "none"); // "rebootstrap" forgets the topic when the only server is away, and joins anew
         settings.put(ConsumerConfig.PARTITION_ASSIGNMENT_STRATEGY_CONFIG, assignor(request.get("assignor").asText()));
         if (!request.get("instance").asText().isEmpty()) settings.put(ConsumerConfig.GROUP_INSTANCE_ID_CONFIG, request.get("instance").asText());
         MEMBERS.put(request.get("member").asText(), new Member(consumer(settings), request.get("topic").asText()));

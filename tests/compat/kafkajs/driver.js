@@ -159,6 +159,7 @@ const administer = {
   },
   create_partitions: (admin, { topic, partitions }) => admin.createPartitions({ topicPartitions: [{ topic, count: partitions }] }),
   async delete_records (admin, { topic, starts }) {
+    await admin.fetchTopicOffsets(topic) // makes it load the metadata that the next call wants to be there
     await admin.deleteTopicRecords({ topic, partitions: partitionsOf(starts) })
     const lows = byPartition(await admin.fetchTopicOffsets(topic), 'low')
     return Object.fromEntries(Object.keys(starts).map(partition => [partition, lows[partition]]))

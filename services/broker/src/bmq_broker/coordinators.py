@@ -25,6 +25,8 @@ from bmq_broker.segments import Segments
 
 log = structlog.get_logger()
 
+_LOAD_PATIENCE_S = 3.0
+
 
 class _Names:
     """The newest image, as the coordinators look at it."""
@@ -75,7 +77,7 @@ class Coordinators:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
-        """See Owner.group_call. A coordinator that is being loaded answers so at once."""
+        """See Owner.group_call. A coordinator that is being loaded is waited for a moment: not every client asks again."""
         topic_id = self._metadata.image.topic_ids.get(CONSUMER_OFFSETS)
         if topic_id is None:
             raise UnknownTopic(f"{CONSUMER_OFFSETS} does not exist")
@@ -128,6 +130,9 @@ class Coordinators:
 
     async def _shard(self, partition: Partition) -> GroupCoordinatorShard:
         tp = partition.tp
+        loading = self._loading.get(tp)
+        if loading is not None:
+            await asyncio.wait([loading], timeout=_LOAD_PATIENCE_S)
         shard = self._shards.get(tp)
         if shard is not None and shard.failure is None:
             return shard
@@ -147,7 +152,7 @@ class Coordinators:
         )
         self._shards[tp] = shard
         self._loading[tp] = asyncio.get_running_loop().create_task(self._load(tp, shard), name=f"load coordinator {tp.partition}")
-        await asyncio.wait([self._loading[tp]])
+        await asyncio.wait([self._loading[tp]], timeout=_LOAD_PATIENCE_S)
         return shard
 
     async def _load(self, tp: TopicPartition, shard: GroupCoordinatorShard) -> None:
