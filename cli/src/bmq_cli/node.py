@@ -5,12 +5,12 @@ Only composition: the store, the clock and randomness come from outside, so noth
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from bmq.clock_guard import ClockGuard
-from bmq.cluster_config import resolve_cluster
+from bmq.cluster_config import ClusterConfig, resolve_cluster
 from bmq.errors import BmqError, Fenced
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import Registration
@@ -95,7 +95,7 @@ class Node:
             clock=self._clock,
             rng=self._rng,
             clock_guard=guard,
-            settings=settings.broker,
+            settings=_broker_settings(settings, cluster),
             group_settings=GroupSettings(
                 initial_rebalance_delay_ms=cluster.group_initial_rebalance_delay_ms,
                 session_timeout_ms_min=cluster.group_min_session_timeout_ms,
@@ -140,3 +140,13 @@ class Node:
     def _end(self, reason: str) -> None:
         if not self.ended.done():
             self.ended.set_result(reason)
+
+
+def _broker_settings(settings: NodeSettings, cluster: ClusterConfig) -> BrokerSettings:
+    """The node's, with what was set for the cluster."""
+    given, broker = settings.cluster_configs, settings.broker
+    return replace(
+        broker,
+        retention_interval_ms=cluster.retention_check_interval_ms if "log.retention.check.interval.ms" in given else broker.retention_interval_ms,
+        producer_expiry_ms=cluster.producer_id_expiration_ms if "producer.id.expiration.ms" in given else broker.producer_expiry_ms,
+    )

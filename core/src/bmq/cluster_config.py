@@ -30,6 +30,7 @@ class ClusterConfig:
     group_max_session_timeout_ms: int
     group_max_size: int
     producer_id_expiration_ms: int
+    retention_check_interval_ms: int
 
 
 def _default_of_topics(key: ConfigKey) -> ConfigKey:
@@ -55,6 +56,13 @@ _OWN_KEYS: Final = (
     config_key("group.max.session.timeout.ms", ConfigType.INT, 1800000, "The longest session timeout a member may ask for, in ms.", minimum=1),
     config_key("group.max.size", ConfigType.INT, 2147483647, "The most members that a group may have.", minimum=1),
     config_key("group.min.session.timeout.ms", ConfigType.INT, 6000, "The shortest session timeout a member may ask for, in ms.", minimum=1),
+    config_key(
+        "log.retention.check.interval.ms",
+        ConfigType.LONG,
+        60_000,
+        "How often it is looked for data to be deleted, in ms. Takes effect at the next start.",
+        minimum=1000,
+    ),
     config_key(
         "num.partitions",
         ConfigType.INT,
@@ -122,6 +130,7 @@ def resolve_cluster(configs: Mapping[str, str]) -> ClusterConfig:
         group_max_session_timeout_ms=number("group.max.session.timeout.ms"),
         group_max_size=number("group.max.size"),
         producer_id_expiration_ms=number("producer.id.expiration.ms"),
+        retention_check_interval_ms=number("log.retention.check.interval.ms"),
     )
 
 
