@@ -3,9 +3,10 @@
 import os
 from pathlib import Path
 
-from bmq.runtime import direct_write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from bmq.runtime import direct_write
 
 MIB = 1 << 20
 SIZES = st.one_of(st.integers(0, 5000), st.sampled_from([MIB - 1, MIB, MIB + 1, 2 * MIB + 17, 4096, 8192]))
