@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[1]
 BMQ = Path(sys.executable).with_name("bmq")
 KAFKA_SETTINGS = ("log.retention.check.interval.ms=10000", "log.segment.delete.delay.ms=1000", "auto.create.topics.enable=false")
 """Beside its defaults: retention is looked at more often, so that a disk of this size is enough."""
+BMQ_SETTINGS = ("group.initial.rebalance.delay.ms=0",)
+"""Beside its defaults: tools/kafka sets the same for Kafka."""
 
 
 def free_port() -> int:
@@ -120,7 +122,8 @@ class Bmq(Server):
 
     def _start(self) -> None:
         log = self.folder / "server.log"
-        command = [str(BMQ), "up", *self._where, "--listen", self.address, "--admin", f"127.0.0.1:{self.admin_port}", *self._arguments]
+        command = [str(BMQ), "up", *self._where, "--listen", self.address, "--admin", f"127.0.0.1:{self.admin_port}"]
+        command += [part for setting in BMQ_SETTINGS for part in ("--config", setting)] + list(self._arguments)
         with log.open("ab") as out:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self._environment, cwd=self.folder, start_new_session=True

@@ -3,7 +3,7 @@
 from itertools import count
 from time import monotonic, sleep
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -45,3 +45,12 @@ def end_offset(server: Server, topic: str, *, partitions: int) -> int:
         return sum(consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=30)[1] for index in range(partitions))
     finally:
         consumer.close()
+
+
+def wait_for_group(server: Server, group: str) -> None:
+    """Until its one member has its partitions."""
+    admin = AdminClient({"bootstrap.servers": server.address})
+    deadline_s = monotonic() + 30
+    while admin.describe_consumer_groups([group])[group].result(30).state != ConsumerGroupState.STABLE:
+        assert monotonic() < deadline_s, f"{server.name}: group {group} is not stable"
+        sleep(0.1)

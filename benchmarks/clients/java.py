@@ -5,7 +5,8 @@ import subprocess
 from dataclasses import dataclass
 from datetime import datetime
 
-from benchmarks.processes import run_client
+from benchmarks import topics
+from benchmarks.processes import end_group, run_client
 from benchmarks.servers import ROOT, Server
 
 MIB = 1 << 20
@@ -36,18 +37,18 @@ def produce(server: Server, topic: str, *, records: int, record_bytes: int, batc
     return float(lines[-1][2]) * record_bytes / MIB
 
 
-def consumer_command(server: Server, topic: str, *, records: int) -> list[str]:
+def consumer_command(server: Server, topic: str, *, records: int, group: str) -> list[str]:
     """Reads so many records of the topic from its start on, with the settings that suit large reads."""
     return [
         *(TOOL, "run", "consumer-perf", "--bootstrap-server", server.address, "--topic", topic, "--num-records", str(records)),
-        *("--timeout", "60000", "--fetch-size", str(4 * MIB), "--hide-header"),
+        *("--group", group, "--timeout", "60000", "--fetch-size", str(4 * MIB), "--hide-header"),
         *("--command-property", f"fetch.max.bytes={32 * MIB}", "max.poll.records=5000"),
     ]
 
 
 def consume(server: Server, topic: str, *, records: int, timeout_s: float) -> Consumed:
     """One consumer, from the beginning."""
-    return consumed(run_client(consumer_command(server, topic, records=records), timeout_s=timeout_s), records=records)
+    return consumed(run_client(consumer_command(server, topic, records=records, group=topics.fresh("group")), timeout_s=timeout_s), records=records)
 
 
 def consumed(output: str, *, records: int) -> Consumed:
@@ -61,12 +62,19 @@ def consumed(output: str, *, records: int) -> Consumed:
 
 
 def start_consumer(server: Server, topic: str, *, records: int) -> "subprocess.Popen[str]":
-    """For reading at the tail. The caller ends it (`processes.end_group`)."""
-    return subprocess.Popen(
-        consumer_command(server, topic, records=records),
+    """For reading at the tail: it has its partitions when this returns. The caller ends it (`processes.end_group`)."""
+    group = topics.fresh("group")
+    process = subprocess.Popen(
+        consumer_command(server, topic, records=records, group=group),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
     )
+    try:
+        topics.wait_for_group(server, group)
+    except BaseException:
+        end_group(process)
+        raise
+    return process
