@@ -56,9 +56,10 @@ def test_sequences_begin_again_after_the_largest() -> None:
 def test_a_forgotten_producer_may_begin_anywhere() -> None:
     producers = Producers()
     appended(producers, batch(0), 0)
-    assert producers.expire(before_ms=1) == 0
-    assert producers.expire(before_ms=2) == 1
-    assert producers.check(batch(41)) is None
+    assert producers.unexpired(before_ms=1) is producers
+    kept = producers.unexpired(before_ms=2)
+    assert (len(kept), len(producers)) == (0, 1)
+    assert kept.check(batch(41)) is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=40))

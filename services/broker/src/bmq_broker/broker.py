@@ -66,7 +66,7 @@ class Broker:
                     return
                 try:
                     self._append(outcome, records, produce_version, future)
-                except BmqError as error:
+                except Exception as error:  # noqa: BLE001 - the others that wait for the partition are still served
                     future.set_exception(error)
 
             self._ownership.when_open(tp, memoryview(records).nbytes, then)
@@ -88,6 +88,7 @@ class Broker:
             answer = Appended(base_offset=Offset(earlier), log_append_time_ms=append_time_ms, log_start=partition.log_start)
             self._commit.when_durable(partition, future, answer)
             return
+        self._commit.check_room()
         batch = patched(
             records,
             header,

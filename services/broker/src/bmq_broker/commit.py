@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, Fenced
+from bmq.errors import BmqError, NotOwner, NotReady, UnknownOutcome
 from bmq.storage.durable import settle
 from bmq.storage.stream import StreamWriter
 from bmq.storage.wal import WalRun
@@ -19,6 +19,7 @@ from bmq.values import Offset, TopicPartition
 from bmq.wire.batches import BatchHeader
 from bmq_broker.metrics import FLUSH_BYTES, FLUSH_SECONDS, WAL_BYTES
 from bmq_broker.partitions.partition import Partition
+from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import Run, Slot
 from bmq_broker.settings import BrokerSettings
 
@@ -36,16 +37,21 @@ class _Group:
     def __init__(self) -> None:
         self.slot = Slot()
         self.runs: dict[TopicPartition, tuple[Partition, Run]] = {}
-        self.replies: list[Callable[[BmqError | None], None]] = []
+        self.replies: list[tuple[Partition | None, Callable[[BmqError | None], None]]] = []
+        """Who waits, and for which partition; None: for all of them."""
 
 
 class GroupCommit:
     """The buffer in front of one WAL stream."""
 
-    def __init__(self, settings: BrokerSettings, *, may_send: Callable[[], bool], woken: Callable[[Partition], None]) -> None:
+    def __init__(
+        self, settings: BrokerSettings, *, may_send: Callable[[], bool], woken: Callable[[Partition], None], completed: Callable[[], None]
+    ) -> None:
+        """`woken` is called for each partition whose high watermark rose, `completed` once after them."""
         self._settings = settings
         self._may_send = may_send
         self._woken = woken
+        self._completed = completed
         self._writer: StreamWriter | None = None
         self._open = _Group()
         self._full: deque[_Group] = deque()
@@ -62,9 +68,20 @@ class GroupCommit:
         """From now on there is a stream to write to."""
         self._writer = writer
 
+    def check_room(self) -> None:
+        """Raises NotReady where the store is so slow that the buffer is full: nothing more is taken until it has written some."""
+        if self.buffered_bytes >= self._settings.buffer_max_bytes:
+            raise NotReady(f"{self.buffered_bytes} bytes wait for the object store")
+
     def append(self, partition: Partition, batch: Buffer, header: BatchHeader, *, now_ms: int) -> Offset:
-        """Puts the batch, patched with its offset, into the buffer and into the partition's state; returns its base offset."""
-        assert self._ended is None
+        """Puts the batch, patched with its offset, into the buffer and into the partition's state; returns its base offset.
+
+        Raises, with nothing applied, NotOwner for a partition that has left, and what this broker ended with.
+        """
+        if self._ended is not None:
+            raise self._ended.with_traceback(None)
+        if partition.state is not PartitionState.APPENDING:
+            raise NotOwner(f"partition {partition.tp} is not this broker's any more")
         base_offset = partition.next_offset
         if self._open.slot.size_bytes >= BUFFER_MAX_FLUSHES * self._settings.flush_bytes or len(self._open.runs) >= self._settings.flush_runs_max:
             self._full.append(self._open)
@@ -96,13 +113,10 @@ class GroupCommit:
         return base_offset
 
     def when_durable(self, partition: Partition, future: "asyncio.Future[T]", result: T) -> None:
-        """Resolves `future` with `result` once everything that the partition has appended so far is durable."""
-        slot = partition.appended_slot
-        if slot is None or slot.durable:
-            if not future.done():
-                future.set_result(result)
-            return
-        group = self._group_of(slot)
+        """Resolves `future` with `result` once everything that the partition has appended so far is durable.
+
+        Where that can no longer be known it gets the error: what this broker ended with, or UnknownOutcome for a partition that has left.
+        """
 
         def reply(error: BmqError | None) -> None:
             if future.done():
@@ -112,19 +126,36 @@ class GroupCommit:
             else:
                 future.set_exception(error)
 
-        group.replies.append(reply)
+        slot = partition.appended_slot
+        if slot is None or slot.durable:
+            reply(None)
+        elif self._ended is not None:
+            reply(self._ended)
+        elif partition.state is not PartitionState.APPENDING:
+            reply(_left(partition))
+        else:
+            self._group_of(slot).replies.append((partition, reply))
 
     def when_all_durable(self) -> "asyncio.Future[None]":
         """Resolves once everything appended so far, of any partition, is durable."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        newest = self._open if self._open.runs else (self._full[-1] if self._full else None)
-        if newest is None and self._in_flight:
-            newest = self._in_flight[max(self._in_flight)]
-        if newest is None:
-            future.set_result(None)
+        groups = [group for group in self._groups() if group.runs]
+        if self._ended is not None:
+            future.set_exception(self._ended)
+        elif groups:
+            groups[-1].replies.append((None, lambda error: settle(future, error)))
         else:
-            newest.replies.append(lambda error: settle(future, error))
+            future.set_result(None)
         return future
+
+    def abandoned(self, partition: Partition) -> None:
+        """The partition has left: whether its heir reads what is not durable yet is not known, and so whoever waits for it is told."""
+        for group in self._groups():
+            waiting = [reply for whose, reply in group.replies if whose is partition]
+            if waiting:
+                group.replies = [each for each in group.replies if each[0] is not partition]
+                for reply in waiting:
+                    reply(_left(partition))
 
     def released(self, runs: list[Run]) -> None:
         """Segments hold these runs now: their WAL objects may go."""
@@ -149,24 +180,28 @@ class GroupCommit:
         self._ended = error
         if self._timer is not None:
             self._timer.cancel()
-        groups = [*(self._in_flight[number] for number in sorted(self._in_flight)), *self._full, self._open]
+        groups = self._groups()
         self._in_flight.clear()
         self._full.clear()
+        self._open = _Group()
         for group in groups:
-            for reply in group.replies:
+            for _, reply in group.replies:
                 reply(error)
 
     def on_durable(self, number: int) -> None:
         """The stream's object `number` and all before it are durable: watermarks, replies, wakes, in that order."""
+        if self._ended is not None:
+            return  # whoever waited was told that the outcome is unknown
         group = self._in_flight.pop(number)
         group.slot.durable = True
         self.buffered_bytes -= group.slot.size_bytes
         for partition, run in group.runs.values():
             partition.durable(run)
-        for reply in group.replies:
+        for _, reply in group.replies:
             reply(None)
         for partition, _ in group.runs.values():
             self._woken(partition)
+        self._completed()
         self._advance_checkpoint()
         if self._writer is not None and not self._in_flight:
             self._try_send(due=True)
@@ -177,6 +212,10 @@ class GroupCommit:
         """One create's size and time, for the metrics."""
         FLUSH_BYTES.observe(size_bytes)
         FLUSH_SECONDS.observe(seconds)
+
+    def _groups(self) -> list[_Group]:
+        """All that are not durable, oldest first."""
+        return [*(self._in_flight[number] for number in sorted(self._in_flight)), *self._full, self._open]
 
     def _group_of(self, slot: Slot) -> _Group:
         if slot is self._open.slot:
@@ -227,7 +266,8 @@ class GroupCommit:
         ]
         try:
             number = writer.submit(runs)
-        except Fenced as error:
+        except BmqError as error:
+            self._full.appendleft(group)
             self.end(error)
             return
         group.slot.number = number
@@ -238,6 +278,8 @@ class GroupCommit:
         WAL_BYTES.set(self.wal_bytes)
 
     def _advance_checkpoint(self) -> None:
+        if self._ended is not None:
+            return  # a stream that may be another's: nothing is deleted any more
         moved = False
         next_number = -1
         while self._slots and self._slots[0].durable and self._slots[0].runs == 0:
@@ -248,3 +290,7 @@ class GroupCommit:
         if moved and self._writer is not None:
             WAL_BYTES.set(self.wal_bytes)
             self._writer.checkpoint(next_number)
+
+
+def _left(partition: Partition) -> UnknownOutcome:
+    return UnknownOutcome(f"partition {partition.tp} left this broker: whether its last batches are in the log is not known")

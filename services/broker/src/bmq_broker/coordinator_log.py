@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from typing_extensions import Buffer
 
+from bmq.errors import BmqError
 from bmq.ports import Clock
 from bmq.values import Offset
 from bmq.wire.batches import Record, build_batch, read_header
@@ -34,8 +35,12 @@ class PartitionLog:
             leader_epoch=partition.leader_epoch,
         )
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._commit.append(partition, batch, read_header(batch), now_ms=now_ms)
-        self._commit.when_durable(partition, future, None)
+        try:
+            self._commit.append(partition, batch, read_header(batch), now_ms=now_ms)
+        except BmqError as error:
+            future.set_exception(error)
+        else:
+            self._commit.when_durable(partition, future, None)
         return future
 
     def barrier(self) -> "asyncio.Future[None]":
@@ -47,6 +52,7 @@ class PartitionLog:
     async def read_from(self, offset: Offset) -> AsyncIterator[Buffer]:
         """See CoordinatorLog."""
         partition = self._partition
+        await self.barrier()  # what an earlier coordinator here appended is part of the log, too
         at = int(max(offset, partition.log_start))
         tail = partition.tail.durable_batches()
         async for batch in self._segments.read_batches(partition.tp, partition.manifest, at):

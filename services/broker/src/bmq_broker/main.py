@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
 from bmq.clock_guard import ClockGuard
-from bmq.errors import BmqError
+from bmq.errors import BmqError, Fenced, NotOwner, NotReady, UnknownOutcome
 from bmq.metadata.image import Image
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import BrokerControl, Metadata, Registration
@@ -27,7 +28,7 @@ from bmq_broker.manifests import Manifests
 from bmq_broker.merging import Merger
 from bmq_broker.ownership import Ownership
 from bmq_broker.partitions.partition import Partition
-from bmq_broker.partitions.tail import TailTotal
+from bmq_broker.partitions.tail import Run, TailTotal
 from bmq_broker.recovery import read_ranges
 from bmq_broker.retention import Retention
 from bmq_broker.rolling import Roller
@@ -69,6 +70,7 @@ class BrokerRole:
         self._cluster_configs = cluster_configs
         self._on_fenced = on_fenced
         self._tasks: list[asyncio.Task[None]] = []
+        self._built = False
         self._unsubscribe: Callable[[], None] = lambda: None
         self._ended: BmqError | None = None
         self.epoch = BrokerEpoch(-1)
@@ -76,40 +78,57 @@ class BrokerRole:
         self.lags: GroupLags
 
     async def start(self) -> None:
-        """Registers, reads what earlier incarnations left in the WAL, and serves. Raises ControllerUnavailable, StoreError."""
+        """Registers, reads what earlier incarnations left in the WAL, and serves. Raises ControllerUnavailable, StoreError, FormatError."""
         self.epoch = await self._control.register(self._registration)
         self._build(self._metadata.image.cluster_id)
+        self._built = True
         self._unsubscribe = self._metadata.subscribe(self._image_changed)
-        ranges = self._ownership.inherited_ranges()
-        found = await read_ranges(self._store, ranges, clock=self._clock, rng=self._rng)
-        self._maintenance.covered_by_nothing({tp: named for tp, named in ranges.items() if tp not in found})
-        recovered_partitions = len(found)
-        await self._ownership.recovered(found)
+        try:
+            recovered_partitions = await self._ownership.recover()
+        except BaseException:
+            await self.kill()
+            raise
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._maintenance.run(), name="maintenance"),
+            loop.create_task(self._maintenance.run_retention(), name="retention"),
             loop.create_task(self._coordinators.load_all(), name="load coordinators"),
+            loop.create_task(self._check_lease(), name="lease"),
         ]
         for task in self._tasks:
             task.add_done_callback(_report_failure)
         log.info("broker serves", node=self._registration.node_id, epoch=self.epoch, recovered_partitions=recovered_partitions)
 
     async def stop(self) -> None:
-        """The clean stop: rolls larger tails, makes everything durable, seals the own stream and says so. After a fence it only ends."""
+        """The clean stop: makes everything durable, rolls larger tails, seals the own stream and says so. After a fence it only ends.
+
+        A store that is too slow for that is not waited for longer than `stop_timeout_ms`: the next start recovers.
+        """
+        if not self._built:
+            return
         await self._end_tasks()
+        if self._ended is None:
+            self._ownership.end(NotOwner("this broker is stopping"))
+            self._waiters.wake_all()
         await self._coordinators.close()
         if self._ended is None:
             try:
-                await self._hand_over()
-            except BmqError as error:
-                log.warning("not stopped cleanly: the next start recovers", error=str(error))
+                async with asyncio.timeout(self._settings.stop_timeout_ms / 1000):
+                    await self._hand_over()
+            except (BmqError, TimeoutError) as error:
+                log.warning("not stopped cleanly: the next start recovers", error=repr(error))
         await self.kill()
 
     async def kill(self) -> None:
         """Ends at once, as a crash would; nothing is handed over."""
+        if not self._built:
+            return
         self._unsubscribe()
         await self._end_tasks()
-        self._commit.end(self._ended or BmqError("the broker stopped"))
+        if self._ended is None:
+            self._ended = NotReady("the broker stopped")
+            self._commit.end(UnknownOutcome("the broker stopped: whether the batch is in the log is not known"))
+            self._ownership.end(self._ended)
         self._waiters.wake_all()
         await self._coordinators.close()
         await self._ownership.close()
@@ -117,27 +136,42 @@ class BrokerRole:
         await self._writer.close()
 
     async def _hand_over(self) -> None:
-        for partition in self._ownership.partitions.values():
-            if partition.tail.size_bytes >= self._settings.stop_roll_bytes:
-                await self._roller.roll_to(partition, partition.high_watermark, "stop")
         await self._commit.when_all_durable()
+        await self._roller.drain()
+        for partition in list(self._ownership.partitions.values()):
+            if partition.tail.size_bytes >= self._settings.stop_roll_bytes:
+                try:
+                    await self._roller.roll_to(partition, partition.high_watermark, "stop")
+                except BmqError as error:
+                    log.info("a partition was not rolled at the stop, its heir reads the WAL", partition=str(partition.tp), error=str(error))
         end = await self._writer.seal_own()
         await self._control.report_stopped(self._registration.node_id, self.epoch, end)
 
+    async def _check_lease(self) -> None:
+        """An idle owner makes sure once a lease that it was not replaced; a busy one learns it from its creates anyway."""
+        while self._ended is None:
+            await asyncio.sleep(self._settings.lease_ms / 1000)
+            with suppress(BmqError):  # the writer has said so itself
+                await self._writer.verify_not_sealed()
+
+    async def _verify_not_sealed(self) -> None:
+        """Returns if nobody had replaced this broker when this was called. Raises Fenced, NotReady."""
+        self._ownership.check_alive()
+        await self._writer.verify_not_sealed()
+        self._ownership.check_alive()  # a manifest may have told meanwhile
+
     async def _end_tasks(self) -> None:
-        for task in self._tasks:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
             task.cancel()
-        for task in self._tasks:
-            with suppress(asyncio.CancelledError):
-                await task
-        self._tasks = []
+        await asyncio.gather(*tasks, return_exceptions=True)  # what failed was reported when it did
 
     def _build(self, cluster_id: str) -> None:
         store, rng, clock, settings = self._store, self._rng, self._clock, self._settings
         total = TailTotal()
         self._waiters = Waiters()
-        self._commit = GroupCommit(settings, may_send=self._may_send, woken=self._woken)
-        self._manifests = Manifests(store, rng=rng, released=self._commit.released)
+        self._commit = GroupCommit(settings, may_send=self._may_send, woken=self._woken, completed=self._completed)
+        self._manifests = Manifests(store, rng=rng, released=self._commit.released, fenced=self._fenced)
         self._ownership = Ownership(
             node_id=self._registration.node_id,
             epoch=self.epoch,
@@ -147,6 +181,7 @@ class BrokerRole:
             settings=settings,
             total=total,
             cluster_configs=self._cluster_configs,
+            read_ranges=partial(read_ranges, store, clock=clock, rng=rng),
         )
         self._roller = Roller(
             store=store,
@@ -185,17 +220,19 @@ class BrokerRole:
             clock=clock,
             rng=rng,
             settings=self._group_settings,
-            verify_not_sealed=self._writer.verify_not_sealed,
+            verify_not_sealed=self._verify_not_sealed,
             expiry_allowed=lambda: self._clock_guard.trusted,
         )
         self.lags = GroupLags(coordinators=self._coordinators, ownership=self._ownership, metadata=self._metadata, clock=clock)
         self._ownership.closed = self._partition_closed
+        self._ownership.fenced = self._fenced
         self._maintenance = Maintenance(
             node_id=self._registration.node_id,
             broker_epoch=self.epoch,
             store=store,
             control=self._control,
             ownership=self._ownership,
+            manifests=self._manifests,
             commit=self._commit,
             roller=self._roller,
             retention=retention,
@@ -208,6 +245,7 @@ class BrokerRole:
             clock_guard=self._clock_guard,
             settings=settings,
         )
+        self._ownership.held_nothing = self._maintenance.covered_by_nothing
         self.owner = Broker(
             ownership=self._ownership,
             commit=self._commit,
@@ -215,7 +253,7 @@ class BrokerRole:
             lookups=Lookups(segments),
             retention=retention,
             coordinators=self._coordinators,
-            verify_not_sealed=self._writer.verify_not_sealed,
+            verify_not_sealed=self._verify_not_sealed,
             waiters=self._waiters,
             clock=clock,
         )
@@ -226,14 +264,26 @@ class BrokerRole:
 
     def _woken(self, partition: Partition) -> None:
         self._waiters.wake(partition.tp)
-        self._roller.consider(partition)
+        self._roller.grown(partition)
+
+    def _completed(self) -> None:
+        self._roller.consider()
 
     def _image_changed(self, old: Image, new: Image) -> None:
+        node = new.nodes.get(self._registration.node_id)
+        if node is not None and node.broker_epoch > self.epoch:
+            self._fenced(Fenced(f"node {node.node_id} is registered under epoch {node.broker_epoch}, this broker had epoch {self.epoch}"))
+        if self._ended is not None:
+            return
         self._ownership.image_changed(old, new)
         self._coordinators.image_changed(old, new)
 
-    def _partition_closed(self, partition: Partition) -> None:
-        self._commit.released(partition.tail.drop())
+    def _partition_closed(self, partition: Partition, runs: list[Run], deleted: bool) -> None:
+        self._commit.abandoned(partition)
+        if deleted:
+            self._commit.released(runs)
+        # Otherwise an heir reads them from this broker's stream, whatever its manifest does not cover: they keep pinning it.
+        self._maintenance.forget(partition.tp)
         self._waiters.wake(partition.tp)
         self._coordinators.partition_closed(partition)
 

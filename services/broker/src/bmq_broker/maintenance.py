@@ -1,18 +1,22 @@
 """What a broker does from time to time: rolls by age, retention, merges, forgetting producers, reports to the controller, collecting."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 import structlog
-from bmq.clock_guard import ClockGuard
 
-from bmq.errors import BmqError, ControllerUnavailable, Fenced
+from bmq.clock_guard import ClockGuard
+from bmq.errors import BmqError
+from bmq.log_limit import RateLimited
 from bmq.metadata.records import Range
 from bmq.ports import Clock, ObjectStore
 from bmq.roles.controller import BrokerControl
-from bmq.storage.keys import parse_numbered_key, segment_prefix
+from bmq.storage.keys import coordinator_snapshot_prefix, manifest_page_prefix, parse_numbered_key, segment_prefix
 from bmq.values import BrokerEpoch, NodeId, TopicPartition
 from bmq_broker.commit import GroupCommit
 from bmq_broker.garbage import Garbage
+from bmq_broker.manifests import Manifests
 from bmq_broker.merging import Merger
 from bmq_broker.metrics import BUFFERED_BYTES, PARTITIONS, TAIL_BYTES
 from bmq_broker.ownership import Ownership
@@ -24,6 +28,7 @@ from bmq_broker.settings import BrokerSettings
 
 log = structlog.get_logger()
 
+LOG_INTERVAL_S = 10.0
 YIELD_EVERY = 100
 """Partitions looked at before other work gets its turn."""
 
@@ -39,6 +44,7 @@ class Maintenance:
         store: ObjectStore,
         control: BrokerControl,
         ownership: Ownership,
+        manifests: Manifests,
         commit: GroupCommit,
         roller: Roller,
         retention: Retention,
@@ -54,6 +60,7 @@ class Maintenance:
         self._store = store
         self._control = control
         self._ownership = ownership
+        self._manifests = manifests
         self._commit = commit
         self._roller = roller
         self._retention = retention
@@ -63,26 +70,46 @@ class Maintenance:
         self._clock = clock
         self._clock_guard = clock_guard
         self._settings = settings
+        self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
         self._collected: set[TopicPartition] = set()
         self._uncovered: dict[TopicPartition, tuple[Range, ...]] = {}
 
-    def covered_by_nothing(self, ranges: dict[TopicPartition, tuple[Range, ...]]) -> None:
+    def covered_by_nothing(self, ranges: Mapping[TopicPartition, tuple[Range, ...]]) -> None:
         """Recovery found nothing of these partitions in these ranges: they are covered as they are."""
         self._uncovered.update(ranges)
 
+    def forget(self, tp: TopicPartition) -> None:
+        """The partition has left."""
+        self._collected.discard(tp)
+        self._uncovered.pop(tp, None)
+
     async def run(self) -> None:
-        """Until cancelled."""
-        loop = asyncio.get_running_loop()
-        retention_due_s = loop.time() + self._settings.retention_interval_ms / 1000
+        """Reports, rolls by age, deletes what was given up. Until cancelled."""
         while True:
-            await self._report()
-            await self._roll_old()
-            if loop.time() >= retention_due_s:
-                await self._retain()
-                retention_due_s = loop.time() + self._settings.retention_interval_ms / 1000
-            await self._garbage.sweep()
+            for step in (self._report, self._roll_old, self._garbage.sweep):
+                await self._go_on_after(step)
             self._measure()
             await asyncio.sleep(self._settings.maintenance_interval_ms / 1000)
+
+    async def run_retention(self) -> None:
+        """Retention, merges and the collection of what earlier owners left, partition by partition. Until cancelled."""
+        while True:
+            await asyncio.sleep(self._settings.retention_interval_ms / 1000)
+            for number, partition in enumerate(list(self._ownership.partitions.values())):
+                await self._go_on_after(partial(self._retain, partition))
+                if number % YIELD_EVERY == YIELD_EVERY - 1:
+                    await asyncio.sleep(0)
+
+    async def _go_on_after(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Whatever a step fails with, upkeep goes on: it comes again at the next round."""
+        loop = asyncio.get_running_loop()
+        try:
+            await step()
+        except (BmqError, OSError) as error:
+            if (left_out := self._limit.due(type(error).__name__, now=loop.time())) is not None:
+                log.warning("upkeep failed, tried again later", error=str(error), left_out=left_out)
+        except Exception as error:  # noqa: BLE001 - a bug: it is told to the loop, and the other partitions have their upkeep
+            loop.call_exception_handler({"message": "a step of the broker's upkeep failed", "exception": error})
 
     async def _report(self) -> None:
         """Tells the controller which ranges the manifests cover now."""
@@ -92,12 +119,10 @@ class Maintenance:
                 covered[tp] = partition.ranges
         if not covered:
             return
-        try:
-            await self._control.report_covered(self._node_id, self._broker_epoch, list(covered.items()))
-        except (ControllerUnavailable, Fenced) as error:
-            log.info("covered ranges not reported, tried again later", error=str(error))
-            return
-        self._uncovered.clear()
+        await self._control.report_covered(self._node_id, self._broker_epoch, list(covered.items()))
+        for tp, ranges in covered.items():
+            if self._uncovered.get(tp) == ranges:
+                del self._uncovered[tp]
 
     async def _roll_old(self) -> None:
         now_ms = self._clock.now_ms()
@@ -105,45 +130,48 @@ class Maintenance:
             runs = partition.tail.runs
             if runs and now_ms - runs[0].since_ms >= partition.config.segment_ms:
                 self._roller.start(partition, "age")
-            elif partition.tail.size_bytes:
-                self._roller.consider(partition)
-            if runs and len(partition.ranges) >= self._settings.ranges_max and not partition.covers_ranges():
+            elif runs and len(partition.ranges) >= self._settings.ranges_max and not partition.covers_ranges():
                 self._roller.start(partition, "ranges")
+            else:
+                self._roller.grown(partition)
             if number % YIELD_EVERY == YIELD_EVERY - 1:
                 await asyncio.sleep(0)
+        self._roller.consider()
 
-    async def _retain(self) -> None:
-        expiry_ms = self._clock.now_ms() - self._settings.producer_expiry_ms
-        for partition in list(self._ownership.partitions.values()):
-            if not self._ownership.is_open(partition.tp):
-                continue
-            try:
-                if self._clock_guard.trusted:
-                    partition.live.expire(before_ms=expiry_ms)
-                    partition.rolled.expire(before_ms=expiry_ms)
-                await self._retention.apply(partition, by_time=self._clock_guard.trusted)
-                while await self._merger.merge(partition):
-                    pass
-                await self._collect(partition)
-            except Fenced as error:
-                self._commit.end(error)
-                return
-            except (BmqError, OSError) as error:
-                log.warning("upkeep of a partition failed, tried again later", partition=str(partition.tp), error=str(error))
+    async def _retain(self, partition: Partition) -> None:
+        if not self._ownership.is_open(partition.tp):
+            return
+        trusted = self._clock_guard.trusted
+        if trusted:
+            expiry_ms = self._clock.now_ms() - self._settings.producer_expiry_ms
+            partition.live = partition.live.unexpired(before_ms=expiry_ms)
+            partition.rolled = partition.rolled.unexpired(before_ms=expiry_ms)
+        await self._retention.apply(partition, by_time=trusted)
+        while await self._merger.merge(partition):
+            pass
+        await self._collect(partition)
 
     async def _collect(self, partition: Partition) -> None:
-        """Gives up segments of earlier owners that no manifest names: only once per ownership, and only after the own claim holds."""
-        if not partition.claimed or partition.tp in self._collected:
+        """Gives up what earlier owners made and no manifest names: only once per ownership, and only after the own claim holds.
+
+        An earlier owner can commit nothing any more, so what is not named now never will be. What this owner made is left alone: the
+        outcome of one of its commits may not be known.
+        """
+        tp = partition.tp
+        if not partition.claimed or tp in self._collected:
             return
-        named = {entry.key for entry in await self._segments.entries(partition.tp, partition.manifest)}
-        prefix = segment_prefix(partition.tp)
+        named = {entry.key for entry in await self._segments.entries(tp, partition.manifest)} | partition.manifest.keys()
         orphans = []
-        async for meta in self._store.list(prefix):
-            parsed = parse_numbered_key(prefix, meta.key)
-            if parsed is not None and parsed.leader_epoch < partition.leader_epoch and meta.key not in named:
+        for prefix in (segment_prefix(tp), coordinator_snapshot_prefix(tp)):
+            async for meta in self._store.list(prefix):
+                parsed = parse_numbered_key(prefix, meta.key)
+                if parsed is not None and parsed.leader_epoch < partition.leader_epoch and meta.key not in named:
+                    orphans.append(meta.key)
+        async for meta in self._store.list(manifest_page_prefix(tp)):
+            if meta.key not in named and meta.key not in self._manifests.pages_of(tp):
                 orphans.append(meta.key)
         self._garbage.give_up(orphans)
-        self._collected.add(partition.tp)
+        self._collected.add(tp)
 
     def _measure(self) -> None:
         TAIL_BYTES.set(self._roller.tail_bytes)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
 
-from bmq.errors import BmqError, Corrupt
+from bmq.errors import BmqError, Corrupt, Fenced, NotOwner
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import create_once
 from bmq.storage.flatlog import Entry, FlatLog, Overtaken
@@ -15,6 +15,7 @@ from bmq.storage.segment import SegmentEntry, decode_producer_snapshot
 from bmq.values import ManifestVersion, TopicPartition
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.producers import Producers
+from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import Run
 
 KEPT_VERSIONS = 16
@@ -32,12 +33,18 @@ Edit = Callable[[Manifest], Manifest]
 class Manifests:
     """The manifests of the partitions that a broker owns."""
 
-    def __init__(self, store: ObjectStore, *, rng: Rng, released: Callable[[list[Run]], None]) -> None:
+    def __init__(
+        self, store: ObjectStore, *, rng: Rng, released: Callable[[list[Run]], None], fenced: Callable[[BmqError], None] = lambda _: None
+    ) -> None:
+        """`released` is called with the runs that a new version covers, `fenced` where another owner's version shows that there is one."""
         self._store = store
         self._rng = rng
         self._released = released
+        self._fenced = fenced
         self._locks: WeakValueDictionary[TopicPartition, asyncio.Lock] = WeakValueDictionary()
         self._logs: dict[TopicPartition, FlatLog] = {}
+        self._pages: dict[TopicPartition, set[str]] = {}
+        """Pages that were written here: one that is not named may yet be, where the outcome of a commit is not known."""
 
     def lock(self, tp: TopicPartition) -> asyncio.Lock:
         """Held by whoever changes the partition's manifest or writes segments for it: a roll, a merge, retention."""
@@ -61,30 +68,80 @@ class Manifests:
     async def commit(self, partition: Partition, edit: Edit, *, rolled: Producers | None = None) -> None:
         """Writes the edited manifest and takes it into force. Call with the partition's lock held.
 
-        Raises Fenced; ManifestMoved from the edit; StoreError, after which the outcome is unknown and the partition must be opened anew.
+        Raises Fenced; NotOwner where the partition has left; ManifestMoved from the edit; StoreError, after which the outcome is unknown:
+        the next commit finds out what became of it.
         """
-        flat_log = self._logs[partition.tp]
+        try:
+            await self._commit(partition, edit, rolled=rolled)
+        except Fenced as error:
+            self._check_still_here(partition, error)
+            raise
+
+    async def refresh(self, partition: Partition) -> None:
+        """Takes the newest version into force where an earlier owner wrote one meanwhile. Call with the partition's lock held.
+
+        For who misses an object that the manifest names: the earlier owner may have merged it and deleted it. Raises as `commit`.
+        """
+        newest = await self._log_of(partition).newest(max(partition.manifest_version, 1))
+        try:
+            if newest is not None or partition.entry is not None:
+                await self._adopt(partition, newest)
+        except Fenced as error:
+            self._check_still_here(partition, error)
+            raise
+
+    def pages_of(self, tp: TopicPartition) -> frozenset[str]:
+        """The pages that this broker wrote for the partition, named or not."""
+        return frozenset(self._pages.get(tp, ()))
+
+    def forget(self, tp: TopicPartition) -> None:
+        """The partition is not this broker's any more."""
+        self._logs.pop(tp, None)
+        self._pages.pop(tp, None)
+
+    def _log_of(self, partition: Partition) -> FlatLog:
+        if partition.state is not PartitionState.APPENDING:
+            raise NotOwner(f"partition {partition.tp} is not this broker's any more")
+        return self._logs[partition.tp]
+
+    async def _commit(self, partition: Partition, edit: Edit, *, rolled: Producers | None) -> None:
+        flat_log = self._log_of(partition)
+        epoch = partition.leader_epoch
         while True:
             manifest = await self._paged(partition.tp, edit(partition.manifest))
             payload = encode_manifest(manifest)
-            epoch = partition.leader_epoch
+            self._log_of(partition)  # it may have left meanwhile
             try:
                 if partition.claimed and partition.entry is not None:
                     entry = await flat_log.append(partition.entry, epoch=epoch, payload=payload)
                 else:
                     entry = await flat_log.claim(partition.entry, epoch=epoch, payload=payload)
             except Overtaken as overtaken:
-                earlier = decode_manifest(overtaken.entry.payload)
-                producers = await self._producers(earlier)
-                self._released(partition.manifest_changed(earlier, overtaken.entry, rolled=producers))
+                # What stands there may be an own earlier try that fell into the deleted past: only as the newest does it count.
+                await self._adopt(partition, await flat_log.newest(overtaken.entry.number))
                 continue
             self._released(partition.manifest_changed(manifest, entry, rolled=rolled))
             await flat_log.delete_covered(entry.number - KEPT_VERSIONS)
             return
 
-    def forget(self, tp: TopicPartition) -> None:
-        """The partition is not this broker's any more."""
-        self._logs.pop(tp, None)
+    async def _adopt(self, partition: Partition, newest: Entry | None) -> None:
+        """Takes what stands in the log into force. Raises Fenced where that is another's, or nothing."""
+        if newest is None:
+            raise Fenced(f"the manifest of {partition.tp} is gone")
+        if newest.epoch > partition.leader_epoch:
+            raise Fenced(
+                f"manifest {newest.number} of {partition.tp} is of epoch {newest.epoch}, this broker owned it under {partition.leader_epoch}"
+            )
+        if newest.number > partition.manifest_version:
+            manifest = decode_manifest(newest.payload)
+            producers = await self._producers(manifest)
+            self._released(partition.manifest_changed(manifest, newest, rolled=producers))
+
+    def _check_still_here(self, partition: Partition, error: Fenced) -> None:
+        """Says that this broker is fenced, unless the partition has left: it may have gone with all its objects. Raises NotOwner then."""
+        if partition.state is not PartitionState.APPENDING:
+            raise NotOwner(f"partition {partition.tp} is not this broker's any more") from error
+        self._fenced(error)
 
     async def _paged(self, tp: TopicPartition, manifest: Manifest) -> Manifest:
         """The manifest with its oldest entries on pages, and without entries wholly below the log start on its first page."""
@@ -101,6 +158,7 @@ class Manifests:
     async def _write_page(self, tp: TopicPartition, entries: Sequence[SegmentEntry]) -> PageRef:
         nonce = self._rng.nonce()
         key = manifest_page_key(tp, nonce)
+        self._pages.setdefault(tp, set()).add(key)
         await create_once(self._store, key, encode_page(nonce, tp, entries), nonce=nonce, rng=self._rng)
         return page_ref(key, entries)
 

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady, PartitionStopped, StoreError, UnknownTopic
-from bmq.metadata.image import Image
+from bmq.metadata.image import Image, PartitionMeta
 from bmq.metadata.records import Range
 from bmq.ports import Clock
 from bmq.roles.controller import Metadata
@@ -16,11 +16,13 @@ from bmq.values import BrokerEpoch, ManifestVersion, NodeId, TopicId, TopicParti
 from bmq_broker.manifests import Manifests
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionEvent, PartitionState
-from bmq_broker.partitions.tail import TailTotal
+from bmq_broker.partitions.tail import Run, TailTotal
 from bmq_broker.recovery import Inheritance
 from bmq_broker.settings import BrokerSettings
 
 log = structlog.get_logger()
+
+Ranges = Mapping[TopicPartition, tuple[Range, ...]]
 
 CLUSTER_WIDE = ("broker", "")
 """Where the image keeps configurations of the whole cluster."""
@@ -40,7 +42,9 @@ class Ownership:
         settings: BrokerSettings,
         total: TailTotal,
         cluster_configs: Mapping[str, str],
+        read_ranges: Callable[[Ranges], Awaitable[dict[TopicPartition, Inheritance]]],
     ) -> None:
+        """`read_ranges` reads the streams of earlier owners, each once for all partitions."""
         self._node_id = node_id
         self._epoch = epoch
         self._metadata = metadata
@@ -49,8 +53,12 @@ class Ownership:
         self._settings = settings
         self._total = total
         self._cluster_configs = cluster_configs
+        self._read_ranges = read_ranges
         self._configs: dict[TopicId, TopicConfig] = {}
         self._inherited: dict[TopicPartition, Inheritance] = {}
+        """What the streams held of partitions that are not open yet."""
+        self._ranges_read: dict[TopicPartition, tuple[Range, ...]] = {}
+        self._reading = asyncio.Lock()
         self._opening: dict[TopicPartition, asyncio.Task[Partition]] = {}
         self._waiting: dict[TopicPartition, deque[tuple[int, Callable[[Partition | BmqError], None]]]] = {}
         self._recovered = asyncio.Event()
@@ -59,27 +67,23 @@ class Ownership:
         self.waiting_bytes = 0
         self.partitions: dict[TopicPartition, Partition] = {}
         """Those that may append."""
-        self.closed: Callable[[Partition], None] = lambda _: None
-        """Called when a partition has left."""
-        self.opened: Callable[[Partition], None] = lambda _: None
-        """Called when a partition may append."""
+        self.closed: Callable[[Partition, list[Run], bool], None] = lambda *_: None
+        """Called when a partition has left: with the runs that its tail held, and whether it was deleted."""
+        self.fenced: Callable[[BmqError], None] = lambda _: None
+        """Called where the store shows that this broker was replaced."""
+        self.held_nothing: Callable[[Ranges], None] = lambda _: None
+        """Called with ranges that were read and held nothing of their partitions."""
 
-    def inherited_ranges(self) -> dict[TopicPartition, tuple[Range, ...]]:
-        """The partitions that are this broker's by the image and name ranges."""
-        found = {}
-        for topic in self._metadata.image.topics.values():
-            for index, meta in enumerate(topic.partitions):
-                if meta.ranges and meta.node_id == self._node_id and meta.broker_epoch == self._epoch:
-                    found[TopicPartition(topic.topic_id, index)] = meta.ranges
-        return found
+    async def recover(self) -> int:
+        """Reads what earlier owners left in the WAL and opens every partition that it held something of; returns how many.
 
-    async def recovered(self, found: dict[TopicPartition, Inheritance]) -> None:
-        """Opens every partition that the streams held something of. One that cannot be opened is stopped; the others go on."""
-        self._inherited = found
+        One that cannot be opened is stopped or tried again later; the others go on.
+        """
+        await self._inherit()
         self._recovered.set()
-        for tp in list(found):
-            self._open_task(tp)
-        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        tasks = [self._open_task(tp) for tp in self._inherited]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return len(tasks)
 
     def appending(self, tp: TopicPartition) -> Partition | None:
         """The partition if it is open, None where it has to be opened first. Raises UnknownTopic, NotOwner, Fenced."""
@@ -93,7 +97,7 @@ class Ownership:
     def check_alive(self) -> None:
         """Raises Fenced once another incarnation has taken over."""
         if self._ended is not None:
-            raise self._ended
+            raise self._ended.with_traceback(None)
 
     def when_open(self, tp: TopicPartition, size_bytes: int, then: Callable[[Partition | BmqError], None]) -> None:
         """Calls `then` with the partition, in the order of these calls, once it is open. Raises NotReady where too much waits already."""
@@ -108,30 +112,41 @@ class Ownership:
         partition = self.appending(tp)
         if partition is not None:
             return partition
-        return await asyncio.shield(self._open_task(tp))
+        task = self._open_task(tp)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                raise
+            raise self._not_opened(tp) from None  # it was the opening that was cancelled, not who waits for it
 
     def image_changed(self, old: Image, new: Image) -> None:
         """Takes up changed configurations and lets go of what is no longer this broker's."""
         defaults_changed = old.configs.get(CLUSTER_WIDE) != new.configs.get(CLUSTER_WIDE)
+        if old.topics is new.topics and not defaults_changed:
+            return
         for topic_id in list(self._configs):
             if defaults_changed or new.topics.get(topic_id) is not old.topics.get(topic_id):
                 del self._configs[topic_id]
         for tp, partition in list(self.partitions.items()):
             topic = new.topics.get(tp.topic_id)
             if topic is None:
-                self._close(partition)
+                self._close(partition, deleted=True)
                 continue
             if old.topics.get(tp.topic_id) is topic and not defaults_changed:
                 continue
             meta = topic.partitions[tp.partition]
             if (meta.node_id, meta.broker_epoch) != (self._node_id, self._epoch):
-                self._close(partition)
+                self._close(partition, deleted=False)
                 continue
             partition.config = self._config(new, tp)
             if partition.ranges and not meta.ranges:
                 partition.ranges = ()
             elif partition.ranges:
                 partition.ranges = meta.ranges
+        for tp in [tp for tp in self._ranges_read if not self._is_owned(new.partition(tp))]:
+            del self._ranges_read[tp]
+            self._inherited.pop(tp, None)
 
     def end(self, error: BmqError) -> None:
         """The broker is fenced or stops: whoever waits is told."""
@@ -148,15 +163,19 @@ class Ownership:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _check_owned(self, tp: TopicPartition) -> None:
+    def _check_owned(self, tp: TopicPartition) -> PartitionMeta:
         self.check_alive()
         meta = self._metadata.image.partition(tp)
         if meta is None:
             raise UnknownTopic(f"partition {tp} does not exist")
-        if meta.node_id != self._node_id or meta.broker_epoch != self._epoch:
+        if not self._is_owned(meta):
             raise NotOwner(
                 f"partition {tp} belongs to node {meta.node_id} epoch {meta.broker_epoch}, this is node {self._node_id} epoch {self._epoch}"
             )
+        return meta
+
+    def _is_owned(self, meta: PartitionMeta | None) -> bool:
+        return meta is not None and meta.node_id == self._node_id and meta.broker_epoch == self._epoch
 
     def _open_task(self, tp: TopicPartition) -> "asyncio.Task[Partition]":
         task = self._opening.get(tp)
@@ -169,7 +188,7 @@ class Ownership:
     def _opened(self, tp: TopicPartition, task: "asyncio.Task[Partition]") -> None:
         self._opening.pop(tp, None)
         if task.cancelled():
-            self._serve_waiting(tp, self._ended or NotReady(f"partition {tp} was not opened"))
+            self._serve_waiting(tp, self._not_opened(tp))
             return
         error = task.exception()
         if error is None:
@@ -181,45 +200,89 @@ class Ownership:
             self._serve_waiting(tp, NotReady(f"partition {tp} was not opened: {error!r}"))
             raise error
 
+    def _not_opened(self, tp: TopicPartition) -> BmqError:
+        return self._ended or NotReady(f"partition {tp} was not opened")
+
     def _serve_waiting(self, tp: TopicPartition, outcome: Partition | BmqError) -> None:
         for size_bytes, then in self._waiting.pop(tp, ()):
             self.waiting_bytes -= size_bytes
             then(outcome)
 
+    async def _inherit(self) -> None:
+        """Reads the ranges of this broker's partitions that were not read yet."""
+        async with self._reading:
+            unread = {}
+            for topic in self._metadata.image.topics.values():
+                for index, meta in enumerate(topic.partitions):
+                    tp = TopicPartition(topic.topic_id, index)
+                    if meta.ranges and self._is_owned(meta) and not self._has_read(tp, meta):
+                        unread[tp] = meta.ranges
+            if not unread:
+                return
+            found = await self._read_ranges(unread)
+            self._inherited.update(found)
+            self._ranges_read.update(unread)
+            self.held_nothing({tp: ranges for tp, ranges in unread.items() if tp not in found})
+
+    def _has_read(self, tp: TopicPartition, meta: PartitionMeta) -> bool:
+        return set(meta.ranges) <= set(self._ranges_read.get(tp, ()))
+
     async def _open(self, tp: TopicPartition) -> Partition:
         await self._recovered.wait()  # before that, nobody knows what the streams hold of it
+        meta = self._check_owned(tp)
+        if not self._has_read(tp, meta):
+            await self._inherit()
         async with self._slots:
-            self._check_owned(tp)
-            image = self._metadata.image
-            meta = image.partition(tp)
-            assert meta is not None
-            inheritance = self._inherited.get(tp, Inheritance())
-            if inheritance.stopped is not None:
-                raise inheritance.stopped
-            partition = Partition(tp, leader_epoch=meta.leader_epoch, config=self._config(image, tp), ranges=meta.ranges, total=self._total)
-            partition.happen(PartitionEvent.START)
-            manifest, entry, rolled = await self._manifests.load(tp, at_least=ManifestVersion(inheritance.manifest_version))
-            if entry is not None and entry.epoch > meta.leader_epoch:
-                raise Fenced(f"manifest {entry.number} of {tp} is of epoch {entry.epoch}, this broker owned it under {meta.leader_epoch}")
+            meta = self._check_owned(tp)
+            if not self._has_read(tp, meta):
+                raise NotReady(f"partition {tp} changed while it was being opened")
+            partition = Partition(
+                tp,
+                leader_epoch=meta.leader_epoch,
+                config=self._config(self._metadata.image, tp),
+                ranges=meta.ranges,
+                total=self._total,
+            )
             try:
-                partition.opened(manifest, entry, rolled, inheritance.runs, now_ms=self._clock.now_ms())
-            except PartitionStopped as stopped:
-                inheritance.stopped = stopped
-                self._inherited[tp] = inheritance
+                await self._load(partition)
+            except BaseException:
+                partition.tail.drop()
                 raise
-            self._check_owned(tp)
-            partition.happen(PartitionEvent.RECOVERED)
             self._inherited.pop(tp, None)
             self.partitions[tp] = partition
-            self.opened(partition)
+            self._serve_waiting(tp, partition)  # now: who comes next must not overtake them
             return partition
 
-    def _close(self, partition: Partition) -> None:
-        """Lets go of a partition that was deleted or that the image gives to another. What it had buffered fails with the buffer."""
-        partition.happen(PartitionEvent.MOVED_AWAY)
+    async def _load(self, partition: Partition) -> None:
+        """From the manifest and what was inherited to a partition that may append."""
+        tp = partition.tp
+        inheritance = self._inherited.get(tp, Inheritance())
+        if inheritance.stopped is not None:
+            raise inheritance.stopped
+        partition.happen(PartitionEvent.START)
+        manifest, entry, rolled = await self._manifests.load(tp, at_least=ManifestVersion(inheritance.manifest_version))
+        if entry is not None and entry.epoch > partition.leader_epoch:
+            error = Fenced(f"manifest {entry.number} of {tp} is of epoch {entry.epoch}, this broker owned it under {partition.leader_epoch}")
+            self.fenced(error)
+            raise error
+        meta = self._check_owned(tp)
+        if meta.leader_epoch != partition.leader_epoch:
+            raise NotReady(f"partition {tp} changed while it was being opened")
+        try:
+            partition.opened(manifest, entry, rolled, inheritance.runs, now_ms=self._clock.now_ms())
+        except PartitionStopped as stopped:
+            self._inherited[tp] = Inheritance(stopped=stopped)
+            raise
+        partition.config = self._config(self._metadata.image, tp)
+        partition.ranges = meta.ranges
+        partition.happen(PartitionEvent.RECOVERED)
+
+    def _close(self, partition: Partition, *, deleted: bool) -> None:
+        """Lets go of a partition that was deleted or that the image gives to another."""
         del self.partitions[partition.tp]
         self._manifests.forget(partition.tp)
-        self.closed(partition)
+        self._ranges_read.pop(partition.tp, None)
+        self.closed(partition, partition.leave(), deleted)
 
     def _config(self, image: Image, tp: TopicPartition) -> TopicConfig:
         config = self._configs.get(tp.topic_id)

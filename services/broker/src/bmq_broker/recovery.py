@@ -6,6 +6,7 @@ read afterwards; what is not explained stops the partition (Partition.opened), i
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 import structlog
@@ -22,9 +23,7 @@ from bmq_broker.partitions.tail import Run
 
 log = structlog.get_logger()
 
-REREADS_MAX = 10
-"""Times that a stream is begun again because its old owner deleted the object that was to be read next."""
-COPY_BELOW = 4
+COPY_BELOW = 2
 """A run smaller than this fraction of its object is copied, so that it does not keep the whole object in memory."""
 
 
@@ -54,6 +53,7 @@ async def read_ranges(
         except (WalObjectMissing, Corrupt) as error:
             log.error("stream cannot be read", stream=stream.prefix, error=str(error))
             for tp, _ in wanted[stream]:
+                found[tp].runs.clear()
                 found[tp].stopped = PartitionStopped(f"partition {tp}: stream {stream.prefix}: {error}; restore the object from a backup")
     for inheritance in found.values():
         inheritance.runs.sort(key=lambda pair: pair[0].base_offset)
@@ -72,19 +72,19 @@ async def _read_stream(
     end = max(ends.values())
     following = 0
     missing = -1
-    for _ in range(REREADS_MAX):
+    while True:  # as often as a living old owner deletes what is to be read next: at most once per object
         first = await first_number(store, stream, rng=rng)
         if first <= missing:
-            break
+            raise WalObjectMissing(f"object {missing} of {stream.prefix} is missing", missing)
         try:
-            async for wal in read_stream(store, stream, start=max(first, following), end=end, rng=rng):
-                _take(wal, ends, found, now_ms=clock.now_ms())
-                following = wal.header.number + 1
+            async with aclosing(read_stream(store, stream, start=max(first, following), end=end, rng=rng)) as objects:
+                async for wal in objects:
+                    _take(wal, ends, found, now_ms=clock.now_ms())
+                    following = wal.header.number + 1
         except WalObjectMissing as error:
             missing = error.number
-            continue
-        return
-    raise WalObjectMissing(f"object {missing} of {stream.prefix} is missing", missing)
+        else:
+            return
 
 
 def _take(wal: WalObject, ends: Mapping[tuple[TopicPartition, int], int], found: dict[TopicPartition, Inheritance], *, now_ms: int) -> None:

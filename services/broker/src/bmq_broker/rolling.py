@@ -6,12 +6,12 @@ snapshot that it writes is the previous one with the segment's batches replayed 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import structlog
 
-from bmq.errors import BmqError, Fenced, NotOwner, StoreError
+from bmq.errors import BmqError, NotOwner, StoreError
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.storage.durable import create_once
 from bmq.storage.keys import segment_key
@@ -29,6 +29,7 @@ from bmq_broker.settings import BrokerSettings
 log = structlog.get_logger()
 
 ATTEMPTS_MAX = 5
+RETRY_AFTER_S = 1.0
 
 
 class Roller:
@@ -57,57 +58,68 @@ class Roller:
         self._commit = commit
         self._total = total
         self._places = asyncio.Semaphore(settings.roll_concurrency)
-        self._rolling: dict[TopicPartition, asyncio.Task[None]] = {}
-        self._failed_until_s: dict[TopicPartition, float] = {}
+        self._rolling: dict[TopicPartition, asyncio.Task[bool]] = {}
+        self._retries: dict[TopicPartition, asyncio.TimerHandle] = {}
+        """Partitions whose roll failed, and when it is tried again."""
+        self._ending = False
 
     @property
     def tail_bytes(self) -> int:
         """Bytes in memory of all partitions, buffers included."""
         return self._total.size_bytes
 
-    def consider(self, grown: Partition) -> None:
-        """Starts the rolls that are due after a partition grew."""
-        if grown.tail.size_bytes >= grown.config.segment_bytes:
-            self._start(grown, "size")
-        if self._total.size_bytes - self._rolling_bytes() > self._settings.tail_budget_bytes:
-            self._start_largest()
+    def grown(self, partition: Partition) -> None:
+        """Starts the roll that is due once there is a whole segment."""
+        if partition.tail.durable_bytes >= partition.config.segment_bytes:
+            self.start(partition, "size")
+
+    def consider(self) -> None:
+        """Starts the rolls that the budgets of memory and WAL ask for."""
+        while len(self._rolling) < self._settings.roll_concurrency and self._over_budget():
+            largest = max(self._startable(), key=lambda partition: partition.tail.durable_bytes, default=None)
+            if largest is None or not self.start(largest, "memory"):
+                break
         if self._commit.wal_bytes > self._settings.wal_budget_bytes:
             self._start_oldest()
 
-    def start(self, partition: Partition, cause: str) -> None:
-        """Rolls what the partition has, in the background."""
-        self._start(partition, cause)
+    def start(self, partition: Partition, cause: str) -> bool:
+        """Rolls what the partition has, in the background; False where that cannot begin now."""
+        tp = partition.tp
+        if self._ending or tp in self._rolling or tp in self._retries or partition.state is not PartitionState.APPENDING:
+            return False
+        task = asyncio.get_running_loop().create_task(self._roll_in_background(partition, cause), name=f"roll {tp}")
+        self._rolling[tp] = task
+        task.add_done_callback(lambda done: self._over(partition, cause, done))
+        return True
 
     async def roll_to(self, partition: Partition, offset: Offset, cause: str) -> None:
         """Returns when everything below `offset` (not above the high watermark) is in segments. Raises BmqError."""
         assert offset <= partition.high_watermark
         while partition.manifest.next_offset < offset:
-            async with self._manifests.lock(partition.tp):
-                if not await self._roll(partition, cause):
+            async with self._places, self._manifests.lock(partition.tp):
+                if partition.manifest.next_offset < offset and not await self._roll(partition, cause):
                     raise NotOwner(f"partition {partition.tp} was let go of")
+
+    async def drain(self) -> None:
+        """Starts nothing more in the background and waits for the rolls under way."""
+        self._ending = True
+        for retry in self._retries.values():
+            retry.cancel()
+        self._retries.clear()
+        await asyncio.gather(*self._rolling.values(), return_exceptions=True)
 
     async def close(self) -> None:
         """Ends rolls under way."""
-        tasks = list(self._rolling.values())
-        for task in tasks:
+        for task in self._rolling.values():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.drain()
 
-    async def drain(self) -> None:
-        """Waits for the rolls under way."""
-        await asyncio.gather(*self._rolling.values(), return_exceptions=True)
+    def _over_budget(self) -> bool:
+        rolling_bytes = sum(self._partitions[tp].tail.size_bytes for tp in self._rolling if tp in self._partitions)
+        return self._total.size_bytes - rolling_bytes > self._settings.tail_budget_bytes
 
-    def _rolling_bytes(self) -> int:
-        return sum(self._partitions[tp].tail.size_bytes for tp in self._rolling if tp in self._partitions)
-
-    def _start_largest(self) -> None:
-        if len(self._rolling) >= self._settings.roll_concurrency:
-            return
-        candidates = [partition for tp, partition in self._partitions.items() if tp not in self._rolling]
-        if candidates:
-            largest = max(candidates, key=lambda partition: partition.tail.size_bytes)
-            if largest.tail.size_bytes:
-                self._start(largest, "memory")
+    def _startable(self) -> Iterator[Partition]:
+        return (p for tp, p in self._partitions.items() if p.tail.durable_bytes and tp not in self._rolling and tp not in self._retries)
 
     def _start_oldest(self) -> None:
         slot = self._commit.oldest_needed()
@@ -117,32 +129,34 @@ class Roller:
             if len(self._rolling) >= self._settings.roll_concurrency:
                 return
             partition = self._partitions.get(tp)
-            if partition is not None and tp not in self._rolling and partition.tail.runs and partition.tail.runs[0].slot is slot:
-                self._start(partition, "wal-length")
+            if partition is not None and partition.oldest_slot() is slot:
+                self.start(partition, "wal-length")
 
-    def _start(self, partition: Partition, cause: str) -> None:
-        tp = partition.tp
-        loop = asyncio.get_running_loop()
-        if tp in self._rolling or partition.state is not PartitionState.APPENDING or loop.time() < self._failed_until_s.get(tp, 0.0):
+    async def _roll_in_background(self, partition: Partition, cause: str) -> bool:
+        async with self._places, self._manifests.lock(partition.tp):
+            return await self._roll(partition, cause)
+
+    def _over(self, partition: Partition, cause: str, task: "asyncio.Task[bool]") -> None:
+        """After a roll: what waited for room is sent, what else is due begins, and what failed is tried again in a while."""
+        del self._rolling[partition.tp]
+        if task.cancelled():
             return
-        self._rolling[tp] = loop.create_task(self._roll_in_background(partition, cause), name=f"roll {tp}")
+        error = task.exception()
+        if error is None:
+            if task.result():  # one roll writes one segment: there may be more to do, though nothing arrives any more
+                self.grown(partition)
+        elif partition.state is PartitionState.APPENDING and not self._ending:
+            log.warning("roll failed, tried again later", partition=str(partition.tp), error=repr(error))
+            self._retries[partition.tp] = asyncio.get_running_loop().call_later(RETRY_AFTER_S, self._again, partition, cause)
+        self._commit.poke()
+        self.consider()
+        if error is not None and not isinstance(error, BmqError | OSError):
+            raise error  # a bug: the loop's handler says so
 
-    async def _roll_in_background(self, partition: Partition, cause: str) -> None:
-        rolled = False
-        try:
-            async with self._places, self._manifests.lock(partition.tp):
-                rolled = await self._roll(partition, cause)
-            self._failed_until_s.pop(partition.tp, None)
-        except Fenced as error:
-            self._commit.end(error)
-        except (BmqError, OSError) as error:
-            self._failed_until_s[partition.tp] = asyncio.get_running_loop().time() + 1.0
-            log.warning("roll failed, tried again later", partition=str(partition.tp), error=str(error))
-        finally:
-            self._rolling.pop(partition.tp, None)
-            self._commit.poke()
-        if rolled:  # one roll writes one segment: there may be more to do, though nothing arrives any more
-            self.consider(partition)
+    def _again(self, partition: Partition, cause: str) -> None:
+        self._retries.pop(partition.tp, None)
+        self.start(partition, cause)
+        self.consider()
 
     async def _roll(self, partition: Partition, cause: str) -> bool:
         """One segment and the manifest version that names it; False where there is nothing to roll. The partition's lock is held."""
@@ -180,7 +194,7 @@ class Roller:
 
         try:
             await self._manifests.commit(partition, edit, rolled=producers)
-        except ManifestMoved:
+        except (ManifestMoved, NotOwner):
             await self._give_up(key)
             raise
         named = partition.manifest.keys()
@@ -188,6 +202,7 @@ class Roller:
             await self._give_up(key)
 
     async def _give_up(self, key: str) -> None:
+        """Deletes a segment that no manifest names and, its entry having certainly not come to count, none ever will."""
         try:
             await self._store.delete(key)
         except StoreError as error:

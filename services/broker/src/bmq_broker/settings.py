@@ -15,6 +15,8 @@ class BrokerSettings:
     """A WAL object is sent at this size."""
     flush_runs_max: int = 10_000
     """A WAL object holds runs of at most this many partitions."""
+    buffer_max_bytes: int = 256 * MIB
+    """What may wait to become durable; above it batches are refused until the store has written some."""
     in_flight_max: int = 8
     """WAL creates in flight."""
     hedge_creates: bool = True
@@ -35,6 +37,8 @@ class BrokerSettings:
     """A partition that names this many earlier streams is rolled, so that its image and its recovery stay short."""
     stop_roll_bytes: int = 1 * MIB
     """A clean stop rolls tails of this size and more."""
+    stop_timeout_ms: int = 15_000
+    """How long a clean stop waits for the store; what it does not manage the next start recovers."""
     producer_expiry_ms: int = 86_400_000
     """An idempotent producer that wrote nothing for this long is forgotten."""
     maintenance_interval_ms: int = 5_000

@@ -114,9 +114,14 @@ class Partition:
         self.epochs = manifest.leader_epochs
         self.next_offset = Offset(manifest.next_offset)
         for run, headers in recovered:
-            if run.next_offset <= self.next_offset:
+            if run.next_offset <= manifest.next_offset:
                 continue
-            if run.base_offset != self.next_offset:
+            if run.base_offset < self.next_offset:
+                raise PartitionStopped(
+                    f"partition {self.tp}: the WAL holds offsets from {run.base_offset} on, of leader epoch {run.leader_epoch}, "
+                    f"a second time: up to {self.next_offset - 1} they are there already; this is a bug in bmq, or the store was tampered with"
+                )
+            if run.base_offset > self.next_offset:
                 raise PartitionStopped(
                     f"partition {self.tp}: offsets {self.next_offset} to {run.base_offset - 1} are neither in the manifest "
                     f"{self.manifest_version} nor in the WAL; restore the missing objects, or delete the records before {run.base_offset}"
@@ -155,8 +160,21 @@ class Partition:
     def durable(self, run: Run) -> None:
         """The run's WAL object and all before it are durable."""
         assert run.base_offset == self.high_watermark
-        self.tail.durable(len(run.batches))
         self.high_watermark = run.next_offset
+        if self.state is PartitionState.APPENDING:
+            self.tail.durable(len(run.batches))
+        else:
+            self._closed_if_durable()
+
+    def leave(self) -> list[Run]:
+        """The partition is not this broker's any more: takes no more batches and forgets those it has. Returns their runs."""
+        self.happen(PartitionEvent.MOVED_AWAY)
+        self._closed_if_durable()
+        return self.tail.drop()
+
+    def _closed_if_durable(self) -> None:
+        if self.high_watermark == self.next_offset:
+            self.happen(PartitionEvent.BUFFER_DURABLE)
 
     def plan_roll(self, *, target_bytes: int) -> RollPlan | None:
         """The oldest durable runs, up to `target_bytes` and at least one; None where there is nothing to roll."""
@@ -170,6 +188,10 @@ class Partition:
         if not runs:
             return None
         return RollPlan(runs=tuple(runs), base_offset=runs[0].base_offset, next_offset=runs[-1].next_offset, size_bytes=size_bytes)
+
+    def oldest_slot(self) -> Slot | None:
+        """The oldest WAL object of this broker that the tail pins."""
+        return next((run.slot for run in self.tail.runs if run.slot is not None), None)
 
     def manifest_changed(self, manifest: Manifest, entry: Entry, *, rolled: Producers | None = None) -> list[Run]:
         """A manifest version is durable; returns the runs that it freed. `rolled`: the producers as of its next offset."""

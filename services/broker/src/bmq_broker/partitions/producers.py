@@ -82,12 +82,13 @@ class Producers:
             known.batches = (*known.batches[1 - REMEMBERED_BATCHES :], batch)
             known.seen_ms = seen_ms
 
-    def expire(self, *, before_ms: int) -> int:
-        """Forgets producers last seen before that time; returns how many."""
-        gone = [producer_id for producer_id, producer in self._producers.items() if producer.seen_ms < before_ms]
-        for producer_id in gone:
-            del self._producers[producer_id]
-        return len(gone)
+    def unexpired(self, *, before_ms: int) -> "Producers":
+        """Without producers last seen before that time: a new one, because a roll may be reading this one in its thread; itself where all stay."""
+        if all(producer.seen_ms >= before_ms for producer in self._producers.values()):
+            return self
+        kept = self.copy()
+        kept._producers = {key: producer for key, producer in kept._producers.items() if producer.seen_ms >= before_ms}
+        return kept
 
     def copy(self) -> "Producers":
         """An independent copy."""

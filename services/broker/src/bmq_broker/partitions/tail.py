@@ -49,12 +49,14 @@ class TailTotal:
 class Tail:
     """Runs and batches in offset order."""
 
-    __slots__ = ("_bases", "_batches", "_durable_batches", "_sizes", "_total", "runs", "size_bytes")
+    __slots__ = ("_bases", "_batches", "_durable_batches", "_sizes", "_total", "durable_bytes", "runs", "size_bytes")
 
     def __init__(self, total: TailTotal) -> None:
         self._total = total
         self.runs: deque[Run] = deque()
         self.size_bytes = 0
+        self.durable_bytes = 0
+        """Of `size_bytes`: what may be rolled."""
         self._bases: list[int] = []
         self._batches: list[Buffer] = []
         self._sizes: list[int] = []
@@ -72,8 +74,10 @@ class Tail:
 
     def durable(self, batches: int) -> None:
         """So many more batches, from the oldest on, are durable."""
+        begin = self._durable_batches
         self._durable_batches += batches
         assert self._durable_batches <= len(self._batches)
+        self.durable_bytes += sum(self._sizes[begin : self._durable_batches])
 
     def read(self, offset: int, *, max_bytes: int, at_least_one: bool = True) -> tuple[tuple[Buffer, ...], int]:
         """(durable batches from the one that holds `offset` on, their size in bytes).
@@ -111,6 +115,7 @@ class Tail:
             run = self.runs.popleft()
             batches += len(run.batches)
             self.size_bytes -= run.size_bytes
+            self.durable_bytes -= run.size_bytes
             self._total.size_bytes -= run.size_bytes
             dropped.append(run)
         assert batches <= self._durable_batches
@@ -124,6 +129,9 @@ class Tail:
         """Forgets everything, durable or not: the partition leaves. Returns the runs."""
         dropped = list(self.runs)
         self._total.size_bytes -= self.size_bytes
-        self.size_bytes = 0
+        self.size_bytes = self.durable_bytes = self._durable_batches = 0
         self.runs.clear()
+        self._bases.clear()
+        self._batches.clear()
+        self._sizes.clear()
         return dropped

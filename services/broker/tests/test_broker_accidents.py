@@ -1,0 +1,413 @@
+"""What a broker does when something unusual happens in the middle of something else: nothing is lost, reordered, or left waiting."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from broker_under_test import NODE, Cluster, small
+from held_store import HeldStore
+
+from bmq.errors import BmqError, Fenced, NotOwner, NotReady, UnknownOutcome
+from bmq.metadata.image import Image
+from bmq.metadata.records import AnyRecord, NodeRegistered, PartitionChange
+from bmq.values import Offset, TopicPartition
+from bmq_broker.coordinator_log import PartitionLog
+from bmq_sim.loop import run
+from bmq_sim.store import SimStore, StoreFaults
+
+SLOW = StoreFaults(latency_s_min=0.05, latency_s_max=0.05)
+
+
+def partition_log(cluster: Cluster, tp: TopicPartition) -> PartitionLog:
+    broker = cluster.broker
+    return PartitionLog(
+        broker._ownership.partitions[tp],
+        commit=broker._commit,
+        segments=broker.segments,
+        snapshots=None,
+        clock=cluster.clock,  # type: ignore[arg-type]
+    )
+
+
+def image_with(image: Image, *records: AnyRecord) -> Image:
+    """What another controller would have committed."""
+    from bmq.metadata.image import apply
+
+    return apply(image, image.position + 1, records)
+
+
+def moved_to_another_node(image: Image, tp: TopicPartition) -> Image:
+    meta = image.partition(tp)
+    assert meta is not None
+    change = PartitionChange(topic_id=tp.topic_id, partition=tp.partition, node_id=9, broker_epoch=9, leader_epoch=meta.leader_epoch + 1)
+    return image_with(image, change)
+
+
+def test_batches_that_waited_for_a_partition_are_not_overtaken_when_it_opens() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        (tp,) = await cluster.topic("orders")
+        earlier = cluster.append(tp, b"first")
+        while tp not in cluster.broker._ownership.partitions:
+            await asyncio.sleep(0)
+        later = cluster.append(tp, b"second")
+        assert (await earlier).base_offset == 0
+        assert (await later).base_offset == 1
+        await cluster.stop()
+
+    run(main())
+
+
+def test_a_partition_that_moves_away_answers_unknown_and_leaves_its_heir_the_wal() -> None:
+    async def main() -> None:
+        cluster = Cluster(SimStore(faults=SLOW), settings=small())
+        await cluster.start()
+        (tp,) = await cluster.topic("orders")
+        await cluster.append(tp, b"durable")
+        waiting = cluster.append(tp, b"on its way")
+        image = cluster.controller.metadata.image
+        cluster.broker._image_changed(image, moved_to_another_node(image, tp))
+        with pytest.raises(UnknownOutcome):
+            await waiting
+        (other,) = await cluster.topic("other")
+        for _ in range(30):
+            await cluster.append(other, bytes(500))
+        await asyncio.sleep(10)
+        assert cluster.broker._roller.tail_bytes <= 4000 + 1000
+        assert len([key for key in cluster.store.keys("wal/") if key.endswith("0" * 20)]) == 1
+        await cluster.kill()
+
+    run(main())
+
+
+def test_a_topic_deleted_with_batches_on_their_way_frees_memory_and_wal() -> None:
+    async def main() -> None:
+        cluster = Cluster(SimStore(faults=SLOW))
+        await cluster.start()
+        (tp,) = await cluster.topic("orders")
+        await cluster.append(tp, b"a")
+        waiting = [cluster.append(tp, b"b"), cluster.append(tp, b"c")]
+        await cluster.controller.controller.delete_topics([tp.topic_id])
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(outcome, UnknownOutcome) or not isinstance(outcome, BaseException) for outcome in outcomes)
+        await asyncio.sleep(1)
+        assert cluster.broker._roller.tail_bytes == 0
+        assert cluster.broker._commit.wal_bytes == 0
+        await cluster.stop()
+
+    run(main())
+
+
+def test_a_roll_under_way_of_a_topic_that_is_deleted_fences_nobody() -> None:
+    async def main() -> None:
+        store = HeldStore()
+        cluster = Cluster(store)
+        await cluster.start()
+        (tp,) = await cluster.topic("orders")
+        await cluster.append(tp, b"a")
+        store.held.add("/segment/")
+        rolling = asyncio.ensure_future(cluster.roll(tp))
+        await asyncio.sleep(1)
+        await cluster.controller.controller.delete_topics([tp.topic_id])
+        await asyncio.sleep(1)
+        store.let_go("/segment/")
+        with pytest.raises(NotOwner):
+            await rolling
+        await asyncio.sleep(1)
+        assert cluster.fenced == []
+        await cluster.stop()
+
+    run(main())
+
+
+def test_a_conflict_in_a_manifest_ends_the_whole_broker() -> None:
+    async def main() -> None:
+        store = SimStore()
+        old = Cluster(store)
+        await old.start("old")
+        (tp,) = await old.topic("orders")
+        await old.append(tp, b"a")
+        new = Cluster(store, seed=1)
+        await new.start("new")
+        await new.append(tp, b"b")
+        await new.roll(tp)
+        with pytest.raises(Fenced):
+            await old.roll(tp)
+        assert old.fenced
+        with pytest.raises(Fenced):
+            await old.append(tp, b"lost")
+        with pytest.raises(Fenced):
+            await partition_log(old, tp).append([(b"k", b"v")])
+        assert await new.read_all(tp) == [(0, b"a"), (1, b"b")]
+        await old.kill()
+        await new.stop()
+
+    run(main())
+
+
+def test_an_idle_broker_that_was_replaced_learns_it_within_a_lease() -> None:
+    async def main() -> None:
+        store = SimStore()
+        old = Cluster(store)
+        await old.start("old")
+        new = Cluster(store, seed=1)
+        await new.start("new")
+        await asyncio.sleep(old.settings.lease_ms / 1000 + 1)
+        assert old.fenced
+        await old.kill()
+        await new.stop()
+
+    run(main())
+
+
+def test_a_broker_whose_node_is_registered_again_throws_its_state_away() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        (tp,) = await cluster.topic("orders")
+        await cluster.append(tp, b"a")
+        image = cluster.controller.metadata.image
+        node = image.nodes[NODE]
+        again = NodeRegistered(
+            node_id=NODE, broker_epoch=node.broker_epoch + 1, boot=cluster.rng.uuid(), roles=node.roles, host=node.host, port=node.port
+        )
+        cluster.broker._image_changed(image, image_with(image, again))
+        assert isinstance(cluster.fenced[0], Fenced)
+        await cluster.kill()
+
+    run(main())
+
+
+def test_after_the_end_nobody_waits_for_ever() -> None:
+    async def main() -> None:
+        store = HeldStore()
+        cluster = Cluster(store)
+        await cluster.start()
+        (tp,) = await cluster.topic("orders")
+        await cluster.append(tp, b"a")
+        store.held.add("wal/")
+        waiting = cluster.append(tp, b"b", producer_id=1, producer_epoch=0, base_sequence=0)
+        log = partition_log(cluster, tp)
+        await asyncio.sleep(1)
+        cluster.broker._fenced(Fenced("another one"))
+        for each in (waiting, log.barrier(), log.append([(b"k", b"v")]), cluster.broker._commit.when_all_durable(), cluster.append(tp, b"c")):
+            with pytest.raises(Fenced):
+                await each
+        store.let_go("wal/")
+        await asyncio.sleep(1)
+        assert cluster.broker._commit.buffered_bytes > 0
+        await cluster.kill()
+        with pytest.raises(BmqError):
+            await cluster.append(tp, b"d")
+
+    run(main())
+
+
+def test_who_waits_for_a_partition_to_open_is_told_when_the_broker_ends() -> None:
+    async def main() -> None:
+        store = HeldStore()
+        cluster = Cluster(store)
+        await cluster.start()
+        (tp,) = await cluster.topic("orders")
+        await cluster.append(tp, b"a")
+        await cluster.roll(tp)
+        for name in ("again", "once more"):  # the second finds nothing of it in the WAL and opens it when it is asked for
+            await asyncio.sleep(30)
+            await cluster.kill()
+            await cluster.start(name)
+        store.held.add("/manifest/")
+        reading = asyncio.ensure_future(cluster.tail(tp, 0))
+        appending = cluster.append(tp, b"b")
+        await asyncio.sleep(1)
+        assert not appending.done()
+        cluster.broker._fenced(Fenced("another one"))
+        with pytest.raises(Fenced):
+            await appending
+        with pytest.raises(Fenced):
+            await reading
+        assert cluster.broker._ownership.waiting_bytes == 0
+        await cluster.kill()
+
+    run(main())
+
+
+def test_the_wal_is_freed_though_a_tail_begins_with_what_was_recovered() -> None:
+    async def main() -> None:
+        cluster = Cluster(settings=small(tail_budget_bytes=1_000_000, tail_limit_bytes=1_000_000))
+        await cluster.start()
+        (quiet, busy) = await cluster.topic("orders", partitions=2)
+        await cluster.append(quiet, b"recovered")
+        await cluster.kill()
+        await cluster.start("again")
+        await cluster.append(quiet, b"pins the new stream")
+        for _ in range(40):
+            await cluster.append(busy, bytes(500))
+        await asyncio.sleep(1)
+        assert cluster.broker._commit.wal_bytes <= 4000 + 2000
+        await cluster.stop()
+
+    run(main())
+
+
+def test_many_quiet_partitions_over_the_limit_are_rolled_until_writing_goes_on() -> None:
+    async def main() -> None:
+        cluster = Cluster(SimStore(faults=SLOW), settings=small(tail_limit_bytes=4000, roll_concurrency=1))
+        await cluster.start()
+        tps = await cluster.topic("orders", partitions=40)
+        appended = await asyncio.wait_for(asyncio.gather(*(cluster.append(tp, bytes(300)) for tp in tps for _ in range(3))), 60)
+        assert len(appended) == 120
+        await cluster.stop()
+
+    run(main())
+
+
+def test_a_roll_that_fails_is_tried_again_though_nothing_more_arrives() -> None:
+    async def main() -> None:
+        store = HeldStore()
+        cluster = Cluster(store, settings=small(maintenance_interval_ms=10_000_000))
+        await cluster.start()
+        (tp,) = await cluster.topic("orders")
+        store.unknown.add("/segment/")
+        for _ in range(12):
+            await cluster.append(tp, bytes(500))
+        await asyncio.sleep(5)
+        store.unknown.clear()
+        await asyncio.sleep(5)
+        assert cluster.broker._roller.tail_bytes <= 4000
+        await cluster.stop()
+
+    run(main())
+
+
+def test_a_manifest_whose_outcome_is_unknown_is_found_and_nothing_that_it_names_goes() -> None:
+    async def main() -> None:
+        store = HeldStore()
+        cluster = Cluster(store)
+        await cluster.start()
+        (tp,) = await cluster.topic("orders")
+        for number in range(3):
+            await cluster.append(tp, b"%d" % number)
+            await cluster.roll(tp)
+        store.unknown.add("/manifest/")
+        await cluster.append(tp, b"3")
+        with pytest.raises(UnknownOutcome):
+            await cluster.roll(tp)
+        await cluster.append(tp, b"4")
+        store.unknown.clear()
+        store.land()
+        await cluster.roll(tp)
+        assert await cluster.read_all(tp) == [(number, b"%d" % number) for number in range(5)]
+        await asyncio.sleep(700)
+        await cluster.kill()
+        await cluster.start("again")
+        await cluster.append(tp, b"5")
+        await cluster.roll(tp)
+        await asyncio.sleep(700)
+        assert await cluster.read_all(tp) == [(number, b"%d" % number) for number in range(6)]
+        partition = await cluster.broker._ownership.open(tp)
+        assert {key for key in store.keys("topics/") if "/segment/" in key} == {entry.key for entry in partition.manifest.entries}
+        await cluster.stop()
+
+    run(main())
+
+
+def test_a_store_that_is_down_fills_the_buffer_and_no_more() -> None:
+    async def main() -> None:
+        store = HeldStore()
+        cluster = Cluster(store, settings=small(buffer_max_bytes=10_000))
+        await cluster.start()
+        (tp,) = await cluster.topic("orders")
+        await cluster.append(tp, b"warm")
+        store.held.add("wal/")
+        taken = []
+        with pytest.raises(NotReady):
+            for _ in range(1000):
+                appended = cluster.append(tp, bytes(500))
+                if appended.done():
+                    await appended
+                taken.append(appended)
+        assert cluster.broker._commit.buffered_bytes < 10_000 + 1000
+        store.let_go("wal/")
+        assert [each.base_offset for each in await asyncio.gather(*taken)] == list(range(1, len(taken) + 1))
+        assert (await cluster.append(tp, b"on")).base_offset == len(taken) + 1
+        await cluster.stop()
+
+    run(main())
+
+
+def test_upkeep_goes_on_after_it_failed() -> None:
+    async def main() -> None:
+        cluster = Cluster(settings=small())
+        await cluster.start()
+        (tp,) = await cluster.topic("orders", configs={"retention.ms": "1000"})
+        await cluster.append(tp, b"a")
+        store = cluster.store
+        store.faults = replace(store.faults, unavailable_probability=0.9, not_applied_probability=0.5)
+        await asyncio.sleep(200)
+        store.faults = StoreFaults()
+        await asyncio.sleep(200)
+        assert await cluster.read_all(tp) == []
+        await cluster.stop()
+
+    run(main())
+
+
+def test_a_stop_does_not_wait_for_a_store_that_is_down() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        (tp,) = await cluster.topic("orders")
+        await cluster.append(tp, b"a")
+        cluster.store.outage(3600)
+        waiting = cluster.append(tp, b"b")
+        began_s = asyncio.get_running_loop().time()
+        await cluster.broker.stop()
+        assert asyncio.get_running_loop().time() - began_s < 60
+        with pytest.raises(UnknownOutcome):
+            await waiting
+        cluster.store.heal()
+        await cluster.controller.stop()
+        await cluster.start("again")
+        assert (0, b"a") in await cluster.read_all(tp)
+        await cluster.stop()
+
+    run(main())
+
+
+def test_a_broker_that_could_not_start_can_be_stopped() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        await cluster.controller.stop()
+        await cluster.broker.kill()
+        with pytest.raises(BmqError):
+            await cluster.broker.start()
+        await cluster.broker.stop()
+        await cluster.broker.kill()
+
+    run(main())
+
+
+def test_ranges_that_come_with_a_partition_later_are_read_before_it_opens() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        (tp,) = await cluster.topic("orders")
+        await cluster.append(tp, b"a")
+        await cluster.append(tp, b"b")
+        await cluster.kill()
+        await cluster.start("again")
+        broker, image = cluster.broker, cluster.controller.metadata.image
+        meta = image.partition(tp)
+        assert meta is not None
+        assert meta.ranges
+        away = moved_to_another_node(image, tp)
+        broker._image_changed(image, away)
+        assert tp not in broker._ownership.partitions
+        broker._image_changed(away, image)
+        assert await cluster.read_all(tp) == [(0, b"a"), (1, b"b")]
+        assert (await cluster.append(tp, b"c")).base_offset == Offset(2)
+        await cluster.stop()
+
+    run(main())
