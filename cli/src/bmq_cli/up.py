@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -11,7 +12,7 @@ import structlog
 import typer
 
 from bmq.cluster_config import validate_cluster
-from bmq.errors import BmqError, ConfigurationError, InvalidConfig
+from bmq.errors import BmqError, ConfigurationError, Corrupt, InvalidConfig
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.loop import run_service, settle
 from bmq.runtime.metered_store import MeteredStore
@@ -61,10 +62,10 @@ def up(  # noqa: PLR0917 - options, not arguments
         server = AdminServer(host=admin_host, port=admin_port)
         node = Node(metered, clock=clock, rng=rng, settings=settings)
         try:
-            await server.start()
+            await _bound("--admin", admin, server.start())
             await prove_store(metered, clock, rng)
-            await node.start()
-        except (BmqError, OSError) as error:
+            await _bound("--listen", listen, node.start())
+        except BmqError as error:
             print(f"error: {_start_failure(error)}", file=sys.stderr)
             await node.stop()
             await server.stop()
@@ -140,10 +141,23 @@ def _address(option: str, text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _start_failure(error: BaseException) -> str:
-    if isinstance(error, OSError) and not isinstance(error, BmqError):
-        return f"cannot listen: {error.strerror or error}: choose another address with --listen or --admin, or stop what listens there"
+async def _bound(option: str, address: str, start: Awaitable[None]) -> None:
+    """Awaits `start`, in which OSError means that it cannot listen. Raises BmqError."""
+    try:
+        await start
+    except OSError as error:
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise CannotListen(f"{option} {address}: {reason}: choose another address, or stop what listens there") from error
+
+
+def _start_failure(error: BmqError) -> str:
+    if isinstance(error, Corrupt):
+        return f"{error}: it is not what was written: restore the object from a backup"
     return str(error)
+
+
+class CannotListen(BmqError):
+    """An address is taken, or is not this machine's."""
 
 
 def _say_hello(node: Node, url: str, *, admin: str) -> None:

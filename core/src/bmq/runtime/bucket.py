@@ -66,6 +66,8 @@ def _client(url: StoreUrl) -> Minio:
 def _refused(url: StoreUrl, error: S3Error) -> str:
     if error.code in _KEY_CODES:
         return f"the server refuses the keys ({error.code}): check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN"
+    if error.code == "RequestTimeTooSkewed":
+        return f"the clocks of this machine and of {url.endpoint} are too far apart: set this machine's clock (NTP)"
     if error.code in _REGION_CODES or "region" in (error.message or ""):
         return f"wrong region {url.region!r} ({error.message}): set ?region=…"
     if error.code == "AccessDenied":

@@ -46,6 +46,8 @@ class FolderStore:
         root = Path(root).absolute()
         try:
             _make_root(root)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise ConfigurationError(f"data folder {root}: it, or what it is in, is a file: choose another folder") from error
         except OSError as error:
             raise ConfigurationError(f"data folder {root}: {error.strerror}: choose a folder that this user may write") from error
         lock = FolderLock.acquire(root)

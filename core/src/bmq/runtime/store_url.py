@@ -120,7 +120,7 @@ def _bucket_url(text: str, kind: StoreKind, *, bucket: str, path: str, options: 
     if kind is StoreKind.S3:
         endpoint = endpoint or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
         given = options.get("region") or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
-        if given is None and endpoint is None:
+        if not given and endpoint is None:
             raise _refused(text, "region", "", "add ?region=… or set AWS_REGION")
         region = given or DEFAULT_REGION
     account = None

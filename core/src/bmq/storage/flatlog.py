@@ -154,7 +154,7 @@ class FlatLog:
         """Raises ObjectMissing, FormatError. Waits out a store that is down."""
         key = numbered_key(self._prefix, number)
         data = await when_available(lambda: self._store.get(key), rng=self._rng, trouble=self._trouble)
-        entry = decode_entry(data, what=f"{self._what} {number}")
+        entry = decode_entry(data, what=f"{self._what} {key}")
         self._check_number(entry, number)
         self._newest_seen = max(self._newest_seen, number)
         return entry
@@ -315,7 +315,7 @@ class FlatLog:
             claim = candidates.get(number)
             if claim is None:
                 first_bytes = await self._store.get(key, length=ENTRY_HEADER_SIZE_BYTES)
-                entry, _ = _decode_header(bytes_view(first_bytes), what=f"{self._what} {number}")
+                entry, _ = _decode_header(bytes_view(first_bytes), what=f"{self._what} {key}")
                 self._check_number(entry, number)
                 candidates[number] = claim = entry.claim
             if claim:
