@@ -121,7 +121,7 @@ def test_a_store_that_is_closed_can_be_opened_again_in_the_same_process(tmp_path
 def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     for root in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(ConfigurationError, match=rf"^data folder {root}: .*: choose a folder that this user may write$"):
+        with pytest.raises(ConfigurationError, match=rf"^data folder {root}: it, or what it is in, is a file: choose another folder$"):
             FolderStore.open(root)
 
 
