@@ -63,6 +63,7 @@ def _measure(plan: Plan, only: list[str], name: str) -> int:
     results = report.Results(name)
     facts = machine.facts(plan.work)
     rows: list[Row] = []
+    code = 0
     try:
         for topic in only:
             for row in TOPICS[topic](plan):
@@ -71,10 +72,11 @@ def _measure(plan: Plan, only: list[str], name: str) -> int:
                 results.save(facts)
     except KeyboardInterrupt:
         print("interrupted: what was measured until here follows", file=sys.stderr)
+        code = 130
     finally:
         if rows:
             report.show(rows, facts)
-    return 0
+    return code
 
 
 def _run(plan: Plan, topic: str) -> dict[str, str]:

@@ -153,23 +153,24 @@ class Bmq(Server):
         return values
 
 
-class Kafka(Server):
-    """One KRaft node with the heap that its distribution's start script sets (1 GiB)."""
+class _ByTool(Server):
+    """A server that a script of tools/ starts in the background, with its process number in the file `pid` of its folder."""
 
-    name = "Kafka"
+    tool = ""
+    settings: tuple[str, ...] = ()
 
     def _start(self) -> None:
-        done = subprocess.run(
-            [str(ROOT / "tools" / "kafka"), "start", str(self.folder), str(self.port), *KAFKA_SETTINGS],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            check=False,
-        )
+        command = [str(ROOT / "tools" / self.tool), "start", str(self.folder), str(self.port), *self.settings]
+        said = self.folder / "tool.log"
+        with said.open("w") as log:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True, start_new_session=True)
+        try:
+            code = process.wait(120)
+        except BaseException:
+            processes.end_group(process)  # the server belongs to its session
+            raise
         self._read_pid()
-        assert done.returncode == 0, f"Kafka did not start: {done.stderr}"
+        assert code == 0, f"{self.name} did not start: {said.read_text()}"
 
     def stop(self) -> None:
         """See Server. Also where the start was interrupted."""
@@ -182,32 +183,21 @@ class Kafka(Server):
             self.pid = int(path.read_text() or 0)
 
 
-class Minio(Server):
+class Kafka(_ByTool):
+    """One KRaft node with the heap that its distribution's start script sets (1 GiB)."""
+
+    name = "Kafka"
+    tool = "kafka"
+    settings = KAFKA_SETTINGS
+
+
+class Minio(_ByTool):
     """One MinIO server on this disk."""
 
     name = "MinIO"
+    tool = "minio"
     environment = {"AWS_ACCESS_KEY_ID": "bmq-test", "AWS_SECRET_ACCESS_KEY": "bmq-test-secret"}  # noqa: RUF012 - never changed
 
     def store_url(self, bucket: str) -> str:
         """For `bmq up --store`."""
         return f"s3://{bucket}/cluster?endpoint=http://127.0.0.1:{self.port}"
-
-    def _start(self) -> None:
-        subprocess.run(
-            [str(ROOT / "tools" / "minio"), "start", str(self.folder), str(self.port)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-            check=True,
-        )
-        self._read_pid()
-
-    def stop(self) -> None:
-        """See Server. Also where the start was interrupted."""
-        self._read_pid()
-        super().stop()
-
-    def _read_pid(self) -> None:
-        path = self.folder / "pid"
-        if not self.pid and path.exists():
-            self.pid = int(path.read_text() or 0)
