@@ -10,7 +10,11 @@ from held_store import HeldStore
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady, UnknownOutcome
 from bmq.metadata.image import Image
 from bmq.metadata.records import AnyRecord, NodeRegistered, PartitionChange
-from bmq.values import Offset, TopicPartition
+from bmq.roles.owner import Caller
+from bmq.storage.keys import coordinator_snapshot_key, manifest_page_key, segment_key
+from bmq.values import LeaderEpoch, Nonce, Offset, TopicPartition
+from bmq.wire.batches import Record, build_batch
+from bmq.wire.message import Message
 from bmq_broker.coordinator_log import PartitionLog
 from bmq_sim.loop import run
 from bmq_sim.store import SimStore, StoreFaults
@@ -408,6 +412,106 @@ def test_ranges_that_come_with_a_partition_later_are_read_before_it_opens() -> N
         broker._image_changed(away, image)
         assert await cluster.read_all(tp) == [(0, b"a"), (1, b"b")]
         assert (await cluster.append(tp, b"c")).base_offset == Offset(2)
+        await cluster.stop()
+
+    run(main())
+
+
+def test_an_owner_learns_of_what_an_earlier_owner_merged_before_it_was_stopped() -> None:
+    async def main() -> None:
+        store = SimStore()
+        old = Cluster(store, settings=small(segment_linger_ms=0))
+        await old.start("old")
+        (tp,) = await old.topic("orders")
+        for number in range(10):
+            await old.append(tp, b"%d" % number)
+            await old.roll(tp)
+        new = Cluster(store, seed=1)
+        await new.start("new")
+        partition = await new.broker._ownership.open(tp)
+        assert await old.broker._maintenance._merger.merge(old.broker._ownership.partitions[tp])
+        await old.broker._maintenance._garbage.sweep()
+        assert partition.manifest.entries[0].key not in store.objects
+        assert (await new.broker.owner.offset_for_time(tp, 0)).offset == 0
+        assert (await new.broker.owner.offset_for_time(tp, -3)).offset == 0
+        assert await new.read_all(tp) == [(number, b"%d" % number) for number in range(10)]
+        await old.kill()
+        await new.stop()
+
+    run(main())
+
+
+def test_times_are_exact_above_a_log_start_in_the_middle_of_a_batch() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        (tp,) = await cluster.topic("orders")
+        now_ms = cluster.clock.now_ms()
+        times = [now_ms + 5000, now_ms, now_ms + 1000, now_ms + 3000, now_ms + 2000]
+        records = [Record(offset=0, timestamp_ms=time_ms, key=None, value=b"v", headers=()) for time_ms in times]
+        owner = cluster.broker.owner
+        await owner.append(tp, build_batch(records), produce_version=9)
+        for log_start in range(1, 5):
+            await owner.delete_records(tp, Offset(log_start))
+            for asked in (now_ms, now_ms + 500, now_ms + 2500, now_ms + 4000):
+                expected = next((offset for offset, time_ms in enumerate(times) if offset >= log_start and time_ms >= asked), -1)
+                found = await owner.offset_for_time(tp, asked)
+                assert (found.offset, found.timestamp_ms) == (expected, times[expected] if expected >= 0 else -1)
+            newest_ms = max(times[log_start:])
+            newest = await owner.offset_for_time(tp, -3)
+            assert (newest.offset, newest.timestamp_ms) == (times.index(newest_ms), newest_ms)
+        await cluster.stop()
+
+    run(main())
+
+
+def test_a_coordinator_that_cannot_be_loaded_is_loaded_when_it_is_asked_again() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        (tp,) = await cluster.topic("__consumer_offsets", partitions=1)
+        caller = Caller(client_id="c", client_host="h")
+        request = Message(states_filter=(), types_filter=())
+        await cluster.broker.owner.group_call(0, 16, request, caller)
+        log = partition_log(cluster, tp)
+        await log.append([(b"\x00\x63", b"of a newer version")])
+        await cluster.roll(tp)
+        (entry,) = cluster.broker._ownership.partitions[tp].manifest.entries
+        kept = cluster.store.objects.pop(entry.key)
+        cluster.broker._coordinators.partition_closed(cluster.broker._ownership.partitions[tp])
+        reply = await cluster.broker.owner.group_call(0, 16, request, caller)
+        assert reply["error_code"] != 0
+        cluster.store.objects[entry.key] = kept
+        reply = await cluster.broker.owner.group_call(0, 16, request, caller)
+        assert reply["error_code"] == 0
+        await cluster.stop()
+
+    run(main())
+
+
+def test_what_a_killed_owner_left_unnamed_is_collected_by_the_next() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        (tp,) = await cluster.topic("orders")
+        await cluster.append(tp, b"a")
+        await cluster.roll(tp)
+        orphans = [
+            segment_key(tp, LeaderEpoch(1), Offset(7), Nonce(bytes(16))),
+            coordinator_snapshot_key(tp, LeaderEpoch(1), Offset(7), Nonce(bytes(16))),
+            manifest_page_key(tp, Nonce(bytes(16))),
+        ]
+        for key in orphans:
+            cluster.store.apply_create("node", key, b"left behind")
+        await asyncio.sleep(700)
+        assert orphans[0] in cluster.store.objects
+        await cluster.kill()
+        await cluster.start("again")
+        await cluster.append(tp, b"b")
+        await cluster.roll(tp)
+        await asyncio.sleep(700)
+        assert not set(orphans) & set(cluster.store.objects)
+        assert await cluster.read_all(tp) == [(0, b"a"), (1, b"b")]
         await cluster.stop()
 
     run(main())

@@ -55,22 +55,27 @@ def iterate_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_ma
 
 
 def first_at_or_after(
-    batch: Buffer, header: BatchHeader, timestamp_ms: int, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+    batch: Buffer, header: BatchHeader, timestamp_ms: int, *, from_offset: int = 0, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
 ) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record at or after a time, None where there is none. Raises like `iterate_records`."""
+    """(offset, timestamp) of the first record from `from_offset` on at or after a time, None where there is none. Raises like `iterate_records`."""
     if header.max_timestamp_ms < timestamp_ms:
         return None
     for offset, found_ms in _times(batch, header, decompressed_bytes_max):
-        if found_ms >= timestamp_ms:
+        if found_ms >= timestamp_ms and offset >= from_offset:
             return offset, found_ms
     return None
 
 
-def with_max_timestamp(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record with the largest timestamp, None where no record has one. Raises like `iterate_records`."""
+def with_max_timestamp(
+    batch: Buffer, header: BatchHeader, *, from_offset: int = 0, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> tuple[int, int] | None:
+    """(offset, timestamp) of the first record from `from_offset` on with the largest timestamp of those, None where none has one.
+
+    Raises like `iterate_records`.
+    """
     best: tuple[int, int] | None = None
     for offset, found_ms in _times(batch, header, decompressed_bytes_max):
-        if found_ms > (NO_TIMESTAMP if best is None else best[1]):
+        if found_ms > (NO_TIMESTAMP if best is None else best[1]) and offset >= from_offset:
             best = (offset, found_ms)
     return best
 

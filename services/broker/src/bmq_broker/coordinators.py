@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from bmq.errors import BmqError, UnknownTopic
+from bmq.errors import BmqError, ObjectMissing, UnknownTopic
 from bmq.metadata.image import Image
 from bmq.names import CONSUMER_OFFSETS
 from bmq.ports import Clock, Rng
@@ -19,6 +19,7 @@ from bmq_broker.coordinator_snapshots import CoordinatorSnapshots
 from bmq_broker.groups.service import GroupCoordinatorShard
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.handlers.group_calls import handle_group_call
+from bmq_broker.manifests import Manifests
 from bmq_broker.ownership import Ownership
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.segments import Segments
@@ -51,6 +52,7 @@ class Coordinators:
         node_id: NodeId,
         ownership: Ownership,
         metadata: Metadata,
+        manifests: Manifests,
         commit: GroupCommit,
         segments: Segments,
         snapshots: CoordinatorSnapshots,
@@ -64,6 +66,7 @@ class Coordinators:
         self._ownership = ownership
         self._metadata = metadata
         self._names = _Names(metadata)
+        self._manifests = manifests
         self._commit = commit
         self._segments = segments
         self._snapshots = snapshots
@@ -151,20 +154,35 @@ class Coordinators:
             failed=lambda error: log.warning("group coordinator ended", partition=tp.partition, error=str(error)),
         )
         self._shards[tp] = shard
-        self._loading[tp] = asyncio.get_running_loop().create_task(self._load(tp, shard), name=f"load coordinator {tp.partition}")
+        self._loading[tp] = asyncio.get_running_loop().create_task(self._load(partition, shard), name=f"load coordinator {tp.partition}")
         await asyncio.wait([self._loading[tp]], timeout=_LOAD_PATIENCE_S)
         return shard
 
-    async def _load(self, tp: TopicPartition, shard: GroupCoordinatorShard) -> None:
+    async def _load(self, partition: Partition, shard: GroupCoordinatorShard) -> None:
+        """A coordinator that cannot be loaded is forgotten: whoever asks next loads it again."""
+        tp = partition.tp
+        loaded = False
         try:
             await shard.load()
+            loaded = True
         except BmqError as error:
             log.warning("group coordinator not loaded", partition=tp.partition, error=str(error))
-            if self._shards.get(tp) is shard:
-                del self._shards[tp]
-            self._close(shard)
+            if isinstance(error, ObjectMissing):  # an earlier owner may have merged it away
+                await self._refresh(partition)
+        except Exception as error:  # noqa: BLE001 - a bug: it is told to the loop, and the coordinator is not left half loaded
+            asyncio.get_running_loop().call_exception_handler({"message": f"group coordinator {tp.partition} not loaded", "exception": error})
         finally:
             self._loading.pop(tp, None)
+            if not loaded and self._shards.get(tp) is shard:
+                del self._shards[tp]
+                self._close(shard)
+
+    async def _refresh(self, partition: Partition) -> None:
+        try:
+            async with self._manifests.lock(partition.tp):
+                await self._manifests.refresh(partition)
+        except BmqError as error:
+            log.warning("manifest not read again", partition=str(partition.tp), error=str(error))
 
     def _close(self, shard: GroupCoordinatorShard) -> None:
         task = asyncio.get_running_loop().create_task(shard.close())

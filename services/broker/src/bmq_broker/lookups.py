@@ -1,15 +1,17 @@
 """Offsets by time, exact to the record (KAFKA.md trap 10)."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from typing_extensions import Buffer
 
-from bmq.errors import UnsupportedMessageFormat
+from bmq.errors import ObjectMissing, UnsupportedMessageFormat
 from bmq.roles.owner import OffsetForTime
 from bmq.storage.segment import SegmentEntry
 from bmq.values import LeaderEpoch, Offset
 from bmq.wire.batches import BatchHeader, first_at_or_after, read_header, split, with_max_timestamp
+from bmq_broker.manifests import Manifests
 from bmq_broker.opening import Opener
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.segments import Segments
@@ -20,14 +22,18 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 
+PLANS_MAX: Final = 5
+"""How often a look-up begins again because a segment went meanwhile."""
+
 NOWHERE: Final = OffsetForTime(offset=Offset(-1), timestamp_ms=-1, leader_epoch=LeaderEpoch(-1))
 
 
 class Lookups:
     """Looks in segments and in the tail; opens batches in a thread."""
 
-    def __init__(self, segments: Segments) -> None:
+    def __init__(self, segments: Segments, manifests: Manifests) -> None:
         self._segments = segments
+        self._manifests = manifests
         self._opener = Opener()
 
     async def offset_for_time(self, partition: Partition, timestamp_ms: int, *, committed: bool) -> OffsetForTime:
@@ -41,10 +47,20 @@ class Lookups:
                 end = partition.manifest.next_offset - 1
                 return NOWHERE if end < partition.log_start else self._at(partition, Offset(end))
             case _ if timestamp_ms == MAX_TIMESTAMP:
-                return await self._max_timestamp(partition)
+                return await self._planned(partition, partial(self._max_timestamp, partition))
             case _ if timestamp_ms < 0:
                 raise UnsupportedMessageFormat(f"{timestamp_ms} is not a timestamp to look up")
-        return await self._first_at_or_after(partition, timestamp_ms)
+        return await self._planned(partition, partial(self._first_at_or_after, partition, timestamp_ms))
+
+    async def _planned(self, partition: Partition, look: Callable[[], Awaitable[OffsetForTime]]) -> OffsetForTime:
+        """A segment may be merged or expired and deleted while it is looked into: then it is planned again, from the newest manifest."""
+        for _ in range(PLANS_MAX - 1):
+            try:
+                return await look()
+            except ObjectMissing:
+                async with self._manifests.lock(partition.tp):
+                    await self._manifests.refresh(partition)
+        return await look()
 
     def _at(self, partition: Partition, offset: Offset, *, timestamp_ms: int = -1, epoch: LeaderEpoch | None = None) -> OffsetForTime:
         return OffsetForTime(offset=offset, timestamp_ms=timestamp_ms, leader_epoch=partition.epoch_at(offset) if epoch is None else epoch)
@@ -107,25 +123,35 @@ class Lookups:
         return self._at(partition, Offset(-best[1]), timestamp_ms=best[0])
 
     async def _max_block(self, entry: SegmentEntry, log_start: int) -> list[tuple[BatchHeader, Buffer]]:
+        """The batches of the first block with the largest timestamp, and before them those of a block that the log start cuts."""
         index = await self._segments.index(entry)
-        start, _ = index.position_for_offset(log_start)
-        _, position, _ = index.max_timestamp(from_position=start)
-        block = memoryview(await self._segments.block(entry, index, position))
-        return [(header._replace(position=0), block[header.position : header.end]) for header in split(block) if header.last_offset >= log_start]
+        start, base_offset = index.position_for_offset(log_start)
+        positions = []
+        if base_offset < log_start:  # its largest timestamp may be that of a deleted record
+            positions.append(start)
+            start = index.block_end(start)
+        if start < index.length:
+            positions.append(index.max_timestamp(from_position=start)[1])
+        found: list[tuple[BatchHeader, Buffer]] = []
+        for position in positions:
+            block = memoryview(await self._segments.block(entry, index, position))
+            found.extend((header._replace(position=0), block[header.position : header.end]) for header in split(block))
+        return [(header, batch) for header, batch in found if header.last_offset >= log_start]
 
     async def _open(self, batch: Buffer, header: BatchHeader, timestamp_ms: int, log_start: int) -> tuple[int, int] | None:
         def look(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int) -> tuple[int, int] | None:
-            return first_at_or_after(batch, header, timestamp_ms, decompressed_bytes_max=decompressed_bytes_max)
+            return first_at_or_after(batch, header, timestamp_ms, from_offset=log_start, decompressed_bytes_max=decompressed_bytes_max)
 
-        found = await self._opener.look(look, batch, header)
-        if found is None or found[0] >= log_start:
-            return found
-        return max(found[0], log_start), found[1]
+        return await self._opener.look(look, batch, header)
 
     async def _better(self, best: tuple[int, int] | None, batch: Buffer, header: BatchHeader, log_start: int) -> tuple[int, int] | None:
         if best is not None and header.max_timestamp_ms <= best[0]:
             return best
-        found = await self._opener.look(with_max_timestamp, batch, header)
-        if found is None or found[0] < log_start or (best is not None and found[1] <= best[0]):
+
+        def look(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int) -> tuple[int, int] | None:
+            return with_max_timestamp(batch, header, from_offset=log_start, decompressed_bytes_max=decompressed_bytes_max)
+
+        found = await self._opener.look(look, batch, header)
+        if found is None or (best is not None and found[1] <= best[0]):
             return best
         return found[1], -found[0]
