@@ -515,3 +515,45 @@ def test_what_a_killed_owner_left_unnamed_is_collected_by_the_next() -> None:
         await cluster.stop()
 
     run(main())
+
+
+def test_a_segment_that_was_damaged_is_not_merged() -> None:
+    async def main() -> None:
+        cluster = Cluster(settings=small())
+        await cluster.start()
+        (tp,) = await cluster.topic("orders")
+        for number in range(10):
+            await cluster.append(tp, b"%d" % number)
+            await cluster.roll(tp)
+        partition = await cluster.broker._ownership.open(tp)
+        entry = partition.manifest.entries[3]
+        stored = cluster.store.objects[entry.key]
+        damaged = bytearray(stored.data)
+        damaged[entry.position + entry.length - 1] ^= 1
+        cluster.store.objects[entry.key] = replace(stored, data=bytes(damaged))
+        await asyncio.sleep(70)
+        assert entry in partition.manifest.entries
+        cluster.store.objects[entry.key] = stored
+        await asyncio.sleep(70)
+        assert entry not in partition.manifest.entries
+        assert await cluster.read_all(tp) == [(number, b"%d" % number) for number in range(10)]
+        await cluster.stop()
+
+    run(main())
+
+
+def test_segments_far_apart_in_time_are_not_merged() -> None:
+    async def main() -> None:
+        cluster = Cluster(settings=small())
+        await cluster.start()
+        (tp,) = await cluster.topic("orders", configs={"segment.ms": "100000", "retention.ms": "400000"})
+        for _ in range(30):
+            await cluster.append(tp, b"x")
+            await cluster.roll(tp)
+            await asyncio.sleep(30)
+        partition = await cluster.broker._ownership.open(tp)
+        oldest_ms = cluster.clock.now_ms() - partition.manifest.entries[0].min_timestamp_ms
+        assert oldest_ms <= 400_000 + 100_000 + 60_000 + 30_000
+        await cluster.stop()
+
+    run(main())

@@ -44,4 +44,4 @@ class Garbage:
             DELETED_SEGMENTS.inc()
         except StoreError as error:
             log.info("object not deleted, tried again later", key=key, error=str(error))
-            self._keys.append((asyncio.get_running_loop().time(), key))
+            self._keys.appendleft((asyncio.get_running_loop().time(), key))

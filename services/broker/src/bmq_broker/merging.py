@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 
+from bmq.errors import NotOwner
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import create_once
 from bmq.storage.keys import segment_key
@@ -19,17 +21,25 @@ from bmq_broker.segments import Segments
 from bmq_broker.settings import BrokerSettings
 
 
-def plan_merge(entries: Sequence[SegmentEntry], *, merge_below_bytes: int, merge_count: int, target_bytes: int) -> tuple[SegmentEntry, ...]:
+def plan_merge(
+    entries: Sequence[SegmentEntry], *, merge_below_bytes: int, merge_count: int, target_bytes: int, span_ms_max: int | None = None
+) -> tuple[SegmentEntry, ...]:
     """Neighbours worth merging, or nothing.
 
-    At least `merge_count` of them, each below `merge_below_bytes`, none larger than all the others together: so a byte is written again
-    only when its segment at least doubles.
+    At least `merge_count` of them, each below `merge_below_bytes`, at most `target_bytes` together (a merge holds them in memory), none
+    larger than all the others together: so a byte is written again only when its segment at least doubles. Nor do they span more time than
+    `span_ms_max`: a segment goes when its newest record is too old.
     """
     for first in range(len(entries) - merge_count + 1):
         chosen: list[SegmentEntry] = []
         size_bytes = 0
-        for entry in entries[first:]:
-            if entry.length >= merge_below_bytes or (len(chosen) >= merge_count and size_bytes + entry.length > target_bytes):
+        oldest_ms, newest_ms = entries[first].min_timestamp_ms, entries[first].max_timestamp_ms
+        for entry in islice(entries, first, None):
+            if entry.length >= merge_below_bytes or size_bytes + entry.length > target_bytes:
+                break
+            oldest_ms = min(oldest_ms, entry.min_timestamp_ms)
+            newest_ms = max(newest_ms, entry.max_timestamp_ms)
+            if span_ms_max is not None and newest_ms - oldest_ms > span_ms_max:
                 break
             chosen.append(entry)
             size_bytes += entry.length
@@ -59,11 +69,12 @@ class Merger:
                 partition.manifest.entries,
                 merge_below_bytes=self._settings.merge_below_bytes,
                 merge_count=self._settings.merge_count,
-                target_bytes=partition.config.segment_bytes,
+                target_bytes=min(self._settings.merge_target_bytes, partition.config.segment_bytes),
+                span_ms_max=partition.config.segment_ms,
             )
             if not chosen:
                 return False
-            data = [await self._segments.batches(entry) for entry in chosen]
+            data = [(await self._segments.index(entry), await self._segments.batches(entry)) for entry in chosen]
             newest = chosen[-1]
             snapshot = await self._store.get(newest.key, start=newest.snapshot_position, length=newest.snapshot_length)
             nonce = self._rng.nonce()
@@ -81,7 +92,7 @@ class Merger:
 
             try:
                 await self._manifests.commit(partition, edit)
-            except ManifestMoved:
+            except (ManifestMoved, NotOwner):
                 self._garbage.give_up([key])
                 return False
             self._garbage.give_up(old.key for old in chosen)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing_extensions import Buffer
 
 from bmq.storage.segment import EncodedSegment, SegmentRun, encode_segment
-from bmq.storage.segment_index import SegmentBatch
+from bmq.storage.segment_index import SegmentBatch, SegmentIndex
 from bmq.values import LeaderEpoch, Nonce, Offset, TopicPartition
 from bmq.wire.batches import BatchHeader, read_header, split
 from bmq_broker.partitions.producers import Producers
@@ -33,10 +33,11 @@ def rolled_segment(building: Building, batches: Iterable[Buffer], earlier: Produ
     return _encode(building, entries, producers.encode()), producers
 
 
-def merged_segment(building: Building, segments: Iterable[bytes], snapshot: bytes) -> EncodedSegment:
-    """A segment of the batches of several; `snapshot` is the newest one's."""
+def merged_segment(building: Building, segments: Iterable[tuple[SegmentIndex, bytes]], snapshot: bytes) -> EncodedSegment:
+    """A segment of the batches of several; `snapshot` is the newest one's. Raises Corrupt where one is not what was written."""
     entries: list[SegmentBatch] = []
-    for data in segments:
+    for index, data in segments:
+        index.check_batches(data)  # the new segment's checksum must not vouch for what was damaged: the old ones go
         view = memoryview(data)
         entries.extend(_entry(view[header.position : header.end], header) for header in split(view))
     return _encode(building, entries, snapshot)

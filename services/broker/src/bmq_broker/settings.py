@@ -49,6 +49,8 @@ class BrokerSettings:
     """How long a segment that no manifest names any more is kept for readers."""
     merge_below_bytes: int = 32 * MIB
     """Segments of this size and more are never merged."""
+    merge_target_bytes: int = 64 * MIB
+    """What one merge makes at most; it holds as much in memory."""
     merge_count: int = 8
     """So many small segments in a row are merged into one."""
     lease_ms: int = 6_000
