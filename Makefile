@@ -6,7 +6,7 @@ BIN := .venv/bin
 UV := .cache/uv/bin/uv
 MEMBERS := core services/controller services/broker services/proxy cli sim
 UNIT_TESTS := core/tests services/controller/tests services/broker/tests services/proxy/tests cli/tests sim/tests
-SEEDS ?= 0-999
+SEEDS ?= 0-499
 JOBS ?= $(shell nproc)
 
 .PHONY: help setup up test unit lint types sim compat bench lock clean
@@ -35,7 +35,7 @@ lint: setup ## ruff and the import contracts
 types: setup ## mypy, strict
 	$(BIN)/mypy
 
-sim: setup ## the simulator (SEEDS=0-999)
+sim: setup ## the simulator (SEEDS=0-499 of every scenario)
 	$(BIN)/python -m bmq_sim --seeds $(SEEDS)
 
 compat: setup .cache/tools/complete ## clients that others wrote, against bmq over a folder and over MinIO
