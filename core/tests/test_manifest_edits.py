@@ -269,3 +269,18 @@ def test_an_epoch_that_wrote_nothing_leaves_the_history() -> None:
     assert found.epoch_end(4, log_end=7) == (4, 7)
     assert found.epoch_end(3) == (3, 0)
     assert found.epoch_end(5) == (-1, -1)
+
+
+def test_the_newest_producer_snapshot_outlives_the_segments() -> None:
+    found = manifest_of(entry(0, 4), entry(5, 9))
+    assert found.newest_producer_snapshot() == ("5-9", 18, 4)
+    emptied = found.raise_log_start(12)
+    assert emptied.newest_producer_snapshot() == ("5-9", 18, 4)
+    assert emptied.keys() == {"5-9"}
+    rolled = emptied.add_segment(entry(10, 11), last_stable_offset=12)
+    assert rolled.entries == ()
+    assert rolled.keys() == {"10-11"}
+    again = rolled.add_segment(entry(12, 13), last_stable_offset=14)
+    assert again.producer_snapshot is None
+    assert again.keys() == {"12-13"}
+    assert Manifest().newest_producer_snapshot() is None

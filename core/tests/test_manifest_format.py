@@ -12,7 +12,7 @@ from bmq.errors import Corrupt, FormatError, FormatTooNew
 from bmq.storage import manifest_format, snapshot
 from bmq.storage.binary import crc_of, encode_crc
 from bmq.storage.leader_epochs import EpochStart
-from bmq.storage.manifest import CoordinatorSnapshotRef, Manifest, page_ref
+from bmq.storage.manifest import CoordinatorSnapshotRef, Manifest, ProducerSnapshotRef, page_ref
 from bmq.storage.segment import SegmentEntry
 from bmq.values import Nonce, Offset, TopicId, TopicPartition
 
@@ -65,6 +65,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
         coordinator_snapshot=draw(st.none() | st.builds(CoordinatorSnapshotRef, st.text(max_size=9), NUMBERS)),
         pages=(page_ref("page", paged),) if paged else (),
         entries=tuple(named),
+        producer_snapshot=None if named else draw(st.none() | st.builds(ProducerSnapshotRef, st.text(max_size=9), NUMBERS, NUMBERS)),
     )
 
 
@@ -191,6 +192,6 @@ def test_the_bytes_of_version_1_never_change() -> None:
         entries=(msgspec.structs.replace(ENTRY, last_offset=1, record_count=2),),
     )
     body = msgspec.msgpack.encode(
-        [1, ["dense", 1, 2, 2, [[3, 0]], ["s", 1], [], [[0, "k", 0, 1, 0, 0, 1, 2, 0, 0, 1, 1, 2, 4, -1]]]],
+        [1, ["dense", 1, 2, 2, [[3, 0]], ["s", 1], [], [[0, "k", 0, 1, 0, 0, 1, 2, 0, 0, 1, 1, 2, 4, -1]], None]],
     )
     assert manifest_format.encode_manifest(written) == body + encode_crc(crc_of([body]))

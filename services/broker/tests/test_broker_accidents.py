@@ -7,7 +7,7 @@ import pytest
 from broker_under_test import NODE, Cluster, small
 from held_store import HeldStore
 
-from bmq.errors import BmqError, Fenced, NotOwner, NotReady, UnknownOutcome
+from bmq.errors import BmqError, Fenced, NotOwner, NotReady, OutOfOrderSequence, UnknownOutcome
 from bmq.metadata.image import Image
 from bmq.metadata.records import AnyRecord, NodeRegistered, PartitionChange
 from bmq.roles.owner import Caller
@@ -554,6 +554,33 @@ def test_segments_far_apart_in_time_are_not_merged() -> None:
         partition = await cluster.broker._ownership.open(tp)
         oldest_ms = cluster.clock.now_ms() - partition.manifest.entries[0].min_timestamp_ms
         assert oldest_ms <= 400_000 + 100_000 + 60_000 + 30_000
+        await cluster.stop()
+
+    run(main())
+
+
+def test_an_idempotent_producer_outlives_its_records() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        (tp,) = await cluster.topic("orders")
+        batch = {"producer_id": 5, "producer_epoch": 0}
+        await cluster.append(tp, b"a", **batch, base_sequence=0)
+        assert (await cluster.append(tp, b"b", **batch, base_sequence=1)).base_offset == 1
+        assert await cluster.broker.owner.delete_records(tp, Offset(-1)) == 2
+        await asyncio.sleep(700)
+        await cluster.kill()
+        await cluster.start("again")
+        assert (await cluster.append(tp, b"b", **batch, base_sequence=1)).base_offset == 1
+        with pytest.raises(OutOfOrderSequence):
+            await cluster.append(tp, b"d", **batch, base_sequence=3)
+        assert (await cluster.append(tp, b"c", **batch, base_sequence=2)).base_offset == 2
+        await cluster.roll(tp)
+        await asyncio.sleep(700)
+        assert len([key for key in cluster.store.keys("topics/") if "/segment/" in key]) == 1
+        await cluster.kill()
+        await cluster.start("once more")
+        assert (await cluster.append(tp, b"c", **batch, base_sequence=2)).base_offset == 2
         await cluster.stop()
 
     run(main())

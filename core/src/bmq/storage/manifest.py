@@ -49,6 +49,14 @@ class CoordinatorSnapshotRef(NamedTuple):
     offset: int
 
 
+class ProducerSnapshotRef(NamedTuple):
+    """Where the producers' state as of the manifest's end is, while no entry is there to say so."""
+
+    key: str
+    position: int
+    length: int
+
+
 Part = SegmentEntry | PageRef
 """What covers a stretch of offsets: an entry, or a page that has to be loaded first."""
 
@@ -58,6 +66,7 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbi
 
     `log_start` may be above `next_offset`, the end of the newest segment: records in the owner's memory were deleted, too.
     `last_stable_offset` is that of the log as far as `next_offset`. Pages come before entries; both ascend.
+    `producer_snapshot` is kept of the last segment where no entry is left: an idempotent producer outlives its records.
     """
 
     kind: Kind = "dense"
@@ -68,6 +77,7 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbi
     coordinator_snapshot: CoordinatorSnapshotRef | None = None
     pages: tuple[PageRef, ...] = ()
     entries: tuple[SegmentEntry, ...] = ()
+    producer_snapshot: ProducerSnapshotRef | None = None
 
     # --- looking up ---
 
@@ -91,7 +101,13 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbi
         named = {part.key for part in self.parts}
         if self.coordinator_snapshot is not None:
             named.add(self.coordinator_snapshot.key)
+        if self.producer_snapshot is not None:
+            named.add(self.producer_snapshot.key)
         return frozenset(named)
+
+    def newest_producer_snapshot(self) -> ProducerSnapshotRef | None:
+        """Where the producers' state as of `next_offset` is; None where nothing was ever written."""
+        return _producers_of(self.entries[-1]) if self.entries else self.producer_snapshot
 
     def entry_for_offset(self, offset: int) -> Part | None:
         """The part that holds `offset`, or in a gap the next one. None where nothing named ends at or above it."""
@@ -129,14 +145,16 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbi
     def add_segment(self, entry: SegmentEntry, *, last_stable_offset: int) -> "Manifest":
         """Names a segment that was rolled, and moves the end behind it.
 
-        One that a log start raised meanwhile leaves behind is not named (its owner gave it up), but the end moves on. Raises InvalidEdit.
+        Of one that a log start raised meanwhile leaves behind only the producer snapshot is named, and the end moves on. Raises InvalidEdit.
         """
         _require(entry.base_offset >= self.next_offset, "segments ascend")
         deleted_gap = not self.parts and entry.base_offset <= self.log_start
         _require(self.kind == "mirrored" or entry.base_offset == self.next_offset or deleted_gap, "dense offsets have no gap")
         _require(last_stable_offset >= self.last_stable_offset, "the last stable offset never goes back")
+        is_named = entry.last_offset >= self.log_start
         return self._edited(
-            entries=(*self.entries, entry) if entry.last_offset >= self.log_start else self.entries,
+            entries=(*self.entries, entry) if is_named else self.entries,
+            producer_snapshot=None if is_named else _producers_of(entry),
             next_offset=entry.last_offset + 1,
             last_stable_offset=last_stable_offset,
         )
@@ -206,6 +224,8 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbi
 
     def _edited(self, **changes: object) -> "Manifest":
         edited = msgspec.structs.replace(self, **changes)
+        if self.entries and not edited.entries:
+            edited = msgspec.structs.replace(edited, producer_snapshot=_producers_of(self.entries[-1]))
         broken = broken_invariant(edited)
         _require(broken is None, broken or "")
         return edited
@@ -230,6 +250,8 @@ def broken_invariant(manifest: Manifest) -> str | None:
         return "the end is right behind the newest segment"
     if parts and manifest.kind == "dense" and parts[0].base_offset > manifest.log_start:
         return "dense offsets begin at the log start"
+    if manifest.entries and manifest.producer_snapshot is not None:
+        return "a producer snapshot is named only where no entry is left"
     if not leader_epochs.ascends(manifest.leader_epochs):
         return "leader epochs ascend"
     return None
@@ -272,6 +294,10 @@ def retained_among(parts: Sequence[Part], *, before_ms: int | None, excess_bytes
         if excess_bytes is not None:
             excess_bytes -= size_bytes
     return len(parts)
+
+
+def _producers_of(entry: SegmentEntry) -> ProducerSnapshotRef:
+    return ProducerSnapshotRef(entry.key, entry.snapshot_position, entry.snapshot_length)
 
 
 def _require(holds: bool, invariant: str) -> None:

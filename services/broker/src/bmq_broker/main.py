@@ -169,6 +169,7 @@ class BrokerRole:
     def _build(self, cluster_id: str) -> None:
         store, rng, clock, settings = self._store, self._rng, self._clock, self._settings
         total = TailTotal()
+        garbage = Garbage(store, linger_ms=settings.segment_linger_ms)
         self._waiters = Waiters()
         self._commit = GroupCommit(settings, may_send=self._may_send, woken=self._woken, completed=self._completed)
         self._manifests = Manifests(store, rng=rng, released=self._commit.released, fenced=self._fenced)
@@ -192,6 +193,7 @@ class BrokerRole:
             partitions=self._ownership.partitions,
             manifests=self._manifests,
             commit=self._commit,
+            garbage=garbage,
             total=total,
         )
         self._writer = StreamWriter(
@@ -206,7 +208,6 @@ class BrokerRole:
             on_created=self._commit.observed,
         )
         self._commit.start(self._writer)
-        garbage = Garbage(store, linger_ms=settings.segment_linger_ms)
         self.segments = segments = Segments(store)
         retention = Retention(manifests=self._manifests, segments=segments, garbage=garbage, roller=self._roller, clock=clock)
         snapshots = CoordinatorSnapshots(store=store, rng=rng, manifests=self._manifests, garbage=garbage)

@@ -163,8 +163,8 @@ class Manifests:
         return page_ref(key, entries)
 
     async def _producers(self, manifest: Manifest) -> Producers:
-        if not manifest.entries:
+        newest = manifest.newest_producer_snapshot()
+        if newest is None:
             return Producers()
-        newest = manifest.entries[-1]
-        data = await self._store.get(newest.key, start=newest.snapshot_position, length=newest.snapshot_length)
+        data = await self._store.get(newest.key, start=newest.position, length=newest.length)
         return Producers.decode(bytes(decode_producer_snapshot(data)))

@@ -29,7 +29,7 @@ class Retention:
                 return
             named = await self._names(partition, below=offset)
             await self._manifests.commit(partition, lambda manifest: manifest.raise_log_start(offset))
-            self._garbage.give_up(named - await self._names(partition, below=offset))
+            self._garbage.give_up(named - await self._names(partition, below=offset) - partition.manifest.keys())
 
     async def _names(self, partition: Partition, *, below: int) -> set[str]:
         """Keys of the pages, and of the segments on pages and in the manifest, that begin below the offset."""

@@ -18,6 +18,7 @@ from bmq.storage.keys import segment_key
 from bmq.storage.manifest import Manifest
 from bmq.values import Offset, TopicPartition
 from bmq_broker.commit import GroupCommit
+from bmq_broker.garbage import Garbage
 from bmq_broker.manifests import ManifestMoved, Manifests
 from bmq_broker.metrics import ROLLED_BYTES, ROLLS
 from bmq_broker.partitions.partition import Partition, RollPlan
@@ -46,6 +47,7 @@ class Roller:
         partitions: Mapping[TopicPartition, Partition],
         manifests: Manifests,
         commit: GroupCommit,
+        garbage: Garbage,
         total: TailTotal,
     ) -> None:
         self._store = store
@@ -56,6 +58,7 @@ class Roller:
         self._partitions = partitions
         self._manifests = manifests
         self._commit = commit
+        self._garbage = garbage
         self._total = total
         self._places = asyncio.Semaphore(settings.roll_concurrency)
         self._rolling: dict[TopicPartition, asyncio.Task[bool]] = {}
@@ -182,6 +185,7 @@ class Roller:
         key = segment_key(partition.tp, partition.leader_epoch, plan.base_offset, nonce)
         await create_once(self._store, key, encoded.parts, nonce=nonce, rng=self._rng)
         (entry,) = encoded.entries_at(key)
+        outlived = partition.manifest.producer_snapshot
         epochs = [each for each in partition.epochs if each.start_offset < plan.next_offset]
 
         def edit(manifest: Manifest) -> Manifest:
@@ -200,6 +204,8 @@ class Roller:
         named = partition.manifest.keys()
         if key not in named:  # its records were deleted meanwhile
             await self._give_up(key)
+        if outlived is not None and outlived.key not in named:
+            self._garbage.give_up([outlived.key])
 
     async def _give_up(self, key: str) -> None:
         """Deletes a segment that no manifest names and, its entry having certainly not come to count, none ever will."""
