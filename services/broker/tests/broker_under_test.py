@@ -86,8 +86,9 @@ class Cluster:
         """(offset, value) of everything below the high watermark, from segments and tail, as a reader would see it."""
         partition = await self.broker._ownership.open(tp)
         found: list[tuple[int, bytes]] = []
+        tail = partition.tail.durable_batches()  # with the manifest of this moment: a roll may move it to a segment meanwhile
         batches = [batch async for batch in self.broker.segments.read_batches(tp, partition.manifest, partition.log_start)]
-        for batch in [*batches, *partition.tail.durable_batches()]:
+        for batch in [*batches, *tail]:
             for record in iterate_records(batch, read_header(batch)):
                 if record.offset >= partition.log_start:
                     found.append((record.offset, record.value or b""))

@@ -584,3 +584,37 @@ def test_an_idempotent_producer_outlives_its_records() -> None:
         await cluster.stop()
 
     run(main())
+
+
+def test_kills_in_a_row_do_not_make_the_wal_longer_and_longer() -> None:
+    async def main() -> None:
+        cluster = Cluster(settings=small(tail_budget_bytes=1_000_000, tail_limit_bytes=1_000_000, ranges_max=100))
+        await cluster.start()
+        tps = await cluster.topic("orders", partitions=8)
+        for number in range(6):
+            for tp in tps:
+                await cluster.append(tp, bytes(200))
+            await asyncio.sleep(30)
+            await cluster.kill()
+            await cluster.start(f"start {number}")
+        await asyncio.sleep(300)
+        assert sum(len(stored.data) for key, stored in cluster.store.objects.items() if key.startswith("wal/")) < 8000
+        for tp in tps:
+            assert len(await cluster.read_all(tp)) == 6
+        await cluster.stop()
+
+    run(main())
+
+
+def test_a_replaced_broker_has_no_upkeep_any_more() -> None:
+    async def main() -> None:
+        cluster = Cluster(settings=small())
+        await cluster.start()
+        (tp,) = await cluster.topic("orders", configs={"retention.ms": "1000", "segment.ms": "1000"})
+        await cluster.append(tp, b"a")
+        cluster.broker._fenced(Fenced("another one"))
+        await asyncio.sleep(300)
+        assert cluster.store.keys("topics/") == []
+        await cluster.kill()
+
+    run(main())

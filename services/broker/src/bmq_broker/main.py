@@ -182,7 +182,7 @@ class BrokerRole:
             settings=settings,
             total=total,
             cluster_configs=self._cluster_configs,
-            read_ranges=partial(read_ranges, store, clock=clock, rng=rng),
+            read_ranges=partial(read_ranges, store, clock=clock, rng=rng, read=self._wal_read),
         )
         self._roller = Roller(
             store=store,
@@ -228,6 +228,7 @@ class BrokerRole:
         self.lags = GroupLags(coordinators=self._coordinators, ownership=self._ownership, metadata=self._metadata, clock=clock)
         self._ownership.closed = self._partition_closed
         self._ownership.fenced = self._fenced
+        self._ownership.inherited = self._roller.inherited
         self._maintenance = Maintenance(
             node_id=self._registration.node_id,
             broker_epoch=self.epoch,
@@ -268,6 +269,9 @@ class BrokerRole:
         self._waiters.wake(partition.tp)
         self._roller.grown(partition)
 
+    def _wal_read(self, size_bytes: int) -> None:
+        self._roller.read(size_bytes)
+
     def _completed(self) -> None:
         self._roller.consider()
 
@@ -296,6 +300,7 @@ class BrokerRole:
         self._ended = error
         self._commit.end(error)
         self._ownership.end(error)
+        self._roller.end()
         self._waiters.wake_all()
         self._on_fenced(error)
 

@@ -84,8 +84,8 @@ class Maintenance:
         self._uncovered.pop(tp, None)
 
     async def run(self) -> None:
-        """Reports, rolls by age, deletes what was given up. Until cancelled."""
-        while True:
+        """Reports, rolls by age, deletes what was given up. Until cancelled, or this broker was replaced."""
+        while self._ownership.alive:
             for step in (self._report, self._roll_old, self._garbage.sweep):
                 await self._go_on_after(step)
             self._measure()

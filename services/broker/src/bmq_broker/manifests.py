@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
 
+import structlog
+
 from bmq.errors import BmqError, Corrupt, Fenced, NotOwner
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import create_once
@@ -17,6 +19,8 @@ from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import Run
+
+log = structlog.get_logger()
 
 KEPT_VERSIONS = 16
 """Manifest versions kept behind the newest for readers that still hold their number."""
@@ -121,7 +125,10 @@ class Manifests:
                 await self._adopt(partition, await flat_log.newest(overtaken.entry.number))
                 continue
             self._released(partition.manifest_changed(manifest, entry, rolled=rolled))
-            await flat_log.delete_covered(entry.number - KEPT_VERSIONS)
+            try:
+                await flat_log.delete_covered(entry.number - KEPT_VERSIONS)
+            except BmqError as error:  # the version is in force all the same
+                log.info("old manifest versions not deleted, tried again later", partition=str(partition.tp), error=str(error))
             return
 
     async def _adopt(self, partition: Partition, newest: Entry | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady, PartitionStopped, StoreError, UnknownTopic
+from bmq.log_limit import RateLimited
 from bmq.metadata.image import Image, PartitionMeta
 from bmq.metadata.records import Range
 from bmq.ports import Clock
@@ -22,6 +23,7 @@ from bmq_broker.settings import BrokerSettings
 
 log = structlog.get_logger()
 
+LOG_INTERVAL_S = 10.0
 Ranges = Mapping[TopicPartition, tuple[Range, ...]]
 
 CLUSTER_WIDE = ("broker", "")
@@ -63,12 +65,15 @@ class Ownership:
         self._waiting: dict[TopicPartition, deque[tuple[int, Callable[[Partition | BmqError], None]]]] = {}
         self._recovered = asyncio.Event()
         self._slots = asyncio.Semaphore(settings.open_concurrency)
+        self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
         self._ended: BmqError | None = None
         self.waiting_bytes = 0
         self.partitions: dict[TopicPartition, Partition] = {}
         """Those that may append."""
         self.closed: Callable[[Partition, list[Run], bool], None] = lambda *_: None
         """Called when a partition has left: with the runs that its tail held, and whether it was deleted."""
+        self.inherited: Callable[[Partition], None] = lambda _: None
+        """Called when a partition was opened whose manifest does not cover yet what earlier owners left in the WAL."""
         self.fenced: Callable[[BmqError], None] = lambda _: None
         """Called where the store shows that this broker was replaced."""
         self.held_nothing: Callable[[Ranges], None] = lambda _: None
@@ -94,6 +99,11 @@ class Ownership:
         self._check_owned(tp)
         return None
 
+    @property
+    def alive(self) -> bool:
+        """Whether this broker may still write."""
+        return self._ended is None
+
     def check_alive(self) -> None:
         """Raises Fenced once another incarnation has taken over."""
         if self._ended is not None:
@@ -101,7 +111,7 @@ class Ownership:
 
     def when_open(self, tp: TopicPartition, size_bytes: int, then: Callable[[Partition | BmqError], None]) -> None:
         """Calls `then` with the partition, in the order of these calls, once it is open. Raises NotReady where too much waits already."""
-        if self.waiting_bytes + size_bytes > self._settings.pending_bytes_max:
+        if self.waiting_bytes and self.waiting_bytes + size_bytes > self._settings.pending_bytes_max:
             raise NotReady(f"{self.waiting_bytes} bytes wait for partitions that are being opened")
         self._waiting.setdefault(tp, deque()).append((size_bytes, then))
         self.waiting_bytes += size_bytes
@@ -194,7 +204,8 @@ class Ownership:
         if error is None:
             self._serve_waiting(tp, task.result())
         elif isinstance(error, BmqError):
-            log.warning("partition is not open", partition=str(tp), error=str(error))
+            if (left_out := self._limit.due(tp, now=asyncio.get_running_loop().time())) is not None:
+                log.warning("partition is not open", partition=str(tp), error=str(error), left_out=left_out)
             self._serve_waiting(tp, error if not isinstance(error, StoreError) else NotReady(f"partition {tp} cannot be opened now: {error}"))
         else:
             self._serve_waiting(tp, NotReady(f"partition {tp} was not opened: {error!r}"))
@@ -250,6 +261,8 @@ class Ownership:
                 raise
             self._inherited.pop(tp, None)
             self.partitions[tp] = partition
+            if not partition.covers_recovered():
+                self.inherited(partition)
             self._serve_waiting(tp, partition)  # now: who comes next must not overtake them
             return partition
 
@@ -294,4 +307,4 @@ class Ownership:
     def is_open(self, tp: TopicPartition) -> bool:
         """Whether it may append."""
         partition = self.partitions.get(tp)
-        return partition is not None and partition.state is PartitionState.APPENDING
+        return self._ended is None and partition is not None and partition.state is PartitionState.APPENDING

@@ -5,7 +5,7 @@ read afterwards; what is not explained stops the partition (Partition.opened), i
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -18,7 +18,6 @@ from bmq.storage.stream import WalObjectMissing, first_number, read_stream
 from bmq.storage.wal import WalEntry, WalObject
 from bmq.values import BrokerEpoch, ManifestVersion, NodeId, Offset, StreamId, TopicPartition
 from bmq.wire.batches import BatchHeader, split
-from bmq_broker.metrics import RECOVERED_BYTES
 from bmq_broker.partitions.tail import Run
 
 log = structlog.get_logger()
@@ -38,9 +37,12 @@ class Inheritance:
 
 
 async def read_ranges(
-    store: ObjectStore, ranges: Mapping[TopicPartition, Sequence[Range]], *, clock: Clock, rng: Rng
+    store: ObjectStore, ranges: Mapping[TopicPartition, Sequence[Range]], *, clock: Clock, rng: Rng, read: Callable[[int], None] = lambda _: None
 ) -> dict[TopicPartition, Inheritance]:
-    """Per partition that the streams hold something of (or that cannot be recovered): what they hold. The others need nothing but their manifest."""
+    """Per partition that the streams hold something of (or that cannot be recovered): what they hold. The others need nothing but their manifest.
+
+    `read` is called with the bytes of each object that was read.
+    """
     wanted: dict[StreamId, dict[tuple[TopicPartition, int], int]] = defaultdict(dict)
     for tp, named in ranges.items():
         for part in named:
@@ -49,7 +51,7 @@ async def read_ranges(
     found: dict[TopicPartition, Inheritance] = defaultdict(Inheritance)
     for stream in sorted(wanted, key=lambda stream: stream.broker_epoch):
         try:
-            await _read_stream(store, stream, wanted[stream], found, clock=clock, rng=rng)
+            await _read_stream(store, stream, wanted[stream], found, clock=clock, rng=rng, read=read)
         except (WalObjectMissing, Corrupt) as error:
             log.error("stream cannot be read", stream=stream.prefix, error=str(error))
             for tp, _ in wanted[stream]:
@@ -68,6 +70,7 @@ async def _read_stream(
     *,
     clock: Clock,
     rng: Rng,
+    read: Callable[[int], None],
 ) -> None:
     end = max(ends.values())
     following = 0
@@ -79,6 +82,7 @@ async def _read_stream(
         try:
             async with aclosing(read_stream(store, stream, start=max(first, following), end=end, rng=rng)) as objects:
                 async for wal in objects:
+                    read(len(wal.data))
                     _take(wal, ends, found, now_ms=clock.now_ms())
                     following = wal.header.number + 1
         except WalObjectMissing as error:
@@ -88,7 +92,6 @@ async def _read_stream(
 
 
 def _take(wal: WalObject, ends: Mapping[tuple[TopicPartition, int], int], found: dict[TopicPartition, Inheritance], *, now_ms: int) -> None:
-    RECOVERED_BYTES.inc(len(wal.data))
     for entry in wal.entries:
         if wal.header.number >= ends.get((entry.tp, entry.leader_epoch), -1):
             continue

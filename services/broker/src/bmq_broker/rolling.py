@@ -6,6 +6,7 @@ snapshot that it writes is the previous one with the segment's batches replayed 
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
 
@@ -20,7 +21,7 @@ from bmq.values import Offset, TopicPartition
 from bmq_broker.commit import GroupCommit
 from bmq_broker.garbage import Garbage
 from bmq_broker.manifests import ManifestMoved, Manifests
-from bmq_broker.metrics import ROLLED_BYTES, ROLLS
+from bmq_broker.metrics import RECOVERED_BYTES, ROLLED_BYTES, ROLLS
 from bmq_broker.partitions.partition import Partition, RollPlan
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import TailTotal
@@ -64,6 +65,9 @@ class Roller:
         self._rolling: dict[TopicPartition, asyncio.Task[bool]] = {}
         self._retries: dict[TopicPartition, asyncio.TimerHandle] = {}
         """Partitions whose roll failed, and when it is tried again."""
+        self._heirs: deque[Partition] = deque()
+        """Partitions that hold what was recovered, in the order in which they were opened."""
+        self._inherited_bytes = 0
         self._ending = False
 
     @property
@@ -82,8 +86,36 @@ class Roller:
             largest = max(self._startable(), key=lambda partition: partition.tail.durable_bytes, default=None)
             if largest is None or not self.start(largest, "memory"):
                 break
-        if self._commit.wal_bytes > self._settings.wal_budget_bytes:
+        self._forget_covered()
+        if self._commit.wal_bytes + self._inherited_bytes > self._settings.wal_budget_bytes:
+            for heir in self._heirs:
+                if len(self._rolling) >= self._settings.roll_concurrency:
+                    return
+                if not heir.covers_recovered():
+                    self.start(heir, "wal-length")
             self._start_oldest()
+
+    def read(self, size_bytes: int) -> None:
+        """So much of earlier owners' WAL was read, and would be again."""
+        self._inherited_bytes += size_bytes
+        RECOVERED_BYTES.inc(size_bytes)
+
+    def inherited(self, partition: Partition) -> None:
+        """Its manifest does not cover yet what an earlier owner left in the WAL."""
+        self._heirs.append(partition)
+
+    def _forget_covered(self) -> None:
+        while self._heirs and (self._heirs[0].covers_recovered() or self._heirs[0].state is not PartitionState.APPENDING):
+            self._heirs.popleft()
+        if not self._heirs:
+            self._inherited_bytes = 0
+
+    def end(self) -> None:
+        """Starts nothing more in the background."""
+        self._ending = True
+        for retry in self._retries.values():
+            retry.cancel()
+        self._retries.clear()
 
     def start(self, partition: Partition, cause: str) -> bool:
         """Rolls what the partition has, in the background; False where that cannot begin now."""
@@ -105,10 +137,7 @@ class Roller:
 
     async def drain(self) -> None:
         """Starts nothing more in the background and waits for the rolls under way."""
-        self._ending = True
-        for retry in self._retries.values():
-            retry.cancel()
-        self._retries.clear()
+        self.end()
         await asyncio.gather(*self._rolling.values(), return_exceptions=True)
 
     async def close(self) -> None:

@@ -202,9 +202,13 @@ class Partition:
             self.rolled = rolled
         return self.tail.trim(manifest.next_offset)
 
-    def covers_ranges(self) -> bool:
+    def covers_recovered(self) -> bool:
         """Whether the manifest holds all that this ownership inherited."""
-        return bool(self.ranges) and self.manifest.next_offset >= self.recovered_next_offset
+        return self.manifest.next_offset >= self.recovered_next_offset
+
+    def covers_ranges(self) -> bool:
+        """Whether there are ranges and the manifest holds all that was in them."""
+        return bool(self.ranges) and self.covers_recovered()
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
         """(the largest epoch at or below `epoch`, the offset where it ends); (-1, -1) where there is none."""
