@@ -58,6 +58,8 @@ def test_a_good_batch_passes() -> None:
         ({"size_bytes": 1001}, BatchTooLarge),
         ({"record_count": 0}, InvalidBatch),
         ({"record_count": 2}, InvalidBatch),
+        ({"record_count": 500_000_000, "last_offset_delta": 499_999_999}, InvalidBatch),
+        ({"record_count": 500_000_000, "last_offset_delta": 499_999_999, "attributes": 4}, InvalidBatch),
         ({"attributes": 0x20}, InvalidBatch),
         ({"attributes": 0x10}, InvalidBatch),
         ({"attributes": 5}, UnsupportedCompression),

@@ -6,10 +6,13 @@ The CRC is checked by the caller, because it needs the bytes; everything here is
 from dataclasses import dataclass
 
 from bmq.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp, UnsupportedCompression
-from bmq.wire.batches import BatchHeader
+from bmq.wire.batches import HEADER_SIZE_BYTES, BatchHeader
 from bmq.wire.compression import Codec
+from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
 
 ZSTD_PRODUCE_VERSION_MIN = 7
+SMALLEST_RECORD_BYTES = 7
+"""Length, attributes, timestamp delta, offset delta, key length, value length, number of headers: one byte each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +35,19 @@ def validate(header: BatchHeader, limits: Limits, *, now_ms: int, produce_versio
         raise InvalidBatch("a transactional batch without a transaction")
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
         raise InvalidBatch(f"a batch of {header.record_count} records whose last offset delta is {header.last_offset_delta}")
+    if header.record_count * SMALLEST_RECORD_BYTES > _records_bytes_max(header):
+        raise InvalidBatch(f"a batch of {header.size_bytes} bytes cannot hold the {header.record_count} records that it claims")
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise InvalidBatch(f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}")
     if header.codec is Codec.ZSTD and produce_version < ZSTD_PRODUCE_VERSION_MIN:
         raise UnsupportedCompression(f"codec {header.codec} in Produce version {produce_version}")
     if not limits.log_append_time:
         _check_timestamps(header, limits, now_ms=now_ms)
+
+
+def _records_bytes_max(header: BatchHeader) -> int:
+    """What the records take at most, decompressed: a small batch must not use up millions of offsets."""
+    return header.size_bytes - HEADER_SIZE_BYTES if header.codec is Codec.NONE else DECOMPRESSED_BYTES_MAX
 
 
 def _check_timestamps(header: BatchHeader, limits: Limits, *, now_ms: int) -> None:
