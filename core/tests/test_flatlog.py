@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_store import Faults, ScriptedStore, SeededRng, run
 
-from bmq.errors import BmqError, Conflict, Corrupt, Fenced, FormatError, FormatTooNew, UnknownOutcome
+from bmq.errors import BmqError, Conflict, Corrupt, Fenced, FormatError, FormatTooNew, ObjectMissing, UnknownOutcome
 from bmq.ports import ObjectMeta
 from bmq.storage.flatlog import EPOCH_MAX, NO_PREDECESSOR, Entry, FlatLog, GapFound, Overtaken, decode_entry, encode_entry
 from bmq.values import Nonce
@@ -120,6 +120,36 @@ def test_a_lost_reply_makes_no_second_entry() -> None:
                     entry = error.entry
         assert unknown > 3
         assert [e.payload for e in await read_all(log)] == [b"", *(b"%d" % n for n in range(50))]
+
+    run(main())
+
+
+def test_an_own_earlier_try_is_recognised_as_often_as_it_is_met() -> None:
+    """Who is told of it may fail before it takes the entry up, and come again with the same base."""
+
+    async def main() -> None:
+        logs = Logs()
+        log = logs.writer()
+        base = await log.claim(None, epoch=1, payload=b"")
+
+        async def lose(key: str) -> None:
+            raise UnknownOutcome(key)
+
+        logs.store.after = lose
+        store_get = logs.store.get
+
+        async def missing(key: str, *, start: int = 0, length: int | None = None) -> bytes:
+            raise ObjectMissing(key)
+
+        logs.store.get = missing  # type: ignore[method-assign]
+        with pytest.raises(UnknownOutcome):
+            await log.append(base, epoch=1, payload=b"first try")
+        logs.store.after = None
+        logs.store.get = store_get  # type: ignore[method-assign]
+        for _ in range(3):
+            with pytest.raises(Overtaken) as met:
+                await log.append(base, epoch=1, payload=b"again")
+            assert met.value.entry.payload == b"first try"
 
     run(main())
 

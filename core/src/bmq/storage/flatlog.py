@@ -283,8 +283,7 @@ class FlatLog:
         """Why entry `number` of this writer does not count: `entry` is there instead."""
         if entry is None:
             return Fenced(f"{self._what}: entry {number} was taken and is gone again")
-        if entry.nonce in self._unsettled:
-            self._unsettled.remove(entry.nonce)
+        if entry.nonce in self._unsettled:  # and stays there: the caller may fail before it has taken the entry up, and meet it again
             self._remember(entry)
             return Overtaken(f"{self._what}: entry {entry.number} is an own earlier try", entry)
         if entry.epoch < epoch:
