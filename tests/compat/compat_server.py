@@ -58,20 +58,30 @@ class Bmq:
 
     def start(self, *, timeout_s: float = 30) -> float:
         """Returns how many seconds it took to be ready. Raises AssertionError with the end of the log."""
+        began = monotonic()
+        process = self._launch()
+        while not self.is_ready():
+            assert process.poll() is None, f"bmq ended with code {process.returncode}:\n{self.tail_of_log()}"
+            assert monotonic() - began < timeout_s, f"bmq was not ready within {timeout_s:g} s:\n{self.tail_of_log()}"
+            sleep(0.01)
+        return monotonic() - began
+
+    def start_and_kill(self, after_s: float) -> None:
+        """Starts it, and kills it after that time, ready or not."""
+        self._launch()
+        sleep(after_s)
+        self.kill9()
+
+    def _launch(self) -> subprocess.Popen[bytes]:
         assert self._process is None
         command = [str(BMQ), "up", *self._arguments, "--listen", self.servers, "--admin", f"127.0.0.1:{self.admin_port}"]
         for setting in self._settings:
             command += ["--config", setting]
-        began = monotonic()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment, cwd=self.log.parent, start_new_session=True
             )
-        while not self.is_ready():
-            assert self._process.poll() is None, f"bmq ended with code {self._process.returncode}:\n{self.tail_of_log()}"
-            assert monotonic() - began < timeout_s, f"bmq was not ready within {timeout_s:g} s:\n{self.tail_of_log()}"
-            sleep(0.01)
-        return monotonic() - began
+        return self._process
 
     def is_ready(self) -> bool:
         try:
