@@ -28,6 +28,8 @@ log = structlog.get_logger()
 
 FAILED = 1
 MISCONFIGURED = 2
+TAIL_LIMIT_BYTES = 192 * 1024 * 1024
+"""One process holds all roles here: less than a broker of its own would."""
 
 
 def up(  # noqa: PLR0917 - options, not arguments
@@ -127,7 +129,7 @@ def _settings(*, data: Path | None, store: str | None, listen: str, configs: lis
         host=host,
         port=port,
         cluster_configs=cluster_configs,
-        broker=BrokerSettings(linger_ms=linger_ms, hedge_creates=store is not None),
+        broker=BrokerSettings(linger_ms=linger_ms, hedge_creates=store is not None, tail_limit_bytes=TAIL_LIMIT_BYTES),
         proxy=proxy_settings(one_disk=store is None),
         log_dir=str(folder) if store is None else url.partition("?")[0],
     )

@@ -21,6 +21,10 @@ class Incoming(Protocol):
     arrived_at: float
     """When its newest bytes came, or it got leave to read on."""
 
+    @property
+    def is_read(self) -> bool:
+        """Whether it is for the peer to send more; False: it is not read on for the time being."""
+
     def go_on(self) -> None:
         """It has the memory that it waited for."""
 
@@ -69,7 +73,7 @@ class ArrivingMemory:
         if not self._waiting:
             return
         for incoming in list(self._held):
-            if incoming in self._waiting:
+            if incoming in self._waiting or not incoming.is_read:
                 continue
             if now - incoming.arrived_at > STILL_S_MAX:
                 yield incoming, f"nothing more of a request came for {STILL_S_MAX:.0f} s while memory is short"

@@ -4,6 +4,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+ROOMS_AT_ONCE = 8
+
 
 class MemoryBudget:
     """Bytes that may be held at one time, for all connections of a process together.
@@ -18,6 +20,7 @@ class MemoryBudget:
         self.held_bytes = 0
         self.refusals = 0
         """How often somebody could not have at once what it wanted: who looks how this grows knows whether memory is short."""
+        self._rooms = 0
         self._waiting: deque[tuple[int, Callable[[], bool]]] = deque()
 
     @property
@@ -94,7 +97,22 @@ class MemoryBudget:
 
     def _wake(self) -> None:
         while self._waiting and self._fits(self._waiting[0][0]):
+            if not self._waiting[0][0] and not self._room_now():
+                return
             size_bytes, granted = self._waiting.popleft()
             self.held_bytes += size_bytes
             if not granted():
                 self.held_bytes -= size_bytes
+
+    def _room_now(self) -> bool:
+        """Who only hears that there is room takes nothing at once: so few hear it in one turn of the loop, and the next when those have read."""
+        if self._rooms == ROOMS_AT_ONCE:
+            return False
+        if not self._rooms:
+            asyncio.get_running_loop().call_soon(self._next_rooms)
+        self._rooms += 1
+        return True
+
+    def _next_rooms(self) -> None:
+        self._rooms = 0
+        self._wake()

@@ -6,12 +6,15 @@ from bmq.wire.frames import FrameReader
 from bmq_proxy.arriving import ArrivingMemory
 from bmq_proxy.budget import MemoryBudget
 
+UNASKED_BYTES_MAX = 4 << 10
+"""What a connection may bring in while there is no memory."""
+
 
 class Intake:
     """Reads while its connection wants it and there is memory.
 
-    A frame that does not arrive at once needs memory of its own before more of it is read, and is then read to its end whatever else is
-    short, so that memory always comes back; the endpoint closes who does not send the rest.
+    A frame that does not arrive at once needs memory of its own (`arriving`) before more of it is read. Nothing is read while whole requests
+    use up theirs, which comes back by itself.
     """
 
     __slots__ = (
@@ -58,7 +61,10 @@ class Intake:
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to put the next bytes."""
-        return self._frames.get_buffer(sizehint)
+        buffer = self._frames.get_buffer(sizehint)
+        if not self._arriving_bytes and not self._memory.has_room:
+            return buffer[:UNASKED_BYTES_MAX]  # a new connection is read once, whether it was paused or not
+        return buffer
 
     def received(self, count: int) -> list[memoryview]:
         """Frames that are complete now. Raises WireError."""
@@ -85,6 +91,11 @@ class Intake:
         self._update()
 
     @property
+    def is_read(self) -> bool:
+        """Whether it is for the peer to send more."""
+        return self._reading
+
+    @property
     def peer(self) -> str:
         """The other side's address."""
         name = None if self._transport is None else self._transport.get_extra_info("peername")
@@ -105,7 +116,7 @@ class Intake:
         if self._transport is None:
             return
         read = self._wanted and self._granted
-        if read and not has_room and not self._arriving_bytes and not self._memory.has_room:
+        if read and not has_room and not self._memory.has_room:
             if not self._waits_for_room:
                 # Behind everybody who waits for memory. There may be some at once: then it is read on.
                 self._waits_for_room = not self._memory.ask(0, self._room)
