@@ -7,7 +7,7 @@ import pytest
 from broker_under_test import NODE, Cluster, small
 from held_store import HeldStore
 
-from bmq.errors import BmqError, Fenced, NotOwner, NotReady, OutOfOrderSequence, UnknownOutcome
+from bmq.errors import BmqError, Fenced, InvalidProducerEpoch, NotOwner, NotReady, OutOfOrderSequence, UnknownOutcome
 from bmq.metadata.image import Image
 from bmq.metadata.records import AnyRecord, NodeRegistered, PartitionChange
 from bmq.roles.owner import Caller
@@ -616,5 +616,48 @@ def test_a_replaced_broker_has_no_upkeep_any_more() -> None:
         await asyncio.sleep(300)
         assert cluster.store.keys("topics/") == []
         await cluster.kill()
+
+    run(main())
+
+
+def test_a_replaced_broker_does_not_refuse_what_its_successor_expects() -> None:
+    async def main() -> None:
+        store = SimStore()
+        old = Cluster(store)
+        await old.start("old")
+        (tp,) = await old.topic("orders")
+        batch = {"producer_id": 5, "producer_epoch": 0}
+        await old.append(tp, b"a", **batch, base_sequence=0)
+        with pytest.raises(OutOfOrderSequence):
+            await old.append(tp, b"c", **batch, base_sequence=2)
+        new = Cluster(store, seed=1)
+        await new.start("new")
+        await new.append(tp, b"b", **batch, base_sequence=1)
+        with pytest.raises(NotOwner):
+            await old.append(tp, b"c", **batch, base_sequence=2)
+        assert (await new.append(tp, b"c", **batch, base_sequence=2)).base_offset == 2
+        await old.kill()
+        await new.stop()
+
+    run(main())
+
+
+def test_a_batch_is_not_refused_for_the_sake_of_one_that_is_not_durable() -> None:
+    async def main() -> None:
+        store = HeldStore()
+        cluster = Cluster(store)
+        await cluster.start()
+        (tp,) = await cluster.topic("orders")
+        await cluster.append(tp, b"a", producer_id=5, producer_epoch=0, base_sequence=0)
+        store.held.add("wal/")
+        newer = cluster.append(tp, b"b", producer_id=5, producer_epoch=1, base_sequence=0)
+        older = cluster.append(tp, b"c", producer_id=5, producer_epoch=0, base_sequence=1)
+        await asyncio.sleep(1)
+        assert not older.done()
+        store.let_go("wal/")
+        await newer
+        with pytest.raises(InvalidProducerEpoch):
+            await older
+        await cluster.stop()
 
     run(main())

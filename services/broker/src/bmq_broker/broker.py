@@ -6,7 +6,7 @@ from typing import Any
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, InvalidBatch, NotReady, OffsetOutOfRange
+from bmq.errors import BmqError, InvalidBatch, InvalidProducerEpoch, NotOwner, NotReady, OffsetOutOfRange, OutOfOrderSequence, RequestError
 from bmq.ports import Clock
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest
 from bmq.values import LeaderEpoch, Offset, TopicPartition
@@ -48,6 +48,7 @@ class Broker:
         self._verify_not_sealed = verify_not_sealed
         self._waiters = waiters
         self._clock = clock
+        self._refusals: set[asyncio.Task[None]] = set()
 
     def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
         """See Owner."""
@@ -84,7 +85,12 @@ class Broker:
         limits = _limits(partition)
         validate(header, limits, now_ms=now_ms, produce_version=produce_version)
         append_time_ms = now_ms if limits.log_append_time else -1
-        if header.producer_id >= 0 and (earlier := partition.live.check(header)) is not None:
+        try:
+            earlier = partition.live.check(header) if header.producer_id >= 0 else None
+        except (OutOfOrderSequence, InvalidProducerEpoch) as refused:
+            self._refuse(partition, refused, future)
+            return
+        if earlier is not None:
             answer = Appended(base_offset=Offset(earlier), log_append_time_ms=append_time_ms, log_start=partition.log_start)
             self._commit.when_durable(partition, future, answer)
             return
@@ -99,6 +105,29 @@ class Broker:
         base_offset = self.append_batch(partition, batch, _renumbered(header, partition, now_ms if limits.log_append_time else None), now_ms=now_ms)
         answer = Appended(base_offset=base_offset, log_append_time_ms=append_time_ms, log_start=partition.log_start)
         self._commit.when_durable(partition, future, answer)
+
+    def _refuse(self, partition: Partition, refused: RequestError, future: "asyncio.Future[Appended]") -> None:
+        """What a producer sent before decides, so it has to be durable, and this broker still the owner: a successor may know more."""
+
+        async def refuse() -> None:
+            durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._commit.when_durable(partition, durable, None)
+            error: BmqError = refused
+            try:
+                await durable
+                await self._verify_not_sealed()
+            except BmqError as ended:
+                error = NotOwner(f"{ended}; the batch was not taken")
+            if not future.done():
+                future.set_exception(error)
+
+        task = asyncio.get_running_loop().create_task(refuse(), name=f"refuse a batch of {partition.tp}")
+        self._refusals.add(task)
+        task.add_done_callback(self._refusals.discard)
+
+    async def close(self) -> None:
+        """Waits for what is being refused; call it when the writer has ended, which ends that."""
+        await asyncio.gather(*self._refusals)
 
     def append_batch(self, partition: Partition, batch: Buffer, header: BatchHeader, *, now_ms: int) -> Offset:
         """Puts a checked and patched batch into the log; returns its base offset."""

@@ -134,6 +134,7 @@ class BrokerRole:
         await self._ownership.close()
         await self._roller.close()
         await self._writer.close()
+        await self.owner.close()
 
     async def _hand_over(self) -> None:
         await self._commit.when_all_durable()
