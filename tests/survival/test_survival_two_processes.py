@@ -11,7 +11,7 @@ from survival_wire import NO_ERROR, Peer, batch_of, create_topic, produce
 from survival_workload import Workload, read_all
 
 TAKEN_OVER_WITHIN_S = 15
-QUIET_S = 4
+QUIET_S = 3
 
 
 @pytest.fixture
