@@ -21,17 +21,7 @@ class Survivor(Bmq):
 
     def launch(self) -> None:
         """Starts it without waiting for it to be ready."""
-        assert self._process is None
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [str(BMQ), "up", *self._arguments, "--listen", self.servers, "--admin", f"127.0.0.1:{self.admin_port}"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self._environment,
-                cwd=self.log.parent,
-                start_new_session=True,
-            )
+        self._launch()
 
     def rss_mib(self) -> float:
         """Resident memory now."""
