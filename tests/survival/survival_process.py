@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
+from urllib.request import urlopen
 
 from compat_server import BMQ, Bmq, tool
 
@@ -59,6 +60,17 @@ class Survivor(Bmq):
                     return line
             assert monotonic() < deadline, f"no line with {part!r} within {timeout_s:g} s:\n{self.tail_of_log()}"
             sleep(0.05)
+
+    def until_metric(self, name: str, value: float, *, timeout_s: float) -> None:
+        """Waits until a metric (with its labels) has that value. Raises AssertionError."""
+        deadline = monotonic() + timeout_s
+        while True:
+            with urlopen(f"http://127.0.0.1:{self.admin_port}/metrics", timeout=5) as answer:
+                found = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
+            if float(found[name]) == value:
+                return
+            assert monotonic() < deadline, f"{name} is {found[name]} after {timeout_s:g} s, not {value:g}"
+            sleep(0.1)
 
     def until_end(self, *, timeout_s: float) -> int:
         """The exit code of a bmq that ends by itself. Kills it where it does not."""

@@ -92,9 +92,14 @@ class Maintenance:
             await asyncio.sleep(self._settings.maintenance_interval_ms / 1000)
 
     async def run_retention(self) -> None:
-        """Retention, merges and the collection of what earlier owners left, partition by partition. Until cancelled."""
+        """Retention, merges and the collection of what earlier owners left, partition by partition. Until cancelled.
+
+        Data grows old in partitions, too, that nobody writes to or reads any more: they are opened for it, one by one.
+        """
         while True:
             await asyncio.sleep(self._settings.retention_interval_ms / 1000)
+            for tp in self._ownership.unopened():
+                await self._go_on_after(partial(self._open, tp))
             for number, partition in enumerate(list(self._ownership.partitions.values())):
                 await self._go_on_after(partial(self._retain, partition))
                 if number % YIELD_EVERY == YIELD_EVERY - 1:
@@ -137,6 +142,9 @@ class Maintenance:
             if number % YIELD_EVERY == YIELD_EVERY - 1:
                 await asyncio.sleep(0)
         self._roller.consider()
+
+    async def _open(self, tp: TopicPartition) -> None:
+        await self._ownership.open(tp)
 
     async def _retain(self, partition: Partition) -> None:
         if not self._ownership.is_open(partition.tp):

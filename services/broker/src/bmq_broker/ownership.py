@@ -130,6 +130,15 @@ class Ownership:
                 raise
             raise self._not_opened(tp) from None  # it was the opening that was cancelled, not who waits for it
 
+    def unopened(self) -> list[TopicPartition]:
+        """This broker's partitions that nobody has asked for since it began to own them."""
+        return [
+            tp
+            for topic in self._metadata.image.topics.values()
+            for index, meta in enumerate(topic.partitions)
+            if self._is_owned(meta) and (tp := TopicPartition(topic.topic_id, index)) not in self.partitions
+        ]
+
     def image_changed(self, old: Image, new: Image) -> None:
         """Takes up changed configurations and lets go of what is no longer this broker's."""
         defaults_changed = old.configs.get(CLUSTER_WIDE) != new.configs.get(CLUSTER_WIDE)
