@@ -22,7 +22,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 ROUNDS = int(os.environ.get("BMQ_SURVIVAL_ROUNDS", "6"))
 SEED = int(os.environ.get("BMQ_SURVIVAL_SEED", "1"))
 PARTITIONS = 4
-READY_S_MAX = 10.0
+READY_S_MAX = 30.0
+"""A start over a folder waits for the file system to flush what others wrote to it too (docs/stores.md), and a test machine is busy."""
 REPLAY = f"replay with BMQ_SURVIVAL_SEED={SEED} BMQ_SURVIVAL_ROUNDS={ROUNDS}"
 
 
