@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
+from time import sleep
 
 from benchmarks.servers import ROOT
 
@@ -21,13 +22,31 @@ def facts(work: Path) -> dict[str, str]:
         "memory": f"{int(memory_kib[1]) / (1 << 20):.0f} GiB" if memory_kib else "?",
         "kernel": platform.release().split("-")[0],
         "disk": _disk(work),
-        "bmq": version("bmq-core") + _commit(),
         "Python": platform.python_version(),
         "Kafka": _kafka(),
         "Java": _said(["java", "-version"], r'version "([^"]+)"'),
         "librdkafka": version("confluent-kafka"),
         "kcat": _said(["kcat", "-V"], r"Version (\S+)") + " with librdkafka " + _said(["kcat", "-V"], r"librdkafka (\S+)"),
     }
+
+
+def bmq_version() -> str:
+    """With the commit of the checkout; kept with each row, as rows of one report may be of several."""
+    return f"bmq {version('bmq-core')}{_commit()}"
+
+
+def busy_share(seconds: float = 1.0) -> float:
+    """How much of the processors' time something else uses, 0 to 1: figures from a machine that is not idle are to be read with care."""
+    before = _processor_ticks()
+    sleep(seconds)
+    idle, total = (after - earlier for after, earlier in zip(_processor_ticks(), before, strict=True))
+    return 1 - idle / total if total else 0.0
+
+
+def _processor_ticks() -> tuple[int, int]:
+    """(idle, all) since the machine started."""
+    ticks = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
 
 
 def _disk(work: Path) -> str:

@@ -20,10 +20,9 @@ def cells(row: Row) -> tuple[str, ...]:
     if row.target is not None:
         what = " " + row.unit if row.target_of == "bmq" else " ×"
         target = f"{'≥' if row.at_least else '≤'} {row.target:g}{what}"
-    reached = {None: "", True: "yes", False: "no"}[row.reached]
     ratio = "" if row.ratio is None else number(row.ratio)
     peer = f"{row.peer_name} {shown(row.peer)}" if row.peer else ""
-    return row.measure, row.setting, f"{shown(row.bmq)} {row.unit}", peer, ratio, target, reached, row.beside
+    return row.measure, row.setting, f"{shown(row.bmq)} {row.unit}", peer, ratio, target, row.reached, row.beside
 
 
 def show(rows: Sequence[Row], facts: dict[str, str]) -> None:
@@ -34,7 +33,7 @@ def show(rows: Sequence[Row], facts: dict[str, str]) -> None:
     for name in HEAD:
         table.add_column(name, justify="right" if name == "bmq ÷ peer" else "left", overflow="fold")
     for row in rows:
-        table.add_row(*cells(row), style="red" if row.reached is False else "")
+        table.add_row(*cells(row), style={"no": "red", "rounds disagree": "yellow"}.get(row.reached, ""))
     Console(width=None if Console().is_terminal else 200).print(table)
 
 

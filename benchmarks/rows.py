@@ -40,12 +40,13 @@ class Row:
         return statistics.median(self.bmq) / peer if peer else None
 
     @property
-    def reached(self) -> bool | None:
-        """None where nothing was to be reached."""
-        value = statistics.median(self.bmq) if self.target_of == "bmq" else self.ratio
-        if self.target is None or value is None:
-            return None
-        return value >= self.target if self.at_least else value <= self.target
+    def reached(self) -> str:
+        """yes, no, or that the rounds disagree: each round is judged by its own figures. Empty where nothing was to be reached."""
+        values = self.bmq if self.target_of == "bmq" else [mine / other for mine, other in zip(self.bmq, self.peer, strict=False) if other]
+        if self.target is None or not values:
+            return ""
+        verdicts = {value >= self.target if self.at_least else value <= self.target for value in values}
+        return "rounds disagree" if len(verdicts) > 1 else "yes" if True in verdicts else "no"
 
 
 def shown(values: Sequence[float]) -> str:

@@ -38,7 +38,7 @@ def main() -> int:
         quick=options.quick,
         rounds=options.rounds or (1 if options.quick else 3),
         produce_bytes=int((options.gib or (0.5 if options.quick else 8)) * GIB),
-        consume_bytes=int((0.5 if options.quick else 4) * GIB),
+        consume_bytes=int((options.gib or (0.5 if options.quick else 4)) * GIB),
         phase_s=options.seconds or (5 if options.quick else 20),
         settle_s=2 if options.quick else 10,
         clients=tuple(options.clients.split(",")),
@@ -66,9 +66,10 @@ def _measure(plan: Plan, only: list[str], name: str) -> int:
     code = 0
     try:
         for topic in only:
+            run = _run(plan, topic)
             for row in TOPICS[topic](plan):
                 rows.append(row)
-                results.add(row, _run(plan, topic))
+                results.add(row, run)
                 results.save(facts)
     except KeyboardInterrupt:
         print("interrupted: what was measured until here follows", file=sys.stderr)
@@ -80,13 +81,20 @@ def _measure(plan: Plan, only: list[str], name: str) -> int:
 
 
 def _run(plan: Plan, topic: str) -> dict[str, str]:
-    """What is kept with a row."""
+    """What is kept with a row. To be called before its servers start."""
     amount = {
         "produce": f"{plan.produce_bytes / GIB:g} GiB a run",
         "consume": f"{plan.consume_bytes / GIB:g} GiB a run",
         "idle": f"after {plan.settle_s:g} s",
     }.get(topic, f"{plan.phase_s:g} s a phase")
-    return {"at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "rounds": f"{plan.rounds} round{'s' * (plan.rounds > 1)}", "amount": amount}
+    busy = f"machine {machine.busy_share():.0%} busy before"
+    return {
+        "at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "rounds": f"{plan.rounds} round{'s' * (plan.rounds > 1)}",
+        "amount": amount,
+        "busy": busy,
+        "bmq": machine.bmq_version(),
+    }
 
 
 def _options() -> argparse.Namespace:
@@ -94,7 +102,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one short round of everything; results go to results/quick.*")
     parser.add_argument("--only", default=",".join(TOPICS), help=f"some of {','.join(TOPICS)}; other rows of the same results stay")
     parser.add_argument("--rounds", type=int, help="turns of each system (3; 1 with --quick)")
-    parser.add_argument("--gib", type=float, help="GiB of a produce run (8; 0.5 with --quick)")
+    parser.add_argument("--gib", type=float, help="GiB of a run of produce (8) or consume (4); 0.5 with --quick")
     parser.add_argument("--seconds", type=float, help="length of a phase at a fixed load (20; 5 with --quick)")
     parser.add_argument("--clients", default="java,librdkafka", help="for produce and consume")
     parser.add_argument("--partitions", default="1,4")

@@ -40,13 +40,16 @@ def measure(plan: Plan) -> Iterator[Row]:
             _run(server, Runs(), client="librdkafka", partitions=4, batch_kib=64, configs=configs, size_bytes=plan.produce_bytes // 8)
         for client, partitions, batch_kib in plan.shapes():
             runs: dict[str, Runs] = defaultdict(Runs)
-            for turn in range(plan.rounds):
-                for name, server, configs in contenders:
-                    plan.say(f"produce {client}, {partitions} partitions, {batch_kib} KiB: round {turn + 1}, {name}")
-                    load: dict[str, Any] = {"client": client, "partitions": partitions, "batch_kib": batch_kib, "size_bytes": plan.produce_bytes}
-                    _run(server, runs[name], configs=configs, **load)
-                    plan.say(f"  {runs[name].mib_per_s[-1]:.0f} MiB/s, {runs[name].cpu_s_per_gib[-1]:.2f} CPU s/GiB")
-            yield from _rows(plan, runs, f"{client}, {_partitions(partitions)}, {batch_kib} KiB batches", with_cpu=batch_kib >= 256)
+            setting = f"{client}, {_partitions(partitions)}, {batch_kib} KiB batches"
+            load: dict[str, Any] = {"client": client, "partitions": partitions, "batch_kib": batch_kib, "size_bytes": plan.produce_bytes}
+            try:
+                for turn in range(plan.rounds):
+                    for name, server, configs in contenders:
+                        plan.say(f"produce {setting}: round {turn + 1}, {name}")
+                        _run(server, runs[name], configs=configs, **load)
+                        plan.say(f"  {runs[name].mib_per_s[-1]:.0f} MiB/s, {runs[name].cpu_s_per_gib[-1]:.2f} CPU s/GiB")
+            finally:  # an interruption loses no figure that is there, whichever way it points
+                yield from _rows(plan, runs, setting, with_cpu=batch_kib >= 256)
 
 
 def _run(server: Server, runs: Runs, *, client: str, partitions: int, batch_kib: int, size_bytes: int, configs: dict[str, str]) -> None:
@@ -72,8 +75,12 @@ def _run(server: Server, runs: Runs, *, client: str, partitions: int, batch_kib:
 
 def _rows(plan: Plan, runs: dict[str, Runs], setting: str, *, with_cpu: bool) -> Iterator[Row]:
     bmq = runs["bmq"]
+    if not bmq.mib_per_s:
+        return
     written = f"written ÷ produced {median(bmq.written):.2f}"
     for peer, target in (("Kafka", 1.2), ("Kafka, fsync", 2.0)):
+        if not runs[peer].mib_per_s:
+            continue
         yield Row(
             topic="produce",
             measure="produce, bmq fsyncing, Kafka not" if peer == "Kafka" else "produce, both fsyncing",
