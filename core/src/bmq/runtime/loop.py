@@ -14,7 +14,7 @@ import uvloop
 from prometheus_client import Histogram
 
 LAG_PERIOD_S: Final = 0.1
-SWITCH_INTERVAL_S: Final = 0.001
+SWITCH_INTERVAL_S: Final = 0.0005
 """How long a thread that computes (builds a segment, opens a batch) may keep the event loop waiting; Python's own 5 ms is the loop's whole budget."""
 _GARBAGE_THRESHOLD: Final = 20_000
 """Allocations between collections of the youngest generation; a broker makes few cycles and many short-lived objects."""
