@@ -83,6 +83,12 @@ class Bmq:
             )
         return self._process
 
+    def is_running(self) -> bool:
+        """Whether it was started, and neither ended by itself nor was ended."""
+        if self._process is not None and self._process.poll() is not None:
+            self._process = None
+        return self._process is not None
+
     def is_ready(self) -> bool:
         try:
             with urlopen(f"http://127.0.0.1:{self.admin_port}/readyz", timeout=5) as answer:

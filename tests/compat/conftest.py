@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from compat_clients.aio import Aiokafka
-from compat_clients.driven import FranzGo, Java, Kafkajs
+from compat_clients.driven import DrivenClient, FranzGo, Java, Kafkajs
 from compat_clients.librdkafka import Librdkafka
 from compat_clients.python import KafkaPython
 from compat_contract import Client
@@ -25,28 +25,47 @@ def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
     server.stop()
 
 
-@pytest.fixture(scope="session", params=STORES)
-def bmq(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bmq]:
-    """bmq over a folder, then over MinIO."""
-    folder = tmp_path_factory.mktemp(f"bmq-{request.param}")
-    if request.param == "folder":
-        server = Bmq(["--data", str(folder / "data")], log=folder / "bmq.log")
-    else:
-        store: Minio = request.getfixturevalue("minio")
-        server = Bmq(["--store", store.store_url("bmq-compat")], log=folder / "bmq.log", environment=store.environment)
-    server.start()
-    yield server
-    assert server.stop() == 0, server.tail_of_log()
+@pytest.fixture(scope="session")
+def servers_by_store() -> Iterator[dict[str, Bmq]]:
+    """What was started so far: a fixture with parameters would be started anew whenever pytest goes from one to another."""
+    servers: dict[str, Bmq] = {}
+    yield servers
+    for server in servers.values():
+        assert server.stop() == 0, server.tail_of_log()
 
 
-@pytest.fixture(scope="session", params=CLIENTS)
-def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    if request.param in IN_PYTHON:
-        yield IN_PYTHON[request.param]()
-        return
-    driven = DRIVEN[request.param](tmp_path_factory.mktemp(request.param) / "driver.log")
-    yield driven
-    driven.close()
+@pytest.fixture(params=STORES)
+def bmq(request: pytest.FixtureRequest, servers_by_store: dict[str, Bmq], tmp_path_factory: pytest.TempPathFactory) -> Bmq:
+    """bmq over a folder, then over MinIO; running."""
+    if request.param not in servers_by_store:
+        folder = tmp_path_factory.mktemp(f"bmq-{request.param}")
+        if request.param == "folder":
+            server = Bmq(["--data", str(folder / "data")], log=folder / "bmq.log")
+        else:
+            store: Minio = request.getfixturevalue("minio")
+            server = Bmq(["--store", store.store_url("bmq-compat")], log=folder / "bmq.log", environment=store.environment)
+        servers_by_store[request.param] = server
+    server = servers_by_store[request.param]
+    if not server.is_running():
+        server.start()
+    return server
+
+
+@pytest.fixture(scope="session")
+def clients_by_name() -> Iterator[dict[str, Client]]:
+    clients: dict[str, Client] = {}
+    yield clients
+    for client in clients.values():
+        if isinstance(client, DrivenClient):
+            client.close()
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest, clients_by_name: dict[str, Client], tmp_path_factory: pytest.TempPathFactory) -> Client:
+    name = request.param
+    if name not in clients_by_name:
+        clients_by_name[name] = IN_PYTHON[name]() if name in IN_PYTHON else DRIVEN[name](tmp_path_factory.mktemp(name) / "driver.log")
+    return clients_by_name[name]
 
 
 @pytest.fixture(scope="session")
