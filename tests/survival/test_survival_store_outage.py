@@ -18,8 +18,9 @@ from survival_workload import Workload
 OUTAGE_S = float(os.environ.get("BMQ_OUTAGE_S", "5"))
 GOES_ON_WITHIN_S = 25
 CREATE_S = 10
-RSS_MIB_MAX = 512
-"""However long it lasts: 192 MiB of tails, 96 of requests, 64 of answers, caches, the process itself, and what is on its way to the store."""
+RSS_MIB_MAX = 640
+"""However long it lasts, with six producers that flood: 256 MiB of tails, 96 of requests twice (as they came, and as they are kept), the process
+itself, what is on its way to the store, and what the allocator has not given back yet."""
 TROUBLE = "store trouble, trying again"
 DISK_MIB = 48
 
