@@ -19,9 +19,11 @@ _topics = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
+def minio(servers_by_store: dict[str, Bmq], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
     server = Minio(tmp_path_factory.mktemp("minio"))
     yield server
+    if (bmq := servers_by_store.pop("minio", None)) is not None:  # while its store is there: without it, it would wait for it
+        stop(bmq)
     server.stop()
 
 
@@ -31,7 +33,12 @@ def servers_by_store() -> Iterator[dict[str, Bmq]]:
     servers: dict[str, Bmq] = {}
     yield servers
     for server in servers.values():
-        assert server.stop() == 0, server.tail_of_log()
+        stop(server)
+
+
+def stop(server: Bmq) -> None:
+    """Raises AssertionError where it does not end well."""
+    assert server.stop() == 0, server.tail_of_log()
 
 
 @pytest.fixture(params=STORES)

@@ -191,7 +191,8 @@ class KafkaPythonMember(ConsumerRebalanceListener):
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            for batch in self._consumer.poll(timeout_ms=100).values():
+            # Longer than a rebalance: a poll that times out within one can make kafka-python 3.0 forget the assignment that it is sent.
+            for batch in self._consumer.poll(timeout_ms=1000).values():
                 with self._lock:
                     self._consumed += [(message.partition, message.offset) for message in batch]
         self._consumer.close()
