@@ -1,13 +1,17 @@
 """What a bucket store says when the server refuses, fails, answers nonsense or not at all: never *not applied* unless it is certain."""
 
 import asyncio
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from bmq.errors import BmqError, ConfigurationError, Conflict, NotApplied, ObjectMissing, StoreUnavailable, UnknownOutcome
+from bmq.runtime.bucket import ensure_bucket
 from bmq.runtime.obstore_store import ObstoreStore, StoreTimeouts
 from bmq.runtime.open_store import open_store
+from bmq.runtime.store_url import parse_store_url
 
 Answer = Callable[[asyncio.StreamWriter], None]
 
@@ -160,3 +164,26 @@ def test_without_keys_an_endpoint_is_refused_before_anything_is_asked(monkeypatc
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(ConfigurationError, match="no keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"):
         open_store("s3://bucket?endpoint=http://127.0.0.1:1")
+
+
+def test_a_server_that_is_still_starting_is_waited_for() -> None:
+    """As MinIO answers until it is ready; here to whoever asks whether the bucket exists."""
+    answers = iter((503, 503, 200))
+
+    class Starting(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(next(answers))
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Starting) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            assert not ensure_bucket(parse_store_url(f"s3://bucket?endpoint=http://127.0.0.1:{server.server_port}&region=us-east-1"))
+        finally:
+            server.shutdown()
+            thread.join()
+    assert next(answers, None) is None

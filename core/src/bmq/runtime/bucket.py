@@ -1,5 +1,6 @@
 """Whether the bucket of an S3-compatible server is there, and making it where it is not. Data never goes through here."""
 
+import time
 from typing import Final
 
 import urllib3
@@ -13,13 +14,17 @@ from bmq.runtime.store_url import StoreKind, StoreUrl, static_keys_given
 
 _CONNECT_S: Final = 3.0
 _READ_S: Final = 10.0
+_READY_WITHIN_S: Final = 10.0
+"""How long a server that is starting (MinIO beside bmq in one compose file) may say that it is not ready."""
+_RETRY_S: Final = 0.25
+_NOT_READY: Final = 503
 _KEY_CODES: Final = frozenset(("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidTokenId", "ExpiredToken"))
 _REGION_CODES: Final = frozenset(("AuthorizationHeaderMalformed", "InvalidRegion", "PermanentRedirect", "IllegalLocationConstraintException"))
 _MADE_ALREADY_CODES: Final = frozenset(("BucketAlreadyOwnedByYou", "BucketAlreadyExists"))
 
 
 def ensure_bucket(url: StoreUrl) -> bool:
-    """Whether the bucket was missing and has been made. Blocking (up to about 10 s); acts on S3-compatible endpoints only.
+    """Whether the bucket was missing and has been made. Blocking (up to about 20 s); acts on S3-compatible endpoints only.
 
     A bucket of AWS itself, GCS or Azure, or one reached by a role instead of keys, is a matter of accounts and policies: the self-test
     says whether it can be used.
@@ -27,17 +32,30 @@ def ensure_bucket(url: StoreUrl) -> bool:
     """
     if url.kind is not StoreKind.S3 or url.endpoint is None or not static_keys_given(url):
         return False
+    deadline_s = time.monotonic() + _READY_WITHIN_S
+    while True:
+        try:
+            return _ensure(url)
+        except S3Error as error:
+            raise StoreUnusable(f"store {url.text}: {_refused(url, error)}") from error
+        except ServerError as error:
+            if error.status_code != _NOT_READY or time.monotonic() > deadline_s:
+                raise StoreUnusable(f"store {url.text}: {_not_reached(url, error)}") from error
+        except (MinioException, HTTPError, ValueError) as error:
+            raise StoreUnusable(f"store {url.text}: {_not_reached(url, error)}") from error
+        time.sleep(_RETRY_S)
+
+
+def _ensure(url: StoreUrl) -> bool:
+    client = _client(url)
+    if _exists(client, url.bucket):
+        return False
     try:
-        client = _client(url)
-        if _exists(client, url.bucket):
-            return False
         client.make_bucket(url.bucket)
     except S3Error as error:
-        if error.code in _MADE_ALREADY_CODES:  # another node made it meanwhile
-            return False
-        raise StoreUnusable(f"store {url.text}: {_refused(url, error)}") from error
-    except (MinioException, HTTPError, ValueError) as error:
-        raise StoreUnusable(f"store {url.text}: {_not_reached(url, error)}") from error
+        if error.code not in _MADE_ALREADY_CODES:  # another node made it meanwhile
+            raise
+        return False
     return True
 
 
@@ -85,6 +103,8 @@ def _not_reached(url: StoreUrl, error: Exception) -> str:
         return f"the certificate of {url.endpoint} is not trusted: name its authority by ?ca_file=…"
     if name == "NameResolutionError":
         return f"no such host in {url.endpoint}: check the endpoint"
+    if isinstance(error, ServerError) and error.status_code == _NOT_READY:
+        return f"{url.endpoint} has not been ready for {_READY_WITHIN_S:.0f} s (HTTP {_NOT_READY}): look at the server's own log"
     if isinstance(error, InvalidResponseError | ServerError):
         return f"{url.endpoint} does not answer as an S3 server: check address and port; where it speaks TLS, write https://"
     if isinstance(error, ValueError):
