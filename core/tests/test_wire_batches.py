@@ -23,7 +23,6 @@ from bmq.wire.batches import (
     count_records,
     first_at_or_after,
     iterate_records,
-    patch_in_place,
     patched,
     read_header,
     split,
@@ -208,7 +207,7 @@ def test_a_new_place_in_the_log_keeps_the_crc() -> None:
 def test_log_append_time_is_the_time_of_every_record() -> None:
     payload = bytearray(build_batch([Record(0, 1, None, b"x")]) + build_batch([Record(0, 1, None, b"a"), Record(0, 9, None, b"b")], codec=1))
     header = split(payload)[1]
-    patch_in_place(memoryview(payload), header, base_offset=10, leader_epoch=1, log_append_time_ms=5000)
+    payload[header.position :] = patched(payload, header, base_offset=10, leader_epoch=1, log_append_time_ms=5000)
     header = split(payload)[1]
     check_crc(payload, header)
     assert header.is_log_append_time

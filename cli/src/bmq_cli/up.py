@@ -129,7 +129,7 @@ def _settings(*, data: Path | None, store: str | None, listen: str, configs: lis
         host=host,
         port=port,
         cluster_configs=cluster_configs,
-        broker=BrokerSettings(linger_ms=linger_ms, hedge_creates=store is not None, tail_limit_bytes=TAIL_LIMIT_BYTES),
+        broker=BrokerSettings(linger_ms=linger_ms, eager=store is None, hedge_creates=store is not None, tail_limit_bytes=TAIL_LIMIT_BYTES),
         proxy=proxy_settings(one_disk=store is None),
         log_dir=str(folder) if store is None else url.partition("?")[0],
     )

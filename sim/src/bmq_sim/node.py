@@ -39,6 +39,7 @@ class NodeSettings:
         tail_budget_bytes = rng.choice((500, 2_000, 20_000))
         self.broker = BrokerSettings(
             linger_ms=rng.choice((0.0, 5.0, 100.0)),
+            eager=rng.random() < 0.5,
             flush_bytes=rng.choice((300, 4096)),
             in_flight_max=rng.choice((2, 8)),
             tail_budget_bytes=tail_budget_bytes,

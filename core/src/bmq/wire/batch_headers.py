@@ -180,36 +180,15 @@ def patched(
     `log_append_time_ms` sets the timestamp type to LogAppendTime and the max timestamp; `max_timestamp_ms` corrects the latter alone.
     """
     copy = bytearray(memoryview(buffer)[header.position : header.end])
-    patch_in_place(
-        copy,
-        header._replace(position=0),
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        log_append_time_ms=log_append_time_ms,
-        max_timestamp_ms=max_timestamp_ms,
-    )
-    return copy
-
-
-def patch_in_place(
-    buffer: bytearray | memoryview,
-    header: BatchHeader,
-    *,
-    base_offset: int,
-    leader_epoch: int,
-    log_append_time_ms: int | None = None,
-    max_timestamp_ms: int | None = None,
-) -> None:
-    """The same as `patched`, in a writable buffer."""
-    position = header.position
-    _INT64.pack_into(buffer, position, base_offset)
-    _INT32.pack_into(buffer, position + _LEADER_EPOCH_AT, leader_epoch)
+    _INT64.pack_into(copy, 0, base_offset)
+    _INT32.pack_into(copy, _LEADER_EPOCH_AT, leader_epoch)
     if log_append_time_ms is not None:
-        _INT16.pack_into(buffer, position + CRC_START, header.attributes | LOG_APPEND_TIME_BIT)
+        _INT16.pack_into(copy, CRC_START, header.attributes | LOG_APPEND_TIME_BIT)
         max_timestamp_ms = log_append_time_ms
     if max_timestamp_ms is not None:
-        _INT64.pack_into(buffer, position + _MAX_TIMESTAMP_AT, max_timestamp_ms)
-        _UINT32.pack_into(buffer, position + _CRC_AT, _crc_of(memoryview(buffer), header))
+        _INT64.pack_into(copy, _MAX_TIMESTAMP_AT, max_timestamp_ms)
+        _UINT32.pack_into(copy, _CRC_AT, crc32c(memoryview(copy)[CRC_START:]))
+    return copy
 
 
 def _crc_of(view: memoryview, header: BatchHeader) -> int:

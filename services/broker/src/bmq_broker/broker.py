@@ -10,11 +10,10 @@ from bmq.errors import BmqError, InvalidBatch, InvalidProducerEpoch, NotOwner, N
 from bmq.ports import Clock
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest
 from bmq.values import LeaderEpoch, Offset, TopicPartition
-from bmq.wire.batches import BatchHeader, check_crc, patched, split
+from bmq.wire.batches import check_crc, patched, split
 from bmq_broker.commit import GroupCommit
 from bmq_broker.coordinators import Coordinators
 from bmq_broker.lookups import Lookups
-from bmq_broker.metrics import APPENDED_BYTES, APPENDED_RECORDS
 from bmq_broker.ownership import Ownership
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.validation import Limits, validate
@@ -48,11 +47,12 @@ class Broker:
         self._verify_not_sealed = verify_not_sealed
         self._waiters = waiters
         self._clock = clock
+        self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self._refusals: set[asyncio.Task[None]] = set()
 
     def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
         """See Owner."""
-        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Appended] = self._loop.create_future()
         try:
             partition = self._ownership.appending(tp)
             if partition is not None:
@@ -102,7 +102,9 @@ class Broker:
             leader_epoch=partition.leader_epoch,
             log_append_time_ms=now_ms if limits.log_append_time else None,
         )
-        base_offset = self.append_batch(partition, batch, _renumbered(header, partition, now_ms if limits.log_append_time else None), now_ms=now_ms)
+        if limits.log_append_time:
+            header = header._replace(max_timestamp_ms=now_ms)
+        base_offset = self._commit.append(partition, batch, header, now_ms=now_ms)
         answer = Appended(base_offset=base_offset, log_append_time_ms=append_time_ms, log_start=partition.log_start)
         self._commit.when_durable(partition, future, answer)
 
@@ -110,7 +112,7 @@ class Broker:
         """What a producer sent before decides, so it has to be durable, and this broker still the owner: a successor may know more."""
 
         async def refuse() -> None:
-            durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            durable: asyncio.Future[None] = self._loop.create_future()
             self._commit.when_durable(partition, durable, None)
             error: BmqError = refused
             try:
@@ -128,13 +130,6 @@ class Broker:
     async def close(self) -> None:
         """Waits for what is being refused; call it when the writer has ended, which ends that."""
         await asyncio.gather(*self._refusals)
-
-    def append_batch(self, partition: Partition, batch: Buffer, header: BatchHeader, *, now_ms: int) -> Offset:
-        """Puts a checked and patched batch into the log; returns its base offset."""
-        base_offset = self._commit.append(partition, batch, header, now_ms=now_ms)
-        APPENDED_BYTES.inc(header.size_bytes)
-        APPENDED_RECORDS.inc(header.record_count)
-        return base_offset
 
     async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
         """See Owner."""
@@ -260,11 +255,6 @@ def _limits(partition: Partition) -> Limits:
         timestamp_before_max_ms=config.timestamp_before_max_ms,
         timestamp_after_max_ms=config.timestamp_after_max_ms,
     )
-
-
-def _renumbered(header: BatchHeader, partition: Partition, append_time_ms: int | None) -> BatchHeader:
-    changed = header._replace(base_offset=partition.next_offset, leader_epoch=partition.leader_epoch)
-    return changed if append_time_ms is None else changed._replace(max_timestamp_ms=append_time_ms)
 
 
 def _status(partition: Partition) -> PartitionStatus:

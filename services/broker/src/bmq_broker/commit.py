@@ -17,7 +17,8 @@ from bmq.storage.stream import StreamWriter
 from bmq.storage.wal import WalRun
 from bmq.values import Offset, TopicPartition
 from bmq.wire.batches import BatchHeader
-from bmq_broker.metrics import FLUSH_BYTES, FLUSH_SECONDS, WAL_BYTES
+from bmq_broker.metrics import APPENDED_BYTES, APPENDED_RECORDS, FLUSH_BYTES, FLUSH_SECONDS, WAL_BYTES
+from bmq_broker.pacing import Pacing
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import Run, Slot
@@ -32,10 +33,14 @@ BUFFER_MAX_FLUSHES = 4
 class _Group:
     """What becomes one WAL object."""
 
-    __slots__ = ("replies", "runs", "slot")
+    __slots__ = ("batches", "records", "replies", "runs", "since_s", "slot")
 
     def __init__(self) -> None:
         self.slot = Slot()
+        self.batches = 0
+        self.records = 0
+        self.since_s = 0.0
+        """When the first of them came, in the loop's time."""
         self.runs: dict[TopicPartition, tuple[Partition, Run]] = {}
         self.replies: list[tuple[Partition | None, Callable[[BmqError | None], None]]] = []
         """Who waits, and for which partition; None: for all of them."""
@@ -58,7 +63,11 @@ class GroupCommit:
         self._in_flight: dict[int, _Group] = {}
         self._slots: deque[Slot] = deque()
         """Objects that are needed until their runs are in segments, oldest first."""
+        self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
+        self._pacing = Pacing(linger_s=settings.linger_ms / 1000, eager=settings.eager)
         self._timer: asyncio.Handle | None = None
+        self._due_now = False
+        """Whether the timer is for this turn of the loop's end."""
         self._ended: BmqError | None = None
         self.wal_bytes = 0
         self.buffered_bytes = 0
@@ -75,6 +84,8 @@ class GroupCommit:
 
     def append(self, partition: Partition, batch: Buffer, header: BatchHeader, *, now_ms: int) -> Offset:
         """Puts the batch, patched with its offset, into the buffer and into the partition's state; returns its base offset.
+
+        `header` is as it came, but for a max timestamp that was set.
 
         Raises, with nothing applied, NotOwner for a partition that has left, and what this broker ended with.
         """
@@ -107,6 +118,10 @@ class GroupCommit:
         run.size_bytes += header.size_bytes
         run.max_timestamp_ms = max(run.max_timestamp_ms, header.max_timestamp_ms)
         group.slot.size_bytes += header.size_bytes
+        if not group.batches:
+            group.since_s = self._loop.time()
+        group.batches += 1
+        group.records += header.record_count
         self.buffered_bytes += header.size_bytes
         partition.appended(run, batch, header, now_ms=now_ms)
         self._schedule()
@@ -138,7 +153,7 @@ class GroupCommit:
 
     def when_all_durable(self) -> "asyncio.Future[None]":
         """Resolves once everything appended so far, of any partition, is durable."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[None] = self._loop.create_future()
         groups = [group for group in self._groups() if group.runs]
         if self._ended is not None:
             future.set_exception(self._ended)
@@ -203,10 +218,8 @@ class GroupCommit:
             self._woken(partition)
         self._completed()
         self._advance_checkpoint()
-        if self._writer is not None and not self._in_flight:
-            self._try_send(due=True)
-        else:
-            self._try_send()
+        self._pacing.answered(group.batches, self._loop.time())
+        self._try_send()
 
     def observed(self, size_bytes: int, seconds: float) -> None:
         """One create's size and time, for the metrics."""
@@ -227,15 +240,26 @@ class GroupCommit:
     def _schedule(self) -> None:
         if self._open.slot.size_bytes >= self._settings.flush_bytes:
             self._try_send()
-        elif self._timer is None:
-            loop = asyncio.get_running_loop()
-            if not self._in_flight:
-                self._timer = loop.call_soon(self._linger_over)
-            else:
-                self._timer = loop.call_later(self._settings.linger_ms / 1000, self._linger_over)
+        elif self._timer is None or not (self._due_now or self._in_flight):
+            wait_s = self._wait_s()
+            if wait_s <= 0:
+                self._set_timer(0.0)  # what else arrives in this turn of the loop goes with it
+            elif self._timer is None:
+                self._set_timer(wait_s)
 
-    def _linger_over(self) -> None:
+    def _wait_s(self) -> float:
+        group, now_s = self._open, self._loop.time()
+        return self._pacing.wait_s(batches=group.batches, since_s=group.since_s, in_flight=bool(self._in_flight), now_s=now_s)
+
+    def _set_timer(self, wait_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due_now = wait_s <= 0
+        self._timer = self._loop.call_soon(self._due) if self._due_now else self._loop.call_later(wait_s, self._due)
+
+    def _due(self) -> None:
         self._timer = None
+        self._due_now = False
         self._try_send(due=True)
 
     def _try_send(self, *, due: bool = False) -> None:
@@ -244,12 +268,14 @@ class GroupCommit:
             return
         while self._full and writer.has_room and self._may_send():
             self._send(writer, self._full.popleft())
-        ready = self._open.runs and (due or self._open.slot.size_bytes >= self._settings.flush_bytes or not self._in_flight)
-        if ready and not self._full and writer.has_room and self._may_send():
+        if not self._open.runs or self._full or not writer.has_room or not self._may_send():
+            return
+        wait_s = 0.0 if due or self._open.slot.size_bytes >= self._settings.flush_bytes else self._wait_s()
+        if wait_s <= 0:
             group, self._open = self._open, _Group()
             self._send(writer, group)
-        if self._open.runs and self._timer is None and writer.has_room and self._may_send():
-            self._timer = asyncio.get_running_loop().call_later(self._settings.linger_ms / 1000, self._linger_over)
+        elif self._timer is None:
+            self._set_timer(wait_s)
 
     def _send(self, writer: StreamWriter, group: _Group) -> None:
         runs = [
@@ -270,12 +296,15 @@ class GroupCommit:
             self._full.appendleft(group)
             self.end(error)
             return
+        self._pacing.sent(self._loop.time())
         group.slot.number = number
         group.slot.tps = tuple(group.runs)
         self._in_flight[number] = group
         self._slots.append(group.slot)
         self.wal_bytes += group.slot.size_bytes
         WAL_BYTES.set(self.wal_bytes)
+        APPENDED_BYTES.inc(group.slot.size_bytes)
+        APPENDED_RECORDS.inc(group.records)
 
     def _advance_checkpoint(self) -> None:
         if self._ended is not None:

@@ -11,6 +11,8 @@ class BrokerSettings:
 
     linger_ms: float = 5.0
     """How long a batch may wait for company before its WAL object is sent; 100 to 250 is the cheap profile on S3."""
+    eager: bool = True
+    """Whether a batch that finds nothing in flight waits only for those just answered; False: WAL objects are at least `linger_ms` apart."""
     flush_bytes: int = 4 * MIB
     """A WAL object is sent at this size."""
     flush_runs_max: int = 10_000

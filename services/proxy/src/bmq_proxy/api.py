@@ -59,6 +59,8 @@ def first_error(reply: object) -> str:
 
 def error_name(code: int) -> str:
     """A code in the protocol's own words: what metrics are labelled with."""
+    if not code:
+        return "none"
     try:
         return ErrorCode(code).name
     except ValueError:

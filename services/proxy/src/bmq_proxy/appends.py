@@ -25,13 +25,15 @@ class Append:
 
     __slots__ = ("done", "give_up_at", "number", "produce_version", "records", "tp")
 
-    def __init__(self, number: int, tp: TopicPartition, records: Buffer, *, produce_version: int, give_up_at: float) -> None:
+    def __init__(
+        self, number: int, tp: TopicPartition, records: Buffer, *, produce_version: int, give_up_at: float, done: asyncio.Future[Appended]
+    ) -> None:
         self.number = number
         self.tp = tp
         self.records = records
         self.produce_version = produce_version
         self.give_up_at = give_up_at
-        self.done: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        self.done = done
 
     def __lt__(self, other: "Append") -> bool:
         return self.number < other.number
@@ -54,12 +56,13 @@ class Appends:
     def __init__(self, owner_for: Callable[[TopicPartition], Owner], metadata: Metadata) -> None:
         self._owner_for = owner_for
         self._metadata = metadata
+        self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self._numbers = count()
         self._queues: dict[TopicPartition, _Queue] = {}
 
     def submit(self, tp: TopicPartition, records: Buffer, *, produce_version: int, give_up_at: float) -> Append:
         """Sends a payload before it returns, or puts it behind what waits. Not applied by `give_up_at` (loop time): its `done` says why."""
-        append = Append(next(self._numbers), tp, records, produce_version=produce_version, give_up_at=give_up_at)
+        append = Append(next(self._numbers), tp, records, produce_version=produce_version, give_up_at=give_up_at, done=self._loop.create_future())
         queue = self._queues.get(tp)
         if queue is not None:
             queue.waiting.append(append)
@@ -111,7 +114,7 @@ class Appends:
             append.done.set_exception(error)
 
     def _failed(self, append: Append, error: BmqError) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         if append.done.done():
             return
         if not isinstance(error, NotOwner | NotReady) or loop.time() >= append.give_up_at:

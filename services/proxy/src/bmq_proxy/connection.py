@@ -84,6 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         "_closing",
         "_exchanges",
         "_intake",
+        "_loop",
         "_outgoing",
         "_peer",
         "_service",
@@ -98,6 +99,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self._intake = Intake(service.scratch, service.request_memory, service.arriving)
         self._transport: asyncio.Transport | None = None
         self._exchanges: deque[_Exchange] | None = None  # Made by the first request: most connections of a large fleet are idle.
@@ -131,7 +133,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The event loop's."""
         self._transport = cast(asyncio.Transport, transport)
-        self.active_at = asyncio.get_running_loop().time()
+        self.active_at = self._loop.time()
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if isinstance(peer, tuple) and peer else str(peer or "")
         if not self._service.opened(self):
@@ -173,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
         """The event loop's: so many bytes came."""
         if self._closing:
             return
-        self.active_at = asyncio.get_running_loop().time()
+        self.active_at = self._loop.time()
         try:
             for frame in self._intake.received(nbytes):
                 self._arrived(frame)
@@ -190,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """The event loop's: the peer does not read as fast as it is sent to."""
         self._write_paused = True
-        self.stalled_at = asyncio.get_running_loop().time()
+        self.stalled_at = self._loop.time()
         self._update_reading()
 
     def resume_writing(self) -> None:
@@ -270,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         """Answers that become ready in one turn of the loop go out in one write."""
         if not self._advance_due:
             self._advance_due = True
-            asyncio.get_running_loop().call_soon(self._advance_now)
+            self._loop.call_soon(self._advance_now)
 
     def _advance_now(self) -> None:
         self._advance_due = False

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 import structlog
+from prometheus_client import Counter
 from typing_extensions import Buffer
 
 from bmq.errors import WireError
@@ -43,6 +44,7 @@ class Endpoint:
         self._unsent: dict[Connection, tuple[int, float]] = {}
         """While consumers want more memory than there is: what each peer has yet to take of its answer, and since when it is so much."""
         self.scratch = bytearray(RECEIVE_BUFFER_BYTES)
+        self._counted: dict[tuple[int, str], Counter] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
@@ -102,11 +104,12 @@ class Endpoint:
         self.in_flight -= 1
         if not self.in_flight:
             self._idle.set()
-        name = SERVED[call.api_key].name
-        if answer is None:
-            metrics.REQUESTS.labels(name, "closed").inc()
-        else:
-            metrics.REQUESTS.labels(name, answer.error).inc()
+        outcome = call.api_key, "closed" if answer is None else answer.error
+        counter = self._counted.get(outcome)
+        if counter is None:
+            counter = self._counted[outcome] = metrics.REQUESTS.labels(SERVED[call.api_key].name, outcome[1])
+        counter.inc()
+        if answer is not None:
             metrics.BYTES_OUT.inc(answer.size_bytes)
         metrics.BYTES_IN.inc(call.lease.size_bytes)
 

@@ -1,5 +1,6 @@
 """What every handler of a proxy works with: the owners of partitions, the controller, the image, settings and caches."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -40,6 +41,8 @@ class Proxy:
     appends: Appends
     producer_ids: ProducerIds
     log: structlog.stdlib.BoundLogger
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    """Kept, because asking for it is a system call."""
     advertised_port: int = 0
     log_dir: str = "object-store"
     static_configs: Mapping[str, str] = field(default_factory=dict)

@@ -67,7 +67,7 @@ class _Producing:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> Pending:
-        loop = asyncio.get_running_loop()
+        loop = self._proxy.loop
         timeout_ms = min(max(self._request.timeout_ms, 0), TIMEOUT_MS_MAX)
         give_up_at = loop.time() + min(timeout_ms, self._proxy.settings.produce_retry_ms) / 1000
         size_bytes = 0
@@ -141,7 +141,7 @@ class _Producing:
     def _finished(self) -> Answer:
         if self._timer is not None:
             self._timer.cancel()
-        metrics.PRODUCE_SECONDS.observe(asyncio.get_running_loop().time() - self._call.arrived)
+        metrics.PRODUCE_SECONDS.observe(self._proxy.loop.time() - self._call.arrived)
         return _answer(self._call, self._request, [[one for one in results if one is not None] for results in self._results])
 
 

@@ -1,0 +1,38 @@
+"""When the buffer in front of a WAL stream is sent before it is full. Pure: times come from the caller, in seconds of one steady clock."""
+
+
+class Pacing:
+    """Two rules, for stores that charge for each object and for those that do not.
+
+    Frugal: objects are at least `linger_s` apart, so a long linger bounds what a month of creates costs; a batch that finds the last one
+    sent longer ago goes at once. Eager: where nothing is in flight, a batch waits only for those who were just answered, who are likely to
+    send again: one client alone never waits, sixty-four share an object. In both no batch waits longer than `linger_s` for company.
+    """
+
+    __slots__ = ("_answered", "_answered_s", "_eager", "_linger_s", "_sent_s")
+
+    def __init__(self, *, linger_s: float, eager: bool) -> None:
+        self._linger_s = linger_s
+        self._eager = eager
+        self._sent_s = float("-inf")
+        self._answered = 0
+        """Batches answered since the last object was sent."""
+        self._answered_s = float("-inf")
+
+    def sent(self, now_s: float) -> None:
+        """An object was sent."""
+        self._sent_s = now_s
+        self._answered = 0
+
+    def answered(self, batches: int, now_s: float) -> None:
+        """An object with so many batches became durable."""
+        self._answered += batches
+        self._answered_s = now_s
+
+    def wait_s(self, *, batches: int, since_s: float, in_flight: bool, now_s: float) -> float:
+        """How long the buffer may wait for company; 0 or less: it is due. `since_s` is when the first of its `batches` came."""
+        if not self._eager:
+            return self._sent_s + self._linger_s - now_s
+        if not in_flight and (batches >= self._answered or now_s - self._answered_s >= self._linger_s):
+            return 0.0
+        return since_s + self._linger_s - now_s
