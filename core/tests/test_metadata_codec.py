@@ -85,8 +85,8 @@ def test_a_snapshot_of_a_newer_version_is_refused() -> None:
 
 
 def test_fields_that_a_newer_writer_added_are_passed_over() -> None:
-    payload = msgspec.msgpack.encode([1, [["leader", 7, 1, "new field"]]])
-    assert decode_records(payload, what="entry 1") == [LeaderElected(controller_epoch=7, node_id=1)]
+    payload = msgspec.msgpack.encode([1, [["leader", 7, 1, "host", 9, "new field"]]])
+    assert decode_records(payload, what="entry 1") == [LeaderElected(controller_epoch=7, node_id=1, host="host", port=9)]
 
 
 @given(st.binary(max_size=200))

@@ -4,14 +4,14 @@ The payload is the msgpack array `[format version, [record, ...]]`; each record 
 around it (envelope, number, nonces, checksum) is the flat log's. A snapshot is an object of its own: envelope "bmqN", msgpack, CRC32C.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn, get_args
 from uuid import UUID
 
 import msgspec
 
 from bmq.errors import Corrupt, FormatTooNew
-from bmq.metadata.fold import count_owners, count_ranges, find_colliding
+from bmq.metadata.fold import count_owners, count_ranges, find_colliding, find_moving
 from bmq.metadata.image import Image, Node, PartitionMeta, Topic
 from bmq.metadata.records import AnyRecord, Range
 from bmq.storage.binary import checked, crc_of, encode_crc
@@ -24,6 +24,8 @@ SNAPSHOT_VERSION: Final = 1
 SNAPSHOT_MAGIC: Final = b"bmqN"
 LOG_PREFIX: Final = "meta/log/"
 SNAPSHOT_PREFIX: Final = "meta/snapshot/"
+
+_NOWHERE: Final = NodeId(-1)
 
 _TAGS: Final = frozenset(str(kind.__struct_config__.tag) for kind in get_args(AnyRecord))
 _encoder: Final = msgspec.msgpack.Encoder(uuid_format="bytes")
@@ -85,6 +87,8 @@ class _NodeRow(msgspec.Struct, array_like=True):
     host: str
     port: int
     rack: str
+    internal_host: str = ""
+    internal_port: int = 0
 
 
 class _SnapshotBody(msgspec.Struct, array_like=True, kw_only=True):
@@ -107,6 +111,11 @@ class _SnapshotBody(msgspec.Struct, array_like=True, kw_only=True):
     configs: list[tuple[str, str, dict[str, str]]]
     next_producer_id: int
     features: dict[str, int]
+    controller_host: str = ""
+    controller_port: int = 0
+    fencing: list[tuple[int, int]] = []
+    cordoned: list[int] = []
+    moving: list[tuple[UUID, int, int]] = []
 
 
 _snapshot_decoder: Final = msgspec.msgpack.Decoder(_SnapshotBody)
@@ -125,7 +134,7 @@ def encode_snapshot(image: Image, *, entry_nonce: Nonce, nonce: Nonce) -> list[b
         cluster_id=image.cluster_id,
         controller_epoch=image.controller_epoch,
         controller_id=image.controller_id,
-        nodes=[_NodeRow(n.node_id, n.broker_epoch, n.boot, n.roles, n.host, n.port, n.rack) for n in image.nodes.values()],
+        nodes=[_node_row(node) for node in image.nodes.values()],
         topics=[_topic_row(topic) for topic in image.topics.values()],
         tombstones=list(image.tombstones.items()),
         leader_epoch_floor=image.leader_epoch_floor,
@@ -137,6 +146,11 @@ def encode_snapshot(image: Image, *, entry_nonce: Nonce, nonce: Nonce) -> list[b
         configs=[(kind, name, dict(configs)) for (kind, name), configs in image.configs.items()],
         next_producer_id=image.next_producer_id,
         features=dict(image.features),
+        controller_host=image.controller_host,
+        controller_port=image.controller_port,
+        fencing=list(image.fencing.items()),
+        cordoned=list(image.cordoned),
+        moving=[(tp.topic_id, tp.partition, to_node_id) for tp, to_node_id in image.moving.items()],
     )
     parts = [encode_envelope(magic=SNAPSHOT_MAGIC, version=SNAPSHOT_VERSION, nonce=nonce), _encoder.encode(body)]
     return [*parts, encode_crc(crc_of(parts))]
@@ -150,12 +164,15 @@ def decode_snapshot(data: bytes, *, what: str) -> tuple[Image, Nonce]:
         body = _snapshot_decoder.decode(inner)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"{what}: not a snapshot: {error}") from error
-    topics = {TopicId(row.topic_id): _topic(row) for row in body.topics}
+    moving = _moving(body.moving)
+    topics = {TopicId(row.topic_id): _topic(row, moving.get(row.topic_id, {})) for row in body.topics}
     image = Image(
         position=body.position,
         cluster_id=body.cluster_id,
         controller_epoch=body.controller_epoch,
         controller_id=NodeId(body.controller_id),
+        controller_host=body.controller_host,
+        controller_port=body.controller_port,
         nodes={NodeId(row.node_id): _node(row) for row in body.nodes},
         topics=topics,
         topic_ids={topic.name: topic_id for topic_id, topic in topics.items()},
@@ -166,11 +183,14 @@ def decode_snapshot(data: bytes, *, what: str) -> tuple[Image, Nonce]:
         dropped={StreamId(NodeId(node), BrokerEpoch(epoch)): end for node, epoch, end in body.dropped},
         last_epochs={NodeId(node): BrokerEpoch(epoch) for node, epoch in body.last_epochs},
         past_boots={NodeId(node): boots for node, boots in body.past_boots},
+        fencing={NodeId(node): BrokerEpoch(epoch) for node, epoch in body.fencing},
+        cordoned={NodeId(node): True for node in body.cordoned},
         configs={(kind, name): configs for kind, name, configs in body.configs},
         next_producer_id=body.next_producer_id,
         features=body.features,
         owned_counts=count_owners(topics),
         range_counts=count_ranges(topics),
+        moving=find_moving(topics),
         colliding=find_colliding(topics),
     )
     return image, Nonce(body.entry_nonce)
@@ -183,10 +203,22 @@ def _topic_row(topic: Topic) -> _TopicRow:
     return _TopicRow(topic.topic_id, topic.name, rows, dict(topic.configs), topic.created_ms)
 
 
-def _topic(row: _TopicRow) -> Topic:
+def _moving(rows: list[tuple[UUID, int, int]]) -> dict[UUID, dict[int, NodeId]]:
+    """Where moves lead, by topic and partition. In a list of its own: few partitions move, and rows of partitions keep their length."""
+    moving: dict[UUID, dict[int, NodeId]] = {}
+    for topic_id, partition, to_node_id in rows:
+        moving.setdefault(topic_id, {})[partition] = NodeId(to_node_id)
+    return moving
+
+
+def _node_row(node: Node) -> _NodeRow:
+    return _NodeRow(node.node_id, node.broker_epoch, node.boot, node.roles, node.host, node.port, node.rack, node.internal_host, node.internal_port)
+
+
+def _topic(row: _TopicRow, moving: Mapping[int, NodeId]) -> Topic:
     partitions = tuple(
-        PartitionMeta(NodeId(node), BrokerEpoch(broker_epoch), LeaderEpoch(leader_epoch), ranges)
-        for node, broker_epoch, leader_epoch, ranges in row.partitions
+        PartitionMeta(NodeId(node), BrokerEpoch(broker_epoch), LeaderEpoch(leader_epoch), ranges, moving.get(index, _NOWHERE))
+        for index, (node, broker_epoch, leader_epoch, ranges) in enumerate(row.partitions)
     )
     return Topic(topic_id=TopicId(row.topic_id), name=row.name, partitions=partitions, configs=row.configs, created_ms=row.created_ms)
 
@@ -200,4 +232,6 @@ def _node(row: _NodeRow) -> Node:
         host=row.host,
         port=row.port,
         rack=row.rack,
+        internal_host=row.internal_host,
+        internal_port=row.internal_port,
     )

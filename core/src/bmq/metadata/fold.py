@@ -15,10 +15,14 @@ from bmq.metadata.records import (
     ClusterCreated,
     ConfigsChanged,
     FeatureLevel,
+    FencingBegun,
+    LeaderAlive,
     LeaderElected,
+    NodeCordoned,
     NodeRegistered,
     NodeUnregistered,
     PartitionChange,
+    PartitionMoveBegun,
     PartitionsAdded,
     ProducerIdsAllocated,
     Range,
@@ -31,7 +35,7 @@ from bmq.metadata.records import (
     TopicDeleted,
 )
 from bmq.names import collision_key, may_collide
-from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicId
+from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicId, TopicPartition
 
 TOMBSTONES_MAX: Final = 10_000
 """Beyond it the oldest tombstones are forgotten and raise the floor instead. Part of the format: every reader folds alike."""
@@ -73,6 +77,16 @@ def count_ranges(topics: Mapping[TopicId, Topic]) -> dict[StreamId, int]:
                 stream = stream_of(found)
                 counts[stream] = counts.get(stream, 0) + 1
     return counts
+
+
+def find_moving(topics: Mapping[TopicId, Topic]) -> dict[TopicPartition, NodeId]:
+    """`Image.moving` from scratch."""
+    return {
+        TopicPartition(topic.topic_id, index): meta.moving_to
+        for topic in topics.values()
+        for index, meta in enumerate(topic.partitions)
+        if meta.moving_to != -1
+    }
 
 
 def find_colliding(topics: Mapping[TopicId, Topic]) -> dict[str, str]:
@@ -119,6 +133,8 @@ class _Builder:
         self._cluster_id = image.cluster_id
         self._controller_epoch = image.controller_epoch
         self._controller_id = image.controller_id
+        self._controller_host = image.controller_host
+        self._controller_port = image.controller_port
         self._leader_epoch_floor = image.leader_epoch_floor
         self._next_producer_id = image.next_producer_id
         self._nodes = _Shared(image.nodes)
@@ -130,10 +146,13 @@ class _Builder:
         self._dropped = _Shared(image.dropped)
         self._last_epochs = _Shared(image.last_epochs)
         self._past_boots = _Shared(image.past_boots)
+        self._fencing = _Shared(image.fencing)
+        self._cordoned = _Shared(image.cordoned)
         self._configs = _Shared(image.configs)
         self._features = _Shared(image.features)
         self._owned_counts = _Shared(image.owned_counts)
         self._range_counts = _Shared(image.range_counts)
+        self._moving = _Shared(image.moving)
         self._colliding = _Shared(image.colliding)
         self._open: dict[TopicId, list[PartitionMeta]] = {}
 
@@ -147,6 +166,8 @@ class _Builder:
             cluster_id=self._cluster_id,
             controller_epoch=self._controller_epoch,
             controller_id=self._controller_id,
+            controller_host=self._controller_host,
+            controller_port=self._controller_port,
             nodes=self._nodes.now,
             topics=self._topics.now,
             topic_ids=self._topic_ids.now,
@@ -157,11 +178,14 @@ class _Builder:
             dropped=self._dropped.now,
             last_epochs=self._last_epochs.now,
             past_boots=self._past_boots.now,
+            fencing=self._fencing.now,
+            cordoned=self._cordoned.now,
             configs=self._configs.now,
             next_producer_id=self._next_producer_id,
             features=self._features.now,
             owned_counts=self._owned_counts.now,
             range_counts=self._range_counts.now,
+            moving=self._moving.now,
             colliding=self._colliding.now,
         )
 
@@ -169,6 +193,8 @@ class _Builder:
         match record:
             case PartitionChange():
                 self._change_partition(record)
+            case PartitionMoveBegun():
+                self._begin_move(record)
             case RangesCovered():
                 self._cover_ranges(record)
             case TopicCreated():
@@ -182,7 +208,11 @@ class _Builder:
             case NodeRegistered():
                 self._register(record)
             case NodeUnregistered():
-                self._nodes.write().pop(NodeId(record.node_id), None)
+                self._unregister(NodeId(record.node_id))
+            case NodeCordoned():
+                self._cordon(NodeId(record.node_id), cordoned=record.cordoned)
+            case FencingBegun():
+                self._begin_fencing(NodeId(record.node_id), BrokerEpoch(record.broker_epoch))
             case StreamSealed():
                 self._sealed.write()[_stream(record)] = record.end
             case StreamDropped():
@@ -201,6 +231,10 @@ class _Builder:
             case LeaderElected():
                 self._controller_epoch = record.controller_epoch
                 self._controller_id = NodeId(record.node_id)
+                self._controller_host = record.host
+                self._controller_port = record.port
+            case LeaderAlive():
+                pass  # a standby looks at the record itself; what it says is old at once
             case ClusterCreated():
                 self._cluster_id = record.cluster_id
             case _:
@@ -216,7 +250,14 @@ class _Builder:
             opened = self._open[key] = list(topic.partitions)
         return opened
 
-    def _put(self, partitions: list[PartitionMeta], index: int, after: PartitionMeta) -> None:
+    def _partition(self, record: PartitionChange | PartitionMoveBegun | RangesCovered) -> PartitionMeta:
+        partitions = self._partitions(record.topic_id)
+        if not 0 <= record.partition < len(partitions):
+            raise _Unknown(f"partition {record.topic_id}/{record.partition}")
+        return partitions[record.partition]
+
+    def _put(self, topic_id: UUID, index: int, after: PartitionMeta) -> None:
+        partitions = self._partitions(topic_id)
         before = partitions[index]
         partitions[index] = after
         if before.node_id != after.node_id:
@@ -225,25 +266,29 @@ class _Builder:
         if before.ranges != after.ranges:
             self._count_ranges(before.ranges, -1)
             self._count_ranges(after.ranges, 1)
+        if before.moving_to != after.moving_to:
+            tp = TopicPartition(TopicId(topic_id), index)
+            if after.moving_to == -1:
+                self._moving.write().pop(tp, None)
+            else:
+                self._moving.write()[tp] = after.moving_to
 
     def _count_ranges(self, ranges: Sequence[Range], amount: int) -> None:
         for found in ranges:
             self._range_counts.add(stream_of(found), amount)
 
     def _change_partition(self, record: PartitionChange) -> None:
-        partitions = self._partitions(record.topic_id)
-        if not 0 <= record.partition < len(partitions):
-            raise _Unknown(f"partition {record.topic_id}/{record.partition}")
+        self._partition(record)
         after = PartitionMeta(NodeId(record.node_id), BrokerEpoch(record.broker_epoch), LeaderEpoch(record.leader_epoch), record.ranges)
-        self._put(partitions, record.partition, after)
+        self._put(record.topic_id, record.partition, after)
+
+    def _begin_move(self, record: PartitionMoveBegun) -> None:
+        self._put(record.topic_id, record.partition, replace(self._partition(record), moving_to=NodeId(record.to_node_id)))
 
     def _cover_ranges(self, record: RangesCovered) -> None:
-        partitions = self._partitions(record.topic_id)
-        if not 0 <= record.partition < len(partitions):
-            raise _Unknown(f"partition {record.topic_id}/{record.partition}")
-        before = partitions[record.partition]
+        before = self._partition(record)
         left = tuple(found for found in before.ranges if found not in record.ranges)
-        self._put(partitions, record.partition, replace(before, ranges=left))
+        self._put(record.topic_id, record.partition, replace(before, ranges=left))
 
     def _create_topic(self, record: TopicCreated) -> None:
         topic_id = TopicId(record.topic_id)
@@ -273,9 +318,11 @@ class _Builder:
 
     def _delete_topic(self, record: TopicDeleted) -> None:
         topic_id = TopicId(record.topic_id)
-        for meta in self._partitions(record.topic_id):
+        for index, meta in enumerate(self._partitions(record.topic_id)):
             self._owned_counts.add(meta.node_id, -1)
             self._count_ranges(meta.ranges, -1)
+            if meta.moving_to != -1:
+                self._moving.write().pop(TopicPartition(topic_id, index), None)
         del self._open[topic_id]
         del self._topics.write()[topic_id]
         self._topic_ids.write().pop(record.name, None)
@@ -296,6 +343,7 @@ class _Builder:
             self._past_boots.write()[node_id] = past[-PAST_BOOTS_MAX:]
         epoch = BrokerEpoch(record.broker_epoch)
         self._last_epochs.write()[node_id] = epoch
+        self._end_fencing(node_id)
         self._nodes.write()[node_id] = Node(
             node_id=node_id,
             broker_epoch=epoch,
@@ -304,7 +352,29 @@ class _Builder:
             host=record.host,
             port=record.port,
             rack=record.rack,
+            internal_host=record.internal_host,
+            internal_port=record.internal_port,
         )
+
+    def _unregister(self, node_id: NodeId) -> None:
+        self._nodes.write().pop(node_id, None)
+        self._end_fencing(node_id)
+
+    def _begin_fencing(self, node_id: NodeId, broker_epoch: BrokerEpoch) -> None:
+        node = self._nodes.now.get(node_id)
+        if node is None or node.broker_epoch != broker_epoch:
+            raise _Unknown(f"node {node_id} of epoch {broker_epoch}")
+        self._fencing.write()[node_id] = broker_epoch
+
+    def _end_fencing(self, node_id: NodeId) -> None:
+        if node_id in self._fencing.now:
+            del self._fencing.write()[node_id]
+
+    def _cordon(self, node_id: NodeId, *, cordoned: bool) -> None:
+        if cordoned:
+            self._cordoned.write()[node_id] = True
+        elif node_id in self._cordoned.now:
+            del self._cordoned.write()[node_id]
 
     def _change_configs(self, record: ConfigsChanged) -> None:
         if record.kind == "topic":

@@ -14,12 +14,16 @@ from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicId, Topi
 
 @dataclass(frozen=True, slots=True)
 class PartitionMeta:
-    """Who owns a partition. node_id -1: nobody."""
+    """Who owns a partition. node_id -1: nobody.
+
+    `moving_to` is where a planned move leads, -1 without one: its owner closes it and reports the end.
+    """
 
     node_id: NodeId = NodeId(-1)
     broker_epoch: BrokerEpoch = BrokerEpoch(-1)
     leader_epoch: LeaderEpoch = LeaderEpoch(0)
     ranges: tuple[Range, ...] = ()
+    moving_to: NodeId = NodeId(-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +39,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A registered node."""
+    """A registered node. `host` and `port`: its Kafka address, "" and 0 without a proxy; the internal ones: where other nodes reach it."""
 
     node_id: NodeId
     broker_epoch: BrokerEpoch
@@ -44,6 +48,8 @@ class Node:
     host: str
     port: int
     rack: str = ""
+    internal_host: str = ""
+    internal_port: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +60,9 @@ class Image:
     cluster_id: str = ""
     controller_epoch: int = 0
     controller_id: NodeId = NodeId(-1)
+    controller_host: str = ""
+    controller_port: int = 0
+    """The leader's internal address; "" and 0 where it serves its own process alone."""
     nodes: Mapping[NodeId, Node] = field(default_factory=dict)
     topics: Mapping[TopicId, Topic] = field(default_factory=dict)
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
@@ -71,6 +80,10 @@ class Image:
     """The newest epoch ever given to a node id."""
     past_boots: Mapping[NodeId, tuple[UUID, ...]] = field(default_factory=dict)
     """The last few boots that lost their node id to another boot: they may not take it back."""
+    fencing: Mapping[NodeId, BrokerEpoch] = field(default_factory=dict)
+    """Incarnations whose fencing is begun and not completed: their streams are sealed, or will be."""
+    cordoned: Mapping[NodeId, bool] = field(default_factory=dict)
+    """Nodes that get no new partitions; each is True."""
     configs: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
     """Of brokers and groups, by (kind, name)."""
     next_producer_id: int = 0
@@ -80,6 +93,8 @@ class Image:
     range_counts: Mapping[StreamId, int] = field(default_factory=dict)
     """Derived: how many partitions' ranges name each stream."""
 
+    moving: Mapping[TopicPartition, NodeId] = field(default_factory=dict)
+    """Derived: partitions under a planned move, with where it leads."""
     colliding: Mapping[str, str] = field(default_factory=dict)
     """Derived: names that may collide with others, by `names.collision_key`."""
 
@@ -94,6 +109,17 @@ class Image:
         if topic is None or not 0 <= tp.partition < len(topic.partitions):
             return None
         return topic.partitions[tp.partition]
+
+    def ranges_in(self, stream: StreamId) -> dict[TopicPartition, tuple[Range, ...]]:
+        """What partitions must still read of the stream; its owner, where it lives, keeps those objects. O(partitions) where there is any."""
+        found: dict[TopicPartition, tuple[Range, ...]] = {}
+        if stream not in self.range_counts:
+            return found
+        for topic in self.topics.values():
+            for index, meta in enumerate(topic.partitions):
+                if meta.ranges and (named := tuple(part for part in meta.ranges if stream_of(part) == stream)):
+                    found[TopicPartition(topic.topic_id, index)] = named
+        return found
 
     def next_leader_epoch(self, name: str) -> LeaderEpoch:
         """Where the epochs of a topic created now under this name start: above every epoch that a client may have seen of the name."""

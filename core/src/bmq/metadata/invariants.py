@@ -142,6 +142,24 @@ def _dropped_streams_are_named_by_nobody(step: _Step) -> Iterator[str]:
             yield f"{stream.prefix} was dropped, and {step.new.range_counts[stream]} ranges name it"
 
 
+def _named_streams_are_there(step: _Step) -> Iterator[str]:
+    """A range leads to a sealed stream whose data is kept, or to that of a living broker, which keeps its own."""
+    old, new = step.old, step.new
+    if old.range_counts is new.range_counts and old.sealed is new.sealed and old.nodes is new.nodes:
+        return
+    for stream, count in new.range_counts.items():
+        node = new.nodes.get(stream.node_id)
+        if stream not in new.sealed and (node is None or node.broker_epoch != stream.broker_epoch):
+            yield f"{count} ranges name {stream.prefix}, which is neither sealed nor a registered node's"
+
+
+def _fencing_is_of_registered_nodes(step: _Step) -> Iterator[str]:
+    for node_id, epoch in step.new.fencing.items():
+        node = step.new.nodes.get(node_id)
+        if node is None or node.broker_epoch != epoch:
+            yield f"node {node_id} of epoch {epoch} is being fenced and is not registered"
+
+
 def _owners_are_registered(step: _Step) -> Iterator[str]:
     """Where nodes came or went, every partition; else those that changed."""
     nodes = step.new.nodes
@@ -175,6 +193,12 @@ def _ranges_lie_below_seal_and_epoch(image: Image, before: PartitionMeta | None,
     return None
 
 
+def _who_moves_has_an_owner(image: Image, before: PartitionMeta | None, after: PartitionMeta) -> str | None:
+    if after.moving_to != -1 and after.node_id == -1:
+        return f"moves to node {after.moving_to} and has no owner that could hand it over"
+    return None
+
+
 WHOLE: Final[dict[str, Callable[[_Step], Iterator[str]]]] = {
     "numbers never go back": _numbers_never_go_back,
     "broker epochs never go back": _broker_epochs_never_go_back,
@@ -185,9 +209,12 @@ WHOLE: Final[dict[str, Callable[[_Step], Iterator[str]]]] = {
     "seals never move": _seals_never_move,
     "no node writes to a sealed stream": _no_node_writes_to_a_sealed_stream,
     "dropped streams are named by nobody": _dropped_streams_are_named_by_nobody,
+    "named streams are there": _named_streams_are_there,
+    "fencing is of registered nodes": _fencing_is_of_registered_nodes,
     "owners are registered": _owners_are_registered,
 }
 EACH_PARTITION: Final[dict[str, Callable[[Image, PartitionMeta | None, PartitionMeta], str | None]]] = {
     "leader epochs never go back": _leader_epochs_never_go_back,
     "ranges lie below seal and epoch": _ranges_lie_below_seal_and_epoch,
+    "who moves has an owner": _who_moves_has_an_owner,
 }

@@ -20,14 +20,25 @@ class ClusterCreated(Record, frozen=True, tag="cluster"):
 
 
 class LeaderElected(Record, frozen=True, tag="leader"):
-    """A controller's claim: the first record of its epoch."""
+    """A controller's claim: the first record of its epoch. `host` and `port` are the leader's internal address; "" and 0: none."""
 
     controller_epoch: int
     node_id: int
+    host: str = ""
+    port: int = 0
+
+
+class LeaderAlive(Record, frozen=True, tag="alive"):
+    """The leader lives, and has heard these nodes since it said so last. Appended at least once a second where there are standbys."""
+
+    heard: tuple[int, ...]
 
 
 class NodeRegistered(Record, frozen=True, tag="node"):
-    """A node came up under a new epoch; `roles` of controller, broker, proxy; `boot` tells one start of the process from another."""
+    """A node came up under a new epoch; `roles` of controller, broker, proxy; `boot` tells one start of the process from another.
+
+    `host` and `port` are its Kafka address ("" and 0 without a proxy), the internal ones what other nodes connect to.
+    """
 
     node_id: int
     broker_epoch: int
@@ -36,10 +47,26 @@ class NodeRegistered(Record, frozen=True, tag="node"):
     host: str
     port: int
     rack: str = ""
+    internal_host: str = ""
+    internal_port: int = 0
 
 
 class NodeUnregistered(Record, frozen=True, tag="node-gone"):
     """A node left for good, or was fenced."""
+
+    node_id: int
+    broker_epoch: int
+
+
+class NodeCordoned(Record, frozen=True, tag="cordon"):
+    """The node gets no new partitions (or may again); those that it has stay. Holds across its restarts."""
+
+    node_id: int
+    cordoned: bool
+
+
+class FencingBegun(Record, frozen=True, tag="fencing"):
+    """This incarnation has been silent for too long: its stream is about to be sealed. There is no way back; any leader completes it."""
 
     node_id: int
     broker_epoch: int
@@ -99,6 +126,18 @@ class PartitionChange(Record, frozen=True, tag="owner"):
     ranges: tuple[Range, ...] = ()
 
 
+class PartitionMoveBegun(Record, frozen=True, tag="moving"):
+    """A planned move: the owner is to append no more under its leader epoch and to report the end; PartitionChange completes it.
+
+    `to_node_id` may be the owner itself: a move that was taken back after the owner may have closed. -1: there is no move; only while it is
+    certain that the owner has not closed the partition.
+    """
+
+    topic_id: UUID
+    partition: int
+    to_node_id: int
+
+
 class RangesCovered(Record, frozen=True, tag="covered"):
     """The manifest covers what these ranges hold of the partition: they leave the image."""
 
@@ -151,13 +190,17 @@ class FeatureLevel(Record, frozen=True, tag="feature"):
 AnyRecord = (
     ClusterCreated
     | LeaderElected
+    | LeaderAlive
     | NodeRegistered
     | NodeUnregistered
+    | NodeCordoned
+    | FencingBegun
     | StreamSealed
     | TopicCreated
     | PartitionsAdded
     | TopicDeleted
     | PartitionChange
+    | PartitionMoveBegun
     | RangesCovered
     | StreamDropped
     | StreamCollected

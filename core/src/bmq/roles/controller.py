@@ -8,7 +8,7 @@ from uuid import UUID
 from bmq.errors import BmqError
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range
-from bmq.values import BrokerEpoch, NodeId, TopicId, TopicPartition
+from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, TopicId, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class Metadata(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """A starting node. `boot` is new at each start of a process."""
+    """A starting node. `boot` is new at each start of a process. `host` and `port` are its Kafka address, "" and 0 without a proxy."""
 
     node_id: NodeId
     boot: UUID
@@ -93,6 +93,50 @@ class Registration:
     host: str
     port: int
     rack: str = ""
+    internal_host: str = ""
+    internal_port: int = 0
+    """Where other nodes reach it; "" and 0 where none does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedPartition:
+    """This owner appends no more to `tp` under `leader_epoch`, and will never again: everything of it in its stream is durable and below `end`.
+
+    `end` 0: its stream holds nothing of it that the manifest does not cover. Repeated in each heartbeat until the image shows what came of it.
+    """
+
+    tp: TopicPartition
+    leader_epoch: LeaderEpoch
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLoad:
+    """What a partition takes: bytes written per second, of late."""
+
+    tp: TopicPartition
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """A node lives. `closed` and `covered` are repeated until the image shows them; `draining`: it is to own nothing any more."""
+
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+    boot: UUID
+    closed: tuple[ClosedPartition, ...] = ()
+    covered: tuple[tuple[TopicPartition, tuple[Range, ...]], ...] = ()
+    loads: tuple[PartitionLoad, ...] = ()
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatReply:
+    """`lease_ms`: fenced unless heard again within it; a third of it is a good interval. `position`: of the leader's image."""
+
+    lease_ms: int
+    position: int
 
 
 class BrokerControl(Protocol):
@@ -109,3 +153,37 @@ class BrokerControl(Protocol):
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
         """A clean stop: the node sealed its own stream at `end` and is gone."""
+
+    async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        """Renews the lease, and takes up what the node reports, committed when this returns.
+
+        Raises Fenced where this incarnation is not the registered one any more, or its fencing is begun: it may only register again.
+        Raises ControllerUnavailable.
+        """
+
+
+class ClusterControl(Protocol):
+    """What whoever runs the cluster asks of the controller. Each method returns when its records are durable; raises ControllerUnavailable."""
+
+    async def move(self, tp: TopicPartition, to: NodeId) -> None:
+        """Begins to move a partition; done once the image names the new owner. Idempotent; a later call leads the move elsewhere.
+
+        Raises UnknownTopic, InvalidRequest where `to` is no broker that takes partitions.
+        """
+
+    async def drain(self, node_id: NodeId) -> None:
+        """Cordons a node and begins to move all its partitions away; done once the image shows that it owns none. Raises InvalidRequest."""
+
+    async def cordon(self, node_id: NodeId, cordoned: bool) -> None:
+        """Gives the node no new partitions, or does so again. Idempotent."""
+
+
+class MetadataSource(Protocol):
+    """What followers ask of the leader."""
+
+    async def metadata_poll(self, after_position: int, wait_ms: int) -> list[bytes]:
+        """The log's entries above `after_position`, in order and each as the whole object in the store; waits for one, not longer than `wait_ms`.
+
+        Committed entries only; not all of them where they are many. Raises ControllerUnavailable where this one does not lead, NotReady where
+        it no longer has what follows `after_position` (or never had): the follower reads the store.
+        """

@@ -11,7 +11,7 @@ from bmq.errors import ControllerUnavailable
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range
 from bmq.ports import Clock, ObjectStore, Rng
-from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, Registration, TopicResult
+from bmq.roles.controller import ConfigChange, ConfigResource, Heartbeat, HeartbeatReply, NewTopic, Registration, TopicResult
 from bmq.storage.stream import seal_stream
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq_controller.leader import ControllerLeader
@@ -102,6 +102,11 @@ class LeadingController:
         """See the protocol."""
         await self._leader.operate("report_stopped", lambda image: node_machine.report_stopped(image, node_id, broker_epoch, end=end))
         _log.info("node stopped", node_id=node_id, broker_epoch=broker_epoch, sealed_end=end)
+
+    async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        """See the protocol."""
+        await self._leader.operate("heartbeat", lambda image: node_machine.heartbeat(image, beat))
+        return HeartbeatReply(lease_ms=int(self._leader.settings.lease_s * 1000), position=self._leader.image.position)
 
     async def _seal(self, stream: StreamId) -> int:
         timeout_s = self._leader.settings.operation_timeout_s

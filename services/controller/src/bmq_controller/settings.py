@@ -18,6 +18,8 @@ class ControllerSettings:
     """Beyond it operations are refused at once."""
     records_per_entry: int = 5_000
     """One entry takes waiting operations until it has so many records; a single operation may have more."""
+    lease_s: float = 6.0
+    """How long a node may be silent before it is fenced."""
     leading_check_s: float = 5.0
     """How often an idle leader looks whether another one has taken over."""
     start_attempts_max: int = 1_000

@@ -16,7 +16,7 @@ from bmq.metadata.records import (
     StreamSealed,
     TopicCollected,
 )
-from bmq.roles.controller import Registration
+from bmq.roles.controller import Heartbeat, Registration
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.placement import Placement
@@ -65,6 +65,8 @@ def register(image: Image, registration: Registration, *, sealed: StreamId | Non
             host=registration.host,
             port=registration.port,
             rack=registration.rack,
+            internal_host=registration.internal_host,
+            internal_port=registration.internal_port,
         )
     )
     if "broker" in registration.roles:
@@ -105,6 +107,16 @@ def report_covered(
         if known:
             records.append(RangesCovered(topic_id=tp.topic_id, partition=tp.partition, ranges=known))
     return Decision(None, tuple(records))
+
+
+def heartbeat(image: Image, beat: Heartbeat) -> Decision[None]:
+    """What a node reports with its sign of life. Raises Fenced where it is not the registered incarnation, or is being fenced."""
+    node = image.nodes.get(beat.node_id)
+    if node is None or (node.broker_epoch, node.boot) != (beat.broker_epoch, beat.boot):
+        raise Fenced(f"node {beat.node_id} is not registered under epoch {beat.broker_epoch} any more: it has to register again")
+    if beat.node_id in image.fencing:
+        raise Fenced(f"node {beat.node_id} of epoch {beat.broker_epoch} was silent for too long and is being fenced: it has to register again")
+    return report_covered(image, beat.node_id, beat.broker_epoch, beat.covered)
 
 
 def drop_streams(image: Image) -> list[AnyRecord]:
