@@ -9,7 +9,7 @@ import pytest
 from bmq.errors import ControllerUnavailable, Corrupt, Fenced, TopicExists, UnknownTopic
 from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, decode_records
 from bmq.metadata.feed import MetadataFeed
-from bmq.metadata.follower import StoreFollower
+from bmq.metadata.follower import MetadataFollower
 from bmq.metadata.image import Image
 from bmq.metadata.journal import MetadataJournal
 from bmq.metadata.records import AnyRecord, ClusterCreated, LeaderElected, ProducerIdsAllocated, Range, TopicDeleted
@@ -472,7 +472,7 @@ def test_a_follower_of_the_store_sees_what_the_leader_commits() -> None:
         store = SimStore()
         role = await start(store, settings=ControllerSettings(snapshot_entries=4))
         feed = MetadataFeed()
-        follower = asyncio.ensure_future(StoreFollower(store.for_node("f"), rng=SimRng(7), feed=feed).run())
+        follower = asyncio.ensure_future(MetadataFollower(store.for_node("f"), rng=SimRng(7), feed=feed).run())
         positions: list[int] = []
         feed.subscribe(lambda old, new: positions.append(new.position))
         for pause_s in [0.1] * 20 + [2.0] * 5:

@@ -4,6 +4,7 @@ Owns the keys `meta/log/` and `meta/snapshot/`. Who may append, and what, is the
 """
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -14,6 +15,7 @@ from bmq.errors import Conflict, Corrupt, ObjectMissing
 from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, decode_records, decode_snapshot, encode_snapshot, snapshot_key
 from bmq.metadata.image import Image, apply
 from bmq.metadata.invariants import check_image, check_step
+from bmq.metadata.records import AnyRecord
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import TroubleLog, create_once, when_available
 from bmq.storage.flatlog import NO_PREDECESSOR, Entry, FlatLog, GapFound
@@ -22,6 +24,8 @@ from bmq.storage.numbered import number_of
 SNAPSHOTS_KEPT: Final = 2
 """The newest and one before it, with the entries since: should the newest prove unreadable, the other still leads to the same image."""
 LOADS_MAX: Final = 10
+
+Seen = Callable[[Sequence[AnyRecord]], None]
 
 _log = structlog.get_logger(__name__)
 
@@ -38,11 +42,13 @@ class Position:
 class MetadataJournal:
     """The log and the snapshots of one cluster."""
 
-    def __init__(self, store: ObjectStore, *, rng: Rng) -> None:
+    def __init__(self, store: ObjectStore, *, rng: Rng, seen: Seen | None = None) -> None:
+        """`seen` is called with the records of each entry that is read, once it is known to count."""
         self._store = store
         self._rng = rng
         self.log = self._open_log()
         self._trouble = TroubleLog("metadata")
+        self._seen = seen
 
     async def load(self) -> Position:
         """The newest image that the store can give. Waits out a store that is down.
@@ -63,7 +69,7 @@ class MetadataJournal:
         """`start` and every entry since. Raises GapFound where the log was shortened meanwhile: load again; FormatError."""
         image, last = start.image, start.entry
         async for entry in self.log.read_forward(last):
-            image, last = _folded(image, entry), entry
+            image, last = self._folded(image, entry), entry
         # Once for all of them: a check costs a look at every topic.
         check_step(start.image, image)
         return Position(image=image, entry=last, entries=start.entries + image.position - start.image.position)
@@ -72,7 +78,7 @@ class MetadataJournal:
         """`start` and the one entry that was found above it; None where it is not the next one. Raises FormatError."""
         if start.entry is None or entry.number != start.entry.number + 1 or entry.predecessor != start.entry.nonce:
             return None
-        image = _folded(start.image, entry)
+        image = self._folded(start.image, entry)
         check_step(start.image, image)
         return Position(image=image, entry=entry, entries=start.entries + 1)
 
@@ -137,6 +143,9 @@ class MetadataJournal:
             return Position(image=image, entry=entry)
         return Position(image=Image(), entry=None)
 
-
-def _folded(image: Image, entry: Entry) -> Image:
-    return apply(image, entry.number, decode_records(entry.payload, what=f"metadata log entry {entry.number}"))
+    def _folded(self, image: Image, entry: Entry) -> Image:
+        records = decode_records(entry.payload, what=f"metadata log entry {entry.number}")
+        after = apply(image, entry.number, records)
+        if self._seen is not None:
+            self._seen(records)
+        return after
