@@ -606,6 +606,28 @@ def test_kills_in_a_row_do_not_make_the_wal_longer_and_longer() -> None:
     run(main())
 
 
+def test_kills_seconds_apart_do_not_make_every_start_read_more() -> None:
+    """As a crash loop, or an orchestrator's impatience: no incarnation lives until a round of upkeep."""
+
+    async def main() -> None:
+        cluster = Cluster(settings=small(tail_budget_bytes=1_000_000, tail_limit_bytes=1_000_000, wal_budget_bytes=1_000_000, ranges_max=4))
+        await cluster.start()
+        tps = await cluster.topic("orders", partitions=8)
+        for number in range(30):
+            for tp in tps:
+                await cluster.append(tp, bytes(200))
+            await asyncio.sleep(2)
+            await cluster.kill()
+            await cluster.start(f"start {number}")
+            image = cluster.controller.metadata.image
+            assert max(len(image.topics[tp.topic_id].partitions[tp.partition].ranges) for tp in tps) <= 6
+        for tp in tps:
+            assert len(await cluster.read_all(tp)) == 30
+        await cluster.stop()
+
+    run(main())
+
+
 def test_a_replaced_broker_has_no_upkeep_any_more() -> None:
     async def main() -> None:
         cluster = Cluster(settings=small())

@@ -250,6 +250,7 @@ class BrokerRole:
             settings=settings,
         )
         self._ownership.held_nothing = self._maintenance.covered_by_nothing
+        self._roller.covered = self._maintenance.report_soon
         self.owner = Broker(
             ownership=self._ownership,
             commit=self._commit,

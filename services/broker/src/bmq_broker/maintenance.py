@@ -29,6 +29,8 @@ from bmq_broker.settings import BrokerSettings
 log = structlog.get_logger()
 
 LOG_INTERVAL_S = 10.0
+REPORT_AFTER_S = 0.1
+"""So long a report waits for others: after a start, many partitions are rolled at once."""
 YIELD_EVERY = 100
 """Partitions looked at before other work gets its turn."""
 
@@ -73,10 +75,16 @@ class Maintenance:
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
         self._collected: set[TopicPartition] = set()
         self._uncovered: dict[TopicPartition, tuple[Range, ...]] = {}
+        self._report_due = asyncio.Event()
+
+    def report_soon(self) -> None:
+        """A manifest covers what its partition inherited. Until the controller hears of it, every further start reads that again."""
+        self._report_due.set()
 
     def covered_by_nothing(self, ranges: Mapping[TopicPartition, tuple[Range, ...]]) -> None:
         """Recovery found nothing of these partitions in these ranges: they are covered as they are."""
         self._uncovered.update(ranges)
+        self.report_soon()
 
     def forget(self, tp: TopicPartition) -> None:
         """The partition has left."""
@@ -89,7 +97,19 @@ class Maintenance:
             for step in (self._report, self._roll_old, self._garbage.sweep):
                 await self._go_on_after(step)
             self._measure()
-            await asyncio.sleep(self._settings.maintenance_interval_ms / 1000)
+            await self._wait_reporting(self._settings.maintenance_interval_ms / 1000)
+
+    async def _wait_reporting(self, interval_s: float) -> None:
+        """Until the next round; only reports do not wait for it."""
+        try:
+            async with asyncio.timeout(interval_s):
+                while True:
+                    await self._report_due.wait()
+                    await asyncio.sleep(REPORT_AFTER_S)
+                    self._report_due.clear()
+                    await self._go_on_after(self._report)
+        except TimeoutError:
+            return
 
     async def run_retention(self) -> None:
         """Retention, merges and the collection of what earlier owners left, partition by partition. Until cancelled.

@@ -7,7 +7,7 @@ snapshot that it writes is the previous one with the segment's batches replayed 
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import structlog
@@ -69,6 +69,8 @@ class Roller:
         """Partitions that hold what was recovered, in the order in which they were opened."""
         self._inherited_bytes = 0
         self._ending = False
+        self.covered: Callable[[], None] = lambda: None
+        """Called when a partition's manifest covers what it inherited from earlier owners."""
 
     @property
     def tail_bytes(self) -> int:
@@ -177,6 +179,8 @@ class Roller:
         if error is None:
             if task.result():  # one roll writes one segment: there may be more to do, though nothing arrives any more
                 self.grown(partition)
+            if partition.covers_ranges():
+                self.covered()
         elif partition.state is PartitionState.APPENDING and not self._ending:
             log.warning("roll failed, tried again later", partition=str(partition.tp), error=repr(error))
             self._retries[partition.tp] = asyncio.get_running_loop().call_later(RETRY_AFTER_S, self._again, partition, cause)
