@@ -24,11 +24,18 @@ from kio.static.constants import EntityType
 import bmq.wire.schemas
 from bmq.errors import WireError
 from bmq.wire.messages import Message, decode_request, decode_response, encode_request, encode_response, message_fields
+from bmq.wire.schema_additions import ADDITIONS
 from bmq.wire.schema_generation import generate
 from bmq.wire.schemas import api_keys, api_schema
 
 DIRECTIONS = ((True, EntityType.request), (False, EntityType.response))
-CASES = [(key, version) for key in api_keys() for version in range(api_schema(key).versions[0], api_schema(key).versions[1] + 1)]
+CASES = [
+    (key, version)
+    for key in api_keys()
+    for version in range(api_schema(key).versions[0], api_schema(key).versions[1] + 1)
+    if key not in ADDITIONS or version != ADDITIONS[key].version
+]
+"""What kio knows too."""
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
@@ -148,6 +155,44 @@ def test_an_empty_message_gets_kios_defaults_where_there_are_any(key: int) -> No
             for field in dataclasses.fields(entity):
                 if field.default is not dataclasses.MISSING:
                     assert getattr(entity, field.name) == field.default, (key, version, field.name)
+
+
+ADDED = (
+    (42, 3, True, "03026103626300", {"groups_names": ["a", "bc"]}),
+    (
+        *(42, 3, False, "000000070302610044185468652067726f7570206973206e6f7420656d7074792e000362630000000000"),
+        {
+            "throttle_time_ms": 7,
+            "results": [
+                {"group_id": "a", "error_code": 68, "error_message": "The group is not empty."},
+                {"group_id": "bc", "error_code": 0, "error_message": None},
+            ],
+        },
+    ),
+    (
+        *(18, 5, True, "056a61766106342e342e300363310000000300"),
+        {"client_software_name": "java", "client_software_version": "4.4.0", "cluster_id": "c1", "node_id": 3},
+    ),
+    (
+        *(18, 5, True, "056a61766106342e342e3000ffffffff00"),
+        {"client_software_name": "java", "client_software_version": "4.4.0", "cluster_id": None, "node_id": -1},
+    ),
+    (
+        *(18, 5, False, "008102001200000005000000000000"),
+        {"error_code": 129, "api_keys": [{"api_key": 18, "min_version": 0, "max_version": 5}], "throttle_time_ms": 0},
+    ),
+)
+"""(key, version, whether a request, what the classes of kafka-clients 4.4.0 write, the same as a message)."""
+
+
+@pytest.mark.parametrize(("key", "version", "is_request", "written", "fields"), ADDED)
+def test_versions_that_kio_lacks_are_what_kafkas_own_classes_write(
+    key: int, version: int, is_request: bool, written: str, fields: dict[str, Any]
+) -> None:
+    decode, encode = (decode_request, encode_request) if is_request else (decode_response, encode_response)
+    body = bytes.fromhex(written)
+    assert encode(key, version, fields) == body
+    assert only(decode(key, version, body), fields) == fields
 
 
 def test_the_schemas_are_what_kio_says() -> None:

@@ -44,6 +44,22 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
     run(test)
 
 
+def test_a_connection_that_was_meant_for_another_cluster_or_node_is_told_so() -> None:
+    async def test(_: Running, client: Client) -> None:
+        software = {"client_software_name": "test", "client_software_version": "1.0"}
+        for cluster_id, node_id, code in (
+            ("test-cluster", 1, ErrorCode.none),
+            (None, -1, ErrorCode.none),
+            ("test-cluster", 2, ErrorCode.rebootstrap_required),
+            ("elsewhere", 1, ErrorCode.rebootstrap_required),
+        ):
+            reply = await client.ask(18, 5, {**software, "cluster_id": cluster_id, "node_id": node_id})
+            assert reply.error_code == code, (cluster_id, node_id)
+            assert bool(reply.api_keys) == (code == ErrorCode.none)
+
+    run(test)
+
+
 def test_metadata_creates_a_topic_and_names_this_proxy_as_its_leader() -> None:
     async def test(proxy: Running, client: Client) -> None:
         reply = await client.ask(3, 12, {"topics": [{"name": "orders"}], "allow_auto_topic_creation": True})

@@ -1,4 +1,4 @@
-"""Makes `schemas.json` out of kio's classes: `python -m bmq.wire.schema_generation FILE`. Nothing at run time imports this.
+"""Makes `schemas.json` out of kio's classes and `schema_additions`: `python -m bmq.wire.schema_generation FILE`. Nothing at run time imports this.
 
 Names are kio's; where kio's type carries the unit (a timedelta, a datetime), the unit comes back into the name: `timeout_ms`.
 """
@@ -17,6 +17,7 @@ from kio.serial._introspect import EntityField, EntityTupleField, PrimitiveTuple
 from kio.static.constants import EntityType
 from kio.static.constants import uuid_zero as no_uuid
 
+from bmq.wire.schema_additions import extended
 from bmq.wire.schemas import ApiSchema, Default, Field, FieldType
 
 KEYS: Final = (
@@ -37,7 +38,7 @@ _WITH_UNIT: Final = {"timedelta_i32", "timedelta_i64", "datetime_i64"}
 
 def generate() -> bytes:
     """The content of `schemas.json`."""
-    apis = {key: _api(key) for key in KEYS}
+    apis = {key: extended(_api(key)) for key in KEYS}
     lines = [f'"{key}": {msgspec.json.encode(api).decode()}' for key, api in apis.items()]
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 

@@ -1,6 +1,6 @@
-"""DeleteGroups, versions 0 to 2. Missing: version 3, which the schemas in use do not have yet."""
+"""DeleteGroups, versions 0 to 3."""
 
-from typing import Any
+from typing import Any, Final
 
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
@@ -10,6 +10,11 @@ from bmq_broker.groups.machine import Effects, GroupMachine
 from bmq_broker.groups.requests import Now
 from bmq_broker.groups.service import GroupCoordinatorShard
 from bmq_broker.handlers.group_errors import code_of
+
+_MESSAGES: Final = {
+    ErrorCode.group_id_not_found: "No such group",
+    ErrorCode.non_empty_group: "The group has members: stop them first",
+}
 
 
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:
@@ -34,5 +39,8 @@ def failed(request: Message, error: ErrorCode) -> dict[str, Any]:
 def _encode(request: Message, codes: list[ErrorCode]) -> dict[str, Any]:
     return {
         "throttle_time_ms": 0,
-        "results": [{"group_id": group_id, "error_code": code} for group_id, code in zip(request.groups_names, codes, strict=True)],
+        "results": [
+            {"group_id": group_id, "error_code": code, "error_message": _MESSAGES.get(code)}
+            for group_id, code in zip(request.groups_names, codes, strict=True)
+        ],
     }

@@ -1,4 +1,4 @@
-"""ApiVersions, key 18, versions 0 to 4. Missing: version 5 (checks of cluster and node id).
+"""ApiVersions, key 18, versions 0 to 5. From version 5 on a client may say whom it means to reach (KIP-1242).
 
 The response header is always version 0, and a version that is not served gets a version 0 body with error 35: a client that knows
 nothing of this server yet must be able to read it.
@@ -38,6 +38,8 @@ def _reply(proxy: Proxy, served: Iterable[Route], call: Call, request: Any) -> R
     if call.version >= _NAMED_FROM and not (_NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(request.client_software_version)):
         return {"error_code": ErrorCode.invalid_request, "api_keys": []}
     image = proxy.image
+    if request.cluster_id is not None and (request.cluster_id, request.node_id) != (image.cluster_id, proxy.settings.node_id):
+        return {"error_code": ErrorCode.rebootstrap_required, "api_keys": []}  # an address that is another's by now
     features = [{"name": name, "min_version_level": level, "max_version_level": level} for name, level in sorted(image.features.items())]
     return {
         "error_code": ErrorCode.none,

@@ -1,4 +1,4 @@
-"""DeleteGroups, key 42, versions 0 to 2. Split among the coordinators of its groups."""
+"""DeleteGroups, key 42, versions 0 to 3. Split among the coordinators of its groups."""
 
 from functools import partial
 from typing import Any
