@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmq_broker.pacing import Pacing
+from bmq_broker.pacing import RETURN_S, Pacing
 
 
 def test_a_client_alone_that_waits_for_each_answer_never_lingers() -> None:
@@ -21,18 +21,24 @@ def test_clients_answered_together_share_the_next_object() -> None:
     pacing = Pacing(linger_s=0.005, eager=True)
     pacing.sent(0.0)
     pacing.answered(64, 0.001)
-    assert pacing.wait_s(batches=1, since_s=0.002, in_flight=False, now_s=0.002) > 0
-    assert pacing.wait_s(batches=63, since_s=0.002, in_flight=False, now_s=0.004) > 0
-    assert pacing.wait_s(batches=64, since_s=0.002, in_flight=False, now_s=0.004) <= 0
+    assert pacing.wait_s(batches=1, since_s=0.0015, in_flight=False, now_s=0.0015) > 0
+    assert pacing.wait_s(batches=63, since_s=0.0015, in_flight=False, now_s=0.002) > 0
+    assert pacing.wait_s(batches=64, since_s=0.0015, in_flight=False, now_s=0.002) <= 0
 
 
-def test_who_does_not_come_back_is_waited_for_no_longer_than_the_linger() -> None:
+def test_who_does_not_come_back_soon_is_not_waited_for() -> None:
     pacing = Pacing(linger_s=0.005, eager=True)
     pacing.sent(0.0)
     pacing.answered(64, 0.001)
-    assert pacing.wait_s(batches=1, since_s=0.002, in_flight=False, now_s=0.0059) > 0
-    assert pacing.wait_s(batches=1, since_s=0.002, in_flight=False, now_s=0.0061) <= 0
+    assert 0 < pacing.wait_s(batches=1, since_s=0.002, in_flight=False, now_s=0.002) <= RETURN_S
+    assert pacing.wait_s(batches=1, since_s=0.002, in_flight=False, now_s=0.001 + RETURN_S) <= 0
     assert pacing.wait_s(batches=1, since_s=7.0, in_flight=False, now_s=7.0) <= 0
+
+
+def test_no_wait_is_longer_than_the_linger() -> None:
+    pacing = Pacing(linger_s=0.0001, eager=True)
+    pacing.answered(64, 1.0)
+    assert pacing.wait_s(batches=1, since_s=1.0, in_flight=False, now_s=1.0) <= 0.0001
 
 
 def test_while_something_is_in_flight_batches_gather_for_the_linger() -> None:

@@ -1,12 +1,18 @@
 """When the buffer in front of a WAL stream is sent before it is full. Pure: times come from the caller, in seconds of one steady clock."""
 
+from typing import Final
+
+RETURN_S: Final = 0.002
+"""Who was answered and sends again does so within this time. Waiting longer would make clients with a pace of their own late: each object
+would gather more, and so be waited for longer."""
+
 
 class Pacing:
     """Two rules, for stores that charge for each object and for those that do not.
 
     Frugal: objects are at least `linger_s` apart, so a long linger bounds what a month of creates costs; a batch that finds the last one
-    sent longer ago goes at once. Eager: where nothing is in flight, a batch waits only for those who were just answered, who are likely to
-    send again: one client alone never waits, sixty-four share an object. In both no batch waits longer than `linger_s` for company.
+    sent longer ago goes at once. Eager: where nothing is in flight, a batch waits only for those who were answered a moment ago and may send
+    again: one client alone never waits, sixty-four share an object. In both no batch waits longer than `linger_s` for company.
     """
 
     __slots__ = ("_answered", "_answered_s", "_eager", "_linger_s", "_sent_s")
@@ -33,6 +39,7 @@ class Pacing:
         """How long the buffer may wait for company; 0 or less: it is due. `since_s` is when the first of its `batches` came."""
         if not self._eager:
             return self._sent_s + self._linger_s - now_s
-        if not in_flight and (batches >= self._answered or now_s - self._answered_s >= self._linger_s):
-            return 0.0
-        return since_s + self._linger_s - now_s
+        linger_s = since_s + self._linger_s - now_s
+        if in_flight:
+            return linger_s
+        return 0.0 if batches >= self._answered else min(linger_s, self._answered_s + RETURN_S - now_s)
