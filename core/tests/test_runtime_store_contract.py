@@ -28,7 +28,7 @@ def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MinioServer]:
         yield server
 
 
-@pytest.fixture(params=["memory", "folder", "folder-nosync", "minio", "simulated"])
+@pytest.fixture(params=["memory", "folder", "folder-nosync", "folder-shared", "minio", "simulated"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
     match request.param:
         case "simulated":
@@ -38,6 +38,8 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
             url = "memory://"
         case "folder":
             url = f"file://{tmp_path}/store"
+        case "folder-shared":
+            url = f"file://{tmp_path}/store?shared=true"
         case "folder-nosync":
             url = f"file://{tmp_path}/store?fsync=false"
         case _:

@@ -29,6 +29,7 @@ def test_the_url_goes_before_the_environment() -> None:
 def test_folders_and_the_other_clouds() -> None:
     assert parse_store_url("file:///var/lib/b%20mq?fsync=false").folder == Path("/var/lib/b mq")
     assert parse_store_url("file:///x?fsync=false").fsync is False
+    assert [parse_store_url(f"file:///x{option}").shared for option in ("", "?shared=true")] == [False, True]
     assert parse_store_url("memory://").kind is StoreKind.MEMORY
     assert parse_store_url("gs://bucket/p", environment={}).prefix == "p/"
     azure = parse_store_url("az://container/p?account=me", environment={})

@@ -1,8 +1,8 @@
 """Objects as files of one folder, durably: the blocking half of the folder store, safe to call from many threads.
 
 An object is written to a file without a name, fsynced, then linked to its name, and the folders on the way are fsynced: a name never
-shows part of an object, `link` refuses a name that exists, and what `create` has returned survives a power cut. Only one process may
-have the folder open (`folder_lock`).
+shows part of an object, `link` refuses a name that exists, and what `create` has returned survives a power cut. One process has the folder
+for itself (`folder_lock`); what several need is in `shared_folder_files`.
 
 Which folders are durable is known by name (`_durable_folders`): a folder is entered after its own entry in its parent was fsynced, and
 struck out, under one lock with the rmdir, before it is removed. Whoever holds a file in a folder keeps it from being removed, so what a
@@ -12,6 +12,7 @@ create finds entered after its link is the folder that it linked into.
 import contextlib
 import errno
 import os
+import shutil
 import stat
 import threading
 from collections.abc import Iterator, Sequence
@@ -51,24 +52,23 @@ _REMEDIES: Final = {
 class FolderFiles:
     """Blocking verbs on one folder. Keys have been checked by the caller."""
 
-    def __init__(self, root: Path, *, fsync: bool) -> None:
-        """`root` exists and is locked. Clears what an earlier process left half-written. Raises OSError."""
+    def __init__(self, root: Path, *, fsync: bool, staging: Path | None = None) -> None:
+        """`root` exists and is locked. Clears what earlier processes left half-written, or stages in `staging`, which is new. Raises OSError."""
         self._root = str(root)
         self._prefix = f"{self._root}/"
-        self._staging = self._prefix + STAGING_NAME
+        self._staging = str(staging or clear_staging(root))
         self._fsync = fsync
         self._lock = threading.Lock()
         self._durable_folders = {self._root}
         self._staged_count = 0
-        Path(self._staging).mkdir(exist_ok=True)
-        with os.scandir(self._staging) as entries:
-            for entry in entries:
-                Path(entry.path).unlink()
         self._unnamed = unnamed_files_work(self._staging)
         self._direct = fsync and self._unnamed and direct_write.works_in(self._staging)
         if fsync:
             # An object that a killed process had linked but not fsynced is read as durable from now on, so it has to be.
             sync_file_system(self._root)
+
+    def close(self) -> None:
+        """Nothing is open between calls."""
 
     def create(self, key: str, parts: Sequence[Buffer]) -> None:
         """Raises Conflict, NotApplied, UnknownOutcome."""
@@ -260,6 +260,7 @@ class FolderFiles:
                     names.append(key)
         except (FileNotFoundError, NotADirectoryError):
             return
+        self._listed(folder)
         names.sort()
         for key in names:
             if key.endswith("/"):
@@ -268,9 +269,24 @@ class FolderFiles:
             with contextlib.suppress(FileNotFoundError):  # deleted since
                 yield _meta(key, os.lstat(self._prefix + key))
 
+    def _listed(self, folder: str) -> None:
+        """The names in this folder are about to be told. All that one process sees it has made durable itself."""
+
     def _explain(self, verb: str, key: str, error: OSError) -> str:
         remedy = _REMEDIES.get(error.errno or 0, "look at the kernel's log")
         return f"{verb} {key}: data folder {self._root}: {error.strerror}: {remedy}"
+
+
+def clear_staging(root: Path) -> Path:
+    """Makes the folder for what is half-written, or empties it. Raises OSError."""
+    staging = root / STAGING_NAME
+    staging.mkdir(exist_ok=True)
+    for left in staging.iterdir():
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
+    return staging
 
 
 class _NameTaken(Exception):

@@ -1,4 +1,4 @@
-"""An ObjectStore in a plain folder: the default of `bmq up`. Durable unless told otherwise; for one process at a time.
+"""An ObjectStore in a plain folder: the default of `bmq up`. Durable unless told otherwise; for one process at a time, or for several that share it.
 
 Blocking calls run in the store's own bounded pools, one for writing and one for reading, so that a reader never waits behind an fsync.
 """
@@ -18,6 +18,7 @@ from bmq.ports import ObjectMeta
 from bmq.runtime.folder_files import FolderFiles
 from bmq.runtime.folder_lock import FolderLock
 from bmq.runtime.object_key import checked_key, folder_of_prefix
+from bmq.runtime.shared_folder_files import SharedFolderFiles
 
 WRITE_THREADS: Final = 12
 """Eight creates of the WAL in flight, and a few of rolls, manifests and the metadata log beside them."""
@@ -38,21 +39,16 @@ class FolderStore:
         self._readers = ThreadPoolExecutor(max_workers=READ_THREADS, thread_name_prefix="store-read")
 
     @classmethod
-    def open(cls, root: Path, *, fsync: bool = True) -> Self:
+    def open(cls, root: Path, *, fsync: bool = True, shared: bool = False) -> Self:
         """Makes the folder where it is missing, locks it and clears half-written files. Blocks: call it before the loop runs.
 
+        `shared`: beside other processes that say so too; see `shared_folder_files`.
         Raises ConfigurationError (one line) where the folder cannot be made, or another process holds it.
         """
-        root = Path(root).absolute()
+        root = make_root(root)
+        lock = FolderLock.join(root) if shared else FolderLock.acquire(root)
         try:
-            _make_root(root)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise ConfigurationError(f"data folder {root}: it, or what it is in, is a file: choose another folder") from error
-        except OSError as error:
-            raise ConfigurationError(f"data folder {root}: {error.strerror}: choose a folder that this user may write") from error
-        lock = FolderLock.acquire(root)
-        try:
-            return cls(FolderFiles(root, fsync=fsync), lock)
+            return cls(SharedFolderFiles(root, fsync=fsync) if shared else FolderFiles(root, fsync=fsync), lock)
         except OSError as error:
             lock.release()
             raise ConfigurationError(f"data folder {root}: {error.strerror}: choose a folder that this user may write") from error
@@ -61,6 +57,7 @@ class FolderStore:
         """Waits for what runs, then gives the folder up."""
         self._writers.shutdown(wait=True)
         self._readers.shutdown(wait=True)
+        self._files.close()
         self._lock.release()
 
     async def create(self, key: str, parts: Sequence[Buffer]) -> None:
@@ -90,8 +87,18 @@ class FolderStore:
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._files.head, checked_key(key))
 
 
-def _make_root(root: Path) -> None:
-    """Makes the folder; those above it that were missing are durable as well once the store syncs its file system."""
-    root.mkdir(parents=True, exist_ok=True)
-    if not root.is_dir():
-        raise NotADirectoryError(20, "is not a folder", str(root))
+def make_root(root: Path) -> Path:
+    """Makes the folder; those above it that were missing are durable as well once the store syncs its file system. Its absolute path.
+
+    Raises ConfigurationError (one line).
+    """
+    root = Path(root).absolute()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if not root.is_dir():
+            raise NotADirectoryError(20, "is not a folder", str(root))
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ConfigurationError(f"data folder {root}: it, or what it is in, is a file: choose another folder") from error
+    except OSError as error:
+        raise ConfigurationError(f"data folder {root}: {error.strerror}: choose a folder that this user may write") from error
+    return root

@@ -1,6 +1,6 @@
 """What `--store URL` may say: which store, which bucket, under which prefix, reached how. Credentials never stand in a URL.
 
-file:///var/lib/bmq?fsync=false          a folder (see folder_store)
+file:///var/lib/bmq?fsync=false          a folder (see folder_store); shared=true: beside other processes that say so too
 memory://                                nothing that outlives the process
 s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=us-east-1
 gs://bucket/prefix
@@ -43,6 +43,7 @@ class StoreUrl:
     prefix: str = ""
     folder: Path | None = None
     fsync: bool = True
+    shared: bool = False
     endpoint: str | None = None
     region: str = DEFAULT_REGION
     path_style: bool = False
@@ -54,7 +55,7 @@ class StoreUrl:
 
 
 _OPTIONS: Final[Mapping[StoreKind, frozenset[str]]] = {
-    StoreKind.FILE: frozenset(("fsync",)),
+    StoreKind.FILE: frozenset(("fsync", "shared")),
     StoreKind.MEMORY: frozenset(),
     StoreKind.S3: frozenset(("endpoint", "region", "path_style", "unsigned_payload", "ca_file")),
     StoreKind.GCS: frozenset(("ca_file",)),
@@ -82,7 +83,8 @@ def parse_store_url(text: str, *, environment: Mapping[str, str] | None = None) 
         case StoreKind.FILE:
             if split.netloc or not split.path:
                 raise _refused(text, "folder", split.netloc + split.path, "write file:///absolute/folder")
-            return StoreUrl(text=text, kind=kind, folder=Path(unquote(split.path)), fsync=_switch(text, options, "fsync", default=True))
+            fsync, shared = _switch(text, options, "fsync", default=True), _switch(text, options, "shared", default=False)
+            return StoreUrl(text=text, kind=kind, folder=Path(unquote(split.path)), fsync=fsync, shared=shared)
         case StoreKind.MEMORY:
             return StoreUrl(text=text, kind=kind)
         case StoreKind.S3 | StoreKind.GCS | StoreKind.AZURE:
