@@ -45,7 +45,7 @@ def build_admin(sources: AdminSources) -> FastAPI:
 
     def proxy() -> Proxy:
         if sources.proxy is None:
-            raise HTTPException(503, "starting")
+            raise HTTPException(503, "this node has no proxy: ask one that has" if sources.started else "starting")
         return sources.proxy
 
     app.exception_handler(BmqError)(_failed)

@@ -25,15 +25,17 @@ _TEXT: Final = "text/plain; charset=utf-8"
 class AdminSources:
     """What the pages are made of; filled in by whoever starts the process.
 
-    `proxy` None: not serving yet. `readiness` are asked at each /readyz: None is ready, a text says what is missing.
+    `proxy` None: not serving yet, or a node without one, which says `started`. `readiness` are asked at each /readyz: None is ready, a text says
+    what is missing.
     """
 
     proxy: Proxy | None = None
+    started: bool = False
     readiness: list[Callable[[], str | None]] = field(default_factory=list)
 
     def not_ready(self) -> str | None:
         """What is missing; None: ready."""
-        if self.proxy is None:
+        if self.proxy is None and not self.started:
             return "starting"
         return next((missing for missing in (ask() for ask in self.readiness) if missing is not None), None)
 

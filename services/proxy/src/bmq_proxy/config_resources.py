@@ -3,7 +3,7 @@
 from bmq.errors import RequestError
 from bmq.roles.controller import ConfigResource
 from bmq_proxy.proxy import Proxy
-from bmq_proxy.topics import find_topic
+from bmq_proxy.topics import find_topic, proxies_of
 
 TOPIC = 2
 BROKER = 4
@@ -17,8 +17,10 @@ def config_resource(proxy: Proxy, resource_type: int, name: str) -> ConfigResour
         case 2:
             return ConfigResource(kind="topic", name=find_topic(proxy.image, name).name)
         case 4:
-            if name not in ("", str(proxy.settings.node_id)):
-                raise RequestError(f"broker {name!r} is not {proxy.settings.node_id}, the one that Metadata names; leave it empty for all brokers")
+            proxies = proxies_of(proxy, proxy.image)
+            if name not in ("", *map(str, proxies.by_id)):
+                known = ", ".join(map(str, proxies.by_id))
+                raise RequestError(f"broker {name!r} is none of those that Metadata names ({known}); leave it empty for all brokers")
             return ConfigResource(kind="broker", name="")
         case 8:
             raise RequestError("log levels are not set through the protocol: they are settings of each process")

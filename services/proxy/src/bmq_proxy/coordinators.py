@@ -41,12 +41,14 @@ class Coordinators:
         topic = await self.offsets_topic()
         return await self._ask(topic, partition_of_group(group_id, len(topic.partitions)), api_key, request, call)
 
-    async def call_all(self, api_key: int, request: Any, call: Call) -> list[Any]:
-        """The answers of all coordinators; none where no group has ever been. Raises as `call`, the first error."""
+    async def call_all(self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True) -> list[Any]:
+        """The answers of the coordinators of all partitions, or of some only; none where no group has ever been. Raises as `call`."""
         topic = self._metadata.image.topic(CONSUMER_OFFSETS)
         if topic is None:
             return []
-        return await self._ask_each([(partition, request) for partition in range(len(topic.partitions))], topic, api_key, call)
+        return await self._ask_each(
+            [(index, request) for index in range(len(topic.partitions)) if only(TopicPartition(topic.topic_id, index))], topic, api_key, call
+        )
 
     async def call_each(
         self, group_ids: Iterable[str], api_key: int, request_for: Callable[[list[str]], Any], call: Call

@@ -4,10 +4,11 @@ from typing import Any
 from uuid import UUID
 
 from bmq.errors import RequestError, UnknownTopic
-from bmq.metadata.image import Image, PartitionMeta, Topic
+from bmq.metadata.image import Image, Topic
 from bmq.names import is_internal
 from bmq.values import TopicId, TopicPartition
 from bmq_proxy.proxy import Proxy
+from bmq_proxy.spreading import Proxies, ProxyAddress
 
 AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
 
@@ -37,21 +38,21 @@ def find_partition(image: Image, key: object, partition: int) -> TopicPartition:
     return TopicPartition(topic.topic_id, partition)
 
 
-def described_partition(proxy: Proxy, index: int, partition: PartitionMeta) -> dict[str, Any]:
-    """A partition in Metadata and DescribeTopicPartitions: the proxy stands for whoever owns it."""
-    node_id = proxy.settings.node_id
+def described_partition(proxies: Proxies, topic: Topic, index: int) -> dict[str, Any]:
+    """A partition in Metadata and DescribeTopicPartitions: a proxy stands for whoever owns it."""
+    node_id = proxies.standing_for(TopicPartition(topic.topic_id, index)).node_id
     return {
         "error_code": 0,
         "partition_index": index,
         "leader_id": node_id,
-        "leader_epoch": partition.leader_epoch,
+        "leader_epoch": topic.partitions[index].leader_epoch,
         "replica_nodes": [node_id],
         "isr_nodes": [node_id],
         "offline_replicas": [],
     }
 
 
-def described_topic(proxy: Proxy, topic: Topic) -> dict[str, Any]:
+def described_topic(topic: Topic) -> dict[str, Any]:
     """A topic without its partitions."""
     return {
         "error_code": 0,
@@ -62,9 +63,15 @@ def described_topic(proxy: Proxy, topic: Topic) -> dict[str, Any]:
     }
 
 
-def described_node(proxy: Proxy) -> dict[str, Any]:
-    """This proxy as Metadata names it."""
-    return {"node_id": proxy.settings.node_id, "host": proxy.settings.advertised_host, "port": proxy.advertised_port, "rack": None}
+def proxies_of(proxy: Proxy, image: Image) -> Proxies:
+    """The proxies that clients are told of."""
+    own = ProxyAddress(node_id=proxy.settings.node_id, host=proxy.settings.advertised_host, port=proxy.advertised_port)
+    return Proxies.of(image, own)
+
+
+def stands_for(proxy: Proxy, proxies: Proxies, tp: TopicPartition) -> bool:
+    """Whether clients are told that the partition is here. What each proxy is asked for its share of, nobody counts twice."""
+    return proxies.standing_for(tp).node_id == proxy.settings.node_id
 
 
 def name_topic(image: Image, asked: Any, *, by_id: bool) -> bool:

@@ -1,7 +1,7 @@
 """Metadata, key 3, versions 0 to 13. Missing: authorized operations (there is no authorizer).
 
-Names this proxy as the only broker, the leader of every partition. Makes topics that are asked for where the settings allow it. Encoded
-answers are kept until the image changes.
+Names the proxies as the brokers, and one of them as the leader of each partition (`spreading`). Makes topics that are asked for where the
+settings allow it. Encoded answers are kept until the image changes.
 """
 
 import asyncio
@@ -25,7 +25,8 @@ from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
 from bmq_proxy.proxy import Proxy
-from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, described_node, described_partition, described_topic, find_topic
+from bmq_proxy.spreading import Proxies
+from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, described_partition, described_topic, find_topic, proxies_of
 
 CREATED_AT_ONCE_MAX = 100
 SHOWN_WITHIN_S = 5.0
@@ -88,12 +89,13 @@ def route(proxy: Proxy) -> Route:
 
 def _reply(proxy: Proxy, image: Image, call: Call, request: Any) -> Reply:
     asked = request.topics
+    proxies = proxies_of(proxy, image)
     if asked is None or (not asked and call.version <= _EMPTY_IS_ALL_UP_TO):
-        topics = [_topic(proxy, topic) for topic in image.topics.values()]
+        topics = [_topic(proxies, topic) for topic in image.topics.values()]
     else:
-        topics = [_asked_topic(proxy, image, call, one) for one in asked]
+        topics = [_asked_topic(proxies, image, call, one) for one in asked]
     return {
-        "brokers": [described_node(proxy)],
+        "brokers": [one.described() for one in proxies.by_id.values()],
         "cluster_id": image.cluster_id,
         "controller_id": proxy.settings.node_id,
         "topics": topics,
@@ -101,21 +103,21 @@ def _reply(proxy: Proxy, image: Image, call: Call, request: Any) -> Reply:
     }
 
 
-def _asked_topic(proxy: Proxy, image: Image, call: Call, asked: Any) -> Reply:
+def _asked_topic(proxies: Proxies, image: Image, call: Call, asked: Any) -> Reply:
     key = asked.topic_id if call.version >= _BY_ID_FROM and asked.topic_id is not None else asked.name
     if key is None:
         return _unknown(asked, ErrorCode.invalid_request)
     try:
         if isinstance(key, str):
             check_topic_name(key)
-        return _topic(proxy, find_topic(image, key))
+        return _topic(proxies, find_topic(image, key))
     except BmqError as error:
         return _unknown(asked, code_for(error))
 
 
-def _topic(proxy: Proxy, topic: Topic) -> Reply:
-    described = described_topic(proxy, topic)
-    described["partitions"] = [described_partition(proxy, index, partition) for index, partition in enumerate(topic.partitions)]
+def _topic(proxies: Proxies, topic: Topic) -> Reply:
+    described = described_topic(topic)
+    described["partitions"] = [described_partition(proxies, topic, index) for index in range(len(topic.partitions))]
     return described
 
 

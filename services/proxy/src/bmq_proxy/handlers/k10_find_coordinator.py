@@ -1,18 +1,21 @@
 """FindCoordinator, key 10, versions 0 to 6. Missing: transactions and share groups (refused with a reason).
 
-Every group's coordinator is this proxy: it forwards to the broker that has it.
+A group's coordinator is the proxy that stands for its partition of `__consumer_offsets`; like every proxy it forwards to the broker that has it.
 """
 
 from functools import partial
 from typing import Any
 
 from bmq.errors import BmqError
+from bmq.values import TopicPartition
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.failures import coordinator_code
+from bmq_proxy.group_partition import partition_of_group
 from bmq_proxy.proxy import Proxy
+from bmq_proxy.topics import proxies_of
 
 GROUP = 0
 _TYPES = {1: "transactions are not served", 2: "share groups are not served"}
@@ -37,14 +40,16 @@ async def _one(proxy: Proxy, key: str, key_type: int) -> dict[str, Any]:
     if key_type != GROUP:
         return _refused(key, ErrorCode.invalid_request, f"Key type {key_type}: {_TYPES.get(key_type, 'unknown')} by this version of bmq")
     try:
-        await proxy.coordinators.offsets_topic()
+        topic = await proxy.coordinators.offsets_topic()
     except BmqError as error:
         return _refused(key, coordinator_code(error), str(error))
+    tp = TopicPartition(topic.topic_id, partition_of_group(key, len(topic.partitions)))
+    found = proxies_of(proxy, proxy.image).standing_for(tp)
     return {
         "key": key,
-        "node_id": proxy.settings.node_id,
-        "host": proxy.settings.advertised_host,
-        "port": proxy.advertised_port,
+        "node_id": found.node_id,
+        "host": found.host,
+        "port": found.port,
         "error_code": ErrorCode.none,
         "error_message": None,
     }

@@ -1,4 +1,7 @@
-"""ListGroups, key 16, versions 0 to 5. Asked of every coordinator; one that cannot answer makes the whole answer an error."""
+"""ListGroups, key 16, versions 0 to 5. Asked of the coordinators whose partitions this proxy stands for, as clients ask every proxy.
+
+A coordinator that cannot answer makes the whole answer an error.
+"""
 
 from functools import partial
 
@@ -10,6 +13,7 @@ from bmq_proxy.calls import Call
 from bmq_proxy.failures import coordinator_code
 from bmq_proxy.group_calls import fields_of
 from bmq_proxy.proxy import Proxy
+from bmq_proxy.topics import proxies_of, stands_for
 
 
 def route(proxy: Proxy) -> Route:
@@ -18,9 +22,10 @@ def route(proxy: Proxy) -> Route:
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
-    """All groups, by name."""
+    """The groups that are found here, by name."""
+    here = partial(stands_for, proxy, proxies_of(proxy, proxy.image))
     try:
-        answers = [fields_of(answer) for answer in await proxy.coordinators.call_all(call.api_key, request, call)]
+        answers = [fields_of(answer) for answer in await proxy.coordinators.call_all(call.api_key, request, call, only=here)]
     except BmqError as error:
         return {"error_code": coordinator_code(error), "groups": []}
     code = next((answer["error_code"] for answer in answers if answer.get("error_code")), 0)

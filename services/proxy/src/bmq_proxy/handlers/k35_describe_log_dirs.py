@@ -12,6 +12,7 @@ from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.proxy import Proxy
+from bmq_proxy.topics import proxies_of, stands_for
 
 
 def route(proxy: Proxy) -> Route:
@@ -20,13 +21,15 @@ def route(proxy: Proxy) -> Route:
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
-    """All partitions, or those asked for; what no owner answers for at present is left out."""
+    """All partitions that this proxy stands for, or those asked for; what no owner answers for at present is left out."""
     image = proxy.image
     if request.topics is None:
         wanted = [(topic, index) for topic in image.topics.values() for index in range(len(topic.partitions))]
     else:
         asked = [(image.topic(one.topic), one.partitions) for one in request.topics]
         wanted = [(topic, index) for topic, indexes in asked if topic is not None for index in indexes if 0 <= index < len(topic.partitions)]
+    proxies = proxies_of(proxy, image)
+    wanted = [(topic, index) for topic, index in wanted if stands_for(proxy, proxies, TopicPartition(topic.topic_id, index))]
     statuses = await partition_statuses(proxy, wanted)
     topics: dict[str, list[dict[str, Any]]] = {}
     for topic, index in wanted:

@@ -8,7 +8,7 @@ from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.proxy import Proxy
-from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN
+from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, proxies_of
 
 BROKERS = 1
 
@@ -19,14 +19,11 @@ def route(proxy: Proxy) -> Route:
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
-    """This proxy as the only broker."""
-    node = {
-        "broker_id": proxy.settings.node_id,
-        "host": proxy.settings.advertised_host,
-        "port": proxy.advertised_port,
-        "rack": None,
-        "is_fenced": False,
-    }
+    """The proxies as the brokers."""
+    nodes = [
+        {"broker_id": one.node_id, "host": one.host, "port": one.port, "rack": one.rack, "is_fenced": False}
+        for one in proxies_of(proxy, proxy.image).by_id.values()
+    ]
     served = request.endpoint_type == BROKERS
     return {
         "error_code": 0 if served else int(ErrorCode.unsupported_endpoint_type),
@@ -34,6 +31,6 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         "endpoint_type": request.endpoint_type,
         "cluster_id": proxy.image.cluster_id,
         "controller_id": proxy.settings.node_id,
-        "brokers": [node] if served else [],
+        "brokers": nodes if served else [],
         "cluster_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
     }

@@ -11,7 +11,7 @@ from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.proxy import Proxy
-from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, described_partition, described_topic, find_topic
+from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, described_partition, described_topic, find_topic, proxies_of
 
 PARTITIONS_MAX = 2_000
 """Of one answer (max.request.partition.size.limit)."""
@@ -52,9 +52,10 @@ def _described(proxy: Proxy, image: Image, name: str, first: int, left: int) -> 
     except BmqError as error:
         refused = {"error_code": code_for(error), "name": name, "partitions": [], "topic_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN}
         return refused, None
-    described = described_topic(proxy, topic)
+    described = described_topic(topic)
+    proxies = proxies_of(proxy, image)
     end = min(len(topic.partitions), max(first, 0) + left)
     # Empty, not null: Java's admin client takes these two lists without looking.
     no_elr: dict[str, list[int]] = {"eligible_leader_replicas": [], "last_known_elr": []}
-    described["partitions"] = [{**described_partition(proxy, index, topic.partitions[index]), **no_elr} for index in range(max(first, 0), end)]
+    described["partitions"] = [{**described_partition(proxies, topic, index), **no_elr} for index in range(max(first, 0), end)]
     return described, end if end < len(topic.partitions) else None

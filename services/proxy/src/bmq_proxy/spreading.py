@@ -1,0 +1,69 @@
+"""Which proxy stands for a partition: rendezvous hashing over the proxies that the image shows. Pure.
+
+Every proxy serves every partition. Naming one of them for each spreads the clients, lets all readers of a partition meet in one cache, and
+moves only the partitions of a proxy that comes or goes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bmq.metadata.image import Image
+from bmq.values import NodeId, TopicPartition
+
+PROXY_ROLE: Final = "proxy"
+_MASK: Final = (1 << 64) - 1
+_ODD: Final = 0x9E3779B97F4A7C15
+_OTHER_ODD: Final = 0xC2B2AE3D27D4EB4F
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyAddress:
+    """Where clients reach a proxy. `rack` None: it has none."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def described(self) -> dict[str, Any]:
+        """As Metadata names it."""
+        return {"node_id": self.node_id, "host": self.host, "port": self.port, "rack": self.rack}
+
+
+class Proxies:
+    """The proxies of one image, by node id; never empty."""
+
+    __slots__ = ("_seeds", "by_id")
+
+    def __init__(self, addresses: Mapping[int, ProxyAddress]) -> None:
+        assert addresses
+        self.by_id = dict(sorted(addresses.items()))
+        self._seeds = [(node_id, _mixed(node_id + 1)) for node_id in self.by_id]
+
+    @classmethod
+    def of(cls, image: Image, own: ProxyAddress) -> "Proxies":
+        """Those that are registered with an address. `own` is always among them, and at the address that it knows itself."""
+        found = {
+            int(node.node_id): ProxyAddress(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack or None)
+            for node in image.nodes.values()
+            if PROXY_ROLE in node.roles and node.host and node.port
+        }
+        registered = image.nodes.get(NodeId(own.node_id))
+        rack = registered.rack or None if registered is not None else own.rack
+        found[own.node_id] = ProxyAddress(node_id=own.node_id, host=own.host, port=own.port, rack=rack)
+        return cls(found)
+
+    def standing_for(self, tp: TopicPartition) -> ProxyAddress:
+        """The partition's proxy: the same for every proxy with this image, and for as long as it is there."""
+        if len(self._seeds) == 1:
+            return self.by_id[self._seeds[0][0]]
+        key = _mixed((tp.topic_id.int >> 64) ^ (tp.topic_id.int & _MASK) ^ (tp.partition * _OTHER_ODD & _MASK))
+        return self.by_id[max(self._seeds, key=lambda seed: _mixed(key ^ seed[1]))[0]]
+
+
+def _mixed(value: int) -> int:
+    """64 bits, each of which depends on all of the value's."""
+    value = (value ^ value >> 32) * _ODD & _MASK
+    value = (value ^ value >> 29) * _OTHER_ODD & _MASK
+    return value ^ value >> 32

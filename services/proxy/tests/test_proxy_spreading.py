@@ -1,0 +1,126 @@
+"""Which proxy clients are told of for a partition: spread evenly, the same everywhere, and moved only where a proxy comes or goes."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from proxy_in_memory import Client, Running, running_proxy
+
+from bmq.metadata.image import Image, Node
+from bmq.values import BrokerEpoch, NodeId, TopicId, TopicPartition
+from bmq_proxy.settings import ProxySettings
+from bmq_proxy.spreading import Proxies, ProxyAddress
+
+OWN = 1
+TOPIC = TopicId(UUID("12345678-1234-4abc-8def-1234567890ab"))
+
+
+def addresses(*node_ids: int) -> dict[int, ProxyAddress]:
+    return {node_id: ProxyAddress(node_id=node_id, host=f"proxy-{node_id}", port=9092) for node_id in node_ids}
+
+
+def node(node_id: int, *roles: str, host: str = "10.0.0.1", port: int = 9092, rack: str = "") -> Node:
+    return Node(node_id=NodeId(node_id), broker_epoch=BrokerEpoch(1), boot=UUID(int=node_id << 64), roles=roles, host=host, port=port, rack=rack)
+
+
+def image_with(*nodes: Node) -> Image:
+    return Image(position=1, nodes={one.node_id: one for one in nodes})
+
+
+node_ids = st.sets(st.integers(0, 2**31 - 1), min_size=1, max_size=8)
+partitions = st.builds(TopicPartition, st.builds(TopicId, st.uuids()), st.integers(0, 9_999))
+
+
+@given(node_ids, partitions)
+def test_the_order_in_which_proxies_are_known_does_not_matter(found: set[int], tp: TopicPartition) -> None:
+    there = list(found)
+    assert Proxies(addresses(*there)).standing_for(tp) == Proxies(addresses(*reversed(there))).standing_for(tp)
+
+
+@given(node_ids, st.integers(0, 2**31 - 1), partitions)
+def test_a_proxy_that_comes_takes_partitions_and_moves_no_other(found: set[int], new: int, tp: TopicPartition) -> None:
+    before = Proxies(addresses(*(found - {new} or {new + 1}))).standing_for(tp).node_id
+    after = Proxies(addresses(*(found - {new} or {new + 1}), new)).standing_for(tp).node_id
+    assert after in (before, new)
+
+
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_partitions_are_spread_evenly(count: int) -> None:
+    proxies = Proxies(addresses(*range(1, count + 1)))
+    shares = Counter(proxies.standing_for(TopicPartition(TOPIC, index)).node_id for index in range(10_000))
+    assert len(shares) == count
+    assert max(shares.values()) - min(shares.values()) < 10_000 / count * 0.15, shares
+
+
+def test_topics_of_one_partition_are_spread_too() -> None:
+    proxies = Proxies(addresses(1, 2, 3))
+    shares = Counter(proxies.standing_for(TopicPartition(TopicId(UUID(int=number << 70 | number)), 0)).node_id for number in range(3_000))
+    assert min(shares.values()) > 800, shares
+
+
+def test_only_nodes_with_a_proxy_and_an_address_are_named_and_oneself_always() -> None:
+    own = ProxyAddress(node_id=OWN, host="here", port=9092)
+    image = image_with(node(2, "proxy", rack="a"), node(3, "broker", host="", port=0), node(4, "broker", "proxy"), node(5, "proxy", host=""))
+    assert list(Proxies.of(image, own).by_id) == [1, 2, 4]
+    assert Proxies.of(image, own).by_id[2] == ProxyAddress(node_id=2, host="10.0.0.1", port=9092, rack="a")
+    assert list(Proxies.of(Image(), own).by_id) == [1]
+
+
+def test_a_proxy_knows_its_own_address_better_than_the_metadata() -> None:
+    own = ProxyAddress(node_id=OWN, host="here", port=4000)
+    image = image_with(node(OWN, "proxy", host="elsewhere", port=1, rack="b"))
+    assert Proxies.of(image, own).by_id[OWN] == ProxyAddress(node_id=OWN, host="here", port=4000, rack="b")
+
+
+def run(test: Callable[[Running, Client], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with running_proxy(ProxySettings(node_id=OWN)) as proxy:
+            proxy.metadata.change(nodes={NodeId(7): node(7, "proxy", host="seven", port=70), NodeId(9): node(9, "broker", host="", port=0)})
+            await asyncio.wait_for(test(proxy, await proxy.connect()), 20)
+
+    asyncio.run(main())
+
+
+def test_metadata_names_all_proxies_and_spreads_the_partitions_over_them() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.metadata.add_topic("orders", 40)
+        reply = await client.ask(3, 12, {"topics": [{"name": "orders"}]})
+        assert [(one.node_id, one.host, one.port) for one in reply.brokers] == [(1, "127.0.0.1", proxy.role.port), (7, "seven", 70)]
+        leaders = [one.leader_id for one in reply.topics[0].partitions]
+        assert set(leaders) == {1, 7}
+        described = await client.ask(75, 0, {"topics": [{"name": "orders"}], "response_partition_limit": 100})
+        assert [one.leader_id for one in described.topics[0].partitions] == leaders
+        cluster = await client.ask(60, 0, {"endpoint_type": 1})
+        assert [one.broker_id for one in cluster.brokers] == [1, 7]
+
+    run(test)
+
+
+def test_what_is_asked_of_each_proxy_is_told_once_in_all() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.metadata.add_topic("__consumer_offsets", 40)
+        asked: list[int] = []
+
+        def listed(partition: int, *_: object) -> dict[str, object]:
+            asked.append(partition)
+            return {"error_code": 0, "groups": [{"group_id": f"g{partition}", "protocol_type": "consumer", "group_state": "Stable"}]}
+
+        proxy.owner.on_group_call = listed
+        leaders = (await client.ask(3, 12, {"topics": [{"name": "__consumer_offsets"}]})).topics[0].partitions
+        groups = (await client.ask(16, 4, {})).groups
+        assert sorted(asked) == [one.partition_index for one in leaders if one.leader_id == OWN]
+        assert 0 < len(groups) < 40
+
+    run(test)
+
+
+def test_a_group_is_sent_to_the_proxy_that_stands_for_its_partition() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        reply = await client.ask(10, 5, {"key_type": 0, "coordinator_keys": [f"group-{number}" for number in range(30)]})
+        assert {(one.node_id, one.host, one.port) for one in reply.coordinators} == {(1, "127.0.0.1", proxy.role.port), (7, "seven", 70)}
+
+    run(test)
