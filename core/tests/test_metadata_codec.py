@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from dataclasses import replace
 from uuid import UUID
 
 import msgspec
@@ -17,9 +18,13 @@ from bmq.metadata.records import (
     ClusterCreated,
     ConfigsChanged,
     FeatureLevel,
+    FencingBegun,
+    LeaderAlive,
     LeaderElected,
+    NodeCordoned,
     NodeRegistered,
     PartitionChange,
+    PartitionMoveBegun,
     ProducerIdsAllocated,
     Range,
     StreamDropped,
@@ -27,6 +32,8 @@ from bmq.metadata.records import (
     TopicCreated,
     TopicDeleted,
 )
+from bmq.storage.binary import crc_of, encode_crc
+from bmq.storage.envelope import ENVELOPE_SIZE_BYTES
 from bmq.values import Nonce
 
 ENTRY_NONCE = Nonce(b"e" * 16)
@@ -35,14 +42,21 @@ TOPIC = UUID(int=5)
 
 EVERYTHING: list[AnyRecord] = [
     ClusterCreated(cluster_id="abc"),
-    LeaderElected(controller_epoch=2, node_id=1),
+    LeaderElected(controller_epoch=2, node_id=1, host="c", port=7),
+    LeaderAlive(heard=(1, 3)),
     NodeRegistered(node_id=1, broker_epoch=1, boot=UUID(int=1), roles=("broker", "proxy"), host="h", port=9, rack="a"),
     StreamSealed(node_id=1, broker_epoch=1, end=9),
-    NodeRegistered(node_id=1, broker_epoch=2, boot=UUID(int=2), roles=("broker",), host="h", port=9),
+    NodeRegistered(node_id=1, broker_epoch=2, boot=UUID(int=2), roles=("broker",), host="h", port=9, internal_host="i", internal_port=8),
+    NodeRegistered(node_id=2, broker_epoch=1, boot=UUID(int=3), roles=("broker",), host="", port=0),
+    NodeCordoned(node_id=2, cordoned=True),
+    NodeCordoned(node_id=4, cordoned=True),
+    NodeCordoned(node_id=4, cordoned=False),
+    FencingBegun(node_id=2, broker_epoch=1),
     StreamSealed(node_id=3, broker_epoch=1, end=2),
     StreamDropped(node_id=3, broker_epoch=1),
     TopicCreated(topic_id=TOPIC, name="t", partitions=3, leader_epoch=4, configs={"retention.ms": "5"}, created_ms=77),
     PartitionChange(topic_id=TOPIC, partition=1, node_id=1, broker_epoch=2, leader_epoch=6, ranges=(Range(1, 1, 5, 9),)),
+    PartitionMoveBegun(topic_id=TOPIC, partition=1, to_node_id=2),
     TopicCreated(topic_id=UUID(int=6), name="gone", partitions=1, leader_epoch=0),
     TopicDeleted(topic_id=UUID(int=6), name="gone", last_leader_epoch=3),
     ConfigsChanged(kind="broker", name="", changes={"num.partitions": "2"}),
@@ -63,6 +77,23 @@ def test_a_snapshot_holds_the_whole_image() -> None:
     image = apply(Image(), 41, EVERYTHING)
     assert decode_snapshot(snapshot(image), what="snapshot") == (image, ENTRY_NONCE)
     assert decode_snapshot(snapshot(Image()), what="snapshot") == (Image(), ENTRY_NONCE)
+
+
+def test_entries_and_snapshots_of_an_older_bmq_are_read() -> None:
+    old = [["leader", 2, 1], ["node", 1, 1, UUID(int=1).bytes, ["broker"], "h", 9, "a"]]
+    assert decode_records(msgspec.msgpack.encode([1, old]), what="entry 1") == [
+        LeaderElected(controller_epoch=2, node_id=1),
+        NodeRegistered(node_id=1, broker_epoch=1, boot=UUID(int=1), roles=("broker",), host="h", port=9, rack="a"),
+    ]
+    kinds = (LeaderAlive, NodeCordoned, FencingBegun, PartitionMoveBegun)
+    image = apply(Image(), 41, [record for record in EVERYTHING if not isinstance(record, kinds)])
+    fields = msgspec.msgpack.decode(snapshot(image)[ENVELOPE_SIZE_BYTES:-4])
+    before = fields[:17]
+    before[5] = [node[:7] for node in before[5]]
+    parts = [snapshot(image)[:ENVELOPE_SIZE_BYTES], msgspec.msgpack.encode(before)]
+    data = b"".join([*parts, encode_crc(crc_of(parts))])
+    nodes = {node_id: replace(node, internal_host="", internal_port=0) for node_id, node in image.nodes.items()}
+    assert decode_snapshot(data, what="snapshot")[0] == replace(image, nodes=nodes, controller_host="", controller_port=0)
 
 
 def test_a_record_with_an_unknown_tag_is_refused_by_name() -> None:

@@ -1,21 +1,27 @@
 """The fold of metadata records, and the invariants that watch it."""
 
 import time
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
 from bmq.errors import Corrupt, FormatTooNew
-from bmq.metadata.fold import PAST_BOOTS_MAX, TOMBSTONES_MAX, count_owners, count_ranges
+from bmq.metadata.derived import count_owners, count_ranges, find_moving
+from bmq.metadata.fold import PAST_BOOTS_MAX, TOMBSTONES_MAX
 from bmq.metadata.image import Image, apply
 from bmq.metadata.invariants import InvariantBroken, check_image, check_step
 from bmq.metadata.records import (
     AnyRecord,
     ConfigsChanged,
+    FencingBegun,
+    LeaderAlive,
     LeaderElected,
+    NodeCordoned,
     NodeRegistered,
     NodeUnregistered,
     PartitionChange,
+    PartitionMoveBegun,
     PartitionsAdded,
     ProducerIdsAllocated,
     Range,
@@ -84,6 +90,50 @@ def test_counts_follow_owners_and_ranges() -> None:
     assert apply(image, 4, [StreamCollected(node_id=1, broker_epoch=1)]).dropped == {}
 
 
+def moving(partition: int = 0, to: int = 2) -> PartitionMoveBegun:
+    return PartitionMoveBegun(topic_id=TOPIC, partition=partition, to_node_id=to)
+
+
+def test_a_move_is_in_the_image_until_the_owner_changes_or_the_topic_goes() -> None:
+    begun = image_of([node(), node(2), created(3), owned(0), owned(1), owned(2)], [moving(0), moving(1), moving(2)])
+    assert begun.topics[TOPIC].partitions[0].moving_to == 2
+    assert begun.moving == find_moving(begun.topics) == {TopicPartition(TOPIC, partition): 2 for partition in range(3)}
+    after = apply(begun, 3, [owned(0, node_id=2, leader_epoch=2, ranges=(Range(1, 1, 1, 4),)), moving(1, -1)])
+    assert after.moving == find_moving(after.topics) == {TopicPartition(TOPIC, 2): 2}
+    assert apply(begun, 3, [TopicDeleted(topic_id=TOPIC, name="t", last_leader_epoch=1)]).moving == {}
+
+
+def test_the_image_tells_an_owner_what_others_must_read_of_its_stream() -> None:
+    heard = Range(1, 1, 1, 5)
+    image = image_of([node(), node(2), created(), owned(0), owned(1)], [owned(0, node_id=2, leader_epoch=2, ranges=(heard,))])
+    check_image(image)
+    assert image.ranges_in(STREAM) == {TopicPartition(TOPIC, 0): (heard,)}
+    assert image.ranges_in(StreamId(NodeId(2), BrokerEpoch(1))) == {}
+    covered = apply(image, 3, [RangesCovered(topic_id=TOPIC, partition=0, ranges=(heard,))])
+    assert covered.ranges_in(STREAM) == {}
+
+
+def test_fencing_ends_when_the_node_goes_or_comes_back() -> None:
+    begun = image_of([node(), node(2)], [FencingBegun(node_id=2, broker_epoch=1)])
+    assert begun.fencing == {2: 1}
+    assert apply(begun, 3, [node(2, epoch=2)]).fencing == {}
+    assert apply(begun, 3, [NodeUnregistered(node_id=2, broker_epoch=1)]).fencing == {}
+
+
+def test_a_cordon_holds_across_registrations() -> None:
+    image = image_of([node()], [NodeCordoned(node_id=1, cordoned=True)], [node(epoch=2)])
+    assert image.cordoned == {1: True}
+    assert apply(image, 4, [NodeCordoned(node_id=1, cordoned=False)]).cordoned == {}
+
+
+def test_a_leaders_sign_of_life_changes_nothing_but_the_position() -> None:
+    image = image_of([LeaderElected(controller_epoch=3, node_id=1, host="c", port=5), node()])
+    assert (image.controller_host, image.controller_port) == ("c", 5)
+    after = apply(image, 2, [LeaderAlive(heard=(1, 2))])
+    assert after == replace(image, position=2)
+    assert after.nodes is image.nodes
+
+
 def test_a_deleted_topic_leaves_a_tombstone_and_waits_for_its_collection() -> None:
     image = image_of([node(), created(), owned(leader_epoch=4)], [TopicDeleted(topic_id=TOPIC, name="t", last_leader_epoch=4)])
     assert image.topic("t") is None
@@ -146,6 +196,8 @@ def test_an_unknown_record_is_refused_by_name() -> None:
     [
         owned(),
         RangesCovered(topic_id=TOPIC, partition=0, ranges=()),
+        PartitionMoveBegun(topic_id=TOPIC, partition=0, to_node_id=1),
+        FencingBegun(node_id=1, broker_epoch=1),
         PartitionsAdded(topic_id=TOPIC, partitions=2),
         TopicDeleted(topic_id=TOPIC, name="t", last_leader_epoch=0),
         StreamDropped(node_id=1, broker_epoch=1),
@@ -179,6 +231,8 @@ GOOD = [
         ([NodeUnregistered(node_id=1, broker_epoch=2)], "owners are registered"),
         ([NodeRegistered(node_id=1, broker_epoch=2, boot=UUID(int=1), roles=("proxy",), host="h", port=9)], "owners are registered"),
         ([StreamSealed(node_id=1, broker_epoch=2, end=1)], "no node writes to a sealed stream"),
+        ([owned(leader_epoch=6, epoch=2, ranges=(Range(1, 1, 5, 4),))], "named streams are there"),
+        ([PartitionMoveBegun(topic_id=TOPIC, partition=1, to_node_id=1)], "who moves has an owner"),
         ([created(3, topic_id=UUID(int=9))], "names and ids agree"),
         ([TopicDeleted(topic_id=TOPIC, name="t", last_leader_epoch=4)], "tombstones cover every epoch"),
         (

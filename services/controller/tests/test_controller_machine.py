@@ -1,9 +1,11 @@
 """The controller's decisions: cases, and random histories against the invariants and a plain model of what brokers wrote."""
 
+import contextlib
 from collections.abc import Mapping
 from uuid import UUID
 
 import pytest
+from controller_committed import Committed
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -21,60 +23,19 @@ from bmq.errors import (
     UnknownTopic,
 )
 from bmq.metadata.codec import decode_records, decode_snapshot, encode_records, encode_snapshot
-from bmq.metadata.fold import count_owners, count_ranges
+from bmq.metadata.derived import count_owners, count_ranges, find_moving
 from bmq.metadata.image import Image, apply
-from bmq.metadata.invariants import check_image, check_step
-from bmq.metadata.records import AnyRecord, Range, StreamSealed, TopicCreated
-from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, Registration
-from bmq.values import BrokerEpoch, NodeId, Nonce, StreamId, TopicId, TopicPartition
+from bmq.metadata.invariants import check_image
+from bmq.metadata.records import Range, StreamSealed, TopicCreated
+from bmq.roles.controller import ClosedPartition, ConfigChange, ConfigResource, Heartbeat, NewTopic, Registration
+from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, Nonce, StreamId, TopicId, TopicPartition
 from bmq_controller.machine.configs import alter_configs, replace_configs
-from bmq_controller.machine.nodes import collected, drop_streams, register, report_covered, report_stopped, stream_to_seal
+from bmq_controller.machine.fencing import begin_fencing, complete_fencing
+from bmq_controller.machine.moves import drain, move
+from bmq_controller.machine.nodes import collected, cordon, heartbeat, register, report_covered, report_stopped, stream_to_seal
+from bmq_controller.machine.placement import living_broker
 from bmq_controller.machine.producer_ids import allocate_producer_ids
-from bmq_controller.machine.topics import Limits, create_partitions, create_topics, delete_topics
-
-
-class Committed:
-    """An image, and the records of every entry that led to it."""
-
-    def __init__(self, *, brokers: int = 0, limits: Limits | None = None, cluster: Mapping[str, str] | None = None) -> None:
-        self.image = Image()
-        self.entries: list[list[AnyRecord]] = []
-        self.limits = limits or Limits()
-        self.cluster = cluster or {}
-        self._ids = 0
-        for node_id in range(1, brokers + 1):
-            self.register(node_id)
-
-    def commit(self, records: tuple[AnyRecord, ...]) -> None:
-        position = self.image.position + 1
-        then = apply(self.image, position, records)
-        dropped = drop_streams(then)
-        then = apply(then, position, dropped)
-        check_step(self.image, then)
-        self.image = then
-        self.entries.append([*records, *dropped])
-
-    def new_id(self) -> UUID:
-        self._ids += 1
-        return UUID(int=self._ids)
-
-    def create(self, *topics: NewTopic, validate_only: bool = False) -> list[object]:
-        """The error of each topic, or its result."""
-        decision = create_topics(self.image, 5, topics, new_id=self.new_id, cluster=self.cluster, limits=self.limits, validate_only=validate_only)
-        self.commit(decision.records)
-        return [result.error or result for result in decision.result]
-
-    def register(self, node_id: int, *, boot: int = 1, end: int = 0, roles: tuple[str, ...] = ("broker",)) -> BrokerEpoch:
-        wanted = Registration(node_id=NodeId(node_id), boot=UUID(int=boot), roles=roles, host="h", port=1)
-        decision = register(self.image, wanted, sealed=stream_to_seal(self.image, wanted), end=end)
-        self.commit(decision.records)
-        assert decision.result is not None
-        return decision.result
-
-    def owners(self, name: str) -> list[int]:
-        topic = self.image.topic(name)
-        assert topic is not None
-        return [meta.node_id for meta in topic.partitions]
+from bmq_controller.machine.topics import Limits, create_partitions, delete_topics
 
 
 def test_partitions_of_new_topics_are_spread_by_count() -> None:
@@ -342,6 +303,8 @@ class Histories(RuleBasedStateMachine):
         self.boots = 100
         self.lengths: dict[StreamId, int] = {}
         self.written: dict[TopicPartition, set[tuple[StreamId, int, int]]] = {}
+        self.closed: dict[tuple[TopicPartition, StreamId, int], int] = {}
+        """What owners closed, and where: they write no more of it, and the report may come at any time, also twice."""
         self.given: set[int] = set()
         self.topic_ids: set[TopicId] = set()
 
@@ -390,8 +353,11 @@ class Histories(RuleBasedStateMachine):
         self.lengths[stream] = number + 1
         for topic in self.cluster.image.topics.values():
             for index, meta in enumerate(topic.partitions):
+                tp = TopicPartition(topic.topic_id, index)
+                if (tp, stream, meta.leader_epoch) in self.closed:
+                    continue
                 if (meta.node_id, meta.broker_epoch) == stream and (index + number) % 2 == 0:
-                    self.written.setdefault(TopicPartition(topic.topic_id, index), set()).add((stream, meta.leader_epoch, number))
+                    self.written.setdefault(tp, set()).add((stream, meta.leader_epoch, number))
 
     @rule(name=NAMES, partition=st.integers(0, 3), what=st.integers(1, 3))
     def cover(self, name: str, partition: int, what: int) -> None:
@@ -410,6 +376,80 @@ class Histories(RuleBasedStateMachine):
             if not any((found.node_id, found.broker_epoch) == stream and found.leader_epoch == epoch for found in ranges)
         }
         self.cluster.commit(report_covered(self.cluster.image, meta.node_id, meta.broker_epoch, [(tp, ranges)]).records)
+
+    @rule(name=NAMES, partition=st.integers(0, 3), node_id=NODES)
+    def begin_to_move(self, name: str, partition: int, node_id: int) -> None:
+        topic_id = self.cluster.image.topic_ids.get(name)
+        if topic_id is not None:
+            with contextlib.suppress(UnknownTopic, InvalidRequest):
+                self.cluster.commit(move(self.cluster.image, TopicPartition(topic_id, partition), NodeId(node_id)).records)
+
+    @rule(node_id=NODES)
+    def begin_to_drain(self, node_id: int) -> None:
+        with contextlib.suppress(InvalidRequest):
+            self.cluster.commit(drain(self.cluster.image, NodeId(node_id)).records)
+
+    @rule(node_id=NODES, cordoned=st.booleans())
+    def cordon(self, node_id: int, cordoned: bool) -> None:
+        with contextlib.suppress(InvalidRequest):
+            self.cluster.commit(cordon(self.cluster.image, NodeId(node_id), cordoned=cordoned).records)
+
+    @rule(node_id=NODES, every=st.integers(1, 2))
+    def close(self, node_id: int, every: int) -> None:
+        """The owner closes partitions that are to move (or every other of them): it writes no more of them, ever, under this leader epoch."""
+        for tp in list(self.cluster.image.moving)[::every]:
+            meta = self.cluster.image.partition(tp)
+            assert meta is not None
+            if meta.node_id == node_id:
+                stream = StreamId(meta.node_id, meta.broker_epoch)
+                self.closed.setdefault((tp, stream, meta.leader_epoch), self.lengths.get(stream, 0))
+
+    @precondition(lambda self: self.closed)
+    @rule(data=st.data(), count=st.integers(1, 8), empty=st.booleans())
+    def report(self, data: st.DataObject, count: int, empty: bool) -> None:
+        """Any old or new report of closed partitions, of one incarnation."""
+        reports = sorted(self.closed, key=str)
+        _, stream, _ = data.draw(st.sampled_from(reports))
+        closed = [
+            ClosedPartition(tp=tp, leader_epoch=LeaderEpoch(epoch), end=self.closed[tp, of, epoch]) for tp, of, epoch in reports if of == stream
+        ][:count]
+        node = self.cluster.image.nodes.get(stream.node_id)
+        boot = node.boot if node is not None else UUID(int=0)
+        beat = Heartbeat(node_id=stream.node_id, broker_epoch=stream.broker_epoch, boot=boot, closed=tuple(closed))
+        if self.lives(stream) and stream.node_id not in self.cluster.image.fencing:
+            self.cluster.commit(heartbeat(self.cluster.image, beat, empty=empty).records)
+        else:
+            with pytest.raises(Fenced):
+                heartbeat(self.cluster.image, beat, empty=empty)
+
+    @rule(node_id=NODES)
+    def begin_to_fence(self, node_id: int) -> None:
+        node = self.cluster.image.nodes.get(NodeId(node_id))
+        if node is not None:
+            self.cluster.commit(begin_fencing(self.cluster.image, (node.node_id, node.broker_epoch)).records)
+
+    @precondition(lambda self: self.cluster.image.fencing)
+    @rule(node_id=NODES)
+    def fence(self, node_id: int) -> None:
+        epoch = self.cluster.image.fencing.get(NodeId(node_id))
+        if epoch is not None:
+            stream = StreamId(NodeId(node_id), epoch)
+            decision = complete_fencing(self.cluster.image, stream, end=self.lengths.get(stream, 0))
+            assert decision.result
+            self.cluster.commit(decision.records)
+            assert complete_fencing(self.cluster.image, stream, end=0).records == ()
+
+    def lives(self, stream: StreamId) -> bool:
+        node = self.cluster.image.nodes.get(stream.node_id)
+        return node is not None and node.broker_epoch == stream.broker_epoch
+
+    @invariant()
+    def moves_lead_to_living_brokers_unless_their_owner_is_being_fenced(self) -> None:
+        image = self.cluster.image
+        for tp, to in image.moving.items():
+            meta = image.partition(tp)
+            assert meta is not None
+            assert living_broker(image, to) is not None or living_broker(image, meta.node_id) is None
 
     @rule(count=st.integers(1, 5))
     def allocate(self, count: int) -> None:
@@ -434,17 +474,19 @@ class Histories(RuleBasedStateMachine):
             meta = self.cluster.image.partition(tp)
             assert meta is not None
             for stream, epoch, number in batches:
-                if (meta.node_id, meta.broker_epoch) == stream:
+                if (*stream, epoch) == (meta.node_id, meta.broker_epoch, meta.leader_epoch):
                     continue
                 named = [r for r in meta.ranges if (r.node_id, r.broker_epoch) == stream and r.leader_epoch == epoch and number < r.end]
                 assert named, f"{tp}: object {number} of {stream} is named by none of {meta.ranges}"
-                assert stream in self.cluster.image.sealed
+                assert stream in self.cluster.image.sealed or self.lives(stream)
 
     @invariant()
-    def sealed_streams_are_those_that_are_named(self) -> None:
+    def sealed_streams_are_named_and_named_ones_are_there(self) -> None:
         image = self.cluster.image
-        assert set(image.sealed) == set(image.range_counts)
+        assert set(image.sealed) <= set(image.range_counts)
+        assert all(stream in image.sealed or self.lives(stream) for stream in image.range_counts)
         assert image.owned_counts == count_owners(image.topics)
+        assert image.moving == find_moving(image.topics)
         assert image.range_counts == count_ranges(image.topics)
 
     def teardown(self) -> None:

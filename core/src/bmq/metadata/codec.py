@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from bmq.errors import Corrupt, FormatTooNew
-from bmq.metadata.fold import count_owners, count_ranges, find_colliding, find_moving
+from bmq.metadata.derived import count_owners, count_ranges, find_colliding, find_moving
 from bmq.metadata.image import Image, Node, PartitionMeta, Topic
 from bmq.metadata.records import AnyRecord, Range
 from bmq.storage.binary import checked, crc_of, encode_crc

@@ -59,41 +59,6 @@ def fold(image: Image, position: int, records: Sequence[object]) -> Image:
     return builder.build(position)
 
 
-def count_owners(topics: Mapping[TopicId, Topic]) -> dict[NodeId, int]:
-    """`Image.owned_counts` from scratch."""
-    counts: dict[NodeId, int] = {}
-    for topic in topics.values():
-        for meta in topic.partitions:
-            counts[meta.node_id] = counts.get(meta.node_id, 0) + 1
-    return counts
-
-
-def count_ranges(topics: Mapping[TopicId, Topic]) -> dict[StreamId, int]:
-    """`Image.range_counts` from scratch."""
-    counts: dict[StreamId, int] = {}
-    for topic in topics.values():
-        for meta in topic.partitions:
-            for found in meta.ranges:
-                stream = stream_of(found)
-                counts[stream] = counts.get(stream, 0) + 1
-    return counts
-
-
-def find_moving(topics: Mapping[TopicId, Topic]) -> dict[TopicPartition, NodeId]:
-    """`Image.moving` from scratch."""
-    return {
-        TopicPartition(topic.topic_id, index): meta.moving_to
-        for topic in topics.values()
-        for index, meta in enumerate(topic.partitions)
-        if meta.moving_to != -1
-    }
-
-
-def find_colliding(topics: Mapping[TopicId, Topic]) -> dict[str, str]:
-    """`Image.colliding` from scratch."""
-    return {collision_key(topic.name): topic.name for topic in topics.values() if may_collide(topic.name)}
-
-
 class _Unknown(Exception):
     """A record names something that the image does not have."""
 

@@ -81,12 +81,13 @@ class StreamSealed(Record, frozen=True, tag="sealed"):
 
 
 class Range(msgspec.Struct, frozen=True, array_like=True):
-    """What an heir must read of a predecessor's stream: batches of `leader_epoch` in objects below `end`."""
+    """What an heir must read of a predecessor's stream: batches of `leader_epoch` in objects below `end`. Nothing of them lies below `start`."""
 
     node_id: int
     broker_epoch: int
     leader_epoch: int
     end: int
+    start: int = 0
 
 
 class TopicCreated(Record, frozen=True, tag="topic"):

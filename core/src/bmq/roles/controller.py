@@ -102,12 +102,14 @@ class Registration:
 class ClosedPartition:
     """This owner appends no more to `tp` under `leader_epoch`, and will never again: everything of it in its stream is durable and below `end`.
 
-    `end` 0: its stream holds nothing of it that the manifest does not cover. Repeated in each heartbeat until the image shows what came of it.
+    `end` 0: its stream holds nothing of it that the manifest does not cover. What lies below `start` the manifest covers: the heir of a
+    partition with a short tail need not read the whole stream. Repeated in each heartbeat until the image shows what came of it.
     """
 
     tp: TopicPartition
     leader_epoch: LeaderEpoch
     end: int
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +122,7 @@ class PartitionLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """A node lives. `closed` and `covered` are repeated until the image shows them; `draining`: it is to own nothing any more."""
+    """A node lives. `closed` and `covered` are repeated until the image shows them; `draining`: it stops soon and is to get no more partitions."""
 
     node_id: NodeId
     broker_epoch: BrokerEpoch

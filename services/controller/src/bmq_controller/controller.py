@@ -7,18 +7,31 @@ from functools import partial
 
 import structlog
 
-from bmq.errors import ControllerUnavailable
+from bmq.errors import ControllerUnavailable, Fenced
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range
 from bmq.ports import Clock, ObjectStore, Rng
-from bmq.roles.controller import ConfigChange, ConfigResource, Heartbeat, HeartbeatReply, NewTopic, Registration, TopicResult
+from bmq.roles.controller import (
+    ConfigChange,
+    ConfigResource,
+    Heartbeat,
+    HeartbeatReply,
+    NewTopic,
+    PartitionLoad,
+    Registration,
+    TopicResult,
+)
 from bmq.storage.stream import seal_stream
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
-from bmq_controller.leader import ControllerLeader
+from bmq_controller import metrics
+from bmq_controller.fencer import Fencer
+from bmq_controller.leader import Beside, ControllerLeader
 from bmq_controller.machine import configs as config_machine
+from bmq_controller.machine import moves as move_machine
 from bmq_controller.machine import nodes as node_machine
 from bmq_controller.machine import topics as topic_machine
 from bmq_controller.machine.producer_ids import allocate_producer_ids
+from bmq_controller.sign_of_life import SignOfLife
 
 REGISTRATION_TRIES_MAX = 10
 
@@ -26,15 +39,41 @@ _log = structlog.get_logger(__name__)
 
 
 class LeadingController:
-    """`bmq.roles.controller.Controller` and `BrokerControl`."""
+    """`bmq.roles.controller.Controller`, `BrokerControl`, `ClusterControl` and `MetadataSource`, for as long as its leader leads."""
 
-    def __init__(self, leader: ControllerLeader, *, store: ObjectStore, clock: Clock, rng: Rng) -> None:
+    def __init__(
+        self, leader: ControllerLeader, *, node_id: NodeId, store: ObjectStore, clock: Clock, rng: Rng, silent_s: Mapping[NodeId, float]
+    ) -> None:
+        """`silent_s`: how long each node was silent when an earlier leader was last heard itself."""
         self._leader = leader
         self._store = store
         self._clock = clock
         self._rng = rng
         self._limits = leader.settings.limits
         self._registering: defaultdict[NodeId, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._fencer = Fencer(leader, node_id=node_id, store=store, rng=rng, silent_s=silent_s)
+        self._sign_of_life = SignOfLife(leader, node_id=node_id, interval_s=leader.settings.sign_of_life_s)
+        self._draining: dict[NodeId, BrokerEpoch] = {}
+        """Incarnations that stop soon, or are being emptied."""
+        self._emptying: dict[NodeId, BrokerEpoch] = {}
+        self._loads: dict[NodeId, tuple[PartitionLoad, ...]] = {}
+
+    @property
+    def beside(self) -> tuple[Beside, ...]:
+        """What has to run as long as the leader leads."""
+        return ("fence", self._fencer.run), ("alive", self._sign_of_life.run)
+
+    @property
+    def draining(self) -> frozenset[NodeId]:
+        """Nodes that are to get no partitions because they stop soon or are being emptied, as far as this leader has heard."""
+        nodes = self._leader.image.nodes
+        return frozenset(node_id for node_id, epoch in self._draining.items() if node_id in nodes and nodes[node_id].broker_epoch == epoch)
+
+    @property
+    def loads(self) -> dict[TopicPartition, float]:
+        """Bytes written per second, as the owners said last."""
+        nodes = self._leader.image.nodes
+        return {load.tp: load.bytes_per_s for node_id, loads in self._loads.items() if node_id in nodes for load in loads}
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
         """See the protocol."""
@@ -104,9 +143,51 @@ class LeadingController:
         _log.info("node stopped", node_id=node_id, broker_epoch=broker_epoch, sealed_end=end)
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
-        """See the protocol."""
-        await self._leader.operate("heartbeat", lambda image: node_machine.heartbeat(image, beat))
+        """See the protocol. One that says nothing new costs no request to the store."""
+        self._leader.check_leading()
+        if beat.draining:
+            self._draining[beat.node_id] = beat.broker_epoch
+        empty = self._emptying.get(beat.node_id) == beat.broker_epoch
+        decide = partial(node_machine.heartbeat, beat=beat, empty=empty, avoid=self.draining)
+        try:
+            says_nothing = not decide(self._leader.image).records
+        except Fenced:
+            says_nothing = False  # said only by who certainly leads: `operate` makes sure
+        else:
+            self._fencer.heard((beat.node_id, beat.broker_epoch))
+            self._sign_of_life.heard(beat.node_id)
+            self._loads[beat.node_id] = beat.loads
+        try:
+            if not says_nothing:
+                await self._leader.operate("heartbeat", decide)
+        except Fenced:
+            metrics.HEARTBEATS.labels("fenced").inc()
+            raise
+        metrics.HEARTBEATS.labels("ok").inc()
         return HeartbeatReply(lease_ms=int(self._leader.settings.lease_s * 1000), position=self._leader.image.position)
+
+    async def move(self, tp: TopicPartition, to: NodeId) -> None:
+        """See the protocol."""
+        await self._leader.operate("move", lambda image: move_machine.move(image, tp, to))
+
+    async def drain(self, node_id: NodeId) -> None:
+        """See the protocol."""
+        await self._leader.operate("drain", lambda image: move_machine.drain(image, node_id, avoid=self.draining))
+        node = self._leader.image.nodes.get(node_id)
+        if node is not None:
+            self._draining[node_id] = self._emptying[node_id] = node.broker_epoch
+        _log.info("node is being emptied", node_id=node_id, partitions=self._leader.image.owned_counts.get(node_id, 0))
+
+    async def cordon(self, node_id: NodeId, cordoned: bool) -> None:
+        """See the protocol. Who may have partitions again is no longer drained."""
+        await self._leader.operate("cordon", lambda image: node_machine.cordon(image, node_id, cordoned=cordoned))
+        if not cordoned:
+            self._draining.pop(node_id, None)
+            self._emptying.pop(node_id, None)
+
+    async def metadata_poll(self, after_position: int, wait_ms: int) -> list[bytes]:
+        """See the protocol."""
+        return await self._leader.recent.poll(after_position, wait_ms)
 
     async def _seal(self, stream: StreamId) -> int:
         timeout_s = self._leader.settings.operation_timeout_s

@@ -6,7 +6,7 @@ good: the log's rules, not a lease, decide who leads.
 
 import asyncio
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import structlog
@@ -28,9 +28,11 @@ from bmq_controller.collector import Collector
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.nodes import collected
 from bmq_controller.operations import Draft, Operation, OperationQueue
+from bmq_controller.recent import RecentEntries
 from bmq_controller.settings import ControllerSettings
 
 T = TypeVar("T")
+Beside = tuple[str, Callable[[], Awaitable[None]]]
 _log = structlog.get_logger(__name__)
 
 
@@ -46,16 +48,22 @@ class ControllerLeader:
         feed: MetadataFeed,
         on_deposed: Callable[[str], None],
         settings: ControllerSettings | None = None,
+        host: str = "",
+        port: int = 0,
     ) -> None:
-        """`on_deposed(reason)` is called once, where it can lead no more; never after `stop`."""
+        """`on_deposed(reason)` is called once, where it can lead no more; never after `stop`. `host` and `port`: where other nodes reach it."""
         self.settings = settings if settings is not None else ControllerSettings()
         self._store = store
         self._node_id = node_id
+        self._host = host
+        self._port = port
         self._rng = rng
         self._feed = feed
         self._on_deposed = on_deposed
         self._journal = MetadataJournal(store, rng=rng)
         self._queue = OperationQueue(waiting_max=self.settings.operations_waiting_max)
+        self.recent = RecentEntries()
+        """What followers may be given."""
         self._image = Image()
         self._entry: Entry | None = None
         self._ended: str | None = "it has not started"
@@ -72,14 +80,22 @@ class ControllerLeader:
         """The newest committed one."""
         return self._image
 
-    async def start(self) -> None:
-        """Reads the metadata and claims leadership. Waits out a store that is down; the caller sets the limit of time.
+    @property
+    def position(self) -> Position:
+        """The newest committed image and its entry."""
+        return Position(image=self._image, entry=self._entry, entries=self._entries_since_snapshot)
 
-        Raises FormatError, Fenced where others claim it again and again.
+    async def start(self, base: Position | None = None, *, attempts_max: int | None = None, beside: Sequence[Beside] = ()) -> None:
+        """Reads the metadata (unless `base` is given) and claims leadership. Waits out a store that is down; the caller sets the limit of time.
+
+        `beside` is run as long as this leads: pairs of a name and what to run; its failure deposes the leader.
+
+        Raises FormatError, Fenced where others claim it, in all of the attempts.
         """
-        await self._claim()
+        await self._claim(base, attempts_max=attempts_max if attempts_max is not None else self.settings.start_attempts_max)
         self._ended = None
         metrics.LEADING.set(1)
+        metrics.EPOCH.set(self._image.controller_epoch)
         collector = Collector(
             self._store,
             rng=self._rng,
@@ -88,7 +104,7 @@ class ControllerLeader:
             delay_s=self.settings.collect_delay_s,
             interval_s=self.settings.collect_interval_s,
         )
-        for name, work in (("write", self._write), ("snapshot", self._snapshot), ("collect", collector.run)):
+        for name, work in (("write", self._write), ("snapshot", self._snapshot), ("collect", collector.run), *beside):
             self._tasks.append(asyncio.get_running_loop().create_task(self._guarded(work), name=f"controller {name}"))
 
     async def stop(self) -> None:
@@ -105,13 +121,17 @@ class ControllerLeader:
         await cancelled(self._tasks)
         self._tasks.clear()
 
+    def check_leading(self) -> None:
+        """Raises ControllerUnavailable where this one leads no more, as far as it knows."""
+        if self._ended is not None:
+            raise ControllerUnavailable(f"This controller does not lead: {self._ended}")
+
     async def operate(self, name: str, decide: Callable[[Image], Decision[T]]) -> T:
         """The result of a decision once its records are durable and published.
 
         Raises what the decision raises, and ControllerUnavailable: not applied where the operation was still waiting, unknown otherwise.
         """
-        if self._ended is not None:
-            raise ControllerUnavailable(f"This controller does not lead: {self._ended}")
+        self.check_leading()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queue.put(Operation(name, decide, future))
         self._idle.clear()
@@ -123,27 +143,32 @@ class ControllerLeader:
                 f"{name} was not durable within {self.settings.operation_timeout_s:g} s: the object store is slow or down; look, and try again"
             ) from None
 
-    async def _claim(self) -> None:
+    async def _claim(self, base: Position | None, *, attempts_max: int) -> None:
         backoff = Backoff(self._rng)
-        base = await self._journal.load()
-        for attempt in range(1, self.settings.start_attempts_max + 1):
+        if base is None:
+            base = await self._journal.load()
+        for attempt in range(1, attempts_max + 1):
             image = base.image
             records: list[AnyRecord] = []
             if not image.cluster_id:
-                records.append(ClusterCreated(cluster_id=self._new_cluster_id()))
+                records.append(ClusterCreated(cluster_id=self.settings.cluster_id or self._new_cluster_id()))
             epoch = image.controller_epoch + 1
-            records.append(LeaderElected(controller_epoch=epoch, node_id=self._node_id))
+            records.append(LeaderElected(controller_epoch=epoch, node_id=self._node_id, host=self._host, port=self._port))
             then = apply(image, image.position + 1, records)
             check_step(image, then)
             try:
                 entry = await self._journal.log.claim(base.entry, epoch=epoch, payload=encode_records(records))
             except Overtaken as overtaken:
+                if attempt == attempts_max:
+                    break
                 # The present leader is at work. A conflict shows its entry: building on that at once, without a listing, wins where it pauses.
                 follows = self._journal.follow(base, overtaken.entry)
                 base = follows if follows is not None else await self._journal.load()
                 continue
             except (Fenced, UnknownOutcome) as error:
-                _log.info("controller claim did not hold, reading again", attempt=attempt, error=str(error))
+                _log.info("controller claim did not hold", attempt=attempt, error=str(error))
+                if attempt == attempts_max:
+                    break
                 await backoff.wait()
                 base = await self._journal.load()
                 continue
@@ -151,7 +176,7 @@ class ControllerLeader:
             self._entries_since_snapshot = base.entries
             self._adopt(then, entry)
             return
-        raise Fenced(f"{self.settings.start_attempts_max} claims of the metadata log failed, others write it: run one controller per cluster")
+        raise Fenced(f"{attempts_max} claims of the metadata log failed: others write it")
 
     def _new_cluster_id(self) -> str:
         """22 characters of base64, as Kafka's are; not one that a tool would take for an option."""
@@ -207,6 +232,7 @@ class ControllerLeader:
         self._image = image
         self._entry = entry
         self._feed.publish(image)
+        self.recent.add(entry)
         self._entries_since_snapshot += 1
         self._bytes_since_snapshot += len(entry.payload)
         if self._entries_since_snapshot >= self.settings.snapshot_entries or self._bytes_since_snapshot >= self.settings.snapshot_bytes:
@@ -215,6 +241,7 @@ class ControllerLeader:
         metrics.POSITION.set(image.position)
         metrics.TOPICS.set(len(image.topics))
         metrics.NODES.set(len(image.nodes))
+        metrics.MOVING.set(len(image.moving))
         metrics.PARTITIONS.labels("no").set(unowned)
         metrics.PARTITIONS.labels("yes").set(sum(image.owned_counts.values()) - unowned)
 
@@ -258,6 +285,7 @@ class ControllerLeader:
     def _depose(self, reason: str) -> None:
         if self._ended is not None and not self._stopping:
             return
+        metrics.DEPOSED.inc()
         _log.error("controller leads no more", reason=reason)
         self._end(reason)
         for task in self._tasks:
@@ -272,5 +300,6 @@ class ControllerLeader:
         metrics.LEADING.set(0)
         error = ControllerUnavailable(f"This controller does not lead: {reason}")
         self._queue.fail(error)
+        self.recent.end(error)
         if self._committing is not None:
             self._committing.fail(error)

@@ -18,7 +18,7 @@ from bmq.metadata.invariants import check_step
 from bmq.metadata.records import AnyRecord
 from bmq_controller import metrics
 from bmq_controller.machine.decision import Decision
-from bmq_controller.machine.nodes import drop_streams
+from bmq_controller.machine.nodes import consequences
 
 _log = structlog.get_logger(__name__)
 
@@ -109,7 +109,7 @@ class OperationQueue:
             if not operation.future.done():
                 taken.append(operation)
                 draft = _with(draft, base.position + 1, operation)
-        return _without_streams_that_nobody_needs(draft, base.position + 1)
+        return _with_consequences(draft, base.position + 1)
 
     def fail(self, error: BmqError) -> None:
         """Nothing of what waits will be done."""
@@ -133,11 +133,11 @@ def _with(draft: Draft, position: int, operation: Operation) -> Draft:
     return Draft(image, draft.records, draft.answers)
 
 
-def _without_streams_that_nobody_needs(draft: Draft, position: int) -> Draft:
-    dropped = drop_streams(draft.image)
-    if not dropped:
+def _with_consequences(draft: Draft, position: int) -> Draft:
+    following = consequences(draft.image)
+    if not following:
         return draft
-    return Draft(apply(draft.image, position, dropped), [*draft.records, *dropped], draft.answers)
+    return Draft(apply(draft.image, position, following), [*draft.records, *following], draft.answers)
 
 
 def _checked_one_by_one(base: Image, operations: Sequence[Operation]) -> Draft:
@@ -152,4 +152,4 @@ def _checked_one_by_one(base: Image, operations: Sequence[Operation]) -> Draft:
             draft.answers.append((operation, ControllerUnavailable(f"{operation.name} was refused, this is a bug in bmq: {error}")))
         else:
             draft = then
-    return _without_streams_that_nobody_needs(draft, position)
+    return _with_consequences(draft, position)

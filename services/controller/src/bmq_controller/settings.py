@@ -20,10 +20,22 @@ class ControllerSettings:
     """One entry takes waiting operations until it has so many records; a single operation may have more."""
     lease_s: float = 6.0
     """How long a node may be silent before it is fenced."""
+    lease_tick_s: float = 0.5
+    """How often it is looked who is silent."""
+    lease_lag_s_max: float = 1.5
+    """Where two such looks were further apart, this process did not run: all leases start anew."""
+    sign_of_life_s: float = 0.8
+    """How often a leader with standbys appends to the log."""
+    takeover_s: float = 2.0
+    """How long the store has to show nothing new before a standby takes over."""
+    standby_look_s: float = 0.25
+    """How often a standby asks the store."""
+    standby_quiet_s: float = 1.0
+    """While news come from the leader and are not older than this, a standby does not ask the store."""
     leading_check_s: float = 5.0
     """How often an idle leader looks whether another one has taken over."""
     start_attempts_max: int = 1_000
-    """How often a start tries to claim leadership while another leader writes or others claim it too."""
+    """How often a start tries to claim leadership while another leader writes or others claim it too. A standby tries once."""
     snapshot_entries: int = 1_000
     """After so many entries a snapshot is taken."""
     snapshot_bytes: int = 4 * MIB
@@ -35,5 +47,7 @@ class ControllerSettings:
     stop_timeout_s: float = 5.0
     """How long a clean stop waits for the operations that are under way."""
     limits: Limits = field(default_factory=Limits)
+    cluster_id: str = ""
+    """What a new cluster is called; empty: a random id."""
     cluster_configs: Mapping[str, str] = field(default_factory=dict)
     """The cluster's configuration from the command line or a file; what was set while it runs comes before it."""

@@ -1,14 +1,14 @@
 """Nodes coming and going: registration, clean stop, ranges that heirs have covered, streams that nobody needs any more. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 
 from bmq.errors import Fenced, InvalidRequest
-from bmq.metadata.image import Image, PartitionMeta
+from bmq.metadata.image import Image
 from bmq.metadata.records import (
     AnyRecord,
+    NodeCordoned,
     NodeRegistered,
     NodeUnregistered,
-    PartitionChange,
     Range,
     RangesCovered,
     StreamCollected,
@@ -19,10 +19,8 @@ from bmq.metadata.records import (
 from bmq.roles.controller import Heartbeat, Registration
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq_controller.machine.decision import Decision
-from bmq_controller.machine.placement import Placement
-
-Owner = tuple[NodeId, BrokerEpoch]
-_NOBODY: Owner = (NodeId(-1), BrokerEpoch(-1))
+from bmq_controller.machine.handover import hand_over, hand_over_to_others
+from bmq_controller.machine.moves import close_partitions, drained, redirect_moves
 
 
 def stream_to_seal(image: Image, registration: Registration) -> StreamId | None:
@@ -70,10 +68,9 @@ def register(image: Image, registration: Registration, *, sealed: StreamId | Non
         )
     )
     if "broker" in registration.roles:
-        records.extend(_hand_over(image, left=sealed, end=end, heir=lambda: (node_id, epoch), ownerless=True))
+        records.extend(hand_over(image, left=sealed, end=end, heir=lambda: (node_id, epoch), ownerless=node_id not in image.cordoned))
     elif sealed is not None:
-        placement = Placement.on(image, without=node_id)
-        records.extend(_hand_over(image, left=sealed, end=end, heir=lambda: placement.next() or _NOBODY, ownerless=False))
+        records.extend(hand_over_to_others(image, sealed, end=end))
     return Decision(epoch, tuple(records))
 
 
@@ -88,9 +85,8 @@ def report_stopped(image: Image, node_id: NodeId, broker_epoch: BrokerEpoch, *, 
     records: list[AnyRecord] = [NodeUnregistered(node_id=node_id, broker_epoch=broker_epoch)]
     if "broker" in node.roles:
         stream = StreamId(node_id, broker_epoch)
-        placement = Placement.on(image, without=node_id)
         records.append(StreamSealed(node_id=node_id, broker_epoch=broker_epoch, end=end))
-        records.extend(_hand_over(image, left=stream, end=end, heir=lambda: placement.next() or _NOBODY, ownerless=False))
+        records.extend(hand_over_to_others(image, stream, end=end))
     return Decision(None, tuple(records))
 
 
@@ -109,18 +105,39 @@ def report_covered(
     return Decision(None, tuple(records))
 
 
-def heartbeat(image: Image, beat: Heartbeat) -> Decision[None]:
-    """What a node reports with its sign of life. Raises Fenced where it is not the registered incarnation, or is being fenced."""
+def heartbeat(image: Image, beat: Heartbeat, *, empty: bool = False, avoid: Collection[NodeId] = ()) -> Decision[None]:
+    """What a node reports with its sign of life. `empty`: its partitions are to go to others, but not to those to `avoid`.
+
+    Raises Fenced where it is not the registered incarnation, or is being fenced.
+    """
     node = image.nodes.get(beat.node_id)
     if node is None or (node.broker_epoch, node.boot) != (beat.broker_epoch, beat.boot):
         raise Fenced(f"node {beat.node_id} is not registered under epoch {beat.broker_epoch} any more: it has to register again")
     if beat.node_id in image.fencing:
         raise Fenced(f"node {beat.node_id} of epoch {beat.broker_epoch} was silent for too long and is being fenced: it has to register again")
-    return report_covered(image, beat.node_id, beat.broker_epoch, beat.covered)
+    records: list[AnyRecord] = list(report_covered(image, beat.node_id, beat.broker_epoch, beat.covered).records)
+    records.extend(close_partitions(image, beat.node_id, beat.broker_epoch, beat.closed, covered=dict(beat.covered)))
+    if empty and "broker" in node.roles:
+        records.extend(drained(image, beat.node_id, avoid=avoid))
+    return Decision(None, tuple(records))
+
+
+def cordon(image: Image, node_id: NodeId, *, cordoned: bool) -> Decision[None]:
+    """Also for a node that is not there now: it will not get partitions when it comes. Raises InvalidRequest for a node id that nobody ever had."""
+    if cordoned and node_id not in image.last_epochs:
+        raise InvalidRequest(f"node {node_id} was never registered: name one that was")
+    if (node_id in image.cordoned) == cordoned:
+        return Decision(None)
+    return Decision(None, (NodeCordoned(node_id=node_id, cordoned=cordoned),))
+
+
+def consequences(image: Image) -> list[AnyRecord]:
+    """What follows from the records of an entry and belongs at its end: moves whose target is gone, streams that nobody needs any more."""
+    return [*redirect_moves(image), *drop_streams(image)]
 
 
 def drop_streams(image: Image) -> list[AnyRecord]:
-    """A record for each sealed stream that no partition names (any more). Belongs at the end of every entry."""
+    """A record for each sealed stream that no partition names (any more)."""
     return [StreamDropped(node_id=stream.node_id, broker_epoch=stream.broker_epoch) for stream in image.sealed if stream not in image.range_counts]
 
 
@@ -133,32 +150,3 @@ def collected(image: Image, *, streams: Sequence[StreamId] = (), topics: Sequenc
             *(TopicCollected(topic_id=topic_id) for topic_id in topics if topic_id in image.deleted),
         ),
     )
-
-
-def _hand_over(image: Image, *, left: StreamId | None, end: int, heir: Callable[[], Owner], ownerless: bool) -> list[PartitionChange]:
-    """A change for each partition whose owner wrote to the stream `left`, and with `ownerless` for each that has no owner."""
-    changes = []
-    for topic in image.topics.values():
-        for index, meta in enumerate(topic.partitions):
-            leaves = left is not None and (meta.node_id, meta.broker_epoch) == left
-            if not leaves and not (ownerless and meta.node_id == -1):
-                continue
-            node_id, broker_epoch = heir()
-            changes.append(
-                PartitionChange(
-                    topic_id=topic.topic_id,
-                    partition=index,
-                    node_id=node_id,
-                    broker_epoch=broker_epoch,
-                    leader_epoch=meta.leader_epoch + 1,
-                    ranges=_ranges(meta, end) if leaves else meta.ranges,
-                )
-            )
-    return changes
-
-
-def _ranges(meta: PartitionMeta, end: int) -> tuple[Range, ...]:
-    """What the heir must read: what the old owner had yet to cover, and what the old owner wrote. A stream that ends at 0 holds nothing."""
-    if end == 0:
-        return meta.ranges
-    return (*meta.ranges, Range(meta.node_id, meta.broker_epoch, meta.leader_epoch, end))

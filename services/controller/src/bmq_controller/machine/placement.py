@@ -9,6 +9,17 @@ from collections.abc import Collection, Mapping
 from bmq.metadata.image import Image, Node
 from bmq.values import BrokerEpoch, NodeId
 
+Incarnation = tuple[NodeId, BrokerEpoch]
+"""One start of a node."""
+
+
+def living_broker(image: Image, node_id: NodeId) -> Incarnation | None:
+    """The broker of this id where it is registered and not being fenced."""
+    node = image.nodes.get(node_id)
+    if node is None or "broker" not in node.roles or node_id in image.fencing:
+        return None
+    return node_id, node.broker_epoch
+
 
 class Placement:
     """Places partitions one by one on the brokers of an image, counting what it has placed. Lives for one decision."""
@@ -19,11 +30,25 @@ class Placement:
         heapq.heapify(self._heap)
 
     @staticmethod
-    def on(image: Image, *, without: NodeId | None = None) -> "Placement":
-        """Over the registered brokers, `without` one that is leaving."""
-        return Placement([node for node in image.nodes.values() if "broker" in node.roles and node.node_id != without], image.owned_counts)
+    def on(image: Image, *, without: Collection[NodeId] = (), cordoned: bool = False) -> "Placement":
+        """Over the living brokers, `without` those that are leaving; cordoned ones only where `cordoned` says so."""
+        brokers = [
+            node
+            for node_id, node in image.nodes.items()
+            if living_broker(image, node_id) is not None and node_id not in without and (cordoned or node_id not in image.cordoned)
+        ]
+        return Placement(brokers, image.owned_counts)
 
-    def next(self) -> tuple[NodeId, BrokerEpoch] | None:
+    @staticmethod
+    def for_heirs(image: Image, *, without: Collection[NodeId]) -> "Placement":
+        """For partitions whose owner is gone: on cordoned brokers, too, where there are no others."""
+        placement = Placement.on(image, without=without)
+        return placement if placement else Placement.on(image, without=without, cordoned=True)
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    def next(self) -> Incarnation | None:
         """The broker of one more partition: the fewest partitions, then the lowest id. None where no broker is there."""
         if not self._heap:
             return None

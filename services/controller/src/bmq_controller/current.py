@@ -1,0 +1,90 @@
+"""The controller of a process that leads at times: whoever holds it calls the leader's part of this process, or is told who leads."""
+
+from collections.abc import Mapping, Sequence
+
+from bmq.errors import ControllerUnavailable
+from bmq.metadata.records import Range
+from bmq.roles.controller import ConfigChange, ConfigResource, Heartbeat, HeartbeatReply, Metadata, NewTopic, Registration, TopicResult
+from bmq.values import BrokerEpoch, NodeId, TopicId, TopicPartition
+from bmq_controller.controller import LeadingController
+
+
+class CurrentController:
+    """`bmq.roles.controller.Controller`, `BrokerControl`, `ClusterControl` and `MetadataSource`: ControllerUnavailable where another one leads."""
+
+    def __init__(self, metadata: Metadata, *, node_id: NodeId) -> None:
+        self._metadata = metadata
+        self._node_id = node_id
+        self._leading: LeadingController | None = None
+
+    @property
+    def leading(self) -> LeadingController | None:
+        """The leader's part, while this process leads as far as it knows."""
+        return self._leading
+
+    def leads(self, controller: LeadingController | None) -> None:
+        """This process leads from now on, or no more."""
+        self._leading = controller
+
+    def _leader(self) -> LeadingController:
+        if self._leading is None:
+            image = self._metadata.image
+            where = f"node {image.controller_id} at {image.controller_host}:{image.controller_port}" if image.controller_host else "nobody"
+            raise ControllerUnavailable(f"This controller, node {self._node_id}, does not lead; as far as it knows {where} does")
+        return self._leading
+
+    async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
+        """See the protocol."""
+        return await self._leader().create_topics(topics, validate_only=validate_only)
+
+    async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]:
+        """See the protocol."""
+        return await self._leader().delete_topics(topics)
+
+    async def create_partitions(self, topic: str, total: int, *, manual_assignment: bool = False, validate_only: bool = False) -> TopicResult:
+        """See the protocol. Raises RequestError."""
+        return await self._leader().create_partitions(topic, total, manual_assignment=manual_assignment, validate_only=validate_only)
+
+    async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
+        """See the protocol. Raises RequestError."""
+        await self._leader().alter_configs(resource, changes, validate_only=validate_only)
+
+    async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+        """See the protocol. Raises RequestError."""
+        await self._leader().replace_configs(resource, configs, validate_only=validate_only)
+
+    async def allocate_producer_ids(self, count: int) -> range:
+        """See the protocol."""
+        return await self._leader().allocate_producer_ids(count)
+
+    async def register(self, registration: Registration) -> BrokerEpoch:
+        """See the protocol. Raises Fenced for a process that lost its node id to another one."""
+        return await self._leader().register(registration)
+
+    async def report_covered(self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]) -> None:
+        """See the protocol."""
+        await self._leader().report_covered(node_id, broker_epoch, covered)
+
+    async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
+        """See the protocol."""
+        await self._leader().report_stopped(node_id, broker_epoch, end)
+
+    async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        """See the protocol."""
+        return await self._leader().heartbeat(beat)
+
+    async def move(self, tp: TopicPartition, to: NodeId) -> None:
+        """See the protocol."""
+        await self._leader().move(tp, to)
+
+    async def drain(self, node_id: NodeId) -> None:
+        """See the protocol."""
+        await self._leader().drain(node_id)
+
+    async def cordon(self, node_id: NodeId, cordoned: bool) -> None:
+        """See the protocol."""
+        await self._leader().cordon(node_id, cordoned)
+
+    async def metadata_poll(self, after_position: int, wait_ms: int) -> list[bytes]:
+        """See the protocol."""
+        return await self._leader().metadata_poll(after_position, wait_ms)

@@ -1,0 +1,53 @@
+"""Partitions whose owner's stream has ended, or of which it has said where its part of the stream ends, and what their heirs must read. Pure."""
+
+from collections.abc import Callable
+
+from bmq.metadata.image import Image, PartitionMeta
+from bmq.metadata.records import PartitionChange, Range
+from bmq.values import BrokerEpoch, NodeId, StreamId, TopicPartition
+from bmq_controller.machine.placement import Incarnation, Placement, living_broker
+
+NOBODY: Incarnation = (NodeId(-1), BrokerEpoch(-1))
+
+
+def hand_over_to_others(image: Image, left: StreamId, *, end: int) -> list[PartitionChange]:
+    """The partitions of a broker that is gone for good: to where they were moving, else to the others, else to nobody."""
+    placement = Placement.for_heirs(image, without={left.node_id})
+    return hand_over(image, left=left, end=end, heir=lambda: placement.next() or NOBODY, ownerless=False)
+
+
+def hand_over(image: Image, *, left: StreamId | None, end: int, heir: Callable[[], Incarnation], ownerless: bool) -> list[PartitionChange]:
+    """A change for each partition whose owner wrote to the stream `left`, and with `ownerless` for each that has no owner.
+
+    A partition that was under a planned move goes where that leads, if a living broker is there.
+    """
+    changes = []
+    for topic in image.topics.values():
+        for index, meta in enumerate(topic.partitions):
+            leaves = left is not None and (meta.node_id, meta.broker_epoch) == left
+            if not leaves and not (ownerless and meta.node_id == -1):
+                continue
+            owner = living_broker(image, meta.moving_to) if meta.moving_to != meta.node_id else None
+            tp = TopicPartition(topic.topic_id, index)
+            changes.append(change_owner(tp, meta, owner if owner is not None else heir(), ranges=ranges(meta, end) if leaves else meta.ranges))
+    return changes
+
+
+def change_owner(tp: TopicPartition, meta: PartitionMeta, owner: Incarnation, *, ranges: tuple[Range, ...]) -> PartitionChange:
+    """Every change of owner raises the leader epoch by one."""
+    node_id, broker_epoch = owner
+    return PartitionChange(
+        topic_id=tp.topic_id,
+        partition=tp.partition,
+        node_id=node_id,
+        broker_epoch=broker_epoch,
+        leader_epoch=meta.leader_epoch + 1,
+        ranges=ranges,
+    )
+
+
+def ranges(meta: PartitionMeta, end: int, *, start: int = 0) -> tuple[Range, ...]:
+    """What the heir must read: what the old owner had yet to cover, and what the old owner wrote. A stream that ends at 0 holds nothing."""
+    if end == 0:
+        return meta.ranges
+    return (*meta.ranges, Range(meta.node_id, meta.broker_epoch, meta.leader_epoch, end, start))

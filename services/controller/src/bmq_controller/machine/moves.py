@@ -1,0 +1,113 @@
+"""Planned moves: begun, closed by the old owner, led elsewhere where the target dies. Pure.
+
+Nothing is taken back as if it had not been: the owner may have closed the partition already, and a report of it may come at any time, even
+twice. So under one leader epoch a partition is closed at most once and for good; a move that is taken back leads to the owner itself.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from bmq.errors import InvalidRequest, UnknownTopic
+from bmq.metadata.image import Image, PartitionMeta
+from bmq.metadata.records import AnyRecord, NodeCordoned, PartitionChange, PartitionMoveBegun, Range
+from bmq.roles.controller import ClosedPartition
+from bmq.values import BrokerEpoch, NodeId, TopicPartition
+from bmq_controller.machine.decision import Decision
+from bmq_controller.machine.handover import change_owner, ranges
+from bmq_controller.machine.placement import Placement, living_broker
+
+NOWHERE = NodeId(-1)
+
+
+def move(image: Image, tp: TopicPartition, to: NodeId) -> Decision[None]:
+    """Begins a move, or leads one elsewhere. A partition without an owner changes hands at once. Raises UnknownTopic, InvalidRequest."""
+    meta = image.partition(tp)
+    if meta is None:
+        raise UnknownTopic(f"There is no partition {tp}")
+    _check_target(image, to, meta)
+    target = living_broker(image, to)
+    if meta.node_id == -1:
+        assert target is not None
+        return Decision(None, (change_owner(tp, meta, target, ranges=meta.ranges),))
+    where = meta.moving_to if meta.moving_to != NOWHERE else meta.node_id
+    return Decision(None, () if where == to else (_begun(tp, to),))
+
+
+def drain(image: Image, node_id: NodeId, *, avoid: Collection[NodeId] = ()) -> Decision[None]:
+    """Cordons the node and begins to move all its partitions to others but those to `avoid`. Raises InvalidRequest."""
+    if living_broker(image, node_id) is None:
+        raise InvalidRequest(f"node {node_id} is no registered broker: there is nothing to drain")
+    cordon = () if node_id in image.cordoned else (NodeCordoned(node_id=node_id, cordoned=True),)
+    return Decision(None, (*cordon, *drained(image, node_id, avoid=avoid)))
+
+
+def drained(image: Image, node_id: NodeId, *, avoid: Collection[NodeId] = ()) -> list[PartitionMoveBegun]:
+    """A move for each of the node's partitions that has none yet; none where there is no other broker to take them."""
+    leaving = sum(1 for tp, to in image.moving.items() if to != node_id and _owner(image, tp) == node_id)
+    if image.owned_counts.get(node_id, 0) == leaving:
+        return []
+    placement = Placement.on(image, without={node_id, *avoid})
+    moves: list[PartitionMoveBegun] = []
+    for topic in image.topics.values():
+        for index, meta in enumerate(topic.partitions):
+            if meta.node_id == node_id and meta.moving_to in (NOWHERE, node_id) and (target := placement.next()) is not None:
+                moves.append(_begun(TopicPartition(topic.topic_id, index), target[0]))
+    return moves
+
+
+def close_partitions(
+    image: Image,
+    node_id: NodeId,
+    broker_epoch: BrokerEpoch,
+    closed: Sequence[ClosedPartition],
+    *,
+    covered: Mapping[TopicPartition, Collection[Range]],
+) -> list[PartitionChange]:
+    """The change that completes each move whose owner has closed its partition.
+
+    What is not (or no longer) in the image, or not this owner's to say, is passed over: reports are repeated. `covered` are ranges that the
+    same report frees.
+    """
+    changes: dict[TopicPartition, PartitionChange] = {}
+    for report in closed:
+        meta = image.partition(report.tp)
+        if meta is None or meta.moving_to == NOWHERE:
+            continue
+        if (meta.node_id, meta.broker_epoch, meta.leader_epoch) != (node_id, broker_epoch, report.leader_epoch):
+            continue
+        # Where the target has just gone, the owner has the partition back, under a new epoch; the balancer may choose again.
+        target = living_broker(image, meta.moving_to) or (node_id, broker_epoch)
+        left = tuple(found for found in ranges(meta, report.end, start=report.start) if found not in covered.get(report.tp, ()))
+        changes[report.tp] = change_owner(report.tp, meta, target, ranges=left)
+    return list(changes.values())
+
+
+def redirect_moves(image: Image) -> list[AnyRecord]:
+    """Moves to a node that is no living broker (any more) lead to another one, or back. Belongs into every entry that lets a node go."""
+    lost = [tp for tp, to in image.moving.items() if living_broker(image, to) is None]
+    if not lost:
+        return []
+    placements: dict[NodeId, Placement] = {}
+    records: list[AnyRecord] = []
+    for tp in lost:
+        owner = _owner(image, tp)
+        if living_broker(image, owner) is None:
+            continue  # it is being fenced, and its heirs are chosen then
+        placement = placements.setdefault(owner, Placement.on(image, without={owner}))
+        target = placement.next()
+        records.append(_begun(tp, owner if target is None else target[0]))
+    return records
+
+
+def _begun(tp: TopicPartition, to: NodeId) -> PartitionMoveBegun:
+    return PartitionMoveBegun(topic_id=tp.topic_id, partition=tp.partition, to_node_id=to)
+
+
+def _owner(image: Image, tp: TopicPartition) -> NodeId:
+    return image.topics[tp.topic_id].partitions[tp.partition].node_id
+
+
+def _check_target(image: Image, to: NodeId, meta: PartitionMeta) -> None:
+    if living_broker(image, to) is None:
+        raise InvalidRequest(f"node {to} is no registered broker: name one that is")
+    if to in image.cordoned and to != meta.node_id:
+        raise InvalidRequest(f"node {to} is cordoned: uncordon it first, or name another one")
