@@ -1,0 +1,30 @@
+"""What nodes say to each other where roles live in several processes: frames, a server, clients, and the roles' protocols over them.
+
+`RemoteOwner` and `RemoteController` are what a proxy or a broker holds instead of the object itself; `owner_handlers`,
+`controller_handlers` and `metadata_handlers` are what an `InternalServer` serves. In one process none of this is used.
+"""
+
+from bmq.internal.apis import Purpose
+from bmq.internal.client import InternalClient
+from bmq.internal.controller_handlers import LeadingController, controller_handlers, metadata_handlers
+from bmq.internal.failures import ConnectionLost, NotSent
+from bmq.internal.hello import Identity
+from bmq.internal.owner_handlers import owner_handlers
+from bmq.internal.remote_controller import RemoteController
+from bmq.internal.remote_owner import RemoteOwner
+from bmq.internal.server import InternalServer
+
+__all__ = [
+    "ConnectionLost",
+    "Identity",
+    "InternalClient",
+    "InternalServer",
+    "LeadingController",
+    "NotSent",
+    "Purpose",
+    "RemoteController",
+    "RemoteOwner",
+    "controller_handlers",
+    "metadata_handlers",
+    "owner_handlers",
+]

@@ -1,0 +1,79 @@
+"""The calls between nodes: their keys, which connection each travels on, and which may be stopped half-way. The tables of the protocol."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final
+
+PROTOCOL_VERSION: Final = 1
+"""The newest one that this bmq speaks. Fields are only ever added at the end of a header, with a default; anything else is a new version."""
+PROTOCOL_VERSION_MIN: Final = 1
+
+
+class Purpose(IntEnum):
+    """What a connection is for. Back-pressure stops PRODUCE alone: a slow store must end no long poll, no group session and no lease."""
+
+    PRODUCE = 0
+    TAIL = 1
+    CONTROL = 2
+
+
+class Api(IntEnum):
+    """The calls' keys, apart from Kafka's so that one is never taken for the other. A key is never used again for something else."""
+
+    APPEND = 1000
+    READ_TAIL = 1001
+    OFFSET_FOR_TIME = 1002
+    EPOCH_END = 1003
+    DELETE_RECORDS = 1004
+    STATUS = 1005
+    GROUP_CALL = 1006
+
+    CREATE_TOPICS = 1100
+    DELETE_TOPICS = 1101
+    CREATE_PARTITIONS = 1102
+    ALTER_CONFIGS = 1103
+    REPLACE_CONFIGS = 1104
+    ALLOCATE_PRODUCER_IDS = 1105
+    REGISTER = 1106
+    REPORT_COVERED = 1107
+    REPORT_STOPPED = 1108
+    HEARTBEAT = 1109
+    MOVE = 1110
+    DRAIN = 1111
+    CORDON = 1112
+    METADATA_POLL = 1113
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiSpec:
+    """`stoppable`: ended when its caller does not want it any more or is gone; everything else is carried through, and its answer dropped."""
+
+    purpose: Purpose = Purpose.CONTROL
+    stoppable: bool = False
+
+
+_STOPPABLE: Final = ApiSpec(stoppable=True)
+_CARRIED_THROUGH: Final = ApiSpec()
+
+APIS: Final[Mapping[int, ApiSpec]] = MappingProxyType(
+    {
+        **{int(api): _CARRIED_THROUGH for api in Api},
+        Api.APPEND: ApiSpec(purpose=Purpose.PRODUCE),
+        Api.READ_TAIL: ApiSpec(purpose=Purpose.TAIL, stoppable=True),
+        Api.METADATA_POLL: ApiSpec(purpose=Purpose.TAIL, stoppable=True),
+        Api.OFFSET_FOR_TIME: _STOPPABLE,
+        Api.EPOCH_END: _STOPPABLE,
+        Api.STATUS: _STOPPABLE,
+    }
+)
+"""By key."""
+
+
+def api_name(api_key: int) -> str:
+    """For texts that people read."""
+    try:
+        return Api(api_key).name.lower().replace("_", " ")
+    except ValueError:
+        return f"call {api_key}"

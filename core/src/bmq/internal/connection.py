@@ -1,0 +1,337 @@
+"""One connection of a server: hello, calls in, answers out in whatever order they are ready. Knows nothing of what the calls mean.
+
+A produce connection is not read while too much of it is being worked on. The others are always read: what is too much there is refused.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, cast
+
+from typing_extensions import Buffer
+
+from bmq.errors import BmqError, NotOwner, NotReady, UnknownOutcome, WireError
+from bmq.internal import limits
+from bmq.internal.apis import APIS, Purpose, api_name
+from bmq.internal.failures import encode_failure
+from bmq.internal.frames import Frame, FrameReader, Kind, encode_frame
+from bmq.internal.hello import HELLO, WELCOME, Identity, welcome
+from bmq.internal.refusals import Refusals
+from bmq.internal.room import ProduceRoom
+from bmq.internal.routes import Handlers, Incoming, Route
+
+
+class Service(Protocol):
+    """What a connection needs of its server."""
+
+    me: Identity
+    handlers: Handlers
+    room: ProduceRoom
+    scratch: bytearray
+    is_stopping: bool
+
+    def opened(self, connection: "Connection") -> bool:
+        """False: there are too many."""
+
+    def closed(self, connection: "Connection") -> None: ...
+
+    def broken(self, peer: str, reason: str) -> None:
+        """Somebody sent what is not the protocol, or does not belong here."""
+
+    def began(self, work: "asyncio.Task[Any]") -> None:
+        """A task of this server works on a call, and may outlive its connection."""
+
+
+@dataclass(slots=True)
+class _Running:
+    route: Route[Any]
+    work: "asyncio.Future[Any]"
+    api_key: int
+    size_bytes: int
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Plumbing between a transport and a Service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
+        self._reader = FrameReader(scratch=service.scratch)
+        self._transport: asyncio.Transport | None = None
+        self._peer = ""
+        self._purpose: Purpose | None = None
+        self._running: dict[int, _Running] = {}
+        self._waiting: deque[Frame] = deque()
+        """Calls that start when the peer reads its answers again."""
+        self._held_bytes = 0
+        self._refusals = Refusals()
+        self._outgoing: list[Buffer] = []
+        self._flush_due = False
+        self._reading = True
+        self._write_paused = False
+        self._leaving = False
+        self._closing = False
+        self._spoke = False
+        self._unsent_bytes = 0
+        self._still_ticks = 0
+        """For how many ticks nothing came of what is waited for: the hello, a call, the peer's reading or closing."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether calls are not answered yet."""
+        return bool(self._running or self._waiting)
+
+    # --- the event loop's ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self._peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) and len(peer) > 1 else str(peer or "")
+        if not self._service.opened(self):
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._transport = None
+        self._outgoing.clear()
+        self._waiting.clear()
+        self._service.room.withdraw(self._update_reading)
+        for running in list(self._running.values()):
+            # Everything else is carried through; its memory is given back when it is over.
+            if APIS[running.api_key].stoppable:
+                running.work.cancel()
+        self._service.closed(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._closing:
+            return
+        if self._purpose is not None and not self._leaving:
+            self._still_ticks = 0
+        try:
+            for frame in self._reader.buffer_updated(nbytes):
+                self._arrived(frame)
+                if self._closing:
+                    return
+        except WireError as error:
+            self._refuse_peer(error)
+            return
+        self._update_reading()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._update_reading()
+        while self._waiting and not self._write_paused and not self._closing:
+            self._begin(self._waiting.popleft())
+
+    # --- the server's ---
+
+    def tick(self) -> None:
+        """Once every ALIVE_EVERY_S: says that this side is there, ends what nobody uses or reads."""
+        if self._transport is None:
+            return
+        unsent_bytes = self._transport.get_write_buffer_size()
+        stalled = self._write_paused and unsent_bytes >= self._unsent_bytes
+        self._unsent_bytes = unsent_bytes
+        waited_for = self._purpose is not None and (self.has_work or not self._reading)
+        self._still_ticks = 0 if waited_for and not stalled else self._still_ticks + 1
+        if self._purpose is None:
+            if self._still_ticks > limits.HELLO_WITHIN_TICKS:
+                self.abort()
+        elif stalled or (self._leaving and not waited_for):
+            if self._still_ticks > limits.STALLED_TICKS_MAX:
+                self.abort()
+        elif self._still_ticks > limits.IDLE_TICKS_MAX:
+            self.say_goodbye()
+        elif waited_for and not self._spoke:
+            self._transport.writelines(cast("list[memoryview]", encode_frame(Kind.ALIVE)))
+        self._spoke = False
+
+    def say_goodbye(self) -> None:
+        """Takes no new calls; the other side closes once everything is answered. Long polls end now."""
+        if self._leaving or self._closing:
+            return
+        if self._purpose is None:
+            self.abort()
+            return
+        self._leaving = True
+        self._still_ticks = 0
+        self._send(encode_frame(Kind.GOODBYE))
+        while self._waiting:
+            frame = self._waiting.popleft()
+            self._fail(frame.correlation_id, self._gone())
+        for correlation_id, running in list(self._running.items()):
+            if APIS[running.api_key].stoppable:
+                self._stop(correlation_id, running)
+                self._fail(correlation_id, self._gone())
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- what comes in ---
+
+    def _arrived(self, frame: Frame) -> None:
+        if self._purpose is None:
+            self._greet(frame)
+        elif frame.kind == Kind.REQUEST:
+            self._request(frame)
+        elif frame.kind == Kind.CANCEL:
+            self._cancel(frame.correlation_id)
+        else:
+            raise WireError(f"a client sent a frame of kind {frame.kind}")
+
+    def _greet(self, frame: Frame) -> None:
+        if frame.kind != Kind.HELLO:
+            raise WireError(f"a frame of kind {frame.kind} before the hello")
+        said = HELLO.decode(frame.header)
+        answer = welcome(self._service.me, said)
+        if self._service.is_stopping:
+            raise WireError(f"node {self._service.me.node_id} is stopping")
+        self._purpose = Purpose(said.purpose)
+        self._still_ticks = 0
+        self._reader.trust(attachment_bytes_max=limits.ATTACHMENT_BYTES_MAX if self._purpose is Purpose.PRODUCE else 0)
+        self._send(encode_frame(Kind.HELLO, header=WELCOME.encode(answer)))
+
+    def _request(self, frame: Frame) -> None:
+        correlation_id = frame.correlation_id
+        if not correlation_id or correlation_id in self._running:
+            raise WireError(f"correlation id {correlation_id} is used twice")
+        if frame.api_key not in self._service.handlers:
+            self._fail(correlation_id, NotOwner(f"node {self._service.me.node_id} does not serve {api_name(frame.api_key)}: it has not that role"))
+        elif APIS[frame.api_key].purpose is not self._purpose:
+            raise WireError(f"{api_name(frame.api_key)} on a connection of another purpose")
+        elif self._leaving or self._service.is_stopping:
+            self._fail(correlation_id, self._gone())
+        elif self._purpose is not Purpose.PRODUCE and len(self._running) + len(self._waiting) >= limits.CALLS_MAX:
+            self._fail(correlation_id, NotReady(f"node {self._service.me.node_id} has {limits.CALLS_MAX} calls of this connection to answer"))
+        elif self._write_paused and self._purpose is not Purpose.PRODUCE:
+            self._waiting.append(frame)
+        else:
+            self._begin(frame)
+
+    def _begin(self, frame: Frame) -> None:
+        correlation_id = frame.correlation_id
+        route = self._service.handlers[frame.api_key]
+        try:
+            work = route.begin(Incoming(correlation_id, frame.header, frame.attachments, self._refusals))
+        except BmqError as error:
+            self._fail(correlation_id, error)
+            return
+        except Exception as error:  # noqa: BLE001 - a bug: it is told to the loop and to the caller, and the connection lives on
+            self._bug(frame.api_key, error)
+            self._fail(correlation_id, error)
+            return
+        if work.done():
+            self._answer(correlation_id, frame.api_key, route, work)
+            return
+        size_bytes = len(frame.header) + len(frame.attachments)
+        self._running[correlation_id] = _Running(route, work, frame.api_key, size_bytes)
+        self._held_bytes += size_bytes
+        if self._purpose is Purpose.PRODUCE:
+            self._service.room.hold(size_bytes)
+        if isinstance(work, asyncio.Task):
+            self._service.began(work)
+        work.add_done_callback(partial(self._done, correlation_id, size_bytes))
+
+    def _cancel(self, correlation_id: int) -> None:
+        """The caller has forgotten the call: no answer is sent to one that can be stopped."""
+        running = self._running.get(correlation_id)
+        if running is not None and APIS[running.api_key].stoppable:
+            self._stop(correlation_id, running)
+        elif running is None and self._waiting:
+            self._waiting = deque(frame for frame in self._waiting if frame.correlation_id != correlation_id)
+
+    def _stop(self, correlation_id: int, running: _Running) -> None:
+        del self._running[correlation_id]
+        running.work.cancel()
+
+    # --- what goes out ---
+
+    def _done(self, correlation_id: int, size_bytes: int, work: "asyncio.Future[Any]") -> None:
+        running = self._running.pop(correlation_id, None)
+        self._held_bytes -= size_bytes
+        if running is not None and self._transport is not None and not self._closing:
+            self._answer(correlation_id, running.api_key, running.route, work)
+            self._update_reading()
+        elif not work.cancelled():
+            work.exception()  # Seen: nobody is there any more to be told.
+        if self._purpose is Purpose.PRODUCE:
+            self._service.room.give_back(size_bytes)
+
+    def _answer(self, correlation_id: int, api_key: int, route: Route[Any], work: "asyncio.Future[Any]") -> None:
+        if work.cancelled():
+            stoppable = APIS[api_key].stoppable
+            text = f"node {self._service.me.node_id} gave up {api_name(api_key)}"
+            self._fail(correlation_id, NotReady(text) if stoppable else UnknownOutcome(f"{text} half-way"))
+            return
+        try:
+            reply = route.encode(work.result())
+        except BmqError as error:
+            self._fail(correlation_id, error)
+        except Exception as error:  # noqa: BLE001 - a bug: it is told to the loop and to the caller
+            self._bug(api_key, error)
+            self._fail(correlation_id, error)
+        else:
+            self._send(encode_frame(Kind.REPLY, api_key=api_key, correlation_id=correlation_id, header=reply.header, attachments=reply.attachments))
+
+    def _bug(self, api_key: int, error: BaseException) -> None:
+        self._loop.call_exception_handler({"message": f"{api_name(api_key)} of {self._peer} failed", "exception": error})
+
+    def _gone(self) -> NotReady:
+        return NotReady(f"node {self._service.me.node_id} takes no more calls on this connection")
+
+    def _fail(self, correlation_id: int, error: BaseException) -> None:
+        refusal = self._refusals.take(correlation_id)
+        self._send(encode_frame(Kind.ERROR, correlation_id=correlation_id, header=encode_failure(error, refusal)))
+
+    def _send(self, parts: list[Buffer]) -> None:
+        """Answers that are ready in one turn of the loop go out in one write."""
+        self._outgoing += parts
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if self._transport is not None and self._outgoing:
+            outgoing, self._outgoing = self._outgoing, []
+            self._spoke = True
+            self._transport.writelines(cast("list[memoryview]", outgoing))
+
+    def _refuse_peer(self, error: WireError) -> None:
+        """Says why, and closes."""
+        self._closing = True
+        self._service.broken(self._peer, str(error))
+        self._outgoing += encode_frame(Kind.ERROR, header=encode_failure(error))
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _update_reading(self) -> None:
+        """A produce connection is read while there is room for what comes, and its answers are read."""
+        if self._purpose is not Purpose.PRODUCE or self._transport is None or self._closing:
+            return
+        mine_full = self._write_paused or self._held_bytes >= limits.PRODUCE_CONNECTION_BYTES_MAX or len(self._running) >= limits.CALLS_MAX
+        full = self._service.room.is_full
+        if full and not mine_full:
+            self._service.room.wait(self._update_reading)
+        read = not (mine_full or full)
+        if read and not self._reading:
+            self._reading = True
+            self._transport.resume_reading()
+        elif not read and self._reading:
+            self._reading = False
+            self._transport.pause_reading()

@@ -1,0 +1,178 @@
+"""The headers of the calls to the leading controller and of their replies (docs/formats/internal-protocol.md). Pure.
+
+What `bmq.roles.controller` names travels as maps by field name, so that a node of another version passes over what it does not know.
+"""
+
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from bmq.errors import WireError
+from bmq.internal.failures import Failure
+from bmq.internal.frames import Frame, cut
+from bmq.internal.packing import Packed
+from bmq.internal.routes import Outgoing
+from bmq.metadata.records import Range
+from bmq.roles.controller import ConfigChange, ConfigResource, Heartbeat, HeartbeatReply, NewTopic, Registration, TopicResult
+from bmq.values import TopicId, TopicPartition
+
+ENTRIES_BYTES_MAX: Final = 8 << 20
+"""Of one answer to a metadata poll; the first entry comes whole."""
+
+
+class CreateTopics(msgspec.Struct, frozen=True, array_like=True):
+    """See Controller.create_topics."""
+
+    topics: list[NewTopic]
+    validate_only: bool
+
+
+class CreatePartitions(msgspec.Struct, frozen=True, array_like=True):
+    """See Controller.create_partitions."""
+
+    topic: str
+    total: int
+    manual_assignment: bool
+    validate_only: bool
+
+
+class AlterConfigs(msgspec.Struct, frozen=True, array_like=True):
+    """See Controller.alter_configs."""
+
+    resource: ConfigResource
+    changes: list[ConfigChange]
+    validate_only: bool
+
+
+class ReplaceConfigs(msgspec.Struct, frozen=True, array_like=True):
+    """See Controller.replace_configs."""
+
+    resource: ConfigResource
+    configs: dict[str, str | None]
+    validate_only: bool
+
+
+class ReportCovered(msgspec.Struct, frozen=True, array_like=True):
+    """See BrokerControl.report_covered."""
+
+    node_id: int
+    broker_epoch: int
+    covered: list[tuple[TopicPartition, tuple[Range, ...]]]
+
+
+class ReportStopped(msgspec.Struct, frozen=True, array_like=True):
+    """See BrokerControl.report_stopped."""
+
+    node_id: int
+    broker_epoch: int
+    end: int
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True):
+    """See ClusterControl.move."""
+
+    topic_id: UUID
+    partition: int
+    to_node_id: int
+
+
+class Cordon(msgspec.Struct, frozen=True, array_like=True):
+    """See ClusterControl.cordon."""
+
+    node_id: int
+    cordoned: bool
+
+
+class Poll(msgspec.Struct, frozen=True, array_like=True):
+    """See MetadataSource.metadata_poll."""
+
+    after_position: int
+    wait_ms: int
+
+
+class TopicOutcome(msgspec.Struct, frozen=True, array_like=True):
+    """See TopicResult."""
+
+    name: str
+    topic_id: UUID | None
+    failure: Failure | None
+    partitions: int
+    replication_factor: int
+    configs: dict[str, str]
+
+
+CREATE_TOPICS: Final = Packed[CreateTopics](CreateTopics)
+DELETE_TOPICS: Final = Packed[list[UUID]](list[UUID])
+CREATE_PARTITIONS: Final = Packed[CreatePartitions](CreatePartitions)
+ALTER_CONFIGS: Final = Packed[AlterConfigs](AlterConfigs)
+REPLACE_CONFIGS: Final = Packed[ReplaceConfigs](ReplaceConfigs)
+NUMBER: Final = Packed[int](int)
+NUMBERS: Final = Packed[tuple[int, int]](tuple[int, int])
+REGISTER: Final = Packed[Registration](Registration)
+REPORT_COVERED: Final = Packed[ReportCovered](ReportCovered)
+REPORT_STOPPED: Final = Packed[ReportStopped](ReportStopped)
+HEARTBEAT: Final = Packed[Heartbeat](Heartbeat)
+HEARTBEAT_REPLY: Final = Packed[HeartbeatReply](HeartbeatReply)
+MOVE: Final = Packed[Move](Move)
+CORDON: Final = Packed[Cordon](Cordon)
+POLL: Final = Packed[Poll](Poll)
+NOTHING: Final = Packed[None](None)
+_OUTCOMES: Final = Packed[list[TopicOutcome]](list[TopicOutcome])
+_SIZES: Final = Packed[list[int]](list[int])
+
+
+def encode_results(results: list[TopicResult]) -> Outgoing:
+    """The reply of the calls about topics."""
+    return Outgoing(_OUTCOMES.encode([_outcome(result) for result in results]))
+
+
+def decode_results(frame: Frame) -> list[TopicResult]:
+    """The same again. Raises WireError."""
+    return [_result(outcome) for outcome in _OUTCOMES.decode(frame.header)]
+
+
+def encode_result(result: TopicResult) -> Outgoing:
+    """One of them."""
+    return encode_results([result])
+
+
+def decode_result(frame: Frame) -> TopicResult:
+    """One of them. Raises WireError."""
+    results = decode_results(frame)
+    if len(results) != 1:
+        raise WireError(f"{len(results)} results instead of one")
+    return results[0]
+
+
+def encode_entries(entries: list[bytes]) -> Outgoing:
+    """As many of the log's entries as fit, from the first on."""
+    kept: list[bytes] = []
+    size_bytes = 0
+    for entry in entries:
+        size_bytes += len(entry)
+        if kept and size_bytes > ENTRIES_BYTES_MAX:
+            break
+        kept.append(entry)
+    return Outgoing(_SIZES.encode([len(entry) for entry in kept]), kept)
+
+
+def decode_entries(frame: Frame) -> list[bytes]:
+    """The same again. Raises WireError."""
+    return [bytes(entry) for entry in cut(frame.attachments, _SIZES.decode(frame.header))]
+
+
+def _outcome(result: TopicResult) -> TopicOutcome:
+    failure = None if result.error is None else Failure.of(result.error)
+    return TopicOutcome(result.name, result.topic_id, failure, result.partitions, result.replication_factor, dict(result.configs))
+
+
+def _result(outcome: TopicOutcome) -> TopicResult:
+    return TopicResult(
+        name=outcome.name,
+        topic_id=None if outcome.topic_id is None else TopicId(outcome.topic_id),
+        error=None if outcome.failure is None else outcome.failure.error(),
+        partitions=outcome.partitions,
+        replication_factor=outcome.replication_factor,
+        configs=outcome.configs,
+    )

@@ -1,0 +1,228 @@
+"""Frames between nodes. No sockets: bytes in, frames out (docs/formats/internal-protocol.md).
+
+    u32 length of what follows | u8 kind | i16 API key | u64 correlation id | u32 header length | u32 CRC32C of the header
+    | u32 CRC32C of the 23 bytes before | header | attachments
+
+The header holds what this side reads; attachments are record batches, which it does not look at and which have checksums of their own.
+What a peer only claims costs nothing: lengths are checked before anything is allocated, and a large frame's memory grows with what came.
+"""
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+from typing_extensions import Buffer
+
+from bmq.errors import WireError
+from bmq.internal.limits import ATTACHMENT_BYTES_MAX, FRAME_TRUST_BYTES, HEADER_BYTES_MAX, HELLO_BYTES_MAX, RECEIVE_BUFFER_BYTES
+
+_PREFIX: Final = struct.Struct(">IBhQII")
+_CRC: Final = struct.Struct(">I")
+_LENGTH_SIZE_BYTES: Final = 4
+PREFIX_SIZE_BYTES: Final = _PREFIX.size + _CRC.size
+_REST_OF_PREFIX_BYTES: Final = PREFIX_SIZE_BYTES - _LENGTH_SIZE_BYTES
+_JOIN_BYTES_MAX: Final = 16 << 10
+_HTTP_STARTS: Final = frozenset({b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI "})
+
+
+class Kind(IntEnum):
+    """What a frame is. The correlation id and the API key are 0 where a kind has no use for them."""
+
+    HELLO = 1
+    """The first frame of each side."""
+    REQUEST = 2
+    REPLY = 3
+    ERROR = 4
+    """Instead of a reply; with correlation id 0 instead of a hello."""
+    CANCEL = 5
+    """The caller does not want the reply any more."""
+    ALIVE = 6
+    """The server is there, and works on something."""
+    GOODBYE = 7
+    """The server takes no new calls here: the client closes the connection once everything is answered."""
+
+
+_KINDS: Final = frozenset(int(kind) for kind in Kind)
+
+
+class Frame(NamedTuple):
+    """`header` and `attachments` are views of memory that is the frame's own and is never written again."""
+
+    kind: int
+    api_key: int
+    correlation_id: int
+    header: memoryview
+    attachments: memoryview
+
+
+def encode_frame(kind: Kind, *, api_key: int = 0, correlation_id: int = 0, header: bytes = b"", attachments: Sequence[Buffer] = ()) -> list[Buffer]:
+    """The frame as buffers to be written one after the other. Attachments are not copied, unless they are small."""
+    size_bytes = 0
+    for part in attachments:
+        size_bytes += memoryview(part).nbytes
+    head = _PREFIX.pack(_REST_OF_PREFIX_BYTES + len(header) + size_bytes, kind, api_key, correlation_id, len(header), crc32c(header))
+    head = b"".join((head, _CRC.pack(crc32c(head)), header))
+    if not size_bytes:
+        return [head]
+    if size_bytes <= _JOIN_BYTES_MAX:
+        return [b"".join((head, *attachments))]
+    return [head, *attachments]
+
+
+class _Prefix(NamedTuple):
+    kind: int
+    api_key: int
+    correlation_id: int
+    header_bytes: int
+    header_crc: int
+    size_bytes: int
+    """Of the whole frame."""
+
+
+class FrameReader:
+    """Splits what arrives on one connection. Made for asyncio's BufferedProtocol: `get_buffer`, then `buffer_updated`.
+
+    `scratch` may be shared by all connections of a loop, as nothing stays in it between two calls; so an idle connection holds no memory.
+    A frame is copied once at most: out of `scratch`; what follows of a large one is read into its place.
+    """
+
+    def __init__(self, *, scratch: bytearray | None = None, header_bytes_max: int = HELLO_BYTES_MAX, attachment_bytes_max: int = 0) -> None:
+        """The limits are those of a stranger; `trust` raises them."""
+        self._scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES) if scratch is None else scratch)
+        self._header_bytes_max = header_bytes_max
+        self._attachment_bytes_max = attachment_bytes_max
+        self._rest = b""
+        """The start of a frame whose prefix is not whole."""
+        self._prefix: _Prefix | None = None
+        """Of a frame that did not arrive at once."""
+        self._own = bytearray()
+        self._own_filled = 0
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether the connection may end here without anything being cut off."""
+        return self._prefix is None and not self._rest
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory held for a frame that is still arriving."""
+        return len(self._rest) if self._prefix is None else len(self._own)
+
+    def trust(self, *, header_bytes_max: int = HEADER_BYTES_MAX, attachment_bytes_max: int = ATTACHMENT_BYTES_MAX) -> None:
+        """The other side has said who it is: from now on frames may be so large."""
+        self._header_bytes_max = header_bytes_max
+        self._attachment_bytes_max = attachment_bytes_max
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:
+        """Where the next bytes go; never empty. Valid until the next call of `buffer_updated`."""
+        if self._prefix is None:
+            return self._scratch
+        if self._own_filled == len(self._own):
+            # Not resized in place: the transport may still hold a view of it.
+            grown = bytearray(min(self._prefix.size_bytes, 2 * len(self._own)))
+            grown[: self._own_filled] = self._own
+            self._own = grown
+        return memoryview(self._own)[self._own_filled :]
+
+    def buffer_updated(self, count: int) -> list[Frame]:
+        """Frames that are complete with the `count` bytes that were written into the buffer. Raises WireError: the connection is to be closed."""
+        prefix = self._prefix
+        if prefix is None:
+            return self._split(count)
+        self._own_filled += count
+        if self._own_filled < prefix.size_bytes:
+            return []
+        self._prefix, own, self._own = None, self._own, bytearray()
+        return [_frame(prefix, memoryview(own))]
+
+    def feed(self, data: Buffer) -> list[Frame]:
+        """The same for bytes that come in another way."""
+        left = memoryview(data).cast("B")
+        frames: list[Frame] = []
+        while left:
+            buffer = self.get_buffer()
+            count = min(len(buffer), len(left))
+            buffer[:count] = left[:count]
+            frames += self.buffer_updated(count)
+            left = left[count:]
+        return frames
+
+    def _split(self, count: int) -> list[Frame]:
+        data: memoryview = self._scratch[:count]
+        if self._rest:
+            data = memoryview(self._rest + bytes(data))
+            self._rest = b""
+        frames: list[Frame] = []
+        position, end = 0, len(data)
+        while end - position >= PREFIX_SIZE_BYTES:
+            prefix = self._checked_prefix(data[position : position + PREFIX_SIZE_BYTES])
+            size_bytes = prefix.size_bytes
+            if size_bytes > end - position:
+                self._begin_own(prefix, data[position:])
+                return frames
+            frames.append(_frame(prefix, memoryview(bytes(data[position : position + size_bytes]))))
+            position += size_bytes
+        self._rest = bytes(data[position:])
+        return frames
+
+    def _checked_prefix(self, raw: memoryview) -> _Prefix:
+        length, kind, api_key, correlation_id, header_bytes, header_crc = _PREFIX.unpack_from(raw)
+        if _CRC.unpack_from(raw, _PREFIX.size)[0] != crc32c(raw[: _PREFIX.size]):
+            raise WireError(_stranger(bytes(raw[:_LENGTH_SIZE_BYTES])))
+        attachment_bytes = length - _REST_OF_PREFIX_BYTES - header_bytes
+        if kind not in _KINDS:
+            raise WireError(f"a frame of kind {kind}, which this bmq does not know")
+        if attachment_bytes < 0:
+            raise WireError(f"a frame of {length} bytes with a header of {header_bytes}")
+        if header_bytes > self._header_bytes_max:
+            raise WireError(f"a header of {header_bytes} bytes; at most {self._header_bytes_max} are allowed here")
+        if attachment_bytes > self._attachment_bytes_max:
+            raise WireError(f"attachments of {attachment_bytes} bytes; at most {self._attachment_bytes_max} are allowed here")
+        return _Prefix(kind, api_key, correlation_id, header_bytes, header_crc, _LENGTH_SIZE_BYTES + length)
+
+    def _begin_own(self, prefix: _Prefix, start: memoryview) -> None:
+        self._own = bytearray(min(prefix.size_bytes, max(FRAME_TRUST_BYTES, 2 * len(start))))
+        self._own[: len(start)] = start
+        self._own_filled = len(start)
+        self._prefix = prefix
+
+
+def decode_frame(data: Buffer) -> Frame:
+    """One whole frame and nothing else. Raises WireError."""
+    reader = FrameReader(header_bytes_max=HEADER_BYTES_MAX, attachment_bytes_max=ATTACHMENT_BYTES_MAX)
+    frames = reader.feed(data)
+    if len(frames) != 1 or not reader.is_between_frames:
+        raise WireError(f"{memoryview(data).nbytes} bytes are not one frame")
+    return frames[0]
+
+
+def cut(attachments: memoryview, sizes_bytes: Sequence[int]) -> list[memoryview]:
+    """Views of `attachments`, one after the other. Raises WireError where the sizes do not add up to all of it."""
+    parts = []
+    position = 0
+    for size_bytes in sizes_bytes:
+        if size_bytes < 0:
+            raise WireError(f"an attachment of {size_bytes} bytes")
+        parts.append(attachments[position : position + size_bytes])
+        position += size_bytes
+    if position != len(attachments):
+        raise WireError(f"attachments of {position} bytes were announced, {len(attachments)} came")
+    return parts
+
+
+def _frame(prefix: _Prefix, whole: memoryview) -> Frame:
+    end = PREFIX_SIZE_BYTES + prefix.header_bytes
+    header = whole[PREFIX_SIZE_BYTES:end]
+    if crc32c(header) != prefix.header_crc:
+        raise WireError("a frame's header does not match its checksum")
+    return Frame(prefix.kind, prefix.api_key, prefix.correlation_id, header, whole[end:])
+
+
+def _stranger(start: bytes) -> str:
+    if start[:2] == b"\x16\x03":
+        return "a TLS hello on bmq's internal listener, which speaks plaintext"
+    if start in _HTTP_STARTS:
+        return f"an HTTP request ({start.decode().strip()}…) on bmq's internal listener"
+    return "not bmq's internal protocol: this listener is for nodes of the cluster; Kafka clients belong to the proxies' port"

@@ -1,0 +1,81 @@
+"""The first frame of each side: who speaks, to whom, for which cluster, in which version. Pure.
+
+A node of another cluster, a listener that belongs to another node now (an address was given away), or a version that one side does not
+speak is refused with one line that says what to do.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from bmq.errors import WireError
+from bmq.internal.apis import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Purpose
+from bmq.internal.packing import Packed
+from bmq.values import NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who this node is."""
+
+    cluster_id: str
+    node_id: NodeId
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True):
+    """The client's. `to_node_id` is whom it believes to talk to."""
+
+    version_min: int
+    version_max: int
+    cluster_id: str
+    node_id: int
+    to_node_id: int
+    purpose: int
+
+
+class Welcome(msgspec.Struct, frozen=True, array_like=True):
+    """The server's: the version that is spoken from here on."""
+
+    version: int
+    cluster_id: str
+    node_id: int
+
+
+HELLO: Final = Packed[Hello](Hello)
+WELCOME: Final = Packed[Welcome](Welcome)
+
+
+def hello(me: Identity, to_node_id: NodeId, purpose: Purpose) -> Hello:
+    """What a client of this bmq says."""
+    return Hello(PROTOCOL_VERSION_MIN, PROTOCOL_VERSION, me.cluster_id, me.node_id, to_node_id, purpose)
+
+
+def welcome(me: Identity, said: Hello) -> Welcome:
+    """The answer to a hello. Raises WireError, to be told to the other side."""
+    if said.cluster_id != me.cluster_id:
+        raise WireError(
+            f"node {said.node_id} belongs to cluster {said.cluster_id!r} and this is node {me.node_id} of cluster {me.cluster_id!r}: "
+            "give both the same store and --cluster-id, or each cluster addresses of its own"
+        )
+    if said.to_node_id != me.node_id:
+        raise WireError(f"node {said.node_id} looks for node {said.to_node_id} at this address, which is node {me.node_id}'s now")
+    version = min(said.version_max, PROTOCOL_VERSION)
+    if version < max(said.version_min, PROTOCOL_VERSION_MIN):
+        raise WireError(
+            f"node {said.node_id} speaks versions {said.version_min} to {said.version_max} of the internal protocol, node {me.node_id} "
+            f"{PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION}: upgrade the older one"
+        )
+    if said.purpose not in set(Purpose):
+        raise WireError(f"node {said.node_id} opened a connection for purpose {said.purpose}, which this bmq does not know")
+    return Welcome(version, me.cluster_id, me.node_id)
+
+
+def check_welcome(me: Identity, to_node_id: NodeId, answer: Welcome) -> None:
+    """The client's look at the answer. Raises WireError."""
+    if answer.cluster_id != me.cluster_id or answer.node_id != to_node_id:
+        raise WireError(
+            f"node {answer.node_id} of cluster {answer.cluster_id!r} answered where node {to_node_id} of cluster {me.cluster_id!r} was looked for"
+        )
+    if not PROTOCOL_VERSION_MIN <= answer.version <= PROTOCOL_VERSION:
+        raise WireError(f"node {answer.node_id} wants version {answer.version} of the internal protocol, which was not offered")

@@ -1,0 +1,68 @@
+"""Every bound on what another node may make this one read, hold or wait for. One place, so that they can be weighed together."""
+
+from typing import Final
+
+HELLO_BYTES_MAX: Final = 4 << 10
+"""The first frame of a connection: what a stranger can make this process read."""
+
+HEADER_BYTES_MAX: Final = 16 << 20
+"""A frame's header, which holds everything but record batches. The largest is a group's answer that carries all members' subscriptions."""
+
+ATTACHMENT_BYTES_MAX: Final = 128 << 20
+"""A frame's record batches: one produce payload (100 MiB at most), or a tail's answer (TAIL_BYTES_MAX, or one batch)."""
+
+TAIL_BYTES_MAX: Final = 32 << 20
+"""What a proxy asks of one owner at once; the first batch comes whole, however large."""
+
+RECEIVE_BUFFER_BYTES: Final = 256 << 10
+"""The buffer that all connections of a server read into, or those of a client. A frame that is not whole in there gets memory of its own."""
+
+SMALL_BUFFER_BYTES: Final = 32 << 10
+"""The same for connections that carry little."""
+
+FRAME_TRUST_BYTES: Final = 1 << 20
+"""What is set aside at once for a frame that has only begun to arrive; doubled as bytes arrive."""
+
+CALLS_MAX: Final = 10_000
+"""Calls of one connection that are not answered yet, on either side."""
+
+QUEUED_BYTES_MAX: Final = 32 << 20
+"""Bytes of calls that a client holds because the other side does not take more for now."""
+
+PRODUCE_BYTES_MAX: Final = 64 << 20
+"""Bytes of produce calls that a server works on, of all its connections together, above which it reads none of them."""
+
+PRODUCE_CONNECTION_BYTES_MAX: Final = 16 << 20
+"""The same of one connection, so that one proxy leaves something to the others."""
+
+CONNECTIONS_MAX: Final = 10_000
+"""Connections of one server."""
+
+BATCHES_MAX: Final = 1_000_000
+"""Record batches in one answer."""
+
+PARTITIONS_MAX: Final = 100_000
+"""Partitions named in one call."""
+
+ERROR_TEXT_CHARS_MAX: Final = 2_000
+"""Of an error's text that crosses."""
+
+CONNECT_TIMEOUT_S: Final = 2.0
+"""Until a connection stands and the hello is answered."""
+
+BACKOFF_FIRST_S: Final = 0.02
+BACKOFF_MAX_S: Final = 1.0
+"""After a connection was lost or refused nothing is tried for a while, and calls fail at once; doubled each time up to the second number."""
+
+ALIVE_EVERY_S: Final = 1.0
+"""A server says so often that it is there, on each connection that waits for it and that it has nothing else to say on."""
+
+SILENT_TICKS_MAX: Final = 6
+"""A client that waits gives a connection up when it has heard nothing for so many of these. Ticks and not seconds: one that was itself
+stopped for a while does not blame the other side."""
+
+HELLO_WITHIN_TICKS: Final = 10
+IDLE_TICKS_MAX: Final = 600
+"""A connection that nobody used for so long is asked to close."""
+STALLED_TICKS_MAX: Final = 60
+"""A peer that takes nothing of what it was sent for so long, or does not close when it was asked to, is cut off."""

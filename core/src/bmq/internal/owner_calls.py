@@ -1,0 +1,192 @@
+"""The headers of the calls to a partition's owner and of their replies (docs/formats/internal-protocol.md). Pure."""
+
+from typing import Annotated, Final
+from uuid import UUID
+
+import msgspec
+
+from bmq.errors import WireError
+from bmq.internal.failures import Failure
+from bmq.internal.frames import Frame, cut
+from bmq.internal.limits import BATCHES_MAX, PARTITIONS_MAX
+from bmq.internal.packing import Packed
+from bmq.internal.routes import Outgoing
+from bmq.roles.owner import Appended, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest
+from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicId, TopicPartition
+
+_Partitions = msgspec.Meta(max_length=PARTITIONS_MAX)
+_Batches = msgspec.Meta(max_length=BATCHES_MAX)
+
+
+class AppendCall(msgspec.Struct, frozen=True, array_like=True):
+    """The batches are the attachment. `refusal_heard`: the newest refusal of the connection that its sender knows (bmq.internal.refusals)."""
+
+    topic_id: UUID
+    partition: int
+    produce_version: int
+    refusal_heard: int
+
+
+class AppendReply(msgspec.Struct, frozen=True, array_like=True):
+    """See Appended."""
+
+    base_offset: int
+    log_append_time_ms: int
+    log_start: int
+
+
+class Wanted(msgspec.Struct, frozen=True, array_like=True):
+    """See TailRequest."""
+
+    topic_id: UUID
+    partition: int
+    offset: int
+    max_bytes: int
+    current_leader_epoch: int
+
+
+class TailCall(msgspec.Struct, frozen=True, array_like=True):
+    """See Owner.read_tail."""
+
+    requests: Annotated[list[Wanted], _Partitions]
+    min_bytes: int
+    max_bytes: int
+    max_wait_ms: int
+
+
+class Found(msgspec.Struct, frozen=True, array_like=True):
+    """See TailAnswer. The batches are attachments of these sizes; the answer's partition is its request's."""
+
+    failure: Failure | None
+    leader_epoch: int
+    manifest_version: int
+    log_start: int
+    tail_start: int
+    high_watermark: int
+    last_stable_offset: int
+    batch_bytes: Annotated[list[int], _Batches]
+
+
+class TimeCall(msgspec.Struct, frozen=True, array_like=True):
+    """See Owner.offset_for_time."""
+
+    topic_id: UUID
+    partition: int
+    timestamp_ms: int
+    current_leader_epoch: int
+    committed: bool
+
+
+class EpochCall(msgspec.Struct, frozen=True, array_like=True):
+    """See Owner.epoch_end."""
+
+    topic_id: UUID
+    partition: int
+    leader_epoch: int
+    current_leader_epoch: int
+
+
+class DeleteCall(msgspec.Struct, frozen=True, array_like=True):
+    """See Owner.delete_records."""
+
+    topic_id: UUID
+    partition: int
+    before: int
+
+
+class GroupCall(msgspec.Struct, frozen=True, array_like=True):
+    """See Owner.group_call. `request` is a packed wire Message, as is the whole header of the reply."""
+
+    partition: int
+    api_key: int
+    client_id: str
+    client_host: str
+    api_version: int
+    request: msgspec.Raw
+
+
+APPEND_CALL: Final = Packed[AppendCall](AppendCall)
+APPEND_REPLY: Final = Packed[AppendReply](AppendReply)
+TAIL_CALL: Final = Packed[TailCall](TailCall)
+TAIL_REPLY: Final = Packed[list[Found]](Annotated[list[Found], _Partitions])
+TIME_CALL: Final = Packed[TimeCall](TimeCall)
+TIME_REPLY: Final = Packed[OffsetForTime](OffsetForTime)
+EPOCH_CALL: Final = Packed[EpochCall](EpochCall)
+EPOCH_REPLY: Final = Packed[EpochEnd](EpochEnd)
+DELETE_CALL: Final = Packed[DeleteCall](DeleteCall)
+OFFSET_REPLY: Final = Packed[int](int)
+STATUS_CALL: Final = Packed[list[TopicPartition]](Annotated[list[TopicPartition], _Partitions])
+STATUS_REPLY: Final = Packed[list[PartitionStatus]](Annotated[list[PartitionStatus], _Partitions])
+GROUP_CALL: Final = Packed[GroupCall](GroupCall)
+
+
+def encode_appended(done: Appended) -> Outgoing:
+    """The reply to APPEND."""
+    return Outgoing(APPEND_REPLY.encode(AppendReply(done.base_offset, done.log_append_time_ms, done.log_start)))
+
+
+def decode_appended(frame: Frame) -> Appended:
+    """Raises WireError."""
+    reply = APPEND_REPLY.decode(frame.header)
+    return Appended(base_offset=Offset(reply.base_offset), log_append_time_ms=reply.log_append_time_ms, log_start=Offset(reply.log_start))
+
+
+def wanted(request: TailRequest) -> Wanted:
+    """A request as it travels."""
+    return Wanted(request.tp.topic_id, request.tp.partition, request.offset, request.max_bytes, request.current_leader_epoch)
+
+
+def tail_request(asked: Wanted) -> TailRequest:
+    """The same again."""
+    return TailRequest(
+        tp=TopicPartition(TopicId(asked.topic_id), asked.partition),
+        offset=Offset(asked.offset),
+        max_bytes=asked.max_bytes,
+        current_leader_epoch=asked.current_leader_epoch,
+    )
+
+
+def encode_tails(answers: list[TailAnswer]) -> Outgoing:
+    """The reply to READ_TAIL; batches are not copied."""
+    found = [
+        Found(
+            None if answer.error is None else Failure.of(answer.error),
+            answer.leader_epoch,
+            answer.manifest_version,
+            answer.log_start,
+            answer.tail_start,
+            answer.high_watermark,
+            answer.last_stable_offset,
+            [memoryview(batch).nbytes for batch in answer.batches],
+        )
+        for answer in answers
+    ]
+    return Outgoing(TAIL_REPLY.encode(found), [batch for answer in answers for batch in answer.batches])
+
+
+def decode_tails(frame: Frame, requests: list[TailRequest]) -> list[TailAnswer]:
+    """One answer per request; batches are views of the frame. Raises WireError."""
+    found = TAIL_REPLY.decode(frame.header)
+    if len(found) != len(requests):
+        raise WireError(f"{len(found)} answers to {len(requests)} requests")
+    batches = cut(frame.attachments, [size_bytes for one in found for size_bytes in one.batch_bytes])
+    answers = []
+    position = 0
+    for request, one in zip(requests, found, strict=True):
+        count = len(one.batch_bytes)
+        answers.append(
+            TailAnswer(
+                tp=request.tp,
+                error=None if one.failure is None else one.failure.error(),
+                leader_epoch=LeaderEpoch(one.leader_epoch),
+                manifest_version=ManifestVersion(one.manifest_version),
+                log_start=Offset(one.log_start),
+                tail_start=Offset(one.tail_start),
+                high_watermark=Offset(one.high_watermark),
+                last_stable_offset=Offset(one.last_stable_offset),
+                batches=tuple(batches[position : position + count]),
+                size_bytes=sum(one.batch_bytes),
+            )
+        )
+        position += count
+    return answers

@@ -1,0 +1,94 @@
+"""Serves a broker to the proxies of other processes: the routes from each call to its method of `bmq.roles.owner.Owner`."""
+
+import asyncio
+from typing import Any
+
+from bmq.errors import BmqError, NotOwner, NotReady
+from bmq.internal.apis import Api
+from bmq.internal.owner_calls import (
+    APPEND_CALL,
+    DELETE_CALL,
+    EPOCH_CALL,
+    EPOCH_REPLY,
+    GROUP_CALL,
+    OFFSET_REPLY,
+    STATUS_CALL,
+    STATUS_REPLY,
+    TAIL_CALL,
+    TIME_CALL,
+    TIME_REPLY,
+    DeleteCall,
+    EpochCall,
+    GroupCall,
+    TailCall,
+    TimeCall,
+    encode_appended,
+    encode_tails,
+    tail_request,
+)
+from bmq.internal.packing import pack_message, unpack_message
+from bmq.internal.routes import Handlers, Incoming, Outgoing, Route, answered_by, header_of
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, TailAnswer
+from bmq.values import Offset, TopicId, TopicPartition
+
+
+def owner_handlers(owner: Owner) -> Handlers:
+    """The routes of a broker, for an InternalServer."""
+
+    async def read_tail(call: TailCall) -> list[TailAnswer]:
+        requests = [tail_request(one) for one in call.requests]
+        return await owner.read_tail(requests, min_bytes=call.min_bytes, max_bytes=call.max_bytes, max_wait_ms=call.max_wait_ms)
+
+    async def offset_for_time(call: TimeCall) -> OffsetForTime:
+        tp = TopicPartition(TopicId(call.topic_id), call.partition)
+        return await owner.offset_for_time(tp, call.timestamp_ms, current_leader_epoch=call.current_leader_epoch, committed=call.committed)
+
+    async def epoch_end(call: EpochCall) -> EpochEnd:
+        tp = TopicPartition(TopicId(call.topic_id), call.partition)
+        return await owner.epoch_end(tp, call.leader_epoch, current_leader_epoch=call.current_leader_epoch)
+
+    async def delete_records(call: DeleteCall) -> int:
+        return await owner.delete_records(TopicPartition(TopicId(call.topic_id), call.partition), Offset(call.before))
+
+    async def group_call(call: GroupCall) -> Any:
+        caller = Caller(client_id=call.client_id, client_host=call.client_host, api_version=call.api_version)
+        return await owner.group_call(call.partition, call.api_key, unpack_message(call.request), caller)
+
+    return {
+        Api.APPEND: _append(owner),
+        Api.READ_TAIL: answered_by(TAIL_CALL, read_tail, encode_tails),
+        Api.OFFSET_FOR_TIME: answered_by(TIME_CALL, offset_for_time, header_of(TIME_REPLY)),
+        Api.EPOCH_END: answered_by(EPOCH_CALL, epoch_end, header_of(EPOCH_REPLY)),
+        Api.DELETE_RECORDS: answered_by(DELETE_CALL, delete_records, header_of(OFFSET_REPLY)),
+        Api.STATUS: answered_by(STATUS_CALL, owner.status, header_of(STATUS_REPLY)),
+        Api.GROUP_CALL: answered_by(GROUP_CALL, group_call, lambda reply: Outgoing(bytes(pack_message(reply)))),
+    }
+
+
+def _append(owner: Owner) -> Route[Appended]:
+    """Submitted before `begin` returns, in the order of arrival. What follows a refusal on its connection is refused too."""
+
+    def begin(incoming: Incoming) -> "asyncio.Future[Appended]":
+        call = APPEND_CALL.decode(incoming.header)
+        tp = TopicPartition(TopicId(call.topic_id), call.partition)
+        refusals, correlation_id = incoming.refusals, incoming.correlation_id
+        if not refusals.admits(tp, correlation_id, call.refusal_heard):
+            raise NotReady(f"{tp}: an earlier batch was refused and has to be sent again first")
+
+        def settled(future: "asyncio.Future[Appended]") -> None:
+            if not future.cancelled() and isinstance(future.exception(), NotOwner | NotReady):
+                refusals.refused(tp, correlation_id)
+
+        try:
+            future = owner.append(tp, incoming.attachments, produce_version=call.produce_version)
+        except BmqError as error:
+            if isinstance(error, NotOwner | NotReady):
+                refusals.refused(tp, correlation_id)
+            raise
+        if future.done():
+            settled(future)
+        else:
+            future.add_done_callback(settled)
+        return future
+
+    return Route(begin=begin, encode=encode_appended)

@@ -1,0 +1,208 @@
+"""The leading controller, wherever it is: `Controller`, `BrokerControl`, `ClusterControl` and `MetadataSource` of bmq.roles.controller.
+
+Owns the connections to whoever the image says leads, and changes them when it says somebody else does.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from bmq.errors import ControllerUnavailable, NotOwner, NotReady, UnknownOutcome
+from bmq.internal import limits
+from bmq.internal.apis import Api, Purpose
+from bmq.internal.client import InternalClient
+from bmq.internal.controller_calls import (
+    ALTER_CONFIGS,
+    CORDON,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    HEARTBEAT,
+    HEARTBEAT_REPLY,
+    MOVE,
+    NOTHING,
+    NUMBER,
+    NUMBERS,
+    POLL,
+    REGISTER,
+    REPLACE_CONFIGS,
+    REPORT_COVERED,
+    REPORT_STOPPED,
+    AlterConfigs,
+    Cordon,
+    CreatePartitions,
+    CreateTopics,
+    Move,
+    Poll,
+    ReplaceConfigs,
+    ReportCovered,
+    ReportStopped,
+    decode_entries,
+    decode_result,
+    decode_results,
+)
+from bmq.internal.failures import ConnectionLost, NotSent
+from bmq.internal.frames import Frame
+from bmq.internal.hello import Identity
+from bmq.internal.packing import Packed
+from bmq.metadata.records import Range
+from bmq.roles.controller import (
+    ConfigChange,
+    ConfigResource,
+    Heartbeat,
+    HeartbeatReply,
+    Metadata,
+    NewTopic,
+    Registration,
+    TopicResult,
+)
+from bmq.values import BrokerEpoch, NodeId, TopicId, TopicPartition
+
+T = TypeVar("T")
+
+HEARTBEAT_TIMEOUT_S = 3.0
+POLL_GRACE_S = 3.0
+COMMIT_TIMEOUT_S = 30.0
+REGISTER_TIMEOUT_S = 60.0
+"""A registration seals the stream of the node's earlier incarnation first."""
+
+
+class _Leader(NamedTuple):
+    node_id: NodeId
+    host: str
+    port: int
+
+
+class RemoteController:
+    """Calls go to whoever the image names as the leader at that moment. ControllerUnavailable where nobody is, or it was not reached.
+
+    ControllerUnavailable after a lost connection means that the change may have been made all the same: its text says so.
+    """
+
+    def __init__(self, metadata: Metadata, *, me: Identity) -> None:
+        self._metadata = metadata
+        self._me = me
+        self._leader: _Leader | None = None
+        self._clients: dict[Purpose, InternalClient] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Ends the connections; what was not answered fails."""
+        self._is_closed = True
+        self._drop_clients()
+        await asyncio.gather(*self._closing)
+
+    # --- Controller ---
+
+    async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
+        """See Controller."""
+        return await self._ask(Api.CREATE_TOPICS, CREATE_TOPICS.encode(CreateTopics(list(topics), validate_only)), decode_results)
+
+    async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]:
+        """See Controller."""
+        return await self._ask(Api.DELETE_TOPICS, DELETE_TOPICS.encode(list(topics)), decode_results)
+
+    async def create_partitions(self, topic: str, total: int, *, manual_assignment: bool = False, validate_only: bool = False) -> TopicResult:
+        """See Controller."""
+        call = CreatePartitions(topic, total, manual_assignment, validate_only)
+        return await self._ask(Api.CREATE_PARTITIONS, CREATE_PARTITIONS.encode(call), decode_result)
+
+    async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
+        """See Controller."""
+        await self._ask(Api.ALTER_CONFIGS, ALTER_CONFIGS.encode(AlterConfigs(resource, list(changes), validate_only)), _header(NOTHING))
+
+    async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+        """See Controller."""
+        await self._ask(Api.REPLACE_CONFIGS, REPLACE_CONFIGS.encode(ReplaceConfigs(resource, dict(configs), validate_only)), _header(NOTHING))
+
+    async def allocate_producer_ids(self, count: int) -> range:
+        """See Controller."""
+        return range(*await self._ask(Api.ALLOCATE_PRODUCER_IDS, NUMBER.encode(count), _header(NUMBERS)))
+
+    # --- BrokerControl ---
+
+    async def register(self, registration: Registration) -> BrokerEpoch:
+        """See BrokerControl."""
+        header = REGISTER.encode(registration)
+        return BrokerEpoch(await self._ask(Api.REGISTER, header, _header(NUMBER), timeout_s=REGISTER_TIMEOUT_S))
+
+    async def report_covered(self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]) -> None:
+        """See BrokerControl."""
+        call = ReportCovered(node_id, broker_epoch, [(tp, tuple(ranges)) for tp, ranges in covered])
+        await self._ask(Api.REPORT_COVERED, REPORT_COVERED.encode(call), _header(NOTHING))
+
+    async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
+        """See BrokerControl."""
+        await self._ask(Api.REPORT_STOPPED, REPORT_STOPPED.encode(ReportStopped(node_id, broker_epoch, end)), _header(NOTHING))
+
+    async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        """See BrokerControl."""
+        return await self._ask(Api.HEARTBEAT, HEARTBEAT.encode(beat), _header(HEARTBEAT_REPLY), timeout_s=HEARTBEAT_TIMEOUT_S)
+
+    # --- ClusterControl ---
+
+    async def move(self, tp: TopicPartition, to: NodeId) -> None:
+        """See ClusterControl."""
+        await self._ask(Api.MOVE, MOVE.encode(Move(tp.topic_id, tp.partition, to)), _header(NOTHING))
+
+    async def drain(self, node_id: NodeId) -> None:
+        """See ClusterControl."""
+        await self._ask(Api.DRAIN, NUMBER.encode(node_id), _header(NOTHING))
+
+    async def cordon(self, node_id: NodeId, cordoned: bool) -> None:
+        """See ClusterControl."""
+        await self._ask(Api.CORDON, CORDON.encode(Cordon(node_id, cordoned)), _header(NOTHING))
+
+    # --- MetadataSource ---
+
+    async def metadata_poll(self, after_position: int, wait_ms: int) -> list[bytes]:
+        """See MetadataSource. Travels on a connection of its own, so that no heartbeat waits behind it."""
+        client = self._client(Purpose.TAIL)
+        header = POLL.encode(Poll(after_position, wait_ms))
+        try:
+            return await client.call(Api.METADATA_POLL, header, decode_entries, timeout_s=wait_ms / 1000 + POLL_GRACE_S)
+        except (NotSent, ConnectionLost, NotOwner) as error:
+            raise ControllerUnavailable(str(error)) from error
+
+    # --- the leader ---
+
+    async def _ask(self, api: Api, header: bytes, decode: Callable[[Frame], T], *, timeout_s: float = COMMIT_TIMEOUT_S) -> T:
+        call: Awaitable[T] = self._client(Purpose.CONTROL).call(api, header, decode, timeout_s=timeout_s)
+        try:
+            return await call
+        except (NotReady, NotOwner, UnknownOutcome) as error:
+            raise ControllerUnavailable(str(error)) from error
+
+    def _client(self, purpose: Purpose) -> InternalClient:
+        """Raises ControllerUnavailable where nobody leads."""
+        image = self._metadata.image
+        if self._is_closed:
+            raise ControllerUnavailable("this node is stopping")
+        if not image.controller_host:
+            raise ControllerUnavailable("no controller leads that this node knows of")
+        leader = _Leader(image.controller_id, image.controller_host, image.controller_port)
+        if leader != self._leader:
+            self._drop_clients()
+            self._leader = leader
+        client = self._clients.get(purpose)
+        if client is None:
+            client = self._clients[purpose] = InternalClient(
+                leader.host, leader.port, peer=leader.node_id, purpose=purpose, me=self._me, scratch=bytearray(limits.SMALL_BUFFER_BYTES)
+            )
+        return client
+
+    def _drop_clients(self) -> None:
+        """What is under way with the old leader fails now: it cannot commit any more."""
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            task = asyncio.get_running_loop().create_task(client.close(), name="close the connection to the old controller")
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+
+def _header(reply: Packed[T]) -> Callable[[Frame], T]:
+    def decode(frame: Frame) -> T:
+        return reply.decode(frame.header)
+
+    return decode

@@ -1,0 +1,63 @@
+"""How a server answers one call: what starts it, and how its result travels. The tables are made by owner_handlers and controller_handlers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from typing_extensions import Buffer
+
+from bmq.internal.packing import Packed
+from bmq.internal.refusals import Refusals
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Incoming(NamedTuple):
+    """A call as it came. `refusals` are those of its connection."""
+
+    correlation_id: int
+    header: memoryview
+    attachments: memoryview
+    refusals: Refusals
+
+
+class Outgoing(NamedTuple):
+    """A reply: record batches travel as attachments, one after the other."""
+
+    header: bytes
+    attachments: Sequence[Buffer] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route(Generic[T]):
+    """`begin` starts the work before it returns (so calls of a connection start in their order). Raises BmqError, or its future does."""
+
+    begin: Callable[[Incoming], "asyncio.Future[T]"]
+    encode: Callable[[T], Outgoing]
+
+
+Handlers = Mapping[int, Route[Any]]
+"""By API key."""
+
+
+def answered_by(request: Packed[R], run: Callable[[R], Awaitable[T]], encode: Callable[[T], Outgoing]) -> Route[T]:
+    """A call whose work is a coroutine of its decoded header."""
+
+    async def work(asked: R) -> T:
+        return await run(asked)
+
+    def begin(incoming: Incoming) -> "asyncio.Future[T]":
+        return asyncio.get_running_loop().create_task(work(request.decode(incoming.header)))
+
+    return Route(begin=begin, encode=encode)
+
+
+def header_of(reply: Packed[T]) -> Callable[[T], Outgoing]:
+    """The reply of a call whose result travels in the header alone."""
+
+    def encode(result: T) -> Outgoing:
+        return Outgoing(reply.encode(result))
+
+    return encode

@@ -1,0 +1,95 @@
+"""The internal listener of a node: accepts other nodes' connections and stops cleanly. Only the loop's own network is used, as in the simulator."""
+
+import asyncio
+from typing import Any
+
+import structlog
+
+from bmq.internal import limits
+from bmq.internal.connection import Connection
+from bmq.internal.hello import Identity
+from bmq.internal.room import ProduceRoom
+from bmq.internal.routes import Handlers
+
+log = structlog.get_logger(__name__)
+
+_LOOK_S = 0.02
+_ABORT_S = 0.2
+"""More than the loop takes to say that a connection which was aborted is gone."""
+
+
+class InternalServer:
+    """Serves `handlers` to the nodes of one cluster. A listener of several roles gets the union of their tables."""
+
+    def __init__(self, handlers: Handlers, me: Identity, *, produce_bytes_max: int = limits.PRODUCE_BYTES_MAX) -> None:
+        self.handlers = handlers
+        self.me = me
+        self.room = ProduceRoom(produce_bytes_max)
+        self.scratch = bytearray(limits.RECEIVE_BUFFER_BYTES)
+        self.is_stopping = False
+        self._loop = asyncio.get_running_loop()
+        self._server: asyncio.Server | None = None
+        self._ticker: asyncio.TimerHandle | None = None
+        self._connections: set[Connection] = set()
+        self._work: set[asyncio.Task[Any]] = set()
+
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self._connections)
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listens; returns where (the port that 0 became). Raises OSError."""
+        self._server = await self._loop.create_server(lambda: Connection(self), host, port, backlog=1024)
+        self._ticker = self._loop.call_later(limits.ALIVE_EVERY_S, self._tick)
+        name = self._server.sockets[0].getsockname()
+        return str(name[0]), int(name[1])
+
+    async def stop(self, *, grace_s: float = 5.0) -> None:
+        """Accepts no more, tells every client to go, waits for what is being worked on and for them to close, at most `grace_s`; then ends all.
+
+        Calls that come meanwhile are refused (NotReady): a client that follows the goodbye has none whose outcome is unknown.
+        """
+        self.is_stopping = True
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.say_goodbye()
+        await self._until_over(grace_s)
+        for connection in list(self._connections):
+            connection.abort()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        tasks = list(self._work)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._until_over(_ABORT_S if self._connections else 0.0)
+
+    async def _until_over(self, limit_s: float) -> None:
+        deadline = self._loop.time() + limit_s
+        while (self._connections or self._work) and self._loop.time() < deadline:
+            await asyncio.sleep(_LOOK_S)
+
+    # --- what connections ask of it ---
+
+    def opened(self, connection: Connection) -> bool:
+        if self.is_stopping or len(self._connections) >= limits.CONNECTIONS_MAX:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+
+    def broken(self, peer: str, reason: str) -> None:
+        log.warning("internal connection refused", peer=peer, reason=reason)
+
+    def began(self, work: "asyncio.Task[Any]") -> None:
+        self._work.add(work)
+        work.add_done_callback(self._work.discard)
+
+    def _tick(self) -> None:
+        self._ticker = self._loop.call_later(limits.ALIVE_EVERY_S, self._tick)
+        for connection in list(self._connections):
+            connection.tick()

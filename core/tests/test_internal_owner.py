@@ -1,0 +1,234 @@
+"""A broker in another process answers as the same broker in this one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from internal_under_test import CLIENT, RUNNERS, SERVER, MemoryOwner, Runner, serving, tp, until
+
+from bmq.errors import Fenced, NotOwner, NotReady, OffsetOutOfRange, UnknownOutcome
+from bmq.internal import RemoteOwner, owner_handlers
+from bmq.internal.frames import Kind, decode_frame, encode_frame
+from bmq.internal.limits import TAIL_BYTES_MAX
+from bmq.internal.owner_calls import decode_tails, encode_tails
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, PartitionStatus, TailAnswer, TailRequest
+from bmq.values import LeaderEpoch, ManifestVersion, Offset
+from bmq.wire.message import Message
+
+both_loops = pytest.mark.parametrize("run", RUNNERS, ids=["loopback", "simulated"])
+CALLER = Caller(client_id="consumer-1", client_host="/10.0.0.7", api_version=9)
+
+
+@asynccontextmanager
+async def remote(owner: MemoryOwner) -> AsyncIterator[RemoteOwner]:
+    async with serving(owner_handlers(owner)) as (_, host, port):
+        found = RemoteOwner(host, port, peer=SERVER.node_id, me=CLIENT)
+        try:
+            yield found
+        finally:
+            await found.close()
+
+
+def protocols_agree(owner: RemoteOwner) -> Owner:
+    return owner
+
+
+@both_loops
+def test_batches_arrive_unopened_and_in_order_and_their_answers_come_back(run: Runner) -> None:
+    async def main() -> None:
+        owner = MemoryOwner()
+        async with remote(owner) as there:
+            batches = [bytes([n]) * (n * 5000) for n in range(60)]
+            futures = [there.append(tp(n % 2), memoryview(batch), produce_version=9) for n, batch in enumerate(batches)]
+            answers = await asyncio.gather(*futures)
+            assert answers == [Appended(base_offset=Offset(n // 2), log_append_time_ms=9, log_start=Offset(0)) for n in range(60)]
+            assert owner.batches == {tp(0): batches[0::2], tp(1): batches[1::2]}
+
+    run(main())
+
+
+@both_loops
+@pytest.mark.parametrize("error", [NotOwner("moved"), NotReady("opening"), Fenced("replaced"), OffsetOutOfRange("no"), UnknownOutcome("lost")])
+def test_errors_of_the_owner_are_those_of_every_call(run: Runner, error: Exception) -> None:
+    async def main() -> None:
+        owner = MemoryOwner()
+        owner.refuse = error  # type: ignore[assignment]
+        async with remote(owner) as there:
+            for call in (
+                there.append(tp(0), b"batch", produce_version=9),
+                there.read_tail([], min_bytes=1, max_bytes=1, max_wait_ms=0),
+                there.offset_for_time(tp(0), -1),
+                there.epoch_end(tp(0), 3),
+                there.delete_records(tp(0), Offset(3)),
+                there.status([tp(0)]),
+                there.group_call(0, 12, Message(), CALLER),
+            ):
+                with pytest.raises(type(error), match=str(error)) as raised:
+                    await call
+                assert type(raised.value) is type(error)
+
+    run(main())
+
+
+@both_loops
+def test_no_batch_overtakes_one_that_was_refused_while_it_was_on_its_way(run: Runner) -> None:
+    async def main() -> None:
+        owner = MemoryOwner()
+        async with remote(owner) as there:
+            await there.append(tp(0), b"0", produce_version=9)
+            owner.appends_refused = 1
+            sent = [there.append(tp(0), batch, produce_version=9) for batch in (b"1", b"2", b"3")]
+            elsewhere = await there.append(tp(1), b"e", produce_version=9)
+            assert elsewhere.base_offset == 0
+            refused = await asyncio.gather(*sent, return_exceptions=True)
+            assert [type(error) for error in refused] == [NotReady] * 3
+            assert "refused an earlier batch" in str(refused[1])
+            again = [there.append(tp(0), batch, produce_version=9) for batch in (b"1", b"2", b"3")]
+            assert [answer.base_offset for answer in await asyncio.gather(*again)] == [1, 2, 3]
+            assert owner.batches[tp(0)] == [b"0", b"1", b"2", b"3"]
+
+    run(main())
+
+
+@both_loops
+def test_tails_come_back_with_their_batches_as_they_were(run: Runner) -> None:
+    async def main() -> None:
+        owner = MemoryOwner()
+        owner.answers = [
+            TailAnswer(
+                tp=tp(0),
+                leader_epoch=LeaderEpoch(4),
+                manifest_version=ManifestVersion(17),
+                log_start=Offset(1),
+                tail_start=Offset(100),
+                high_watermark=Offset(2**62),
+                last_stable_offset=Offset(130),
+                batches=(b"first", memoryview(b"x" * 300_000), bytearray(b"third")),
+                size_bytes=300_010,
+            ),
+            TailAnswer(tp=tp(1), error=OffsetOutOfRange("offset 7 is not within 8 to 9"), high_watermark=Offset(9), log_start=Offset(8)),
+            TailAnswer(tp=tp(2), batches=(b"last",), size_bytes=4),
+            TailAnswer(tp=tp(3)),
+        ]
+        requests = [TailRequest(tp=tp(n), offset=Offset(n), max_bytes=1 << 20, current_leader_epoch=n) for n in range(4)]
+        async with remote(owner) as there:
+            answers = await there.read_tail(requests, min_bytes=1, max_bytes=1 << 30, max_wait_ms=0)
+            assert owner.asked == [(requests, 1, TAIL_BYTES_MAX, 0)]
+            assert [[bytes(batch) for batch in answer.batches] for answer in answers] == [
+                [bytes(batch) for batch in answer.batches] for answer in owner.answers
+            ]
+            for got, given in zip(answers, owner.answers, strict=True):
+                for name in (
+                    "tp",
+                    "leader_epoch",
+                    "manifest_version",
+                    "log_start",
+                    "tail_start",
+                    "high_watermark",
+                    "last_stable_offset",
+                    "size_bytes",
+                ):
+                    assert getattr(got, name) == getattr(given, name)
+            assert isinstance(answers[1].error, OffsetOutOfRange)
+            assert str(answers[1].error) == "offset 7 is not within 8 to 9"
+
+    run(main())
+
+
+@both_loops
+def test_polls_wait_side_by_side_and_one_that_is_given_up_stops_at_the_owner(run: Runner) -> None:
+    async def main() -> None:
+        owner = MemoryOwner()
+        request = [TailRequest(tp=tp(0), offset=Offset(0), max_bytes=1)]
+        async with remote(owner) as there:
+            polls = [asyncio.ensure_future(there.read_tail(request, min_bytes=1, max_bytes=1, max_wait_ms=60_000)) for _ in range(3)]
+            await until(lambda: owner.polls_waiting == 3)
+            polls[1].cancel()
+            await until(lambda: owner.polls_stopped == 1)
+            assert owner.polls_waiting == 2
+            assert await there.status([]) == []
+        assert all(isinstance(one, NotReady | asyncio.CancelledError) for one in await asyncio.gather(*polls, return_exceptions=True))
+
+    run(main())
+
+
+@both_loops
+def test_questions_and_answers_are_the_same_on_both_sides(run: Runner) -> None:
+    async def main() -> None:
+        owner = MemoryOwner()
+        async with remote(owner) as there:
+            assert await there.offset_for_time(tp(0), -3, current_leader_epoch=2, committed=True) == OffsetForTime(
+                offset=Offset(5), timestamp_ms=-3, leader_epoch=LeaderEpoch(2)
+            )
+            assert await there.epoch_end(tp(1), 3, current_leader_epoch=4) == EpochEnd(leader_epoch=LeaderEpoch(3), end_offset=Offset(77))
+            assert await there.delete_records(tp(2), Offset(2**40)) == 2**40
+            statuses = await there.status([tp(3), tp(4)])
+            assert statuses == [
+                PartitionStatus(tp=tp(n), log_start=Offset(1), high_watermark=Offset(2), tail_bytes=3, segment_bytes=4, segment_count=5)
+                for n in (3, 4)
+            ]
+            assert owner.asked == [(tp(0), -3, 2, True), (tp(1), 3, 4), (tp(2), 2**40), ([tp(3), tp(4)],)]
+
+    run(main())
+
+
+@both_loops
+def test_a_group_call_carries_messages_exactly(run: Runner) -> None:
+    async def main() -> None:
+        owner = MemoryOwner()
+        owner.reply = {"error_code": 0, "topics": [{"name": "orders", "topic_id": UUID(int=3), "partitions": [Message(index=0, metadata=None)]}]}
+        request = Message(
+            group_id="g", topics=[Message(name="orders", topic_id=None, partitions=[Message(index=0, committed_offset=2**60)])], data=b"\x00"
+        )
+        async with remote(owner) as there:
+            reply = await there.group_call(33, 8, request, CALLER)
+            assert owner.asked == [(33, 8, request, CALLER)]
+            assert reply == owner.reply
+            assert isinstance(reply, dict)
+
+    run(main())
+
+
+def test_a_read_that_is_not_answered_may_be_asked_again() -> None:
+    async def main() -> None:
+        owner = MemoryOwner()
+        async with remote(owner) as there:
+            request = [TailRequest(tp=tp(0), offset=Offset(0), max_bytes=1)]
+            poll = asyncio.ensure_future(there.read_tail(request, min_bytes=1, max_bytes=1, max_wait_ms=60_000))
+            await until(lambda: owner.polls_waiting == 1)
+            await there.close()
+            with pytest.raises(NotReady):
+                await poll
+
+    asyncio.run(main())
+
+
+batches = st.lists(st.binary(max_size=200), max_size=4)
+
+
+@given(st.lists(st.tuples(st.none() | st.text(max_size=20), batches, st.integers(-1, 2**62)), max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_any_tails_come_back_as_they_were(given_answers: list[tuple[str | None, list[bytes], int]]) -> None:
+    answers = [
+        TailAnswer(
+            tp=tp(n),
+            error=None if text is None else NotOwner(text),
+            high_watermark=Offset(offset),
+            batches=tuple(found),
+            size_bytes=sum(map(len, found)),
+        )
+        for n, (text, found, offset) in enumerate(given_answers)
+    ]
+    header, attachments = encode_tails(answers)
+    frame = decode_frame(b"".join(encode_frame(Kind.REPLY, header=header, attachments=attachments)))
+    back = decode_tails(frame, [TailRequest(tp=answer.tp, offset=Offset(0), max_bytes=0) for answer in answers])
+
+    def plain(answer: TailAnswer) -> Any:
+        return answer.tp, str(answer.error), type(answer.error), answer.high_watermark, [bytes(batch) for batch in answer.batches], answer.size_bytes
+
+    assert [plain(answer) for answer in back] == [plain(answer) for answer in answers]
