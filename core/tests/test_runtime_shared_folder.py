@@ -192,3 +192,18 @@ def test_those_who_share_a_folder_refuse_one_who_wants_it_alone(store: FolderSto
     with pytest.raises(ConfigurationError, match="in use by processes that share it: stop them, or choose another folder"):
         FolderStore.open(tmp_path)
     FolderStore.open(tmp_path, shared=True).close()
+
+
+def test_who_kept_the_folder_clears_what_is_left_unless_somebody_still_uses_it(tmp_path: Path) -> None:
+    kept = SharedFolder.open(tmp_path)
+    joined = FolderStore.open(tmp_path, shared=True)
+    [staging] = (tmp_path / ".tmp").iterdir()
+    kept.close()
+    assert staging.exists()
+    joined.close()
+    kept = SharedFolder.open(tmp_path)
+    (tmp_path / ".tmp" / "process-killed").mkdir()
+    (tmp_path / "wal" / "1").mkdir(parents=True)
+    kept.close()
+    assert list((tmp_path / ".tmp").iterdir()) == []
+    assert not (tmp_path / "wal").exists()

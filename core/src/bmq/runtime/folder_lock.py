@@ -24,7 +24,8 @@ _USERS_RETRY_S: Final = 0.02
 class FolderLock:
     """Held from `acquire` or `join` until `release` or the end of the process, however that comes."""
 
-    def __init__(self, *, fd: int, users_fd: int) -> None:
+    def __init__(self, root: Path, *, fd: int, users_fd: int) -> None:
+        self._root = root
         self._fd = fd
         self._users_fd = users_fd
 
@@ -47,7 +48,7 @@ class FolderLock:
         with contextlib.suppress(OSError):  # on a full disk the holder is not named; the lock holds all the same
             path.write_text(f"{os.getpid()}\n")
         try:
-            return cls(fd=fd, users_fd=_lock_users(root, fcntl.LOCK_EX, wait_s=_USERS_WAIT_S))
+            return cls(root, fd=fd, users_fd=_lock_users(root, fcntl.LOCK_EX, wait_s=_USERS_WAIT_S))
         except BlockingIOError:
             os.close(fd)
             raise ConfigurationError(f"data folder {root} is in use by processes that share it: stop them, or choose another folder") from None
@@ -59,7 +60,7 @@ class FolderLock:
     def join(cls, root: Path) -> Self:
         """Uses an existing folder together with others that do. Raises ConfigurationError (one line) where a process has it for itself."""
         try:
-            return cls(fd=-1, users_fd=_lock_users(root, fcntl.LOCK_SH, wait_s=0.0))
+            return cls(root, fd=-1, users_fd=_lock_users(root, fcntl.LOCK_SH, wait_s=0.0))
         except BlockingIOError:
             raise ConfigurationError(f"data folder {root} is in use by process {_holder_of(root)} alone: stop it, or choose another folder") from None
         except OSError as error:
@@ -70,6 +71,15 @@ class FolderLock:
         if self._users_fd >= 0:
             os.close(self._users_fd)
             self._users_fd = -1
+
+    def alone(self) -> bool:
+        """Takes a shared folder back for this process alone, where nobody uses it any more."""
+        if self._users_fd < 0:
+            try:
+                self._users_fd = _lock_users(self._root, fcntl.LOCK_EX, wait_s=0.0)
+            except OSError:
+                return False
+        return True
 
     def release(self) -> None:
         """Gives the lock up; the file stays, since removing it would let two processes lock two files of one name."""

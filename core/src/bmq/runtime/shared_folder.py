@@ -3,6 +3,7 @@
 Who keeps it reads and writes no objects; the others open it with `file:///…?shared=true`.
 """
 
+import contextlib
 from pathlib import Path
 from typing import Self
 
@@ -38,5 +39,9 @@ class SharedFolder:
         return cls(root, lock)
 
     def close(self) -> None:
-        """To be called when those who joined have ended. What they left half-written goes at the next start."""
+        """To be called when those who joined have ended; clears what they left, unless others have joined."""
+        if self._lock.alone():
+            with contextlib.suppress(OSError):  # the next start clears it
+                clear_staging(self._root)
+                remove_empty_folders(self._root)
         self._lock.release()
