@@ -96,6 +96,28 @@ def test_no_batch_overtakes_one_that_was_refused_while_it_was_on_its_way(run: Ru
 
 
 @both_loops
+def test_who_calls_in_the_turn_in_which_an_earlier_batch_was_refused_is_refused_at_once(run: Runner) -> None:
+    """Who waits for that batch may not know yet: what is called now would overtake it."""
+
+    async def main() -> None:
+        owner = MemoryOwner()
+        async with remote(owner) as there:
+            owner.appends_refused = 1
+            called: list[asyncio.Future[Appended]] = []
+            first = there.append(tp(0), b"1", produce_version=9)
+            first.add_done_callback(lambda _: called.append(there.append(tp(0), b"2", produce_version=9)))
+            first.add_done_callback(lambda _: called.append(there.append(tp(1), b"e", produce_version=9)))
+            await until(lambda: len(called) == 2)
+            assert isinstance(called[0].exception(), NotReady)
+            await called[1]
+            await there.append(tp(0), b"1", produce_version=9)
+            assert owner.batches == {tp(0): [b"1"], tp(1): [b"e"]}
+            assert isinstance(first.exception(), NotReady)
+
+    run(main())
+
+
+@both_loops
 def test_tails_come_back_with_their_batches_as_they_were(run: Runner) -> None:
     async def main() -> None:
         owner = MemoryOwner()

@@ -10,7 +10,9 @@ import pytest
 from bmq.errors import NotOwner, NotReady, UnknownOutcome
 from bmq.internal import ConnectionLost, Identity, InternalClient, InternalServer, NotSent, Purpose
 from bmq.internal.apis import Api
-from bmq.internal.frames import Frame
+from bmq.internal.failures import encode_failure
+from bmq.internal.frames import Frame, FrameReader, Kind, encode_frame
+from bmq.internal.hello import HELLO, WELCOME, Welcome, hello
 from bmq.internal.limits import ALIVE_EVERY_S, HELLO_WITHIN_TICKS, IDLE_TICKS_MAX, SILENT_TICKS_MAX, STALLED_TICKS_MAX
 from bmq.internal.packing import Packed
 from bmq.internal.routes import Handlers, Incoming, Route, answered_by, header_of
@@ -279,6 +281,97 @@ def test_calls_side_by_side_while_connections_are_lost_are_answered_right_or_not
         return unknown
 
     assert sum(simulated(main, faults=LOSSY, seed=seed) for seed in range(5)) > 0
+
+
+def spoiled(frames: list[bytes], rng: Random) -> bytes:
+    """A stream of frames with something wrong in it, mostly."""
+    match rng.randrange(4):
+        case 0:
+            data = bytearray(b"".join(frames))
+            for _ in range(rng.randrange(1, 4)):
+                data[rng.randrange(len(data))] ^= rng.randrange(1, 256)
+            return bytes(data)
+        case 1:
+            whole = b"".join(frames)
+            return whole[: rng.randrange(len(whole))]
+        case 2:
+            return b"".join(rng.sample(frames, len(frames)))
+        case _:
+            at = rng.randrange(len(frames))
+            return b"".join([*frames[:at], rng.randbytes(rng.randrange(1, 100)), *frames[at:]])
+
+
+def encoded(kind: Kind, api: int = 0, correlation_id: int = 0, header: bytes = b"", attachment: bytes = b"") -> bytes:
+    return b"".join(encode_frame(kind, api_key=api, correlation_id=correlation_id, header=header, attachments=[attachment]))
+
+
+def test_whatever_a_client_sends_its_connection_ends_or_is_served_and_the_others_are() -> None:
+    async def main(loop: VirtualLoop) -> None:
+        log = FlakyLog(Random(0))
+        _, server = await listen({**waits([], []), **log.handlers})
+        client = client_for()
+        for seed in range(150):
+            rng = Random(seed)
+            purpose = rng.choice(list(Purpose))
+            said = HELLO.encode(hello(CLIENT, SERVER.node_id, purpose))
+            frames = [encoded(Kind.HELLO, header=said)]
+            for correlation_id in range(1, 6):
+                api = {Purpose.PRODUCE: Api.APPEND, Purpose.TAIL: Api.READ_TAIL, Purpose.CONTROL: Api.GROUP_CALL}[purpose]
+                header = PAIR.encode((1 << 32 | 7, 0)) if api is Api.APPEND else NUMBER.encode(3)
+                frames.append(encoded(Kind.REQUEST, api, correlation_id, header, b"batch" if api is Api.APPEND else b""))
+            frames.append(encoded(Kind.CANCEL, correlation_id=3))
+            _, writer = await asyncio.open_connection("there", PORT)
+            writer.write(spoiled(frames, rng))
+            await asyncio.sleep(rng.random())
+            assert await poll(client, 1) == 1
+            writer.close()
+        await asyncio.sleep(HELLO_WITHIN_TICKS * ALIVE_EVERY_S + 5)
+        assert server.connections == 1
+        await client.close()
+        await server.stop()
+
+    simulated(main)
+
+
+def test_whatever_a_server_answers_a_call_ends() -> None:
+    """With the right answer, or with an error; never with another one."""
+
+    async def main(loop: VirtualLoop) -> None:
+        rng = Random(7)
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            frames = FrameReader()
+            frames.trust()
+            writer.write(encoded(Kind.HELLO, header=WELCOME.encode(Welcome(1, CLIENT.cluster_id, SERVER.node_id))))
+            while data := await reader.read(1000):
+                for frame in frames.feed(data):
+                    if frame.kind == Kind.REQUEST:
+                        right = encoded(Kind.REPLY, frame.api_key, frame.correlation_id, bytes(frame.header))
+                        other = encoded(Kind.REPLY, frame.api_key, frame.correlation_id + 1, NUMBER.encode(-1))
+                        failed = encoded(Kind.ERROR, 0, frame.correlation_id, encode_failure(NotReady("no")))
+                        writer.write(spoiled([rng.choice([right, other, failed]), encoded(Kind.ALIVE)], rng))
+
+        tasks: set[asyncio.Task[None]] = set()
+
+        def accept() -> asyncio.StreamReaderProtocol:
+            reader = asyncio.StreamReader(loop=loop)
+            return asyncio.StreamReaderProtocol(reader, lambda r, w: tasks.add(loop.create_task(answer(r, w))))
+
+        server = await loop.create_server(accept, "there", PORT)
+        client = client_for()
+        right = 0
+        for value in range(150):
+            try:
+                assert await asyncio.wait_for(poll(client, value), SILENCE_S + 5) == value
+                right += 1
+            except (NotReady, ConnectionLost):
+                await asyncio.sleep(1)
+        assert right > 5
+        await client.close()
+        server.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    simulated(main)
 
 
 class FlakyLog:
