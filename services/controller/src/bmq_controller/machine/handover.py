@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from bmq.metadata.image import Image, PartitionMeta
 from bmq.metadata.records import PartitionChange, Range
-from bmq.values import BrokerEpoch, NodeId, StreamId, TopicPartition
+from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq_controller.machine.placement import Incarnation, Placement, living_broker
 
 NOBODY: Incarnation = (NodeId(-1), BrokerEpoch(-1))
@@ -13,10 +13,10 @@ NOBODY: Incarnation = (NodeId(-1), BrokerEpoch(-1))
 def hand_over_to_others(image: Image, left: StreamId, *, end: int) -> list[PartitionChange]:
     """The partitions of a broker that is gone for good: to where they were moving, else to the others, else to nobody."""
     placement = Placement.for_heirs(image, without={left.node_id})
-    return hand_over(image, left=left, end=end, heir=lambda: placement.next() or NOBODY, ownerless=False)
+    return hand_over(image, left=left, end=end, heir=lambda topic_id: placement.next(topic_id) or NOBODY, ownerless=False)
 
 
-def hand_over(image: Image, *, left: StreamId | None, end: int, heir: Callable[[], Incarnation], ownerless: bool) -> list[PartitionChange]:
+def hand_over(image: Image, *, left: StreamId | None, end: int, heir: Callable[[TopicId], Incarnation], ownerless: bool) -> list[PartitionChange]:
     """A change for each partition whose owner wrote to the stream `left`, and with `ownerless` for each that has no owner.
 
     A partition that was under a planned move goes where that leads, if a living broker is there.
@@ -29,7 +29,9 @@ def hand_over(image: Image, *, left: StreamId | None, end: int, heir: Callable[[
                 continue
             owner = living_broker(image, meta.moving_to) if meta.moving_to != meta.node_id else None
             tp = TopicPartition(topic.topic_id, index)
-            changes.append(change_owner(tp, meta, owner if owner is not None else heir(), ranges=ranges(meta, end) if leaves else meta.ranges))
+            changes.append(
+                change_owner(tp, meta, owner if owner is not None else heir(topic.topic_id), ranges=ranges(meta, end) if leaves else meta.ranges)
+            )
     return changes
 
 

@@ -49,7 +49,7 @@ def drained(image: Image, node_id: NodeId, *, avoid: Collection[NodeId] = ()) ->
     moves: list[PartitionMoveBegun] = []
     for topic in image.topics.values():
         for index, meta in enumerate(topic.partitions):
-            if meta.node_id == node_id and meta.moving_to in (NOWHERE, node_id) and (target := placement.next()) is not None:
+            if meta.node_id == node_id and meta.moving_to in (NOWHERE, node_id) and (target := placement.next(topic.topic_id)) is not None:
                 moves.append(_begun(TopicPartition(topic.topic_id, index), target[0]))
     return moves
 
@@ -92,8 +92,9 @@ def redirect_moves(image: Image) -> list[AnyRecord]:
         owner = _owner(image, tp)
         if living_broker(image, owner) is None:
             continue  # it is being fenced, and its heirs are chosen then
-        placement = placements.setdefault(owner, Placement.on(image, without={owner}))
-        target = placement.next()
+        if owner not in placements:
+            placements[owner] = Placement.on(image, without={owner})
+        target = placements[owner].next(tp.topic_id)
         records.append(_begun(tp, owner if target is None else target[0]))
     return records
 

@@ -68,7 +68,7 @@ def register(image: Image, registration: Registration, *, sealed: StreamId | Non
         )
     )
     if "broker" in registration.roles:
-        records.extend(hand_over(image, left=sealed, end=end, heir=lambda: (node_id, epoch), ownerless=node_id not in image.cordoned))
+        records.extend(hand_over(image, left=sealed, end=end, heir=lambda _: (node_id, epoch), ownerless=node_id not in image.cordoned))
     elif sealed is not None:
         records.extend(hand_over_to_others(image, sealed, end=end))
     return Decision(epoch, tuple(records))

@@ -1,13 +1,17 @@
-"""Which broker gets a partition: the one that owns the fewest, by count. Pure.
+"""Which broker gets a partition that has no owner (yet): one of its pool that takes partitions, in the zone that wants it, the emptiest. Pure.
 
-A move copies nothing, so a first placement need not be a good one for ever; it must only be fair and deterministic.
+A move copies nothing, so a first placement need not be a good one for ever: the balancer evens out what becomes of it. It must be fair,
+deterministic and cheap, and never break a rule: where no broker may have the partition, it waits for one.
 """
 
-import heapq
 from collections.abc import Collection, Mapping
+from math import isfinite
 
-from bmq.metadata.image import Image, Node
-from bmq.values import BrokerEpoch, NodeId
+from bmq.metadata.image import Image, Node, PartitionMeta
+from bmq.values import BrokerEpoch, NodeId, TopicId
+from bmq_controller.machine.balance_model import NO_RULES, Rules
+from bmq_controller.machine.balance_seats import Seat, Seats
+from bmq_controller.machine.balance_zones import Spread, Zones
 
 Incarnation = tuple[NodeId, BrokerEpoch]
 """One start of a node."""
@@ -22,36 +26,101 @@ def living_broker(image: Image, node_id: NodeId) -> Incarnation | None:
 
 
 class Placement:
-    """Places partitions one by one on the brokers of an image, counting what it has placed. Lives for one decision."""
+    """Places partitions one by one on the living brokers of an image, counting what it has placed. Lives for one decision."""
 
-    def __init__(self, brokers: Collection[Node], owned_counts: Mapping[NodeId, int]) -> None:
-        self._epochs = {node.node_id: node.broker_epoch for node in brokers}
-        self._heap = [(owned_counts.get(node.node_id, 0), node.node_id) for node in brokers]
-        heapq.heapify(self._heap)
+    def __init__(
+        self,
+        image: Image,
+        *,
+        without: Collection[NodeId] = (),
+        heirs: bool = False,
+        rules: Rules = NO_RULES,
+        bytes_per_s: Mapping[NodeId, float] | None = None,
+    ) -> None:
+        """`without` those that are leaving. Cordoned brokers get nothing, or with `heirs` only where their pool has no others.
+
+        `bytes_per_s` is what is written to each broker, where that is known; without it brokers are as full as they have partitions.
+        """
+        self._image = image
+        self._rules = rules
+        members: dict[str, list[Node]] = {}
+        for node_id, node in image.nodes.items():
+            if living_broker(image, node_id) is not None and node_id not in without:
+                members.setdefault(rules.pool_of_broker(node_id), []).append(node)
+        self._pools = {name: _Pool(name, nodes, image, bytes_per_s or {}, heirs=heirs) for name, nodes in members.items()}
+        self._topics: dict[TopicId, tuple[_Pool, Spread] | None] = {}
 
     @staticmethod
-    def on(image: Image, *, without: Collection[NodeId] = (), cordoned: bool = False) -> "Placement":
-        """Over the living brokers, `without` those that are leaving; cordoned ones only where `cordoned` says so."""
-        brokers = [
-            node
-            for node_id, node in image.nodes.items()
-            if living_broker(image, node_id) is not None and node_id not in without and (cordoned or node_id not in image.cordoned)
-        ]
-        return Placement(brokers, image.owned_counts)
+    def on(image: Image, *, without: Collection[NodeId] = (), rules: Rules = NO_RULES) -> "Placement":
+        """For partitions that are new, or leave a broker that still serves them."""
+        return Placement(image, without=without, rules=rules)
 
     @staticmethod
-    def for_heirs(image: Image, *, without: Collection[NodeId]) -> "Placement":
+    def for_heirs(image: Image, *, without: Collection[NodeId], rules: Rules = NO_RULES) -> "Placement":
         """For partitions whose owner is gone: on cordoned brokers, too, where there are no others."""
-        placement = Placement.on(image, without=without)
-        return placement if placement else Placement.on(image, without=without, cordoned=True)
+        return Placement(image, without=without, heirs=True, rules=rules)
 
-    def __bool__(self) -> bool:
-        return bool(self._heap)
+    def announce(self, topic_id: TopicId, name: str, *, partitions: int) -> None:
+        """A topic that the image does not have, or that is going to have more partitions than it has there."""
+        pool = self._pools.get(self._rules.pool_of_topic(name))
+        self._topics[topic_id] = None if pool is None else (pool, pool.spread(self._image, topic_id, partitions))
 
-    def next(self) -> Incarnation | None:
-        """The broker of one more partition: the fewest partitions, then the lowest id. None where no broker is there."""
-        if not self._heap:
+    def next(self, topic_id: TopicId, *, bytes_per_s: int | None = None) -> Incarnation | None:
+        """The broker of one more partition of a topic that the image has or that was announced.
+
+        `bytes_per_s` is what is written to the partition; None: as much as to others. The result None: no broker may have it.
+        """
+        pool, spread = self._pool_of(topic_id)
+        seat = None if pool is None else pool.seats.pick(spread)
+        if pool is None or seat is None:
             return None
-        count, node_id = self._heap[0]
-        heapq.heapreplace(self._heap, (count + 1, node_id))
-        return node_id, self._epochs[node_id]
+        seat.add(pool.usual_bytes_per_s if bytes_per_s is None else bytes_per_s)
+        pool.seats.changed(seat)
+        if spread is not None:
+            spread.enter(seat.zone)
+        return pool.incarnations[seat.node_id]
+
+    def _pool_of(self, topic_id: TopicId) -> "tuple[_Pool | None, Spread | None]":
+        if topic_id not in self._topics:
+            topic = self._image.topics[topic_id]
+            self.announce(topic_id, topic.name, partitions=len(topic.partitions))
+        return self._topics[topic_id] or (None, None)
+
+
+class _Pool:
+    """The brokers of one pool."""
+
+    def __init__(self, name: str, nodes: Collection[Node], image: Image, loads: Mapping[NodeId, float], *, heirs: bool) -> None:
+        self.incarnations: dict[NodeId, Incarnation] = {node.node_id: (node.node_id, node.broker_epoch) for node in nodes}
+        self._zones = Zones((node.rack, True) for node in nodes)
+        self._zone_of = {node.node_id: self._zones.number(node.rack) for node in nodes}
+        all_cordoned = all(node.node_id in image.cordoned for node in nodes)
+        seats = [
+            Seat(
+                node.node_id,
+                zone=self._zone_of[node.node_id],
+                pool=name,
+                accepting=node.node_id not in image.cordoned or (heirs and all_cordoned),
+                count=image.owned_counts.get(node.node_id, 0),
+                bytes_per_s=_sound(loads.get(node.node_id, 0.0)),
+            )
+            for node in nodes
+        ]
+        count, load = sum(seat.count for seat in seats), sum(seat.bytes_per_s for seat in seats)
+        self.usual_bytes_per_s = load // count if count else 0
+        self.seats = Seats(seats, mean_count=count / len(seats), mean_bytes_per_s=load / len(seats))
+
+    def spread(self, image: Image, topic_id: TopicId, partitions: int) -> Spread:
+        """Where the topic's partitions are, and will be, that the pool's brokers own."""
+        topic = image.topics.get(topic_id)
+        owners = () if topic is None else (_where(meta) for meta in topic.partitions)
+        return self._zones.spread(partitions, (self._zone_of[owner] for owner in owners if owner in self._zone_of))
+
+
+def _where(meta: PartitionMeta) -> NodeId:
+    return meta.moving_to if meta.moving_to != -1 else meta.node_id
+
+
+def _sound(bytes_per_s: float) -> int:
+    """What comes over the wire may be no number."""
+    return int(bytes_per_s) if isfinite(bytes_per_s) and bytes_per_s > 0 else 0

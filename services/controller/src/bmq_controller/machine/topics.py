@@ -114,15 +114,17 @@ def create_partitions(
         return Decision(result)
     # As in the fold: the new partitions start where the lowest of the present ones is.
     epoch = LeaderEpoch(min(meta.leader_epoch for meta in topic.partitions))
-    placed = place(Placement.on(image), topic.topic_id, range(before, total), epoch)
+    placement = Placement.on(image)
+    placement.announce(topic.topic_id, name, partitions=total)
+    placed = place(placement, topic.topic_id, range(before, total), epoch)
     return Decision(result, (PartitionsAdded(topic_id=topic.topic_id, partitions=total), *placed))
 
 
 def place(placement: Placement, topic_id: TopicId, partitions: Sequence[int], created_epoch: LeaderEpoch) -> list[PartitionChange]:
-    """Gives new partitions, whose epochs start at `created_epoch`, to brokers; none where there is no broker: they wait for one."""
+    """Gives new partitions, whose epochs start at `created_epoch`, to brokers; none where no broker may have them: they wait for one."""
     changes = []
     for partition in partitions:
-        owner = placement.next()
+        owner = placement.next(topic_id)
         if owner is None:
             break
         node_id, broker_epoch = owner
@@ -174,6 +176,7 @@ class _Creation:
     def add(self, topic_id: TopicId, name: str, *, partitions: int, configs: dict[str, str], now_ms: int) -> None:
         epoch = self._image.next_leader_epoch(name)
         self.records.append(TopicCreated(topic_id=topic_id, name=name, partitions=partitions, leader_epoch=epoch, configs=configs, created_ms=now_ms))
+        self._placement.announce(topic_id, name, partitions=partitions)
         self.records.extend(place(self._placement, topic_id, range(partitions), epoch))
 
     def _default_partitions(self, name: str) -> int:
