@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
+import uvloop
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NotReady
@@ -25,8 +26,9 @@ SERVER = Identity(cluster_id=CLUSTER, node_id=NodeId(7))
 TOPIC = TopicId(UUID("0192b5a4-2f6e-7d3c-8c5b-5a1f9c0e7d11"))
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
-RUNNERS: Sequence[Runner] = (asyncio.run, run_in_virtual_time)
-"""A loopback socket in real time, and the simulator's network in virtual time."""
+RUNNERS: Sequence[Runner] = (asyncio.run, uvloop.run, run_in_virtual_time)
+"""Loopback sockets in real time, by asyncio's loop and by the one that servers run on, and the simulator's network in virtual time."""
+RUNNER_IDS = ("asyncio", "uvloop", "simulated")
 
 
 def tp(partition: int) -> TopicPartition:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from internal_under_test import CLIENT, CLUSTER, RUNNERS, SERVER, Runner, calling, serving, until
+from internal_under_test import CLIENT, CLUSTER, RUNNER_IDS, RUNNERS, SERVER, Runner, calling, serving, until
 
 from bmq.errors import BmqError, NotOwner, NotReady, OffsetOutOfRange
 from bmq.internal import ConnectionLost, Identity, InternalClient, NotSent, Purpose
@@ -18,7 +18,7 @@ from bmq.internal.packing import Packed
 from bmq.internal.routes import Handlers, Incoming, Outgoing, Route, answered_by, header_of
 from bmq.values import NodeId
 
-both_loops = pytest.mark.parametrize("run", RUNNERS, ids=["loopback", "simulated"])
+every_loop = pytest.mark.parametrize("run", RUNNERS, ids=RUNNER_IDS)
 
 NUMBER = Packed[int](int)
 
@@ -74,7 +74,7 @@ async def outcomes(calls: list[Any]) -> list[Any]:
     return list(await asyncio.gather(*calls, return_exceptions=True))
 
 
-@both_loops
+@every_loop
 def test_answers_come_in_whatever_order_they_are_ready(run: Runner) -> None:
     async def main() -> None:
         appends = Appends()
@@ -94,7 +94,7 @@ def test_answers_come_in_whatever_order_they_are_ready(run: Runner) -> None:
     run(main())
 
 
-@both_loops
+@every_loop
 def test_calls_arrive_in_the_order_of_their_calling_also_those_before_the_connection_stands(run: Runner) -> None:
     async def main() -> None:
         appends = Appends()
@@ -111,7 +111,7 @@ def test_calls_arrive_in_the_order_of_their_calling_also_those_before_the_connec
     run(main())
 
 
-@both_loops
+@every_loop
 def test_where_nobody_listens_nothing_was_sent_and_the_next_call_fails_at_once(run: Runner) -> None:
     async def main() -> None:
         async with serving({}) as (_, host, port):
@@ -125,7 +125,7 @@ def test_where_nobody_listens_nothing_was_sent_and_the_next_call_fails_at_once(r
     run(main())
 
 
-@both_loops
+@every_loop
 def test_a_client_finds_a_server_that_comes_back(run: Runner) -> None:
     async def double(value: int) -> int:
         return 2 * value
@@ -154,7 +154,7 @@ def test_a_client_finds_a_server_that_comes_back(run: Runner) -> None:
     run(main())
 
 
-@both_loops
+@every_loop
 def test_a_connection_lost_after_a_call_was_written_leaves_its_outcome_unknown(run: Runner) -> None:
     async def main() -> None:
         appends = Appends()
@@ -172,7 +172,7 @@ def test_a_connection_lost_after_a_call_was_written_leaves_its_outcome_unknown(r
     run(main())
 
 
-@both_loops
+@every_loop
 def test_after_a_loss_nothing_is_sent_before_those_who_failed_have_learned_of_it(run: Runner) -> None:
     """Otherwise batch 2, called in the same turn of the loop in which the connection with batch 1 breaks, overtakes batch 1's retry."""
 
@@ -195,7 +195,7 @@ def test_after_a_loss_nothing_is_sent_before_those_who_failed_have_learned_of_it
     run(main())
 
 
-@both_loops
+@every_loop
 def test_a_call_that_is_out_of_time_or_not_wanted_any_more_is_stopped_on_the_other_side(run: Runner) -> None:
     async def main() -> None:
         began, stopped = asyncio.Event(), asyncio.Event()
@@ -227,7 +227,7 @@ def test_a_call_that_is_out_of_time_or_not_wanted_any_more_is_stopped_on_the_oth
     run(main())
 
 
-@both_loops
+@every_loop
 def test_a_change_is_carried_through_when_its_caller_is_gone(run: Runner) -> None:
     async def main() -> None:
         began, go_on, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -254,7 +254,7 @@ def test_a_change_is_carried_through_when_its_caller_is_gone(run: Runner) -> Non
     run(main())
 
 
-@both_loops
+@every_loop
 def test_what_the_other_side_raises_is_raised_here(run: Runner) -> None:
     async def main() -> None:
         async def refuse(value: int) -> int:
@@ -288,7 +288,7 @@ def test_a_bug_in_a_handler_is_told_to_the_loop_and_to_the_caller_and_the_connec
     asyncio.run(main())
 
 
-@both_loops
+@every_loop
 @pytest.mark.parametrize(
     ("me", "peer", "said"),
     [
@@ -324,7 +324,7 @@ async def frames_until_the_end(reader: asyncio.StreamReader) -> list[Frame]:
         return []
 
 
-@both_loops
+@every_loop
 @pytest.mark.parametrize(
     ("said", "answer"),
     [
@@ -345,7 +345,7 @@ def test_a_version_or_a_purpose_that_is_not_known_is_refused(run: Runner, said: 
     run(main())
 
 
-@both_loops
+@every_loop
 def test_a_client_that_speaks_a_newer_version_too_is_answered_in_the_one_both_speak(run: Runner) -> None:
     async def main() -> None:
         async with serving({}) as (_, host, port):
@@ -365,7 +365,7 @@ HELLO_FRAME = encode_frame(Kind.HELLO, header=HELLO.encode(hello(CLIENT, SERVER.
 REQUEST_FRAME = encode_frame(Kind.REQUEST, api_key=Api.GROUP_CALL, correlation_id=1, header=NUMBER.encode(1))[0]
 
 
-@both_loops
+@every_loop
 @pytest.mark.parametrize(
     ("name", "sent"),
     [
@@ -402,7 +402,7 @@ def test_what_is_not_the_protocol_ends_its_connection_and_no_other(run: Runner, 
     run(main())
 
 
-@both_loops
+@every_loop
 def test_an_answer_that_cannot_be_read_ends_the_connection_and_the_outcome_is_unknown(run: Runner) -> None:
     async def main() -> None:
         async def same(value: int) -> int:
@@ -416,7 +416,7 @@ def test_an_answer_that_cannot_be_read_ends_the_connection_and_the_outcome_is_un
     run(main())
 
 
-@both_loops
+@every_loop
 def test_a_server_that_stops_answers_what_it_has_and_no_outcome_is_unknown(run: Runner) -> None:
     async def main() -> None:
         appends = Appends()
@@ -440,7 +440,7 @@ def test_a_server_that_stops_answers_what_it_has_and_no_outcome_is_unknown(run: 
     run(main())
 
 
-@both_loops
+@every_loop
 def test_a_server_that_stops_ends_long_polls(run: Runner) -> None:
     async def main() -> None:
         async def poll(value: int) -> int:
@@ -457,7 +457,7 @@ def test_a_server_that_stops_ends_long_polls(run: Runner) -> None:
     run(main())
 
 
-@both_loops
+@every_loop
 def test_back_pressure_stops_produce_alone(run: Runner) -> None:
     async def main() -> None:
         async def double(value: int) -> int:
@@ -485,7 +485,7 @@ def test_back_pressure_stops_produce_alone(run: Runner) -> None:
     run(main())
 
 
-@both_loops
+@every_loop
 def test_one_connection_leaves_room_for_others(run: Runner) -> None:
     async def main() -> None:
         appends = Appends()
@@ -507,7 +507,7 @@ def test_one_connection_leaves_room_for_others(run: Runner) -> None:
     run(main())
 
 
-@both_loops
+@every_loop
 def test_what_a_client_holds_is_bounded_and_what_is_too_much_was_certainly_not_sent(run: Runner) -> None:
     async def main() -> None:
         appends = Appends()

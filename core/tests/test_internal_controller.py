@@ -8,7 +8,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 import pytest
-from internal_under_test import CLIENT, RUNNERS, SERVER, TOPIC, MemoryController, Runner, led_by, serving, tp, until
+from internal_under_test import CLIENT, RUNNER_IDS, RUNNERS, SERVER, TOPIC, MemoryController, Runner, led_by, serving, tp, until
 
 from bmq.errors import ControllerUnavailable, Fenced, InvalidConfig, NotReady, TopicExists
 from bmq.internal import Identity, InternalServer, LeadingController, RemoteController, controller_handlers, metadata_handlers
@@ -33,7 +33,7 @@ from bmq.roles.controller import (
 )
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId
 
-both_loops = pytest.mark.parametrize("run", RUNNERS, ids=["loopback", "simulated"])
+every_loop = pytest.mark.parametrize("run", RUNNERS, ids=RUNNER_IDS)
 
 BEAT = Heartbeat(
     node_id=NodeId(3),
@@ -78,7 +78,7 @@ def protocols_agree(there: RemoteController) -> tuple[Controller, BrokerControl,
     return there, there, there, there, there
 
 
-@both_loops
+@every_loop
 def test_every_call_arrives_as_it_was_made(run: Runner) -> None:
     async def main() -> None:
         controller = MemoryController()
@@ -132,7 +132,7 @@ def test_every_call_arrives_as_it_was_made(run: Runner) -> None:
     run(main())
 
 
-@both_loops
+@every_loop
 def test_what_the_controller_refuses_is_refused_here(run: Runner) -> None:
     async def main() -> None:
         controller = MemoryController()
@@ -147,7 +147,7 @@ def test_what_the_controller_refuses_is_refused_here(run: Runner) -> None:
     run(main())
 
 
-@both_loops
+@every_loop
 def test_without_a_leader_and_while_it_is_not_reached_the_controller_is_unavailable(run: Runner) -> None:
     async def main() -> None:
         async with cluster(MemoryController()) as found:
@@ -172,7 +172,7 @@ def test_without_a_leader_and_while_it_is_not_reached_the_controller_is_unavaila
     run(main())
 
 
-@both_loops
+@every_loop
 def test_calls_follow_the_image_to_a_new_leader(run: Runner) -> None:
     async def main() -> None:
         old, new = MemoryController(), MemoryController()
@@ -188,7 +188,7 @@ def test_calls_follow_the_image_to_a_new_leader(run: Runner) -> None:
     run(main())
 
 
-@both_loops
+@every_loop
 def test_a_poll_that_finds_a_gap_says_so_and_one_that_is_given_up_ends_there(run: Runner) -> None:
     class Waiting(MemoryController):
         waiting = 0
@@ -220,7 +220,7 @@ def test_a_poll_that_finds_a_gap_says_so_and_one_that_is_given_up_ends_there(run
     run(main())
 
 
-@both_loops
+@every_loop
 def test_a_poll_brings_many_entries_in_several_answers(run: Runner) -> None:
     async def main() -> None:
         controller = MemoryController()

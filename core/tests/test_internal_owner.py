@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from internal_under_test import CLIENT, RUNNERS, SERVER, MemoryOwner, Runner, serving, tp, until
+from internal_under_test import CLIENT, RUNNER_IDS, RUNNERS, SERVER, MemoryOwner, Runner, serving, tp, until
 
 from bmq.errors import Fenced, NotOwner, NotReady, OffsetOutOfRange, UnknownOutcome
 from bmq.internal import RemoteOwner, owner_handlers
@@ -20,7 +20,7 @@ from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, Pa
 from bmq.values import LeaderEpoch, ManifestVersion, Offset
 from bmq.wire.message import Message
 
-both_loops = pytest.mark.parametrize("run", RUNNERS, ids=["loopback", "simulated"])
+every_loop = pytest.mark.parametrize("run", RUNNERS, ids=RUNNER_IDS)
 CALLER = Caller(client_id="consumer-1", client_host="/10.0.0.7", api_version=9)
 
 
@@ -38,7 +38,7 @@ def protocols_agree(owner: RemoteOwner) -> Owner:
     return owner
 
 
-@both_loops
+@every_loop
 def test_batches_arrive_unopened_and_in_order_and_their_answers_come_back(run: Runner) -> None:
     async def main() -> None:
         owner = MemoryOwner()
@@ -52,7 +52,7 @@ def test_batches_arrive_unopened_and_in_order_and_their_answers_come_back(run: R
     run(main())
 
 
-@both_loops
+@every_loop
 @pytest.mark.parametrize("error", [NotOwner("moved"), NotReady("opening"), Fenced("replaced"), OffsetOutOfRange("no"), UnknownOutcome("lost")])
 def test_errors_of_the_owner_are_those_of_every_call(run: Runner, error: Exception) -> None:
     async def main() -> None:
@@ -75,7 +75,7 @@ def test_errors_of_the_owner_are_those_of_every_call(run: Runner, error: Excepti
     run(main())
 
 
-@both_loops
+@every_loop
 def test_no_batch_overtakes_one_that_was_refused_while_it_was_on_its_way(run: Runner) -> None:
     async def main() -> None:
         owner = MemoryOwner()
@@ -95,7 +95,7 @@ def test_no_batch_overtakes_one_that_was_refused_while_it_was_on_its_way(run: Ru
     run(main())
 
 
-@both_loops
+@every_loop
 def test_who_calls_in_the_turn_in_which_an_earlier_batch_was_refused_is_refused_at_once(run: Runner) -> None:
     """Who waits for that batch may not know yet: what is called now would overtake it."""
 
@@ -117,7 +117,7 @@ def test_who_calls_in_the_turn_in_which_an_earlier_batch_was_refused_is_refused_
     run(main())
 
 
-@both_loops
+@every_loop
 def test_tails_come_back_with_their_batches_as_they_were(run: Runner) -> None:
     async def main() -> None:
         owner = MemoryOwner()
@@ -162,7 +162,7 @@ def test_tails_come_back_with_their_batches_as_they_were(run: Runner) -> None:
     run(main())
 
 
-@both_loops
+@every_loop
 def test_polls_wait_side_by_side_and_one_that_is_given_up_stops_at_the_owner(run: Runner) -> None:
     async def main() -> None:
         owner = MemoryOwner()
@@ -179,7 +179,7 @@ def test_polls_wait_side_by_side_and_one_that_is_given_up_stops_at_the_owner(run
     run(main())
 
 
-@both_loops
+@every_loop
 def test_questions_and_answers_are_the_same_on_both_sides(run: Runner) -> None:
     async def main() -> None:
         owner = MemoryOwner()
@@ -199,7 +199,7 @@ def test_questions_and_answers_are_the_same_on_both_sides(run: Runner) -> None:
     run(main())
 
 
-@both_loops
+@every_loop
 def test_a_group_call_carries_messages_exactly(run: Runner) -> None:
     async def main() -> None:
         owner = MemoryOwner()
