@@ -84,20 +84,25 @@ class Cluster:
 
     async def read_all(self, tp: TopicPartition) -> list[tuple[int, bytes]]:
         """(offset, value) of everything below the high watermark, from segments and tail, as a reader would see it."""
-        partition = await self.broker._ownership.open(tp)
-        found: list[tuple[int, bytes]] = []
-        tail = partition.tail.durable_batches()  # with the manifest of this moment: a roll may move it to a segment meanwhile
-        batches = [batch async for batch in self.broker.segments.read_batches(tp, partition.manifest, partition.log_start)]
-        for batch in [*batches, *tail]:
-            for record in iterate_records(batch, read_header(batch)):
-                if record.offset >= partition.log_start:
-                    found.append((record.offset, record.value or b""))
-        return found
+        return await records_of(self.broker, tp)
 
     async def roll(self, tp: TopicPartition) -> None:
         """Everything durable into segments."""
         partition = await self.broker._ownership.open(tp)
         await self.broker._roller.roll_to(partition, partition.high_watermark, "test")
+
+
+async def records_of(broker: BrokerRole, tp: TopicPartition) -> list[tuple[int, bytes]]:
+    """(offset, value) of everything below the high watermark at the owner, from segments and tail."""
+    partition = await broker._ownership.open(tp)
+    found: list[tuple[int, bytes]] = []
+    tail = partition.tail.durable_batches()  # with the manifest of this moment: a roll may move it to a segment meanwhile
+    batches = [batch async for batch in broker.segments.read_batches(tp, partition.manifest, partition.log_start)]
+    for batch in [*batches, *tail]:
+        for record in iterate_records(batch, read_header(batch)):
+            if record.offset >= partition.log_start:
+                found.append((record.offset, record.value or b""))
+    return found
 
 
 def small(**changes: int) -> BrokerSettings:

@@ -16,6 +16,7 @@ from bmq_broker.coordinators import Coordinators
 from bmq_broker.lookups import Lookups
 from bmq_broker.ownership import Ownership
 from bmq_broker.partitions.partition import Partition
+from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.validation import Limits, validate
 from bmq_broker.retention import Retention
 from bmq_broker.rolling import Roller
@@ -118,6 +119,7 @@ class Broker:
             try:
                 await durable
                 await self._verify_not_sealed()
+                _check_still_here(partition)
             except BmqError as ended:
                 error = NotOwner(f"{ended}; the batch was not taken")
             if not future.done():
@@ -210,6 +212,7 @@ class Broker:
         partition.check_leader_epoch(current_leader_epoch)
         found = await self._lookups.offset_for_time(partition, timestamp_ms, committed=committed)
         await self._verify_not_sealed()
+        _check_still_here(partition)
         return found
 
     async def epoch_end(self, tp: TopicPartition, leader_epoch: int, *, current_leader_epoch: int = -1) -> EpochEnd:
@@ -218,6 +221,7 @@ class Broker:
         partition.check_leader_epoch(current_leader_epoch)
         epoch, end_offset = partition.epoch_end(leader_epoch)
         await self._verify_not_sealed()
+        _check_still_here(partition)
         return EpochEnd(leader_epoch=LeaderEpoch(epoch), end_offset=Offset(end_offset))
 
     async def delete_records(self, tp: TopicPartition, before: Offset) -> Offset:
@@ -230,6 +234,7 @@ class Broker:
         await self._roller.roll_to(partition, min(before, partition.high_watermark), "delete-records")
         await self._retention.raise_log_start(partition, before)
         await self._verify_not_sealed()
+        _check_still_here(partition)  # its heir may have begun with the manifest before this one
         return partition.log_start
 
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
@@ -245,6 +250,12 @@ class Broker:
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
         """See Owner."""
         return await self._coordinators.group_call(partition, api_key, request, caller)
+
+
+def _check_still_here(partition: Partition) -> None:
+    """What a partition that has left says may be old. Raises NotOwner."""
+    if partition.state is not PartitionState.APPENDING:
+        raise NotOwner(f"partition {partition.tp} left this broker meanwhile")
 
 
 def _limits(partition: Partition) -> Limits:

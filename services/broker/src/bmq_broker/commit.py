@@ -6,7 +6,7 @@ then waiting fetches wake. Nothing is acknowledged earlier, whatever it says: a 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from typing_extensions import Buffer
@@ -130,7 +130,7 @@ class GroupCommit:
     def when_durable(self, partition: Partition, future: "asyncio.Future[T]", result: T) -> None:
         """Resolves `future` with `result` once everything that the partition has appended so far is durable.
 
-        Where that can no longer be known it gets the error: what this broker ended with, or UnknownOutcome for a partition that has left.
+        Where that can no longer be known it gets the error: what this broker ended with, or UnknownOutcome for a partition that was taken away.
         """
 
         def reply(error: BmqError | None) -> None:
@@ -146,8 +146,6 @@ class GroupCommit:
             reply(None)
         elif self._ended is not None:
             reply(self._ended)
-        elif partition.state is not PartitionState.APPENDING:
-            reply(_left(partition))
         else:
             self._group_of(slot).replies.append((partition, reply))
 
@@ -164,7 +162,10 @@ class GroupCommit:
         return future
 
     def abandoned(self, partition: Partition) -> None:
-        """The partition has left: whether its heir reads what is not durable yet is not known, and so whoever waits for it is told."""
+        """The partition was taken away: whether its heir reads what is not durable yet is not known, and so whoever waits for it is told.
+
+        Not for one that leaves by plan: its range ends above all that it was given.
+        """
         for group in self._groups():
             waiting = [reply for whose, reply in group.replies if whose is partition]
             if waiting:
@@ -174,11 +175,14 @@ class GroupCommit:
 
     def released(self, runs: list[Run]) -> None:
         """Segments hold these runs now: their WAL objects may go."""
-        for run in runs:
-            if run.slot is not None:
-                run.slot.runs -= 1
-        self._advance_checkpoint()
+        self.unpin(run.slot for run in runs if run.slot is not None)
         self._try_send()
+
+    def unpin(self, slots: Iterable[Slot]) -> None:
+        """Each of these WAL objects is needed by one run less."""
+        for slot in slots:
+            slot.runs -= 1
+        self._advance_checkpoint()
 
     def oldest_needed(self) -> Slot | None:
         """The WAL object that pins the stream."""

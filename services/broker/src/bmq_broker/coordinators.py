@@ -1,13 +1,13 @@
 """The coordinators that this broker hosts: one per partition of `__consumer_offsets` that it owns."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import structlog
 
-from bmq.errors import BmqError, ObjectMissing, UnknownTopic
-from bmq.metadata.image import Image
+from bmq.errors import BmqError, NotOwner, ObjectMissing, UnknownTopic
+from bmq.metadata.image import Image, PartitionMeta, Topic
 from bmq.names import CONSUMER_OFFSETS
 from bmq.ports import Clock, Rng
 from bmq.roles.controller import Metadata
@@ -22,6 +22,7 @@ from bmq_broker.handlers.group_calls import handle_group_call
 from bmq_broker.manifests import Manifests
 from bmq_broker.ownership import Ownership
 from bmq_broker.partitions.partition import Partition
+from bmq_broker.partitions.states import PartitionState
 from bmq_broker.segments import Segments
 
 log = structlog.get_logger()
@@ -77,6 +78,7 @@ class Coordinators:
         self._expiry_allowed = expiry_allowed
         self._shards: dict[TopicPartition, GroupCoordinatorShard] = {}
         self._loading: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._background: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
@@ -90,14 +92,31 @@ class Coordinators:
     async def load_all(self) -> None:
         """Loads every coordinator of this node, so that sessions expire and lag shows though nobody asks."""
         topic = self._metadata.image.topic(CONSUMER_OFFSETS)
-        if topic is None:
+        if topic is not None:
+            await self._load_each([TopicPartition(topic.topic_id, index) for index, meta in enumerate(topic.partitions) if self._is_mine(meta)])
+
+    async def _load_each(self, tps: Sequence[TopicPartition]) -> None:
+        for tp in tps:
+            try:
+                await self._shard(await self._ownership.open(tp))
+            except BmqError as error:
+                log.warning("coordinator not loaded", partition=tp.partition, error=str(error))
+
+    def _load_those_that_came(self, before: Topic | None, after: Topic | None) -> None:
+        if before is None or after is None or before is after:
             return
-        for index, meta in enumerate(topic.partitions):
-            if meta.node_id == self._node_id:
-                try:
-                    await self._shard(await self._ownership.open(TopicPartition(topic.topic_id, index)))
-                except BmqError as error:
-                    log.warning("coordinator not loaded", partition=index, error=str(error))
+        came = [
+            TopicPartition(after.topic_id, index)
+            for index, (was, meta) in enumerate(zip(before.partitions, after.partitions, strict=False))
+            if self._is_mine(meta) and was.leader_epoch != meta.leader_epoch
+        ]
+        if came:
+            task = asyncio.get_running_loop().create_task(self._load_each(came), name=f"load {len(came)} coordinators")
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+
+    def _is_mine(self, meta: PartitionMeta) -> bool:
+        return meta.node_id == self._node_id and meta.moving_to == -1
 
     def group_offsets(self) -> dict[tuple[str, str, int], tuple[int, int]]:
         """{(group, topic, partition): (committed offset, commit time in ms)} of all groups here."""
@@ -107,9 +126,10 @@ class Coordinators:
         return found
 
     def image_changed(self, old: Image, new: Image) -> None:
-        """Deleted topics take their committed offsets along."""
+        """Deleted topics take their committed offsets along; coordinators that were elsewhere are loaded here before anybody asks."""
         if old.topics is new.topics:
             return
+        self._load_those_that_came(old.topic(CONSUMER_OFFSETS), new.topic(CONSUMER_OFFSETS))
         gone = [(topic_id, topic.name) for topic_id, topic in old.topics.items() if topic_id not in new.topics]
         if gone:
             for shard in self._shards.values():
@@ -121,21 +141,26 @@ class Coordinators:
         if shard is not None:
             self._close(shard)
 
-    async def close(self) -> None:
-        """Ends all of them."""
-        loading = list(self._loading.values())
-        for task in loading:
+    def end(self) -> None:
+        """Whoever waits for one of them is told, and none is loaded any more."""
+        for task in (*self._loading.values(), *self._background):
             task.cancel()
         for shard in self._shards.values():
             self._close(shard)
         self._shards.clear()
-        await asyncio.gather(*loading, *self._closing, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Ends all of them."""
+        self.end()
+        await asyncio.gather(*self._loading.values(), *self._background, *self._closing, return_exceptions=True)
 
     async def _shard(self, partition: Partition) -> GroupCoordinatorShard:
         tp = partition.tp
         loading = self._loading.get(tp)
         if loading is not None:
             await asyncio.wait([loading], timeout=_LOAD_PATIENCE_S)
+        if partition.state is not PartitionState.APPENDING:
+            raise NotOwner(f"partition {tp.partition} of {CONSUMER_OFFSETS} left this broker meanwhile")
         shard = self._shards.get(tp)
         if shard is not None and shard.failure is None:
             return shard

@@ -14,14 +14,20 @@ from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import BrokerControl, Metadata, Registration
 from bmq.storage.durable import LatencyWindow
 from bmq.storage.stream import StreamWriter
-from bmq.values import BrokerEpoch, StreamId
+from bmq.values import BrokerEpoch, NodeId, StreamId, TopicPartition
 from bmq_broker.broker import Broker
 from bmq_broker.commit import GroupCommit
 from bmq_broker.coordinator_snapshots import CoordinatorSnapshots
 from bmq_broker.coordinators import Coordinators
+from bmq_broker.coverage import Coverage
+from bmq_broker.departures import Departures
 from bmq_broker.garbage import Garbage
 from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.handing_over import HandingOver
+from bmq_broker.heartbeats import REPORTS_MAX, Heartbeats
+from bmq_broker.inheriting import Inheriting, Ranges
 from bmq_broker.lag import GroupLags
+from bmq_broker.loads import Loads
 from bmq_broker.lookups import Lookups
 from bmq_broker.maintenance import Maintenance
 from bmq_broker.manifests import Manifests
@@ -40,7 +46,7 @@ log = structlog.get_logger()
 
 
 class BrokerRole:
-    """One broker incarnation, from its registration to its stop."""
+    """One broker incarnation, from its registration to its stop. After a fence, `kill` it and make another one (bmq_broker.incarnations)."""
 
     def __init__(
         self,
@@ -70,7 +76,11 @@ class BrokerRole:
         self._cluster_configs = cluster_configs
         self._on_fenced = on_fenced
         self._tasks: list[asyncio.Task[None]] = []
+        self._beating: asyncio.Task[None] | None = None
         self._built = False
+        self._has_drained = False
+        self._is_sealed = False
+        """By this broker itself, which hands over."""
         self._unsubscribe: Callable[[], None] = lambda: None
         self._ended: BmqError | None = None
         self.epoch = BrokerEpoch(-1)
@@ -78,17 +88,26 @@ class BrokerRole:
         self.lags: GroupLags
 
     async def start(self) -> None:
-        """Registers, reads what earlier incarnations left in the WAL, and serves. Raises ControllerUnavailable, StoreError, FormatError."""
+        """Registers, reads what earlier owners left in the WAL, and serves.
+
+        Raises ControllerUnavailable, NotReady, StoreError, FormatError; Fenced where another process has taken the node id, or where this
+        incarnation was replaced before it served.
+        """
+        loop = asyncio.get_running_loop()
         self.epoch = await self._control.register(self._registration)
+        await self._until_image_shows(self.epoch)
         self._build(self._metadata.image.cluster_id)
         self._built = True
         self._unsubscribe = self._metadata.subscribe(self._image_changed)
+        self._beating = loop.create_task(self._heartbeats.run(), name="heartbeats")
+        self._beating.add_done_callback(_report_failure)
         try:
             recovered_partitions = await self._ownership.recover()
+            if self._ended is not None:
+                raise self._ended
         except BaseException:
             await self.kill()
             raise
-        loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._maintenance.run(), name="maintenance"),
             loop.create_task(self._maintenance.run_retention(), name="retention"),
@@ -100,24 +119,37 @@ class BrokerRole:
         log.info("broker serves", node=self._registration.node_id, epoch=self.epoch, recovered_partitions=recovered_partitions)
 
     async def stop(self) -> None:
-        """The clean stop: makes everything durable, rolls larger tails, seals the own stream and says so. After a fence it only ends.
-
-        A store that is too slow for that is not waited for longer than `stop_timeout_ms`: the next start recovers.
-        """
-        if not self._built:
-            return
-        await self._end_tasks()
-        if self._ended is None:
-            self._ownership.end(NotOwner("this broker is stopping"))
-            self._waiters.wake_all()
-        await self._coordinators.close()
-        if self._ended is None:
-            try:
-                async with asyncio.timeout(self._settings.stop_timeout_ms / 1000):
-                    await self._hand_over()
-            except (BmqError, TimeoutError) as error:
-                log.warning("not stopped cleanly: the next start recovers", error=repr(error))
+        """The clean stop: hands everything over and ends. After a fence it only ends."""
+        await self.drain()
         await self.kill()
+
+    async def drain(self) -> None:
+        """Hands everything over: rolls larger tails, stops, makes everything durable, seals the own stream and says so.
+
+        A store that is too slow for that is not waited for longer than `stop_timeout_ms`: who starts next recovers. Afterwards requests get
+        NotOwner, and `stop` or `kill` is all that is left to do.
+        """
+        if not self._built or self._ended is not None or self._has_drained:
+            return
+        self._has_drained = True
+        self._heartbeats.draining = True
+        self._heartbeats.soon()
+        await self._end_tasks()
+        try:
+            async with asyncio.timeout(self._settings.stop_timeout_ms / 1000):
+                await self._handing_over.roll_larger_tails()
+                end = await self._handing_over.seal(self._stop_serving)
+                self._is_sealed = True
+                await self._end_beating()
+                await self._control.report_stopped(self._registration.node_id, self.epoch, end)
+        except (BmqError, TimeoutError) as error:
+            log.warning("not stopped cleanly: the next start recovers", error=repr(error))
+        await self._coordinators.close()
+
+    def _stop_serving(self) -> None:
+        self._ownership.end(NotOwner("this broker is stopping"))
+        self._waiters.wake_all()
+        self._coordinators.end()
 
     async def kill(self) -> None:
         """Ends at once, as a crash would; nothing is handed over."""
@@ -125,28 +157,29 @@ class BrokerRole:
             return
         self._unsubscribe()
         await self._end_tasks()
+        await self._end_beating()
         if self._ended is None:
             self._ended = NotReady("the broker stopped")
             self._commit.end(UnknownOutcome("the broker stopped: whether the batch is in the log is not known"))
-            self._ownership.end(self._ended)
+        self._ownership.end(NotReady("this broker has stopped, or starts again"))  # what comes now is certainly not applied
         self._waiters.wake_all()
         await self._coordinators.close()
         await self._ownership.close()
         await self._roller.close()
         await self._writer.close()
         await self.owner.close()
+        self._ownership.drop()
 
-    async def _hand_over(self) -> None:
-        await self._commit.when_all_durable()
-        await self._roller.drain()
-        for partition in list(self._ownership.partitions.values()):
-            if partition.tail.size_bytes >= self._settings.stop_roll_bytes:
-                try:
-                    await self._roller.roll_to(partition, partition.high_watermark, "stop")
-                except BmqError as error:
-                    log.info("a partition was not rolled at the stop, its heir reads the WAL", partition=str(partition.tp), error=str(error))
-        end = await self._writer.seal_own()
-        await self._control.report_stopped(self._registration.node_id, self.epoch, end)
+    async def _until_image_shows(self, epoch: BrokerEpoch) -> None:
+        """Waits for the registration to come to this node's image, which may follow the controller's from afar."""
+        changed = asyncio.Event()
+        unsubscribe = self._metadata.subscribe(lambda old, new: changed.set())
+        try:
+            while self._metadata.image.last_epochs.get(self._registration.node_id, -1) < epoch:
+                changed.clear()
+                await changed.wait()
+        finally:
+            unsubscribe()
 
     async def _check_lease(self) -> None:
         """An idle owner makes sure once a lease that it was not replaced; a busy one learns it from its creates anyway."""
@@ -167,6 +200,12 @@ class BrokerRole:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)  # what failed was reported when it did
 
+    async def _end_beating(self) -> None:
+        beating, self._beating = self._beating, None
+        if beating is not None:
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+
     def _build(self, cluster_id: str) -> None:
         store, rng, clock, settings = self._store, self._rng, self._clock, self._settings
         total = TailTotal()
@@ -174,6 +213,9 @@ class BrokerRole:
         self._waiters = Waiters()
         self._commit = GroupCommit(settings, may_send=self._may_send, woken=self._woken, completed=self._completed)
         self._manifests = Manifests(store, rng=rng, released=self._commit.released, fenced=self._fenced)
+        stream = StreamId(self._registration.node_id, self.epoch)
+        inheriting = Inheriting(partial(read_ranges, store, clock=clock, rng=rng, read=self._wal_read))
+        self._departures = Departures(stream, unpin=self._commit.unpin, closed=self._partitions_closed)
         self._ownership = Ownership(
             node_id=self._registration.node_id,
             epoch=self.epoch,
@@ -183,7 +225,8 @@ class BrokerRole:
             settings=settings,
             total=total,
             cluster_configs=self._cluster_configs,
-            read_ranges=partial(read_ranges, store, clock=clock, rng=rng, read=self._wal_read),
+            inheriting=inheriting,
+            departures=self._departures,
         )
         self._roller = Roller(
             store=store,
@@ -199,7 +242,7 @@ class BrokerRole:
         )
         self._writer = StreamWriter(
             store,
-            StreamId(self._registration.node_id, self.epoch),
+            stream,
             cluster_id=cluster_id,
             rng=rng,
             on_durable=self._commit.on_durable,
@@ -227,14 +270,13 @@ class BrokerRole:
             expiry_allowed=lambda: self._clock_guard.trusted,
         )
         self.lags = GroupLags(coordinators=self._coordinators, ownership=self._ownership, metadata=self._metadata, clock=clock)
-        self._ownership.closed = self._partition_closed
-        self._ownership.fenced = self._fenced
-        self._ownership.inherited = self._roller.inherited
+        self._handing_over = HandingOver(
+            partitions=self._ownership.partitions, commit=self._commit, roller=self._roller, writer=self._writer, settings=settings
+        )
         self._maintenance = Maintenance(
-            node_id=self._registration.node_id,
-            broker_epoch=self.epoch,
             store=store,
-            control=self._control,
+            metadata=self._metadata,
+            departures=self._departures,
             ownership=self._ownership,
             manifests=self._manifests,
             commit=self._commit,
@@ -249,8 +291,35 @@ class BrokerRole:
             clock_guard=self._clock_guard,
             settings=settings,
         )
-        self._ownership.held_nothing = self._maintenance.covered_by_nothing
-        self._roller.covered = self._maintenance.report_soon
+        coverage = Coverage(partitions=self._ownership.partitions, metadata=self._metadata)
+        loads = Loads(self._ownership.partitions, count_max=settings.loads_max)
+        self._heartbeats = Heartbeats(
+            control=self._control,
+            registration=self._registration,
+            broker_epoch=self.epoch,
+            lease_ms=settings.lease_ms,
+            rng=rng,
+            closed=lambda: self._departures.reports(self._metadata.image, count_max=REPORTS_MAX),
+            covered=partial(coverage.current, count_max=REPORTS_MAX),
+            loads=loads.current,
+            fenced=self._fenced,
+        )
+
+        def forgotten(tp: TopicPartition) -> None:
+            self._maintenance.forget(tp)
+            coverage.forget(tp)
+
+        def held_nothing(ranges: Ranges) -> None:
+            coverage.held_nothing(ranges)
+            self._heartbeats.shortly()
+
+        inheriting.held_nothing = held_nothing
+        self._ownership.closed = self._partition_closed
+        self._ownership.left = self._partition_left
+        self._ownership.forgotten = forgotten
+        self._ownership.fenced = self._fenced
+        self._ownership.inherited = self._roller.inherited
+        self._roller.covered = self._heartbeats.shortly
         self.owner = Broker(
             ownership=self._ownership,
             commit=self._commit,
@@ -275,12 +344,18 @@ class BrokerRole:
         self._roller.read(size_bytes)
 
     def _completed(self) -> None:
+        self._departures.look()
         self._roller.consider()
 
+    def _partitions_closed(self) -> None:
+        self._heartbeats.soon()
+
     def _image_changed(self, old: Image, new: Image) -> None:
-        node = new.nodes.get(self._registration.node_id)
-        if node is not None and node.broker_epoch > self.epoch:
-            self._fenced(Fenced(f"node {node.node_id} is registered under epoch {node.broker_epoch}, this broker had epoch {self.epoch}"))
+        if self._is_sealed:
+            return
+        replaced = _replaced(new, self._registration.node_id, self.epoch)
+        if replaced is not None:
+            self._fenced(replaced)
         if self._ended is not None:
             return
         self._ownership.image_changed(old, new)
@@ -291,7 +366,10 @@ class BrokerRole:
         if deleted:
             self._commit.released(runs)
         # Otherwise an heir reads them from this broker's stream, whatever its manifest does not cover: they keep pinning it.
-        self._maintenance.forget(partition.tp)
+        self._partition_left(partition)
+
+    def _partition_left(self, partition: Partition) -> None:
+        """Whoever waits for it here asks its heir."""
         self._waiters.wake(partition.tp)
         self._coordinators.partition_closed(partition)
 
@@ -305,6 +383,16 @@ class BrokerRole:
         self._roller.end()
         self._waiters.wake_all()
         self._on_fenced(error)
+
+
+def _replaced(image: Image, node_id: NodeId, epoch: BrokerEpoch) -> Fenced | None:
+    """Whether the image says that this incarnation is over: it was registered again, fenced, or is about to be."""
+    newest = image.last_epochs.get(node_id, BrokerEpoch(-1))
+    if newest > epoch:
+        return Fenced(f"node {node_id} is registered under epoch {newest}, this broker had epoch {epoch}")
+    if newest == epoch and (node_id not in image.nodes or image.fencing.get(node_id) == epoch):
+        return Fenced(f"node {node_id} of epoch {epoch} was not heard for longer than its lease: its partitions go to others")
+    return None
 
 
 def _report_failure(task: "asyncio.Task[None]") -> None:

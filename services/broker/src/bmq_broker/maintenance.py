@@ -1,7 +1,7 @@
-"""What a broker does from time to time: rolls by age, retention, merges, forgetting producers, reports to the controller, collecting."""
+"""What a broker does from time to time: rolls by age, retention, merges, forgetting producers, collecting."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import structlog
@@ -9,18 +9,20 @@ import structlog
 from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError
 from bmq.log_limit import RateLimited
-from bmq.metadata.records import Range
+from bmq.metadata.image import stream_of
 from bmq.ports import Clock, ObjectStore
-from bmq.roles.controller import BrokerControl
+from bmq.roles.controller import Metadata
 from bmq.storage.keys import coordinator_snapshot_prefix, manifest_page_prefix, parse_numbered_key, segment_prefix
-from bmq.values import BrokerEpoch, NodeId, TopicPartition
+from bmq.values import TopicPartition
 from bmq_broker.commit import GroupCommit
+from bmq_broker.departures import Departures
 from bmq_broker.garbage import Garbage
 from bmq_broker.manifests import Manifests
 from bmq_broker.merging import Merger
 from bmq_broker.metrics import BUFFERED_BYTES, PARTITIONS, TAIL_BYTES
 from bmq_broker.ownership import Ownership
 from bmq_broker.partitions.partition import Partition
+from bmq_broker.partitions.states import PartitionState
 from bmq_broker.retention import Retention
 from bmq_broker.rolling import Roller
 from bmq_broker.segments import Segments
@@ -29,8 +31,6 @@ from bmq_broker.settings import BrokerSettings
 log = structlog.get_logger()
 
 LOG_INTERVAL_S = 10.0
-REPORT_AFTER_S = 0.1
-"""So long a report waits for others: after a start, many partitions are rolled at once."""
 YIELD_EVERY = 100
 """Partitions looked at before other work gets its turn."""
 
@@ -41,10 +41,9 @@ class Maintenance:
     def __init__(
         self,
         *,
-        node_id: NodeId,
-        broker_epoch: BrokerEpoch,
         store: ObjectStore,
-        control: BrokerControl,
+        metadata: Metadata,
+        departures: Departures,
         ownership: Ownership,
         manifests: Manifests,
         commit: GroupCommit,
@@ -57,10 +56,9 @@ class Maintenance:
         clock_guard: ClockGuard,
         settings: BrokerSettings,
     ) -> None:
-        self._node_id = node_id
-        self._broker_epoch = broker_epoch
         self._store = store
-        self._control = control
+        self._metadata = metadata
+        self._departures = departures
         self._ownership = ownership
         self._manifests = manifests
         self._commit = commit
@@ -74,42 +72,18 @@ class Maintenance:
         self._settings = settings
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
         self._collected: set[TopicPartition] = set()
-        self._uncovered: dict[TopicPartition, tuple[Range, ...]] = {}
-        self._report_due = asyncio.Event()
-
-    def report_soon(self) -> None:
-        """A manifest covers what its partition inherited. Until the controller hears of it, every further start reads that again."""
-        self._report_due.set()
-
-    def covered_by_nothing(self, ranges: Mapping[TopicPartition, tuple[Range, ...]]) -> None:
-        """Recovery found nothing of these partitions in these ranges: they are covered as they are."""
-        self._uncovered.update(ranges)
-        self.report_soon()
 
     def forget(self, tp: TopicPartition) -> None:
         """The partition has left."""
         self._collected.discard(tp)
-        self._uncovered.pop(tp, None)
 
     async def run(self) -> None:
-        """Reports, rolls by age, deletes what was given up. Until cancelled, or this broker was replaced."""
+        """Rolls by age, deletes what was given up. Until cancelled, or this broker was replaced."""
         while self._ownership.alive:
-            for step in (self._report, self._roll_old, self._garbage.sweep):
+            for step in (self._roll_old, self._garbage.sweep):
                 await self._go_on_after(step)
             self._measure()
-            await self._wait_reporting(self._settings.maintenance_interval_ms / 1000)
-
-    async def _wait_reporting(self, interval_s: float) -> None:
-        """Until the next round; only reports do not wait for it."""
-        try:
-            async with asyncio.timeout(interval_s):
-                while True:
-                    await self._report_due.wait()
-                    await asyncio.sleep(REPORT_AFTER_S)
-                    self._report_due.clear()
-                    await self._go_on_after(self._report)
-        except TimeoutError:
-            return
+            await asyncio.sleep(self._settings.maintenance_interval_ms / 1000)
 
     async def run_retention(self) -> None:
         """Retention, merges and the collection of what earlier owners left, partition by partition. Until cancelled.
@@ -136,19 +110,6 @@ class Maintenance:
         except Exception as error:  # noqa: BLE001 - a bug: it is told to the loop, and the other partitions have their upkeep
             loop.call_exception_handler({"message": "a step of the broker's upkeep failed", "exception": error})
 
-    async def _report(self) -> None:
-        """Tells the controller which ranges the manifests cover now."""
-        covered = dict(self._uncovered)
-        for tp, partition in self._ownership.partitions.items():
-            if partition.covers_ranges():
-                covered[tp] = partition.ranges
-        if not covered:
-            return
-        await self._control.report_covered(self._node_id, self._broker_epoch, list(covered.items()))
-        for tp, ranges in covered.items():
-            if self._uncovered.get(tp) == ranges:
-                del self._uncovered[tp]
-
     async def _roll_old(self) -> None:
         now_ms = self._clock.now_ms()
         for number, partition in enumerate(list(self._ownership.partitions.values())):
@@ -157,11 +118,21 @@ class Maintenance:
                 self._roller.start(partition, "age")
             elif runs and len(partition.ranges) >= self._settings.ranges_max and not partition.covers_ranges():
                 self._roller.start(partition, "ranges")
+            elif runs and partition.ranges and self._pins_another(partition, now_ms=now_ms):
+                self._roller.start(partition, "moved")
             else:
                 self._roller.grown(partition)
             if number % YIELD_EVERY == YIELD_EVERY - 1:
                 await asyncio.sleep(0)
         self._roller.consider()
+
+    def _pins_another(self, partition: Partition, *, now_ms: int) -> bool:
+        """Whether a living broker has had to keep its WAL for this partition for long enough. A sealed stream does not grow."""
+        oldest = partition.tail.runs[0]
+        if oldest.slot is not None or now_ms - oldest.since_ms < self._settings.inherited_roll_ms:
+            return False
+        sealed = self._metadata.image.sealed
+        return any(stream_of(found) not in sealed for found in partition.ranges)
 
     async def _open(self, tp: TopicPartition) -> None:
         await self._ownership.open(tp)
@@ -198,6 +169,8 @@ class Maintenance:
         async for meta in self._store.list(manifest_page_prefix(tp)):
             if meta.key not in named and meta.key not in self._manifests.pages_of(tp):
                 orphans.append(meta.key)
+        if partition.state is not PartitionState.APPENDING:
+            return  # among them may be pages that its heir has made
         self._garbage.give_up(orphans)
         self._collected.add(tp)
 
@@ -205,3 +178,4 @@ class Maintenance:
         TAIL_BYTES.set(self._roller.tail_bytes)
         BUFFERED_BYTES.set(self._commit.buffered_bytes)
         PARTITIONS.labels("appending").set(len(self._ownership.partitions))
+        PARTITIONS.labels("leaving").set(len(self._departures))

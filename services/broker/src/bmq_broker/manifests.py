@@ -6,7 +6,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from bmq.errors import BmqError, Corrupt, Fenced, NotOwner
+from bmq.errors import BmqError, Corrupt, Fenced, NotOwner, UnknownOutcome
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import create_once
 from bmq.storage.flatlog import Entry, FlatLog, Overtaken
@@ -72,13 +72,16 @@ class Manifests:
     async def commit(self, partition: Partition, edit: Edit, *, rolled: Producers | None = None) -> None:
         """Writes the edited manifest and takes it into force. Call with the partition's lock held.
 
-        Raises Fenced; NotOwner where the partition has left; ManifestMoved from the edit; StoreError, after which the outcome is unknown:
-        the next commit finds out what became of it.
+        Raises Fenced; NotOwner where the partition has left and nothing was written; ManifestMoved from the edit; StoreError, after which the
+        outcome is unknown: the next commit finds out what became of it.
         """
         try:
             await self._commit(partition, edit, rolled=rolled)
         except Fenced as error:
-            self._check_still_here(partition, error)
+            if partition.state is not PartitionState.APPENDING:
+                # The heir's version may have been built from this one before that was known here: what it names stays.
+                raise UnknownOutcome(f"partition {partition.tp} left while its manifest was written: {error}") from error
+            self._fenced(error)
             raise
 
     async def refresh(self, partition: Partition) -> None:
@@ -91,7 +94,9 @@ class Manifests:
             if newest is not None or partition.entry is not None:
                 await self._adopt(partition, newest)
         except Fenced as error:
-            self._check_still_here(partition, error)
+            if partition.state is not PartitionState.APPENDING:
+                raise NotOwner(f"partition {partition.tp} is not this broker's any more") from error
+            self._fenced(error)
             raise
 
     def pages_of(self, tp: TopicPartition) -> frozenset[str]:
@@ -143,12 +148,6 @@ class Manifests:
             manifest = decode_manifest(newest.payload)
             producers = await self._producers(manifest)
             self._released(partition.manifest_changed(manifest, newest, rolled=producers))
-
-    def _check_still_here(self, partition: Partition, error: Fenced) -> None:
-        """Says that this broker is fenced, unless the partition has left: it may have gone with all its objects. Raises NotOwner then."""
-        if partition.state is not PartitionState.APPENDING:
-            raise NotOwner(f"partition {partition.tp} is not this broker's any more") from error
-        self._fenced(error)
 
     async def _paged(self, tp: TopicPartition, manifest: Manifest) -> Manifest:
         """The manifest with its oldest entries on pages, and without entries wholly below the log start on its first page."""

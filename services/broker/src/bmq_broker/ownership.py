@@ -1,30 +1,34 @@
-"""Which partitions this broker owns, from the image, and opening them: eagerly what recovery found, the others at their first request."""
+"""Which partitions this broker owns, from the image, and opening them: at once what earlier owners' streams hold, the others at their first request.
+
+What the image says may change at any step of an opening: each one ends with a look at the newest image, in the same turn of the loop in which
+the partition begins to take batches.
+"""
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady, PartitionStopped, StoreError, UnknownTopic
 from bmq.log_limit import RateLimited
 from bmq.metadata.image import Image, PartitionMeta
-from bmq.metadata.records import Range
 from bmq.ports import Clock
 from bmq.roles.controller import Metadata
 from bmq.topic_config import TopicConfig, resolve
 from bmq.values import BrokerEpoch, ManifestVersion, NodeId, TopicId, TopicPartition
+from bmq_broker.departures import Departures
+from bmq_broker.inheriting import Inheriting
 from bmq_broker.manifests import Manifests
 from bmq_broker.partitions.partition import Partition
-from bmq_broker.partitions.states import PartitionEvent, PartitionState
+from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import Run, TailTotal
-from bmq_broker.recovery import Inheritance
 from bmq_broker.settings import BrokerSettings
 
 log = structlog.get_logger()
 
 LOG_INTERVAL_S = 10.0
-Ranges = Mapping[TopicPartition, tuple[Range, ...]]
+NO_NODE = NodeId(-1)
 
 CLUSTER_WIDE = ("broker", "")
 """Where the image keeps configurations of the whole cluster."""
@@ -44,9 +48,9 @@ class Ownership:
         settings: BrokerSettings,
         total: TailTotal,
         cluster_configs: Mapping[str, str],
-        read_ranges: Callable[[Ranges], Awaitable[dict[TopicPartition, Inheritance]]],
+        inheriting: Inheriting,
+        departures: Departures,
     ) -> None:
-        """`read_ranges` reads the streams of earlier owners, each once for all partitions."""
         self._node_id = node_id
         self._epoch = epoch
         self._metadata = metadata
@@ -55,15 +59,13 @@ class Ownership:
         self._settings = settings
         self._total = total
         self._cluster_configs = cluster_configs
-        self._read_ranges = read_ranges
+        self._inheriting = inheriting
+        self._departures = departures
         self._configs: dict[TopicId, TopicConfig] = {}
-        self._inherited: dict[TopicPartition, Inheritance] = {}
-        """What the streams held of partitions that are not open yet."""
-        self._ranges_read: dict[TopicPartition, tuple[Range, ...]] = {}
-        self._reading = asyncio.Lock()
         self._opening: dict[TopicPartition, asyncio.Task[Partition]] = {}
+        self._given_up: set[asyncio.Task[Partition]] = set()
+        """Openings of partitions that left meanwhile, until they have ended."""
         self._waiting: dict[TopicPartition, deque[tuple[int, Callable[[Partition | BmqError], None]]]] = {}
-        self._recovered = asyncio.Event()
         self._slots = asyncio.Semaphore(settings.open_concurrency)
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
         self._ended: BmqError | None = None
@@ -71,24 +73,28 @@ class Ownership:
         self.partitions: dict[TopicPartition, Partition] = {}
         """Those that may append."""
         self.closed: Callable[[Partition, list[Run], bool], None] = lambda *_: None
-        """Called when a partition has left: with the runs that its tail held, and whether it was deleted."""
+        """Called when a partition was deleted or taken away: with the runs that its tail held, and whether it was deleted."""
+        self.left: Callable[[Partition], None] = lambda _: None
+        """Called when a partition leaves by plan: it takes no more batches, what is buffered still goes to the WAL."""
+        self.forgotten: Callable[[TopicPartition], None] = lambda _: None
+        """Called when a partition is not this broker's any more, open or not."""
         self.inherited: Callable[[Partition], None] = lambda _: None
         """Called when a partition was opened whose manifest does not cover yet what earlier owners left in the WAL."""
         self.fenced: Callable[[BmqError], None] = lambda _: None
         """Called where the store shows that this broker was replaced."""
-        self.held_nothing: Callable[[Ranges], None] = lambda _: None
-        """Called with ranges that were read and held nothing of their partitions."""
+        self.adopted_count = 0
+        """Partitions of which the streams of earlier owners held something."""
+        inheriting.found = self._adopt
 
     async def recover(self) -> int:
         """Reads what earlier owners left in the WAL and opens every partition that it held something of; returns how many.
 
-        One that cannot be opened is stopped or tried again later; the others go on.
+        One that cannot be opened is stopped or tried again later; the others go on. Raises NotReady where streams cannot be read.
         """
-        await self._inherit()
-        self._recovered.set()
-        tasks = [self._open_task(tp) for tp in self._inherited]
-        await asyncio.gather(*tasks, return_exceptions=True)
-        return len(tasks)
+        self.image_changed(Image(), self._metadata.image)
+        await self._inheriting.read_all()
+        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        return self.adopted_count
 
     def appending(self, tp: TopicPartition) -> Partition | None:
         """The partition if it is open, None where it has to be opened first. Raises UnknownTopic, NotOwner, Fenced."""
@@ -136,40 +142,37 @@ class Ownership:
             tp
             for topic in self._metadata.image.topics.values()
             for index, meta in enumerate(topic.partitions)
-            if self._is_owned(meta) and (tp := TopicPartition(topic.topic_id, index)) not in self.partitions
+            if self._stays(meta) and (tp := TopicPartition(topic.topic_id, index)) not in self.partitions
         ]
 
     def image_changed(self, old: Image, new: Image) -> None:
-        """Takes up changed configurations and lets go of what is no longer this broker's."""
+        """Takes up changed configurations, begins to adopt what is this broker's now, and lets go of what no longer is."""
         defaults_changed = old.configs.get(CLUSTER_WIDE) != new.configs.get(CLUSTER_WIDE)
+        for partition in self._departures.image_changed(old, new):
+            self.closed(partition, [], True)  # deleted before it was closed
         if old.topics is new.topics and not defaults_changed:
             return
         for topic_id in list(self._configs):
             if defaults_changed or new.topics.get(topic_id) is not old.topics.get(topic_id):
                 del self._configs[topic_id]
-        for tp, partition in list(self.partitions.items()):
-            topic = new.topics.get(tp.topic_id)
-            if topic is None:
-                self._close(partition, deleted=True)
-                continue
-            if old.topics.get(tp.topic_id) is topic and not defaults_changed:
-                continue
-            meta = topic.partitions[tp.partition]
-            if (meta.node_id, meta.broker_epoch) != (self._node_id, self._epoch):
-                self._close(partition, deleted=False)
-                continue
-            partition.config = self._config(new, tp)
-            if partition.ranges and not meta.ranges:
-                partition.ranges = ()
-            elif partition.ranges:
-                partition.ranges = meta.ranges
-        for tp in [tp for tp in self._ranges_read if not self._is_owned(new.partition(tp))]:
-            del self._ranges_read[tp]
-            self._inherited.pop(tp, None)
+        for topic_id, topic in old.topics.items():
+            if topic_id not in new.topics:
+                for index in range(len(topic.partitions)):
+                    self._deleted(TopicPartition(topic_id, index))
+        for topic_id, topic in new.topics.items():
+            before = old.topics.get(topic_id)
+            if before is not topic or defaults_changed:
+                known = () if before is None else before.partitions
+                same_config = before is not None and before.configs is topic.configs and not defaults_changed
+                for index, meta in enumerate(topic.partitions):
+                    if not same_config or index >= len(known) or known[index] is not meta:
+                        self._meta_changed(new, TopicPartition(topic_id, index), meta)
+        self._inheriting.start()
 
     def end(self, error: BmqError) -> None:
         """The broker is fenced or stops: whoever waits is told."""
         self._ended = error
+        self._inheriting.end()
         for task in self._opening.values():
             task.cancel()
         for tp in list(self._waiting):
@@ -177,10 +180,83 @@ class Ownership:
 
     async def close(self) -> None:
         """Ends what is being opened."""
-        tasks = list(self._opening.values())
+        await self._inheriting.close()
+        tasks = [*self._opening.values(), *self._given_up]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def drop(self) -> None:
+        """Forgets everything: this broker has ended."""
+        for partition in self.partitions.values():
+            partition.tail.drop()
+        self.partitions.clear()
+
+    # --- what the image says ---
+
+    def _meta_changed(self, image: Image, tp: TopicPartition, meta: PartitionMeta) -> None:
+        partition = self.partitions.get(tp)
+        if not self._is_owned(meta):
+            if partition is not None:
+                self._close(partition, deleted=False)
+            elif tp not in self._opening and not self._inheriting.knows(tp):
+                return  # as nearly all are that change anywhere in the cluster
+            self._forget(tp)
+        elif meta.moving_to != NO_NODE:
+            self._leave(tp, meta)
+            self._forget(tp)
+        elif partition is None:
+            if not self._departures.holds(tp, meta.leader_epoch):
+                self._inheriting.want(tp, meta.ranges)
+        elif partition.leader_epoch != meta.leader_epoch:
+            self._close(partition, deleted=False)
+            self._inheriting.forget(tp)
+            self._inheriting.want(tp, meta.ranges)
+        else:
+            partition.config = self._config(image, tp)
+            if partition.ranges:
+                partition.ranges = meta.ranges
+
+    def _deleted(self, tp: TopicPartition) -> None:
+        partition = self.partitions.get(tp)
+        if partition is not None:
+            self._close(partition, deleted=True)
+        self._forget(tp)
+
+    def _leave(self, tp: TopicPartition, meta: PartitionMeta) -> None:
+        """By plan: the partition takes no more batches, and once everything of it is durable the controller is told."""
+        partition = self.partitions.pop(tp, None)
+        if partition is None:
+            self._departures.leave_unopened(tp, meta.leader_epoch)
+            return
+        self._departures.leave(partition, partition.leave())
+        self.left(partition)
+
+    def _close(self, partition: Partition, *, deleted: bool) -> None:
+        """Lets go of a partition that was deleted, or that the image gives to another without having asked."""
+        del self.partitions[partition.tp]
+        self._manifests.forget(partition.tp)
+        self.closed(partition, partition.leave(), deleted)
+
+    def _forget(self, tp: TopicPartition) -> None:
+        """Nothing of what is known, read or begun for the partition is of any use here any more."""
+        self._inheriting.forget(tp)
+        self._manifests.forget(tp)
+        task = self._opening.pop(tp, None)
+        if task is not None:
+            task.cancel()
+            self._given_up.add(task)
+            self._serve_waiting(tp, self._not_opened(tp))
+        self.forgotten(tp)
+
+    def _adopt(self, tps: Sequence[TopicPartition]) -> None:
+        """The streams of earlier owners held something of these: they open at once."""
+        self.adopted_count += len(tps)
+        for tp in tps:
+            if self._ended is None and tp not in self.partitions:
+                self._open_task(tp)
+
+    # --- opening ---
 
     def _check_owned(self, tp: TopicPartition) -> PartitionMeta:
         self.check_alive()
@@ -191,10 +267,17 @@ class Ownership:
             raise NotOwner(
                 f"partition {tp} belongs to node {meta.node_id} epoch {meta.broker_epoch}, this is node {self._node_id} epoch {self._epoch}"
             )
+        if meta.moving_to not in (NO_NODE, self._node_id):
+            raise NotOwner(f"partition {tp} moves to node {meta.moving_to}")
+        if meta.moving_to == self._node_id or self._departures.holds(tp, meta.leader_epoch):
+            raise NotReady(f"partition {tp} was closed for a move, and the controller has yet to say whose it is now")
         return meta
 
     def _is_owned(self, meta: PartitionMeta | None) -> bool:
         return meta is not None and meta.node_id == self._node_id and meta.broker_epoch == self._epoch
+
+    def _stays(self, meta: PartitionMeta) -> bool:
+        return self._is_owned(meta) and meta.moving_to == NO_NODE
 
     def _open_task(self, tp: TopicPartition) -> "asyncio.Task[Partition]":
         task = self._opening.get(tp)
@@ -205,7 +288,12 @@ class Ownership:
         return task
 
     def _opened(self, tp: TopicPartition, task: "asyncio.Task[Partition]") -> None:
-        self._opening.pop(tp, None)
+        if self._opening.get(tp) is not task:  # the partition left meanwhile: who waited was told
+            self._given_up.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, BmqError):
+                raise error
+            return
+        del self._opening[tp]
         if task.cancelled():
             self._serve_waiting(tp, self._not_opened(tp))
             return
@@ -221,40 +309,24 @@ class Ownership:
             raise error
 
     def _not_opened(self, tp: TopicPartition) -> BmqError:
-        return self._ended or NotReady(f"partition {tp} was not opened")
+        try:
+            self._check_owned(tp)
+        except BmqError as error:
+            return error
+        return NotReady(f"partition {tp} was not opened")
 
     def _serve_waiting(self, tp: TopicPartition, outcome: Partition | BmqError) -> None:
         for size_bytes, then in self._waiting.pop(tp, ()):
             self.waiting_bytes -= size_bytes
             then(outcome)
 
-    async def _inherit(self) -> None:
-        """Reads the ranges of this broker's partitions that were not read yet."""
-        async with self._reading:
-            unread = {}
-            for topic in self._metadata.image.topics.values():
-                for index, meta in enumerate(topic.partitions):
-                    tp = TopicPartition(topic.topic_id, index)
-                    if meta.ranges and self._is_owned(meta) and not self._has_read(tp, meta):
-                        unread[tp] = meta.ranges
-            if not unread:
-                return
-            found = await self._read_ranges(unread)
-            self._inherited.update(found)
-            self._ranges_read.update(unread)
-            self.held_nothing({tp: ranges for tp, ranges in unread.items() if tp not in found})
-
-    def _has_read(self, tp: TopicPartition, meta: PartitionMeta) -> bool:
-        return set(meta.ranges) <= set(self._ranges_read.get(tp, ()))
-
     async def _open(self, tp: TopicPartition) -> Partition:
-        await self._recovered.wait()  # before that, nobody knows what the streams hold of it
         meta = self._check_owned(tp)
-        if not self._has_read(tp, meta):
-            await self._inherit()
+        self._inheriting.want(tp, meta.ranges)
+        await self._inheriting.when_read(tp)
         async with self._slots:
             meta = self._check_owned(tp)
-            if not self._has_read(tp, meta):
+            if not self._inheriting.has_read(tp, meta.ranges):
                 raise NotReady(f"partition {tp} changed while it was being opened")
             partition = Partition(
                 tp,
@@ -262,13 +334,14 @@ class Ownership:
                 config=self._config(self._metadata.image, tp),
                 ranges=meta.ranges,
                 total=self._total,
+                closed_before=self._departures.departed(tp),
             )
             try:
                 await self._load(partition)
             except BaseException:
                 partition.tail.drop()
                 raise
-            self._inherited.pop(tp, None)
+            self._inheriting.opened(tp)
             self.partitions[tp] = partition
             if not partition.covers_recovered():
                 self.inherited(partition)
@@ -278,10 +351,10 @@ class Ownership:
     async def _load(self, partition: Partition) -> None:
         """From the manifest and what was inherited to a partition that may append."""
         tp = partition.tp
-        inheritance = self._inherited.get(tp, Inheritance())
+        inheritance = self._inheriting.held(tp)
         if inheritance.stopped is not None:
             raise inheritance.stopped
-        partition.happen(PartitionEvent.START)
+        partition.start()
         manifest, entry, rolled = await self._manifests.load(tp, at_least=ManifestVersion(inheritance.manifest_version))
         if entry is not None and entry.epoch > partition.leader_epoch:
             error = Fenced(f"manifest {entry.number} of {tp} is of epoch {entry.epoch}, this broker owned it under {partition.leader_epoch}")
@@ -293,18 +366,11 @@ class Ownership:
         try:
             partition.opened(manifest, entry, rolled, inheritance.runs, now_ms=self._clock.now_ms())
         except PartitionStopped as stopped:
-            self._inherited[tp] = Inheritance(stopped=stopped)
+            self._inheriting.stop(tp, stopped)
             raise
         partition.config = self._config(self._metadata.image, tp)
         partition.ranges = meta.ranges
-        partition.happen(PartitionEvent.RECOVERED)
-
-    def _close(self, partition: Partition, *, deleted: bool) -> None:
-        """Lets go of a partition that was deleted or that the image gives to another."""
-        del self.partitions[partition.tp]
-        self._manifests.forget(partition.tp)
-        self._ranges_read.pop(partition.tp, None)
-        self.closed(partition, partition.leave(), deleted)
+        partition.recovered()
 
     def _config(self, image: Image, tp: TopicPartition) -> TopicConfig:
         config = self._configs.get(tp.topic_id)

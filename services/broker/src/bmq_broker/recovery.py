@@ -4,6 +4,7 @@ The streams are read before the manifests. Whatever the old owner rolled and del
 read afterwards; what is not explained stops the partition (Partition.opened), it is never skipped.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -14,6 +15,7 @@ import structlog
 from bmq.errors import Corrupt, PartitionStopped
 from bmq.metadata.records import Range
 from bmq.ports import Clock, ObjectStore, Rng
+from bmq.storage.durable import together
 from bmq.storage.stream import WalObjectMissing, first_number, read_stream
 from bmq.storage.wal import WalEntry, WalObject
 from bmq.values import BrokerEpoch, ManifestVersion, NodeId, Offset, StreamId, TopicPartition
@@ -22,6 +24,9 @@ from bmq_broker.partitions.tail import Run
 
 log = structlog.get_logger()
 
+STREAMS_AT_ONCE = 2
+READS_AHEAD = 8
+"""Objects of each stream that are in memory. What a move stops for is mostly this reading."""
 COPY_BELOW = 2
 """A run smaller than this fraction of its object is copied, so that it does not keep the whole object in memory."""
 
@@ -43,21 +48,27 @@ async def read_ranges(
 
     `read` is called with the bytes of each object that was read.
     """
-    wanted: dict[StreamId, dict[tuple[TopicPartition, int], int]] = defaultdict(dict)
+    wanted: dict[StreamId, dict[tuple[TopicPartition, int], Range]] = defaultdict(dict)
     for tp, named in ranges.items():
         for part in named:
             stream = StreamId(NodeId(part.node_id), BrokerEpoch(part.broker_epoch))
-            wanted[stream][tp, part.leader_epoch] = part.end
+            wanted[stream][tp, part.leader_epoch] = part
     found: dict[TopicPartition, Inheritance] = defaultdict(Inheritance)
-    for stream in sorted(wanted, key=lambda stream: stream.broker_epoch):
+    places = asyncio.Semaphore(STREAMS_AT_ONCE)
+
+    async def read_stream_of(stream: StreamId) -> None:
         try:
-            await _read_stream(store, stream, wanted[stream], found, clock=clock, rng=rng, read=read)
+            async with places:
+                await _read_stream(store, stream, wanted[stream], found, clock=clock, rng=rng, read=read)
         except (WalObjectMissing, Corrupt) as error:
             log.error("stream cannot be read", stream=stream.prefix, error=str(error))
             for tp, _ in wanted[stream]:
-                found[tp].runs.clear()
                 found[tp].stopped = PartitionStopped(f"partition {tp}: stream {stream.prefix}: {error}; restore the object from a backup")
+
+    await together(read_stream_of(stream) for stream in sorted(wanted))
     for inheritance in found.values():
+        if inheritance.stopped is not None:
+            inheritance.runs.clear()
         inheritance.runs.sort(key=lambda pair: pair[0].base_offset)
     return dict(found)
 
@@ -65,25 +76,27 @@ async def read_ranges(
 async def _read_stream(
     store: ObjectStore,
     stream: StreamId,
-    ends: Mapping[tuple[TopicPartition, int], int],
+    wanted: Mapping[tuple[TopicPartition, int], Range],
     found: dict[TopicPartition, Inheritance],
     *,
     clock: Clock,
     rng: Rng,
     read: Callable[[int], None],
 ) -> None:
-    end = max(ends.values())
+    end = max(part.end for part in wanted.values())
+    first = min(part.start for part in wanted.values())
     following = 0
     missing = -1
     while True:  # as often as a living old owner deletes what is to be read next: at most once per object
-        first = await first_number(store, stream, rng=rng)
+        if first == 0 or missing >= 0:  # a living owner that moved a partition away keeps what lies from `start` on
+            first = await first_number(store, stream, rng=rng)
         if first <= missing:
             raise WalObjectMissing(f"object {missing} of {stream.prefix} is missing", missing)
         try:
-            async with aclosing(read_stream(store, stream, start=max(first, following), end=end, rng=rng)) as objects:
+            async with aclosing(read_stream(store, stream, start=max(first, following), end=end, rng=rng, reads_ahead=READS_AHEAD)) as objects:
                 async for wal in objects:
                     read(len(wal.data))
-                    _take(wal, ends, found, now_ms=clock.now_ms())
+                    _take(wal, wanted, found, now_ms=clock.now_ms())
                     following = wal.header.number + 1
         except WalObjectMissing as error:
             missing = error.number
@@ -91,9 +104,10 @@ async def _read_stream(
             return
 
 
-def _take(wal: WalObject, ends: Mapping[tuple[TopicPartition, int], int], found: dict[TopicPartition, Inheritance], *, now_ms: int) -> None:
+def _take(wal: WalObject, wanted: Mapping[tuple[TopicPartition, int], Range], found: dict[TopicPartition, Inheritance], *, now_ms: int) -> None:
     for entry in wal.entries:
-        if wal.header.number >= ends.get((entry.tp, entry.leader_epoch), -1):
+        part = wanted.get((entry.tp, entry.leader_epoch))
+        if part is None or not part.start <= wal.header.number < part.end:
             continue
         inheritance = found[entry.tp]
         inheritance.manifest_version = max(inheritance.manifest_version, entry.manifest_version)

@@ -35,6 +35,10 @@ class BrokerSettings:
     """Rolls at a time."""
     open_concurrency: int = 32
     """Partitions opened at a time."""
+    inherited_roll_ms: int = 10_000
+    """What was inherited of a living broker's WAL is rolled this long after: until then that broker cannot delete it."""
+    loads_max: int = 1_000
+    """A heartbeat tells the bytes per second of so many partitions, the busiest."""
     ranges_max: int = 4
     """A partition that names this many earlier streams is rolled, so that its image and its recovery stay short."""
     stop_roll_bytes: int = 1 * MIB
@@ -56,4 +60,4 @@ class BrokerSettings:
     merge_count: int = 8
     """So many small segments in a row are merged into one."""
     lease_ms: int = 6_000
-    """An idle owner checks at most this often that it is not sealed."""
+    """An idle owner checks at most this often that it is not sealed. Heartbeats come three times as often, until the controller says otherwise."""

@@ -56,13 +56,24 @@ class Partition:
         "stopped",
         "tail",
         "tp",
+        "written_bytes",
     )
 
-    def __init__(self, tp: TopicPartition, *, leader_epoch: LeaderEpoch, config: TopicConfig, ranges: tuple[Range, ...], total: TailTotal) -> None:
+    def __init__(
+        self,
+        tp: TopicPartition,
+        *,
+        leader_epoch: LeaderEpoch,
+        config: TopicConfig,
+        ranges: tuple[Range, ...],
+        total: TailTotal,
+        closed_before: bool = False,
+    ) -> None:
+        """`closed_before`: this broker closed it under an earlier leader epoch, and the image names this broker again."""
         self.tp = tp
         self.leader_epoch = leader_epoch
         self.config = config
-        self.state = PartitionState.ASSIGNED
+        self.state = PartitionState.CLOSED if closed_before else PartitionState.ASSIGNED
         self.manifest = Manifest()
         self.entry: Entry | None = None
         self.claimed = False
@@ -82,6 +93,8 @@ class Partition:
         self.appended_slot: Slot | None = None
         """The newest WAL object with a batch of it."""
         self.stopped: PartitionStopped | None = None
+        self.written_bytes = 0
+        """What this ownership has made durable."""
 
     @property
     def manifest_version(self) -> ManifestVersion:
@@ -98,8 +111,15 @@ class Partition:
         """The first offset that can be read."""
         return Offset(self.manifest.log_start)
 
-    def happen(self, event: PartitionEvent) -> None:
-        """Takes the state to the next."""
+    def start(self) -> None:
+        """Recovery begins."""
+        self._happen(PartitionEvent.STILL_NAMED if self.state is PartitionState.CLOSED else PartitionEvent.START)
+
+    def recovered(self) -> None:
+        """Recovery is over: the partition may append."""
+        self._happen(PartitionEvent.RECOVERED)
+
+    def _happen(self, event: PartitionEvent) -> None:
         self.state = next_state(self.state, event)
 
     def opened(
@@ -161,6 +181,7 @@ class Partition:
         """The run's WAL object and all before it are durable."""
         assert run.base_offset == self.high_watermark
         self.high_watermark = run.next_offset
+        self.written_bytes += run.size_bytes
         if self.state is PartitionState.APPENDING:
             self.tail.durable(len(run.batches))
         else:
@@ -168,13 +189,13 @@ class Partition:
 
     def leave(self) -> list[Run]:
         """The partition is not this broker's any more: takes no more batches and forgets those it has. Returns their runs."""
-        self.happen(PartitionEvent.MOVED_AWAY)
+        self._happen(PartitionEvent.MOVED_AWAY)
         self._closed_if_durable()
         return self.tail.drop()
 
     def _closed_if_durable(self) -> None:
         if self.high_watermark == self.next_offset:
-            self.happen(PartitionEvent.BUFFER_DURABLE)
+            self._happen(PartitionEvent.BUFFER_DURABLE)
 
     def plan_roll(self, *, target_bytes: int) -> RollPlan | None:
         """The oldest durable runs, up to `target_bytes` and at least one; None where there is nothing to roll."""

@@ -1,0 +1,204 @@
+"""A model of one partition that moves by plan between two brokers that live on, each with a stream of its own.
+
+The controller begins a move (or takes it back, which leads it to the owner itself); the owner learns of it some time, takes no more batches,
+and says up to where its stream holds any. That report may arrive late, and again. The heir reads the range; the owner of the moment rolls, and
+tells when its manifest covers what it inherited; both delete of their streams what they think nobody needs. Every node's image is behind.
+
+Safe: each acknowledged offset is in a segment or in a WAL object that is named or its owner's, whoever serves has all of them, and none is
+given twice. Manifests are as in flatlog_model.py, deaths and seals as in takeover_model.py.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from exploration import Outcome, explore
+
+APPENDS = 2
+MOVES = 3
+RULES = {
+    "flush": "a partition is closed when everything buffered is durable (else: when the move is heard of)",
+    "once": "a closed partition is not opened again under the same leader epoch (else: when no move is named any more)",
+    "epoch": "a report counts for the leader epoch under which the partition was closed (else: for any move of its owner)",
+    "pin": "what the range names stays until the image names it no more (else: until the image names the heir)",
+}
+
+
+class Range(NamedTuple):
+    node: str
+    epoch: int
+    end: int
+
+
+class Meta(NamedTuple):
+    owner: str
+    epoch: int
+    to: str = ""
+    ranges: frozenset[Range] = frozenset()
+
+
+class Report(NamedTuple):
+    node: str
+    epoch: int
+    end: int
+
+
+class WalObject(NamedTuple):
+    number: int
+    epoch: int
+    offset: int
+
+
+class Node(NamedTuple):
+    at: int = 0  # how much of the image's history it has heard
+    epoch: int = 0  # under which it serves; 0: it does not
+    closing: bool = False
+    closed: frozenset[int] = frozenset()  # epochs
+    buffered: tuple[int, ...] = ()  # offsets
+    next_offset: int = 0
+    inherited_below: int = 0
+    number: int = 0
+    wal: frozenset[WalObject] = frozenset()
+    pins: frozenset[tuple[int, int]] = frozenset()  # (epoch, number) of what it has handed over
+
+
+class State(NamedTuple):
+    history: tuple[Meta, ...]
+    covered: int  # offsets below it are in segments
+    acknowledged: int
+    reports: frozenset[Report]
+    a: Node
+    b: Node
+    problem: str = ""
+
+    def node(self, name: str) -> Node:
+        return self.a if name == "a" else self.b
+
+    def put(self, name: str, node: Node) -> "State":
+        return self._replace(a=node) if name == "a" else self._replace(b=node)
+
+    def commit(self, meta: Meta) -> "State":
+        return self._replace(history=(*self.history, meta))
+
+
+def other(name: str) -> str:
+    return "b" if name == "a" else "a"
+
+
+def control(s: State, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
+    meta = s.history[-1]
+    begun = sum(1 for was, then in zip(s.history, s.history[1:], strict=False) if then.to and then.to != was.to)
+    if begun < MOVES and not meta.to:
+        yield "a move begins", s.commit(meta._replace(to=other(meta.owner)))
+    if begun < MOVES and meta.to == other(meta.owner):
+        yield "the move is taken back", s.commit(meta._replace(to=meta.owner if "once" in rules else ""))
+    for report in s.reports:
+        if meta.to and report.node == meta.owner and (report.epoch == meta.epoch or "epoch" not in rules):
+            ranges = meta.ranges | {Range(report.node, meta.epoch, report.end)}
+            yield f"{report} arrives", s.commit(Meta(meta.to, meta.epoch + 1, "", ranges))
+
+
+def hear(s: State, name: str, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
+    node = s.node(name)
+    if node.at + 1 == len(s.history):
+        return
+    meta = s.history[node.at + 1]
+    node = node._replace(at=node.at + 1)
+    if meta.owner == name and meta.to and node.epoch == meta.epoch:
+        node = node._replace(closing=True)
+    elif meta.owner == name and not meta.to and node.epoch == 0 and (meta.epoch not in node.closed or "once" not in rules):
+        adopted = adopt(s, name, node, meta)
+        yield f"{name} adopts under {meta.epoch}", adopted
+        return
+    elif meta.owner == name and meta.to and node.epoch == 0 and meta.epoch not in node.closed:
+        # It never opened it: nothing of this epoch is in its stream.
+        report = Report(name, meta.epoch, 0)
+        yield f"{name} hands on", s.put(name, node._replace(closed=node.closed | {meta.epoch}))._replace(reports=s.reports | {report})
+        return
+    yield f"{name} hears of {meta}", s.put(name, unpinned(node, meta, name, rules))
+
+
+def adopt(s: State, name: str, node: Node, meta: Meta) -> State:
+    read = {
+        each.offset
+        for found in meta.ranges
+        for each in s.node(found.node).wal
+        if each.epoch == found.epoch and each.number < found.end and each.offset >= s.covered
+    }
+    if meta.epoch in node.closed:  # again, which the rules forbid: from its own stream, and its own memory
+        read |= {each.offset for each in node.wal if each.offset >= s.covered}
+    following = s.covered
+    while following in read:
+        following += 1
+    problem = f"{name} reads a hole: {sorted(read)} above {s.covered}" if any(offset > following for offset in read) else s.problem
+    node = node._replace(epoch=meta.epoch, closing=False, next_offset=following, inherited_below=following)
+    return s.put(name, node)._replace(problem=problem)
+
+
+def unpinned(node: Node, meta: Meta, name: str, rules: frozenset[str]) -> Node:
+    if "pin" in rules:
+        named = {found.epoch for found in meta.ranges if found.node == name}
+        kept = frozenset(pin for pin in node.pins if pin[0] >= meta.epoch or pin[0] in named)
+    else:
+        kept = node.pins if meta.owner == name else frozenset()
+    return node._replace(pins=kept)
+
+
+def serve(s: State, name: str, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
+    node = s.node(name)
+    if not node.epoch:
+        return
+    if not node.closing and s.acknowledged + len(node.buffered) < APPENDS:
+        then = node._replace(buffered=(*node.buffered, node.next_offset), next_offset=node.next_offset + 1)
+        yield f"{name} appends {node.next_offset}", s.put(name, then)
+    if not node.closing and s.covered < node.next_offset - len(node.buffered):
+        yield f"{name} rolls", s._replace(covered=node.next_offset - len(node.buffered))
+    meta = s.history[-1]
+    if (meta.owner, meta.epoch) == (name, node.epoch) and meta.ranges and s.covered >= node.inherited_below:
+        yield f"{name} reports what is covered", s.commit(meta._replace(ranges=frozenset()))
+    if node.closing and (not node.buffered or "flush" not in rules):
+        left = {each for each in node.wal if each.epoch == node.epoch and each.offset >= s.covered}
+        pins = node.pins | {(each.epoch, each.number) for each in left}
+        end = max((each.number + 1 for each in left), default=0)
+        then = node._replace(epoch=0, closing=False, closed=node.closed | {node.epoch}, pins=pins, next_offset=0, inherited_below=0)
+        yield f"{name} closes at {end}", s.put(name, then)._replace(reports=s.reports | {Report(name, node.epoch, end)})
+
+
+def write(s: State, name: str) -> Iterator[tuple[str, State]]:
+    node = s.node(name)
+    if node.buffered:
+        offset = node.buffered[0]
+        epoch = node.epoch or max(node.closed)
+        then = node._replace(buffered=node.buffered[1:], wal=node.wal | {WalObject(node.number, epoch, offset)}, number=node.number + 1)
+        problem = f"{name} gives offset {offset} again" if offset < s.acknowledged else s.problem
+        yield f"{name} acknowledges {offset}", s.put(name, then)._replace(acknowledged=max(s.acknowledged, offset + 1), problem=problem)
+    for each in node.wal:
+        if (each.epoch, each.number) not in node.pins and (each.offset < s.covered or each.epoch != node.epoch):
+            yield f"{name} deletes {each.number}", s.put(name, node._replace(wal=node.wal - {each}))
+
+
+def steps(s: State, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
+    yield from control(s, rules)
+    for name in ("a", "b"):
+        yield from hear(s, name, rules)
+        yield from serve(s, name, rules)
+        yield from write(s, name)
+
+
+def wrong(s: State) -> str | None:
+    if s.problem:
+        return s.problem
+    kept = {each.offset for node in (s.a, s.b) for each in node.wal}
+    if nowhere := set(range(s.covered, s.acknowledged)) - kept:
+        return f"acknowledged and nowhere: {sorted(nowhere)}"
+    for name in ("a", "b"):
+        node = s.node(name)
+        if node.epoch and node.next_offset - len(node.buffered) < s.acknowledged:
+            return f"{name} serves up to {node.next_offset} and knows not all of {s.acknowledged} that are acknowledged"
+    return None
+
+
+def check(*, without: str | None = None) -> Outcome:
+    """The protocol, or what is left of it without one rule."""
+    rules = frozenset(RULES) - {without}
+    start = State(history=(Meta("a", 1),), covered=0, acknowledged=0, reports=frozenset(), a=Node(epoch=1), b=Node())
+    return explore(start, steps=lambda s: steps(s, rules), wrong=wrong)

@@ -1,0 +1,43 @@
+"""Which ranges of earlier owners' streams the manifests here cover: told to the controller until the image shows it."""
+
+from collections.abc import Mapping
+
+from bmq.metadata.records import Range
+from bmq.roles.controller import Metadata
+from bmq.values import TopicPartition
+from bmq_broker.inheriting import Ranges
+from bmq_broker.partitions.partition import Partition
+
+Covered = tuple[tuple[TopicPartition, tuple[Range, ...]], ...]
+
+
+class Coverage:
+    """Of one broker's partitions, open or not."""
+
+    def __init__(self, *, partitions: Mapping[TopicPartition, Partition], metadata: Metadata) -> None:
+        self._partitions = partitions
+        self._metadata = metadata
+        self._nothing: dict[TopicPartition, tuple[Range, ...]] = {}
+
+    def held_nothing(self, ranges: Ranges) -> None:
+        """These ranges were read and hold nothing of their partitions: they are covered as they are."""
+        self._nothing.update(ranges)
+
+    def forget(self, tp: TopicPartition) -> None:
+        """The partition is not this broker's any more."""
+        self._nothing.pop(tp, None)
+
+    def current(self, *, count_max: int) -> Covered:
+        """What is covered and still in the image, of `count_max` partitions at most."""
+        image = self._metadata.image
+        for tp, ranges in list(self._nothing.items()):
+            meta = image.partition(tp)
+            if meta is None or not set(ranges) & set(meta.ranges):
+                del self._nothing[tp]
+        covered = dict(self._nothing)
+        for tp, partition in self._partitions.items():
+            if len(covered) >= count_max:
+                break
+            if partition.ranges and partition.covers_ranges():
+                covered[tp] = partition.ranges
+        return tuple(covered.items())[:count_max]

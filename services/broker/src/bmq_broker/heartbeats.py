@@ -1,0 +1,123 @@
+"""The broker's signs of life, and what they carry: closed partitions, covered ranges, loads.
+
+Safety never rests on them. A broker that cannot reach the controller goes on: whoever replaces it seals its stream first, and that it meets.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from bmq.errors import BmqError, Fenced
+from bmq.ports import Rng
+from bmq.roles.controller import BrokerControl, ClosedPartition, Heartbeat, HeartbeatReply, PartitionLoad, Registration
+from bmq.values import BrokerEpoch
+from bmq_broker.coverage import Covered
+
+log = structlog.get_logger()
+
+BEATS_PER_LEASE = 3
+RETRY_FIRST_S = 0.1
+"""What a closed partition waits for a controller that has just changed; doubled at each failure, up to the usual interval."""
+SHORTLY_S = 0.1
+"""So long what was covered waits for more: after a start, many partitions are rolled at once."""
+REPORTS_MAX = 10_000
+"""Partitions that one heartbeat reports; the others come with the next."""
+
+
+class Heartbeats:
+    """Of one broker incarnation."""
+
+    def __init__(
+        self,
+        *,
+        control: BrokerControl,
+        registration: Registration,
+        broker_epoch: BrokerEpoch,
+        lease_ms: int,
+        rng: Rng,
+        closed: Callable[[], tuple[ClosedPartition, ...]],
+        covered: Callable[[], Covered],
+        loads: Callable[[], tuple[PartitionLoad, ...]],
+        fenced: Callable[[BmqError], None],
+    ) -> None:
+        """`lease_ms` holds until the controller's first reply. `fenced` is called once, where this incarnation is not the registered one any more."""
+        self._control = control
+        self._registration = registration
+        self._broker_epoch = broker_epoch
+        self._rng = rng
+        self._closed = closed
+        self._covered = covered
+        self._loads = loads
+        self._fenced = fenced
+        self._interval_s = lease_ms / 1000 / BEATS_PER_LEASE
+        self._retry_s = RETRY_FIRST_S
+        self._due = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_heard = True
+        self.draining = False
+        """Whether this broker is to get no more partitions."""
+
+    def soon(self) -> None:
+        """There is something to say that should not wait for its turn."""
+        self._due.set()
+
+    def shortly(self) -> None:
+        """There is something to say that need not wait for its turn: a controller that has not heard of it makes every start read more."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(SHORTLY_S, self._now)
+
+    def _now(self) -> None:
+        self._timer = None
+        self._due.set()
+
+    async def run(self) -> None:
+        """Until cancelled, or fenced."""
+        while True:
+            self._due.clear()
+            try:
+                async with asyncio.timeout(self._interval_s):
+                    reply = await self._control.heartbeat(self._beat())
+            except Fenced as error:
+                self._fenced(error)
+                return
+            except (BmqError, OSError, TimeoutError) as error:
+                wait_s = self._not_heard(error)
+            else:
+                wait_s = self._heard(reply)
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._due.wait()
+            except TimeoutError:
+                pass
+
+    def _beat(self) -> Heartbeat:
+        return Heartbeat(
+            node_id=self._registration.node_id,
+            broker_epoch=self._broker_epoch,
+            boot=self._registration.boot,
+            closed=self._closed(),
+            covered=self._covered(),
+            loads=self._loads(),
+            draining=self.draining,
+        )
+
+    def _heard(self, reply: HeartbeatReply) -> float:
+        """How long to wait for the next one: at most a third of the lease, and not in step with other brokers."""
+        if not self._is_heard:
+            log.info("the controller hears this broker again", node=self._registration.node_id)
+        self._is_heard = True
+        self._retry_s = RETRY_FIRST_S
+        self._interval_s = reply.lease_ms / 1000 / BEATS_PER_LEASE
+        return self._interval_s * (0.75 + 0.25 * self._rng.random())
+
+    def _not_heard(self, error: BaseException) -> float:
+        if self._is_heard:
+            log.warning(
+                "the controller cannot be reached: this broker goes on with its partitions", node=self._registration.node_id, error=repr(error)
+            )
+        self._is_heard = False
+        self._due.clear()  # what is to be said is said at the next try, which comes soon anyway
+        wait_s = self._retry_s * (0.5 + 0.5 * self._rng.random())
+        self._retry_s = min(2 * self._retry_s, self._interval_s)
+        return wait_s

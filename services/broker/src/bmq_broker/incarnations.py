@@ -1,0 +1,114 @@
+"""A broker for as long as its process lives: a new incarnation, under a new epoch, each time the last one was replaced.
+
+For a broker in a process of its own, whose node id nobody else has: then being fenced means that it was silent for too long, and it starts
+again with nothing. Where another process has taken the node id, registering says so, and this one ends. (`bmq up` does not use this: there a
+fence means that another process has taken over the whole store.)
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from bmq.errors import BmqError, Fenced
+from bmq.ports import Rng
+from bmq.roles.owner import Owner
+from bmq.storage.durable import Backoff
+from bmq_broker.main import BrokerRole
+
+log = structlog.get_logger()
+
+RETRY_FIRST_S = 0.2
+RETRY_LIMIT_S = 5.0
+LIVED_LONG_S = 30.0
+"""An incarnation that served for so long is followed by the next one at once."""
+
+
+class Incarnations:
+    """Owns the incarnation of the moment; `role` is it, or the last one while the next is being started."""
+
+    def __init__(
+        self, make: Callable[[Callable[[BmqError], None]], BrokerRole], *, rng: Rng, on_lost: Callable[[BmqError], None] = lambda _: None
+    ) -> None:
+        """`make(on_fenced)` puts a BrokerRole together; it is not started. `on_lost` is called once, where this process may be no broker any more."""
+        self._make = make
+        self._rng = rng
+        self._on_lost = on_lost
+        self._fence: asyncio.Future[BmqError] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Task[None] | None = None
+        self.role: BrokerRole
+
+    @property
+    def owner(self) -> Owner:
+        """What proxies ask. Between two incarnations everything is answered NotReady or Fenced: ask for `owner` again each time."""
+        return self.role.owner
+
+    async def start(self) -> None:
+        """Starts the first incarnation, and from then on the next ones. Raises as BrokerRole.start."""
+        await self._begin()
+        self._task = asyncio.get_running_loop().create_task(self._follow(), name="incarnations")
+
+    async def drain(self) -> None:
+        """Hands everything over; `stop` is all that is left to do."""
+        await self._end()
+        if hasattr(self, "role"):
+            await self.role.drain()
+
+    async def stop(self) -> None:
+        """The clean stop."""
+        await self._end()
+        if hasattr(self, "role"):
+            await self.role.stop()
+
+    async def kill(self) -> None:
+        """Ends at once, as a crash would."""
+        await self._end()
+        if hasattr(self, "role"):
+            await self.role.kill()
+
+    async def _end(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _begin(self) -> None:
+        fence: asyncio.Future[BmqError] = asyncio.get_running_loop().create_future()
+
+        def fenced(error: BmqError) -> None:
+            if not fence.done():
+                fence.set_result(error)
+
+        role = self._make(fenced)
+        self._fence = fence
+        await role.start()
+        self.role = role
+
+    async def _follow(self) -> None:
+        loop = asyncio.get_running_loop()
+        backoff = Backoff(self._rng, first_s=RETRY_FIRST_S, limit_s=RETRY_LIMIT_S)
+        while True:
+            began_s = loop.time()
+            error = await self._fence
+            log.warning("this broker was replaced and starts again under a new epoch", epoch=self.role.epoch, error=str(error))
+            await self.role.kill()
+            if loop.time() - began_s >= LIVED_LONG_S:
+                backoff = Backoff(self._rng, first_s=RETRY_FIRST_S, limit_s=RETRY_LIMIT_S)
+            else:
+                await backoff.wait()
+            if not await self._begin_again(backoff):
+                return
+
+    async def _begin_again(self, backoff: Backoff) -> bool:
+        while True:
+            try:
+                await self._begin()
+            except BmqError as error:
+                if isinstance(error, Fenced) and not self._fence.done():  # said at the registration, not of an incarnation
+                    log.error("this process is no broker any more", error=str(error))
+                    self._on_lost(error)
+                    return False
+                log.warning("the broker could not start again yet", error=str(error))
+            else:
+                return True
+            await backoff.wait()
