@@ -1,13 +1,14 @@
-"""The admin address of `bmq up`: uvicorn in the process's own event loop, over the proxy's admin application."""
+"""The admin address of a process: uvicorn in its own event loop, over the proxy's admin application."""
 
 import asyncio
 import contextlib
 
 import uvicorn
 from prometheus_client import REGISTRY
+from prometheus_client.registry import Collector
 
-from bmq_cli.node import Node
 from bmq_proxy.admin_front import AdminFront, AdminSources
+from bmq_proxy.proxy import Proxy
 
 STOP_S = 3.0
 
@@ -40,11 +41,13 @@ class AdminServer:
         self.port = int(sockets[0].getsockname()[1])
         self._task = loop.create_task(self._server.serve(sockets=sockets), name="admin server")
 
-    def serve(self, node: Node) -> None:
-        """The node serves from now on."""
-        self._sources.readiness.append(lambda: node.ended.result() if node.ended.done() else None)
-        self._sources.proxy = node.proxy.proxy
-        REGISTRY.register(node.broker.lags)
+    def serve(self, *, ended: "asyncio.Future[str]", proxy: Proxy | None = None, lags: Collector | None = None) -> None:
+        """The node serves from now on, until `ended` says why it cannot go on; `lags` are metrics of its broker."""
+        self._sources.readiness.append(lambda: ended.result() if ended.done() else None)
+        self._sources.proxy = proxy
+        self._sources.started = True
+        if lags is not None:
+            REGISTRY.register(lags)
 
     async def stop(self) -> None:
         """Ends it."""

@@ -1,5 +1,6 @@
 """The `bmq` command: its options, its nouns, and how it ends. The commands themselves are in the module of their noun."""
 
+import importlib
 import importlib.metadata
 import os
 import sys
@@ -19,21 +20,21 @@ from bmq_cli.exit_codes import CommandFailed, ExitCode, SeveralFailed, kafka_fai
 from bmq_cli.output import Output, OutputFormat
 from bmq_cli.session import BootstrapServer, NoColorOption, OutputClosed, OutputOption, SharedOptions, TimeoutOption
 
-_UP: Final = "up"
+_SERVERS: Final = {"up": "bmq_cli.up", "server": "bmq_cli.server"}
+"""Commands by name, and the modules that have them."""
 
 
 class _Commands(TyperGroup):
-    """The commands, `up` among them, whose server takes a second to import and which is imported only when it is asked for."""
+    """The commands, those among them that serve; these take a second to import, and are imported only when they are asked for."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        return [_UP, *super().list_commands(ctx)]
+        return [*_SERVERS, *super().list_commands(ctx)]
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
-        if cmd_name != _UP:
+        module = _SERVERS.get(cmd_name)
+        if module is None:
             return super().get_command(ctx, cmd_name)
-        from bmq_cli.up import up
-
-        return command_of(up, name=_UP)
+        return command_of(getattr(importlib.import_module(module), cmd_name), name=cmd_name)
 
 
 def command_of(function: Callable[..., None], *, name: str) -> Any:

@@ -111,7 +111,7 @@ class Node:
             self._owner_for,
             self.controller.controller,
             self.controller.metadata,
-            settings.proxy,
+            replace(settings.proxy, node_id=settings.node_id),
             clock=self._clock,
             rng=self._rng,
             host=settings.host,

@@ -20,7 +20,7 @@ _INTRODUCTION: Final = """\
 
 <!-- Written by `python -m bmq_cli.reference >docs/cli.md`: change the commands, not this page. -->
 
-`bmq up` starts bmq. The other commands talk to any cluster that speaks the Kafka protocol. Each has `--help`;
+`bmq up` starts bmq, `bmq server` one process of a cluster. The other commands talk to any cluster that speaks the Kafka protocol. Each has `--help`;
 `bmq --install-completion` teaches the shell to complete commands, options, and the names of topics and groups.
 
 Results go to standard output, everything else to standard error. An error is one line, `error: what: why. remedy`;
@@ -63,7 +63,11 @@ def reference() -> str:
     """The page."""
     root: Any = typer.main.get_command(app)
     context = root.make_context("bmq", [], resilient_parsing=True)
-    parts = [_INTRODUCTION, *_exit_codes(), _options("## Options of all commands but `up`", [item for item in root.params if item.name in _SHARED])]
+    parts = [
+        _INTRODUCTION,
+        *_exit_codes(),
+        _options("## Options of all commands but `up` and `server`", [item for item in root.params if item.name in _SHARED]),
+    ]
     parts.append("They stand before the command's name or after it.\n")
     for path, command in _commands(root, context, "bmq"):
         parts.append(_command(path, command))

@@ -1,9 +1,8 @@
-"""`bmq up`: everything in one process over a folder or a bucket."""
+"""`bmq up`: everything in one process over a folder or a bucket; with `--nodes`, a cluster of processes."""
 
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -12,22 +11,20 @@ import structlog
 import typer
 
 from bmq.cluster_config import validate_cluster
-from bmq.errors import BmqError, ConfigurationError, Corrupt, InvalidConfig
+from bmq.errors import BmqError, ConfigurationError, InvalidConfig
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.loop import run_service, settle
 from bmq.runtime.metered_store import MeteredStore
 from bmq.runtime.open_store import open_store
 from bmq.runtime.self_test import prove_store
-from bmq.runtime.store_url import StoreKind, parse_store_url
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq_broker.settings import BrokerSettings
 from bmq_cli.admin_server import AdminServer
 from bmq_cli.node import Node, NodeSettings, proxy_settings
+from bmq_cli.starting import FAILED, MISCONFIGURED, bound, make_bucket, start_failure
 
 log = structlog.get_logger()
 
-FAILED = 1
-MISCONFIGURED = 2
 TAIL_LIMIT_BYTES = 192 * 1024 * 1024
 """One process holds all roles here: less than a broker of its own would."""
 
@@ -46,13 +43,24 @@ def up(  # noqa: PLR0917 - options, not arguments
     fsync: Annotated[
         bool, typer.Option("--fsync/--no-fsync", help="Folder only: whether acknowledged means on the disk, or only in its cache")
     ] = True,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHAPE",
+            help="Start a cluster of processes instead: 1c3b2p is one controller, three brokers, two proxies. The first proxy listens at --listen, "
+            "the others on the ports after it; --admin is the first proxy's, and the ports after it are the other proxies', the brokers' and the "
+            "controllers'",
+        ),
+    ] = None,
 ) -> None:
-    """Start controller, broker and proxy in one process."""
+    """Start controller, broker and proxy in one process, or with --nodes each in processes of its own."""
     try:
         configure_logging()
         settings, url = _settings(data=data, store=store, listen=listen, configs=config or [], linger_ms=linger_ms)
         admin_host, admin_port = _address("--admin", admin)
-        _make_bucket(url)
+        if nodes is not None:
+            raise typer.Exit(_up_nodes(nodes, settings, url=url, fsync=fsync, admin=(admin_host, admin_port)))
+        make_bucket(url)
         opened = open_store(url, fsync=fsync)
     except BmqError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -64,15 +72,15 @@ def up(  # noqa: PLR0917 - options, not arguments
         server = AdminServer(host=admin_host, port=admin_port)
         node = Node(metered, clock=clock, rng=rng, settings=settings)
         try:
-            await _bound("--admin", admin, server.start())
+            await bound("--admin", admin, server.start())
             await prove_store(metered, clock, rng)
-            await _bound("--listen", listen, node.start())
+            await bound("--listen", listen, node.start())
         except BmqError as error:
-            print(f"error: {_start_failure(error)}", file=sys.stderr)
+            print(f"error: {start_failure(error)}", file=sys.stderr)
             await node.stop()
             await server.stop()
             return FAILED
-        server.serve(node)
+        server.serve(ended=node.ended, proxy=node.proxy.proxy, lags=node.broker.lags)
         settle()
         _say_hello(node, url, admin=f"{admin_host}:{server.port}")
         code = await _until_the_end(node, stop)
@@ -99,12 +107,18 @@ async def _until_the_end(node: Node, stop: asyncio.Event) -> int:
     return 0
 
 
-def _make_bucket(url: str) -> None:
-    parsed = parse_store_url(url)
-    if parsed.kind is StoreKind.S3:
-        from bmq.runtime.bucket import ensure_bucket  # a third of a second to import, and a folder needs none of it
+def _up_nodes(shape: str, settings: NodeSettings, *, url: str, fsync: bool, admin: tuple[str, int]) -> int:
+    from bmq_cli.up_nodes import up_nodes
 
-        ensure_bucket(parsed)
+    return up_nodes(
+        shape,
+        url=url,
+        fsync=fsync,
+        listen=(settings.host, settings.port),
+        admin=admin,
+        linger_ms=settings.broker.linger_ms,
+        cluster_configs=settings.cluster_configs,
+    )
 
 
 def _settings(*, data: Path | None, store: str | None, listen: str, configs: list[str], linger_ms: float) -> tuple[NodeSettings, str]:
@@ -141,25 +155,6 @@ def _address(option: str, text: str) -> tuple[str, int]:
     if not colon or not host or not port.isdigit() or int(port) > 65535:
         raise ConfigurationError(f"{option} {text}: write HOST:PORT, for example 127.0.0.1:9092")
     return host.strip("[]"), int(port)
-
-
-async def _bound(option: str, address: str, start: Awaitable[None]) -> None:
-    """Awaits `start`, in which OSError means that it cannot listen. Raises BmqError."""
-    try:
-        await start
-    except OSError as error:
-        reason = os.strerror(error.errno).lower() if error.errno else str(error)
-        raise CannotListen(f"{option} {address}: {reason}: choose another address, or stop what listens there") from error
-
-
-def _start_failure(error: BmqError) -> str:
-    if isinstance(error, Corrupt):
-        return f"{error}: it is not what was written: restore the object from a backup"
-    return str(error)
-
-
-class CannotListen(BmqError):
-    """An address is taken, or is not this machine's."""
 
 
 def _say_hello(node: Node, url: str, *, admin: str) -> None:

@@ -1,0 +1,98 @@
+"""From the configuration of a server to the settings of its roles. Pure."""
+
+from dataclasses import dataclass, replace
+
+from bmq.cluster_config import ClusterConfig, resolve_cluster
+from bmq.runtime.store_url import StoreKind, parse_store_url
+from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.settings import BrokerSettings
+from bmq_cli.server_config import ServerConfig
+from bmq_cli.server_values import OFF, address_of
+from bmq_controller.settings import ControllerSettings
+from bmq_proxy.settings import ProxySettings
+
+ONE_DISK_CATCH_UP_GETS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleSettings:
+    """What each role of one process is told."""
+
+    controller: ControllerSettings
+    broker: BrokerSettings
+    groups: GroupSettings
+    proxy: ProxySettings
+    log_dir: str
+    """What DescribeLogDirs calls the store."""
+
+
+def role_settings(config: ServerConfig) -> RoleSettings:
+    """Raises ConfigurationError for a store's URL that cannot be used."""
+    store = parse_store_url(config.store)
+    cluster = resolve_cluster(config.cluster_config)
+    one_disk = store.kind in (StoreKind.FILE, StoreKind.MEMORY)
+    return RoleSettings(
+        controller=ControllerSettings(
+            operation_timeout_s=config.operation_timeout_ms / 1000, cluster_id=config.cluster_id, cluster_configs=config.cluster_config
+        ),
+        broker=_broker_settings(config, cluster, one_disk=one_disk),
+        groups=group_settings(cluster),
+        proxy=_proxy_settings(config, one_disk=one_disk),
+        log_dir=str(store.folder) if store.folder is not None else config.store.partition("?")[0],
+    )
+
+
+def group_settings(cluster: ClusterConfig) -> GroupSettings:
+    """The limits of groups."""
+    return GroupSettings(
+        initial_rebalance_delay_ms=cluster.group_initial_rebalance_delay_ms,
+        session_timeout_ms_min=cluster.group_min_session_timeout_ms,
+        session_timeout_ms_max=cluster.group_max_session_timeout_ms,
+        offsets_retention_ms=cluster.offsets_retention_minutes * 60_000,
+    )
+
+
+def _broker_settings(config: ServerConfig, cluster: ClusterConfig, *, one_disk: bool) -> BrokerSettings:
+    return BrokerSettings(
+        linger_ms=config.linger_ms,
+        eager=one_disk,  # a create on a disk costs nothing but its time
+        hedge_creates=not one_disk,
+        flush_bytes=config.flush_bytes,
+        in_flight_max=config.in_flight_max,
+        buffer_max_bytes=config.buffer_max_bytes,
+        tail_budget_bytes=config.tail_budget_bytes,
+        tail_limit_bytes=config.tail_limit_bytes,
+        wal_budget_bytes=config.wal_budget_bytes,
+        segment_linger_ms=config.segment_linger_ms,
+        stop_timeout_ms=config.stop_timeout_ms,
+        retention_interval_ms=cluster.retention_check_interval_ms,
+        producer_expiry_ms=cluster.producer_id_expiration_ms,
+    )
+
+
+def _proxy_settings(config: ServerConfig, *, one_disk: bool) -> ProxySettings:
+    settings = ProxySettings(
+        node_id=config.node_id,
+        advertised_host=advertised(config.listen, config.advertised_listen)[0],
+        advertised_port=advertised(config.listen, config.advertised_listen)[1],
+        connections_max=config.connections_max,
+        connection_idle_ms_max=config.connection_idle_ms_max,
+        request_memory_bytes=config.request_memory_bytes,
+        fetch_memory_bytes=config.fetch_memory_bytes,
+        fetch_bytes_max=config.fetch_bytes_max,
+        tail_cache_bytes=config.tail_cache_bytes,
+        catch_up_cache_bytes=config.catch_up_cache_bytes,
+        produce_retry_ms=config.produce_retry_ms,
+    )
+    return replace(settings, catch_up_gets_at_once=ONE_DISK_CATCH_UP_GETS) if one_disk else settings
+
+
+def advertised(listen: str, given: str, *, port: int = 0) -> tuple[str, int]:
+    """(host, port) that others are told: what was given for them, else where it listens. `port` stands for 0: the one that 0 became."""
+    host, told = address_of(given or listen)
+    return host, told or port
+
+
+def listens(address: str) -> tuple[str, int] | None:
+    """(host, port); None for off."""
+    return None if address in ("", OFF) else address_of(address)

@@ -1,0 +1,127 @@
+"""`bmq server`: one process of a cluster, with any set of roles, from its configuration to its end."""
+
+import asyncio
+import inspect
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+
+from bmq.errors import BmqError, ConfigurationError
+from bmq.runtime.logging import configure_logging
+from bmq.runtime.loop import run_service, settle
+from bmq.runtime.metered_store import MeteredStore
+from bmq.runtime.open_store import open_store
+from bmq.runtime.self_test import prove_store
+from bmq.runtime.system import SystemClock, SystemRng
+from bmq.storage.durable import cancelled
+from bmq_cli.admin_server import AdminServer
+from bmq_cli.cluster_node import ClusterNode
+from bmq_cli.role_settings import listens
+from bmq_cli.server_config import ServerConfig, flag_of
+from bmq_cli.server_reference import default_text
+from bmq_cli.server_sources import read_config
+from bmq_cli.server_values import address_text
+from bmq_cli.starting import FAILED, MISCONFIGURED, bound, make_bucket, start_failure
+from bmq_cli.supervised import end_with_supervisor, watch_supervisor
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", show_default=False, help="A YAML file of keys; flags and BMQ_* variables go before it."),
+]
+
+
+def server(**given: Any) -> None:
+    """Start one process of a cluster: a controller, broker or proxy, or several of these. docs/server-configuration.md says more of each key."""
+    file = given.pop("config")
+    config = read_config({key: value for key, value in given.items() if value}, file)
+    raise typer.Exit(serve(config))
+
+
+def _signature() -> inspect.Signature:
+    """A parameter for each key, so that there is an option for each: all of them text, which the configuration reads."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter("config", keyword, default=None, annotation=ConfigFile)]
+    for key, field in ServerConfig.model_fields.items():
+        repeatable = key == "cluster_config"
+        help_text = f"{field.description} Default: {default_text(key, field).strip('`')}."
+        option = typer.Option(flag_of(key), metavar="KEY=VALUE" if repeatable else "VALUE", help=help_text, show_default=False)
+        kind: Any = list[str] | None if repeatable else str | None
+        parameters.append(inspect.Parameter(key, keyword, default=None, annotation=Annotated[kind, option]))
+    return inspect.Signature(parameters, return_annotation=None)
+
+
+server.__signature__ = _signature()  # type: ignore[attr-defined]
+server.__annotations__ = {name: one.annotation for name, one in _signature().parameters.items()} | {"return": None}
+
+
+def serve(config: ServerConfig) -> int:
+    """Runs the process until it is told to end, or cannot go on; its exit code. Raises ConfigurationError, StoreUnusable."""
+    supervisor = end_with_supervisor()
+    configure_logging(environment={"BMQ_LOG_LEVEL": config.log_level, "BMQ_LOG_FORMAT": config.log_format})
+    structlog.contextvars.bind_contextvars(node=config.node_id)
+    make_bucket(config.store)
+    opened = open_store(config.store)
+
+    async def main(stop: asyncio.Event) -> int:
+        watching = [asyncio.ensure_future(watch_supervisor(supervisor))] if supervisor is not None and sys.platform != "linux" else []
+        try:
+            return await _live(config, MeteredStore(opened), stop)
+        finally:
+            await cancelled(watching)
+
+    try:
+        return run_service(main)
+    finally:
+        opened.close()
+
+
+async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event) -> int:
+    clock, rng = SystemClock(), SystemRng()
+    address = listens(config.admin)
+    admin = AdminServer(host=address[0], port=address[1]) if address is not None else None
+    node = ClusterNode(store, clock=clock, rng=rng, config=config)
+
+    async def start() -> None:
+        if admin is not None:
+            await bound("admin", config.admin, admin.start())
+        await prove_store(store, clock, rng)
+        await node.start()
+
+    starting, stopping = asyncio.ensure_future(start()), asyncio.ensure_future(stop.wait())
+    ends: list[asyncio.Future[Any]] = [stopping, node.ended]
+    code = 0
+    try:
+        await asyncio.wait([starting, *ends], return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            _serving(config, node, admin)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if node.ended.done():
+            code = _failed(f"this bmq ends: {node.ended.result()}", FAILED)
+    except BmqError as error:
+        code = _failed(start_failure(error), MISCONFIGURED if isinstance(error, ConfigurationError) else FAILED)
+    await cancelled([starting, stopping])
+    await (node.stop() if not code else node.stop(grace_s=0))
+    if admin is not None:
+        await admin.stop()
+    return code
+
+
+def _serving(config: ServerConfig, node: ClusterNode, admin: AdminServer | None) -> None:
+    """Says so, on one line: `bmq up --nodes` waits for it."""
+    settle()
+    addresses = [f"{address_text(*node.internal)} (internal)"]
+    if node.proxy is not None:
+        addresses.insert(0, f"{address_text(node.proxy.host, node.proxy.port)} (Kafka)")
+    if admin is not None:
+        admin.serve(ended=node.ended, proxy=node.proxy.proxy if node.proxy is not None else None, lags=node.lags)
+        addresses.append(f"{address_text(admin.host, admin.port)} (admin)")
+    print(f"bmq node {config.node_id} ({', '.join(config.roles)}) serves: {', '.join(addresses)}", flush=True)
+
+
+def _failed(line: str, code: int) -> int:
+    print(f"error: {' '.join(line.split())}", file=sys.stderr, flush=True)
+    return code

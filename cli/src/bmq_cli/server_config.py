@@ -1,0 +1,224 @@
+"""The keys of `bmq server`, each once: name, type, default, bounds, remedy, documentation.
+
+From the fields of `ServerConfig` come the flags (bmq_cli.server), the `BMQ_*` variables and the file's keys (bmq_cli.server_sources), and
+docs/server-configuration.md (bmq_cli.server_reference).
+
+No key is called `port` or ends in `_port`: Kubernetes gives each container variables like BMQ_PORT=tcp://… for a Service named bmq.
+"""
+
+from typing import Any, Final, Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from bmq_cli.server_values import (
+    GIB,
+    KIB,
+    MIB,
+    WILDCARD_HOSTS,
+    Address,
+    ClusterConfigs,
+    OptionalAddress,
+    Role,
+    Roles,
+    Size,
+    address_of,
+    size_text,
+)
+
+PREFIX: Final = "BMQ_"
+NODE_ID_MAX: Final = (1 << 31) - 1
+_TEBIBYTE: Final = 1 << 40
+_HOUR_MS: Final = 3_600_000
+
+PROCESS: Final = "The process"
+ADDRESSES: Final = "Addresses"
+CLUSTER: Final = "The cluster"
+CONTROLLERS: Final = "Controllers"
+BROKERS: Final = "Brokers"
+PROXIES: Final = "Proxies"
+GROUPS: Final = (PROCESS, ADDRESSES, CLUSTER, CONTROLLERS, BROKERS, PROXIES)
+
+_AN_ADDRESS: Final = "write HOST:PORT, for example 127.0.0.1:9092"
+
+
+def _key(group: str, default: Any, doc: str, remedy: str, **bounds: Any) -> Any:
+    return Field(default, description=doc, json_schema_extra={"group": group, "remedy": remedy}, **bounds)
+
+
+def _number(group: str, default: float, doc: str, *, minimum: int, maximum: int) -> Any:
+    return _key(group, default, doc, f"set a number from {minimum} to {maximum}", ge=minimum, le=maximum)
+
+
+def _bytes(group: str, default: int, doc: str, *, minimum: int = MIB, maximum: int = _TEBIBYTE) -> Any:
+    remedy = f"set a size such as {size_text(default)}, from {size_text(minimum)} to {size_text(maximum)}"
+    return Field(default, description=doc, json_schema_extra={"group": group, "remedy": remedy, "size": True}, ge=minimum, le=maximum)
+
+
+class ServerConfig(BaseSettings):
+    """The configuration of one process. `server_sources.read_config` makes it."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, enable_decoding=False, extra="forbid", frozen=True, coerce_numbers_to_str=True
+    )
+
+    roles: Roles = _key(
+        PROCESS,
+        (Role.CONTROLLER, Role.BROKER, Role.PROXY),
+        "What this process does, with commas between: controller (owns the metadata: one leads, the others stand by), "
+        "broker (owns partitions), proxy (serves Kafka clients).",
+        "name one or more of controller, broker, proxy",
+    )
+    node_id: int = _key(
+        PROCESS,
+        ...,
+        "The number of this node: each process of a cluster has its own, and keeps it over restarts.",
+        f"set a whole number from 0 to {NODE_ID_MAX}, another one for each process of the cluster",
+        ge=0,
+        le=NODE_ID_MAX,
+    )
+    store: str = _key(
+        PROCESS,
+        ...,
+        "Where everything is kept, the same for all nodes (stores.md). Keys to a store come from the environment, never from here.",
+        "name a store, for example s3://bucket?endpoint=http://127.0.0.1:9000",
+        min_length=1,
+    )
+    cluster_id: str = _key(
+        PROCESS,
+        "",
+        "The cluster's id. A new store gets it; over the store of another cluster the process refuses to start. "
+        "Empty: what the store says, and a random one for a new store.",
+        "use 1 to 64 letters, digits, - and _, not beginning with - or _",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$",
+    )
+    rack: str = _key(PROCESS, "", "The zone that this node is in.", "use at most 249 characters", max_length=249)
+    log_level: str = _key(
+        PROCESS,
+        "info",
+        "The least that is logged: debug, info, warning or error.",
+        "set debug, info, warning or error",
+        pattern="^(debug|info|warning|error)$",
+    )
+    log_format: str = _key(
+        PROCESS,
+        "",
+        "console, or json: one object a line. Empty: console on a terminal, json elsewhere.",
+        "set console or json",
+        pattern="^(console|json)?$",
+    )
+
+    listen: Address = _key(
+        ADDRESSES, "127.0.0.1:9092", "Proxies: where Kafka clients connect. Host 0.0.0.0: all addresses; port 0: any free one.", _AN_ADDRESS
+    )
+    advertised_listen: OptionalAddress = _key(
+        ADDRESSES, "", "Proxies: the address that clients are told. Port 0: the one that is listened on. Empty: what `listen` says.", _AN_ADDRESS
+    )
+    internal_listen: Address = _key(
+        ADDRESSES, "127.0.0.1:9190", "Where the cluster's other nodes connect. Let nobody else reach it: it asks for no password.", _AN_ADDRESS
+    )
+    advertised_internal: OptionalAddress = _key(
+        ADDRESSES, "", "The address that other nodes are told. Port 0: the one that is listened on. Empty: what `internal_listen` says.", _AN_ADDRESS
+    )
+    admin: OptionalAddress = _key(
+        ADDRESSES, "127.0.0.1:9080", "Health and metrics, on proxies also the REST API. off: none.", "write HOST:PORT, or off"
+    )
+
+    cluster_config: ClusterConfigs = _key(
+        CLUSTER,
+        {},
+        "Settings of the whole cluster by Kafka's names, the same for all nodes. In the file a mapping; as a flag KEY=VALUE, repeatable; as a "
+        "variable KEY=VALUE with commas between. What is set while the cluster runs goes before it.",
+        "write KEY=VALUE with a key of Kafka's brokers, for example num.partitions=3",
+    )
+
+    operation_timeout_ms: int = _number(
+        CONTROLLERS,
+        30_000,
+        "How long an operation on the metadata waits for the store before it is told to try again.",
+        minimum=1_000,
+        maximum=600_000,
+    )
+
+    linger_ms: float = _number(
+        BROKERS,
+        5,
+        "How long a batch may wait for company before it is made durable; 100 to 250 is cheap on S3.",
+        minimum=0,
+        maximum=10_000,
+    )
+    flush_bytes: Size = _bytes(BROKERS, 4 * MIB, "A WAL object is sent at this size.", minimum=64 * KIB, maximum=64 * MIB)
+    in_flight_max: int = _number(BROKERS, 8, "WAL objects that are on their way to the store at a time.", minimum=1, maximum=8)
+    buffer_max_bytes: Size = _bytes(BROKERS, 256 * MIB, "What may wait to become durable; above it producers wait.")
+    tail_budget_bytes: Size = _bytes(BROKERS, 128 * MIB, "What is not yet in segments, of all partitions; above it the largest tail becomes one.")
+    tail_limit_bytes: Size = _bytes(
+        BROKERS, 256 * MIB, "Above it nothing more is made durable until segments have caught up. At least tail_budget_bytes."
+    )
+    wal_budget_bytes: Size = _bytes(BROKERS, 256 * MIB, "WAL objects kept; above it the partitions that need the oldest are written as segments.")
+    segment_linger_ms: int = _number(
+        BROKERS, 600_000, "How long a segment that nothing names any more is kept for readers.", minimum=0, maximum=24 * _HOUR_MS
+    )
+    stop_timeout_ms: int = _number(
+        BROKERS,
+        15_000,
+        "How long a clean stop waits for the store; what it does not manage is recovered by the next owner.",
+        minimum=0,
+        maximum=600_000,
+    )
+
+    connections_max: int = _number(PROXIES, 20_000, "Connections of clients; further ones are closed at once.", minimum=1, maximum=1_000_000)
+    connection_idle_ms_max: int = _number(
+        PROXIES, 600_000, "A connection without a request for so long is closed.", minimum=1_000, maximum=24 * _HOUR_MS
+    )
+    request_memory_bytes: Size = _bytes(PROXIES, 128 * MIB, "Requests held by all connections; above it none is read.")
+    fetch_memory_bytes: Size = _bytes(PROXIES, 128 * MIB, "Records on their way to consumers.")
+    fetch_bytes_max: Size = _bytes(
+        PROXIES, 64 * MIB, "The most bytes of one answer to a Fetch, whatever the client asks for.", minimum=64 * KIB, maximum=GIB
+    )
+    tail_cache_bytes: Size = _bytes(PROXIES, 32 * MIB, "Blocks of segments kept for readers near the end of a log.")
+    catch_up_cache_bytes: Size = _bytes(PROXIES, 64 * MIB, "Blocks of segments kept for readers far behind.")
+    produce_retry_ms: int = _number(
+        PROXIES,
+        30_000,
+        "A batch that was certainly not applied is sent again for at most so long, within the request's own time.",
+        minimum=0,
+        maximum=600_000,
+    )
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.has(Role.PROXY) and not self.advertised_listen and address_of(self.listen)[0] in WILDCARD_HOSTS:
+            raise ValueError(f"listen {self.listen}: it does not say where clients reach this node: set advertised_listen to HOST:PORT")
+        if not self.advertised_internal and address_of(self.internal_listen)[0] in WILDCARD_HOSTS:
+            raise ValueError(
+                f"internal_listen {self.internal_listen}: it does not say where other nodes reach this one: set advertised_internal to HOST:PORT"
+            )
+        for key in ("advertised_listen", "advertised_internal"):
+            advertised = getattr(self, key)
+            if advertised == "off" or (advertised and address_of(advertised)[0] in WILDCARD_HOSTS):
+                raise ValueError(f"{key} {advertised}: nobody can connect to that: set a name or an address, HOST:PORT")
+        if self.tail_limit_bytes < self.tail_budget_bytes:
+            limit, budget = size_text(self.tail_limit_bytes), size_text(self.tail_budget_bytes)
+            raise ValueError(f"tail_limit_bytes {limit}: it is below tail_budget_bytes {budget}: raise the first or lower the second")
+        return self
+
+    def has(self, role: Role) -> bool:
+        """Whether this process has the role."""
+        return role in self.roles
+
+
+def flag_of(key: str) -> str:
+    """`node_id` → `--node-id`."""
+    return f"--{key.replace('_', '-')}"
+
+
+def variable_of(key: str) -> str:
+    """`node_id` → `BMQ_NODE_ID`."""
+    return f"{PREFIX}{key.upper()}"
+
+
+def about(key: str, what: str) -> Any:
+    """One of a key's "group", "remedy" and "size"; None where it has none."""
+    extra = ServerConfig.model_fields[key].json_schema_extra
+    assert isinstance(extra, dict)
+    return extra.get(what)

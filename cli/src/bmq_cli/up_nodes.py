@@ -1,0 +1,85 @@
+"""`bmq up --nodes 1c3b2p`: a cluster as child processes of this one, over a folder that they share or over a bucket."""
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from bmq.errors import ConfigurationError
+from bmq.runtime.loop import run_service
+from bmq.runtime.shared_folder import SharedFolder
+from bmq.runtime.store_url import StoreKind, parse_store_url
+from bmq_cli.nodes import FIRST_IDS, Address, NodePlan, plan_nodes, shape_of
+from bmq_cli.server_values import WILDCARD_HOSTS, Role
+from bmq_cli.starting import make_bucket
+from bmq_cli.supervisor import Child, Program, supervise
+
+OF_ONE_MACHINE: Final = ("--tail-limit-bytes", "192MiB", "--request-memory-bytes", "64MiB", "--fetch-memory-bytes", "64MiB")
+"""Many processes share its memory."""
+_SERVES: Final = re.compile(r"(\S+) \((Kafka|admin)\)")
+
+
+def up_nodes(shape: str, *, url: str, fsync: bool, listen: Address, admin: Address, linger_ms: float, cluster_configs: Mapping[str, str]) -> int:
+    """Runs the cluster until it is told to end, or cannot go on; the exit code. Raises ConfigurationError, StoreUnusable."""
+    parsed = parse_store_url(url)
+    if parsed.kind is StoreKind.MEMORY:
+        raise ConfigurationError(f"--nodes {shape} and --store {url}: processes share no memory: choose a folder or a bucket")
+    plans = plan_nodes(
+        shape_of(shape),
+        store=_for_children(url, fsync=fsync) if parsed.kind is StoreKind.FILE else url,
+        listen=listen,
+        admin=admin,
+        options=_options(listen, linger_ms=linger_ms, cluster_configs=cluster_configs),
+    )
+    make_bucket(url)
+    folder = SharedFolder.open(parsed.folder) if parsed.folder is not None else None
+    ranks = list(FIRST_IDS)
+    programs = [Program(name=plan.name, command=(*_command(), *plan.arguments), stop_rank=ranks.index(plan.role)) for plan in plans]
+
+    async def say_hello(children: Sequence[Child]) -> None:
+        print(_hello(plans, children, url), flush=True)
+
+    try:
+        return run_service(lambda stop: supervise(programs, stop, serving=say_hello, environment={}))
+    finally:
+        if folder is not None:
+            folder.close()
+
+
+def _for_children(url: str, *, fsync: bool) -> str:
+    options = ["shared=true", *([] if fsync else ["fsync=false"])]
+    return f"{url}{'&' if '?' in url else '?'}{'&'.join(options)}"
+
+
+def _options(listen: Address, *, linger_ms: float, cluster_configs: Mapping[str, str]) -> list[str]:
+    options = ["--linger-ms", f"{linger_ms:g}", *OF_ONE_MACHINE]
+    if listen[0] in WILDCARD_HOSTS:
+        options += ["--advertised-listen", "127.0.0.1:0"]
+    for name, value in cluster_configs.items():
+        options += ["--cluster-config", f"{name}={value}"]
+    return options
+
+
+def _command() -> tuple[str, ...]:
+    """What runs `bmq` as this process was run."""
+    script = Path(sys.executable).with_name("bmq")
+    return (sys.executable, str(script) if script.is_file() else sys.argv[0])
+
+
+def _hello(plans: Sequence[NodePlan], children: Sequence[Child], url: str) -> str:
+    addresses = [{kind: address for address, kind in _SERVES.findall(child.serves.result())} for child in children]
+    servers = ",".join(found["Kafka"] for found in addresses if "Kafka" in found)
+    command = os.path.relpath(sys.argv[0]) if os.sep in sys.argv[0] else "bmq"
+    rows = [f"  {plan.name:<15} {child.serves.result()}" for plan, child in zip(plans, children, strict=True)]
+    brokers = sum(plan.role is Role.BROKER for plan in plans)
+    return (
+        f"bmq listens on {servers} (Kafka) and {addresses[0].get('admin', 'no address')} (admin), over {url.partition('?')[0]}\n"
+        + "\n".join(rows)
+        + "\nTry, in another terminal:\n"
+        f"  {command} topics create hello --partitions {3 * brokers} -b {servers}\n"
+        f"  echo world | {command} produce hello -b {servers}\n"
+        f"  {command} consume hello --from beginning -b {servers}\n"
+        "Ctrl-C stops it."
+    )

@@ -1,0 +1,182 @@
+"""The configuration of `bmq server`: which source counts, and the one line about what cannot be used."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_cluster import BMQ
+
+from bmq.errors import ConfigurationError
+from bmq_cli.main import execute
+from bmq_cli.server_config import ServerConfig, about, flag_of, variable_of
+from bmq_cli.server_reference import server_reference
+from bmq_cli.server_sources import read_config
+from bmq_cli.server_values import MIB, Role
+
+PAGE = Path(__file__).parents[2] / "docs" / "server-configuration.md"
+GIVEN = {"node_id": "7", "store": "memory://"}
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in [name for name in os.environ if name.startswith("BMQ_")]:
+        monkeypatch.delenv(name)
+    yield
+
+
+def refused(flags: dict[str, Any], file: Path | None = None) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        read_config({**GIVEN, **flags}, file)
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "bmq.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_the_page_is_what_the_keys_say() -> None:
+    assert PAGE.read_text() == server_reference(), "run: python -m bmq_cli.server_reference >docs/server-configuration.md"
+
+
+def test_every_key_has_documentation_a_group_and_a_remedy() -> None:
+    for key, field in ServerConfig.model_fields.items():
+        assert field.description, key
+        assert about(key, "group"), key
+        assert about(key, "remedy"), key
+        assert flag_of(key) in PAGE.read_text(), key
+        assert variable_of(key) in PAGE.read_text(), key
+        assert not re.search(r"(^|_)port$", key), "Kubernetes sets such a variable for each Service"
+
+
+def test_every_default_is_a_value_that_may_be_given() -> None:
+    defaults = read_config(GIVEN)
+    assert read_config(GIVEN | defaults.model_dump()).model_dump() == defaults.model_dump()
+
+
+def test_flags_go_before_variables_before_the_file_before_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(tmp_path, "linger_ms: 1\nrack: from-file\nlisten: 127.0.0.1:1\nnode_id: 1\nstore: memory://\n")
+    monkeypatch.setenv("BMQ_LINGER_MS", "2")
+    monkeypatch.setenv("BMQ_RACK", "from-variable")
+    config = read_config({"linger_ms": "3"}, file)
+    assert (config.linger_ms, config.rack, config.listen, config.admin) == (3, "from-variable", "127.0.0.1:1", "127.0.0.1:9080")
+
+
+def test_an_empty_variable_counts_as_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BMQ_LINGER_MS", "")
+    assert read_config(GIVEN).linger_ms == 5
+
+
+def test_roles_and_sizes_and_settings_of_the_cluster_are_read_from_each_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(tmp_path, "roles: [broker, proxy]\nflush_bytes: 1MiB\ncluster_config:\n  num.partitions: 3\n  auto.create.topics.enable: false\n")
+    config = read_config(GIVEN, file)
+    assert (config.roles, config.flush_bytes) == ((Role.BROKER, Role.PROXY), MIB)
+    assert config.cluster_config == {"num.partitions": "3", "auto.create.topics.enable": "false"}
+    monkeypatch.setenv("BMQ_ROLES", "controller, broker")
+    monkeypatch.setenv("BMQ_FLUSH_BYTES", "2097152")
+    monkeypatch.setenv("BMQ_CLUSTER_CONFIG", "num.partitions=4,group.max.size=9")
+    config = read_config(GIVEN, file)
+    assert (config.roles, config.flush_bytes) == ((Role.CONTROLLER, Role.BROKER), 2 * MIB)
+    assert config.cluster_config == {"num.partitions": "4", "group.max.size": "9"}
+    config = read_config({**GIVEN, "roles": "proxy", "cluster_config": ["num.partitions=5"]}, file)
+    assert (config.roles, config.cluster_config) == ((Role.PROXY,), {"num.partitions": "5"})
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"node_id": "-1"}, ("--node-id '-1'", "0 to 2147483647", "each process")),
+        ({"node_id": "one"}, ("--node-id 'one'", "whole number")),
+        ({"roles": "broker,king"}, ("--roles 'broker,king'", "controller, broker, proxy")),
+        ({"roles": "broker,broker"}, ("--roles", "broker,broker", "at most once")),
+        ({"listen": "localhost"}, ("--listen", "'localhost'", "HOST:PORT")),
+        ({"listen": "localhost:70000"}, ("--listen", "localhost:70000", "HOST:PORT")),
+        ({"admin": "none"}, ("--admin", "'none'", "HOST:PORT")),
+        ({"linger_ms": "60000"}, ("--linger-ms '60000'", "0 to 10000")),
+        ({"linger_ms": "nan"}, ("--linger-ms 'nan'", "0 to 10000")),
+        ({"flush_bytes": "1PiB"}, ("--flush-bytes '1PiB'", "4MiB", "64KiB to 64MiB")),
+        ({"flush_bytes": "1GiB"}, ("--flush-bytes '1GiB'", "64KiB to 64MiB")),
+        ({"in_flight_max": "9"}, ("--in-flight-max '9'", "1 to 8")),
+        ({"cluster_id": "-x"}, ("--cluster-id '-x'", "letters, digits")),
+        ({"log_level": "loud"}, ("--log-level 'loud'", "debug, info, warning or error")),
+        ({"cluster_config": ["num.partition=3"]}, ("--cluster-config", "num.partition", "num.partitions")),
+        ({"cluster_config": ["num.partitions=many"]}, ("--cluster-config", "num.partitions=many", "whole number")),
+        ({"cluster_config": ["num.partitions"]}, ("--cluster-config", "num.partitions", "KEY=VALUE")),
+        ({"listen": "0.0.0.0:9092"}, ("listen 0.0.0.0:9092", "advertised_listen")),
+        ({"internal_listen": "0.0.0.0:9190"}, ("internal_listen 0.0.0.0:9190", "advertised_internal")),
+        ({"advertised_listen": "0.0.0.0:9092"}, ("advertised_listen 0.0.0.0:9092", "a name or an address")),
+        ({"tail_limit_bytes": "64MiB"}, ("tail_limit_bytes 64MiB", "tail_budget_bytes 128MiB", "raise")),
+    ],
+)
+def test_a_flag_that_cannot_be_used_is_named_with_its_value_and_a_remedy(flags: dict[str, Any], says: tuple[str, ...]) -> None:
+    line = refused(flags)
+    assert [part for part in says if part not in line] == [], line
+
+
+def test_a_wrong_variable_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BMQ_IN_FLIGHT_MAX", "many")
+    assert refused({}) == "BMQ_IN_FLIGHT_MAX 'many': set a number from 1 to 8"
+
+
+def test_a_wrong_value_in_the_file_is_named_with_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path, "in_flight_max: many\n")
+    assert refused({}, file) == f"in_flight_max in {file} 'many': set a number from 1 to 8"
+
+
+@pytest.mark.parametrize("key", ["node_id", "store"])
+def test_what_has_to_be_given_is_asked_for_by_all_its_names(key: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{key} is missing: .*{flag_of(key)}, {variable_of(key)} or {key} in the file of --config$"):
+        read_config({name: value for name, value in GIVEN.items() if name != key})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("linger: 5\n", "linger in {file}: there is no such key: did you mean linger_ms?"),
+        ("quux: 5\n", "quux in {file}: there is no such key: docs/server-configuration.md has all"),
+        ("- node_id\n", "--config {file}: it is a list: write lines of KEY: VALUE"),
+        ("node_id: [\n", "--config {file}: line 2 is not YAML: write lines of KEY: VALUE"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told_in_one_line(text: str, says: str, tmp_path: Path) -> None:
+    file = written(tmp_path, text)
+    assert refused({}, file) == says.format(file=file)
+
+
+def test_an_empty_file_is_one_without_keys(tmp_path: Path) -> None:
+    assert read_config(GIVEN, written(tmp_path, "# nothing yet\nrack:\n")).rack == ""
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert refused({}, tmp_path / "none.yaml") == f"--config {tmp_path}/none.yaml: no such file or directory: name a readable YAML file"
+
+
+def test_a_variable_that_is_nearly_a_key_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BMQ_LINGERMS", "5")
+    assert refused({}) == "BMQ_LINGERMS '5': there is no such key: did you mean BMQ_LINGER_MS?"
+
+
+def test_variables_of_others_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubernetes sets these where Services are named bmq, bmq-admin and bmq-listen."""
+    for name in ("BMQ_PORT", "BMQ_SERVICE_HOST", "BMQ_ADMIN_PORT_9080_TCP", "BMQ_LISTEN_PORT", "BMQ_ADMIN_SERVICE_PORT_HTTP", "BMQ_TEAM"):
+        monkeypatch.setenv(name, "tcp://10.0.0.1:9092")
+    assert read_config(GIVEN).node_id == 7
+
+
+def test_the_command_refuses_in_one_line_with_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["server", "--node-id", "x", "--store", "memory://"]) == 2
+    assert capsys.readouterr().err == "error: --node-id 'x': " + str(about("node_id", "remedy")) + "\n"
+
+
+def test_a_store_that_cannot_be_used_has_exit_code_2() -> None:
+    command = [BMQ, "server", "--node-id", "1", "--store", "s3://bucket?regoin=x"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert re.fullmatch(r"error: store s3://bucket: regoin .*\n", done.stderr)
