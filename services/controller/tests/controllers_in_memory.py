@@ -124,7 +124,7 @@ class Member:
         self.registration = registration
         self.epoch = BrokerEpoch(-1)
         self.fenced = 0
-        self.closed: tuple[ClosedPartition, ...] = ()
+        self.closed: Callable[[], tuple[ClosedPartition, ...]] = tuple
         self._controllers = controllers
 
     async def register(self) -> None:
@@ -137,7 +137,7 @@ class Member:
                 return
 
     async def beat(self) -> HeartbeatReply:
-        beat = Heartbeat(node_id=self.registration.node_id, broker_epoch=self.epoch, boot=self.registration.boot, closed=self.closed)
+        beat = Heartbeat(node_id=self.registration.node_id, broker_epoch=self.epoch, boot=self.registration.boot, closed=self.closed())
         return await self._controllers.ask(lambda controller: controller.heartbeat(beat))
 
     async def live(self) -> None:
@@ -182,3 +182,15 @@ class SimBroker(Member):
         while len(durable) < count:
             await asyncio.sleep(0.01)
         await writer.close()
+
+    def lets_go(self) -> None:
+        """From now on it closes what is to move; nothing of it is in its stream."""
+        self.closed = self._closed
+
+    def _closed(self) -> tuple[ClosedPartition, ...]:
+        [leader] = self._controllers.leading()
+        image = self._controllers.roles[leader].metadata.image
+        moving = [(tp, meta) for tp in image.moving if (meta := image.partition(tp)) is not None]
+        return tuple(
+            ClosedPartition(tp=tp, leader_epoch=meta.leader_epoch, end=0) for tp, meta in moving if (meta.node_id, meta.broker_epoch) == self.stream
+        )

@@ -292,7 +292,8 @@ def test_a_partition_moves_when_its_owner_reports_that_it_closed_it() -> None:
         meta = (await controllers.image()).partition(tp)
         assert meta is not None
         assert (meta.node_id, meta.moving_to) == (11, 12)
-        old.closed = (ClosedPartition(tp=tp, leader_epoch=meta.leader_epoch, end=4),)
+        report = ClosedPartition(tp=tp, leader_epoch=meta.leader_epoch, end=4)
+        old.closed = lambda: (report,)
         for _ in range(3):
             reply = await old.beat()
         image = await controllers.image()
@@ -300,6 +301,32 @@ def test_a_partition_moves_when_its_owner_reports_that_it_closed_it() -> None:
         assert (owners(image, "t"), image.moving) == ([12], {})
         await controllers.ask(lambda controller: controller.drain(NodeId(12)))
         assert (await controllers.image()).moving == {tp: 11}
+
+    run(main(), loop=loop)
+
+
+def test_a_broker_that_joins_gets_its_share_and_a_drained_one_loses_everything() -> None:
+    loop = VirtualLoop()
+
+    async def main() -> None:
+        controllers = Controllers(loop, SimStore(rng=Random(1), faults=FAST), settings=ControllerSettings(balance_interval_s=1.0))
+        controllers.start(1)
+        await controllers.until_led()
+        first = SimBroker(controllers, 11)
+        first.lets_go()
+        await first.registered()
+        await create(controllers, "t", 12)
+        second = SimBroker(controllers, 12)
+        second.lets_go()
+        await second.registered()
+        await controllers.until(lambda image: image.owned_counts == {11: 6, 12: 6}, within_s=120)
+        position = (await controllers.image()).position
+        await asyncio.sleep(200)
+        assert (await controllers.image()).position == position, "it came to an end"
+        await controllers.ask(lambda controller: controller.drain(NodeId(11)))
+        await controllers.until(lambda image: image.owned_counts == {12: 12}, within_s=10)
+        await asyncio.sleep(200)
+        assert (await controllers.image()).owned_counts == {12: 12}, "it is cordoned"
 
     run(main(), loop=loop)
 

@@ -24,6 +24,7 @@ from bmq.roles.controller import (
 from bmq.storage.stream import seal_stream
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq_controller import metrics
+from bmq_controller.balancer import Balancer
 from bmq_controller.fencer import Fencer
 from bmq_controller.leader import Beside, ControllerLeader
 from bmq_controller.machine import configs as config_machine
@@ -57,11 +58,13 @@ class LeadingController:
         """Incarnations that stop soon, or are being emptied."""
         self._emptying: dict[NodeId, BrokerEpoch] = {}
         self._loads: dict[NodeId, tuple[PartitionLoad, ...]] = {}
+        self.balancer = Balancer(leader, loads=lambda: self.loads, draining=lambda: self.draining, interval_s=leader.settings.balance_interval_s)
+        leader.committed = self.balancer.committed
 
     @property
     def beside(self) -> tuple[Beside, ...]:
         """What has to run as long as the leader leads."""
-        return ("fence", self._fencer.run), ("alive", self._sign_of_life.run)
+        return ("fence", self._fencer.run), ("alive", self._sign_of_life.run), ("balance", self.balancer.run)
 
     @property
     def draining(self) -> frozenset[NodeId]:

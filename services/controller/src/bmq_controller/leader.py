@@ -64,6 +64,8 @@ class ControllerLeader:
         self._queue = OperationQueue(waiting_max=self.settings.operations_waiting_max)
         self.recent = RecentEntries()
         """What followers may be given."""
+        self.committed: Callable[[Sequence[AnyRecord]], None] = lambda records: None
+        """Called with the records of each entry once it is committed and published."""
         self._image = Image()
         self._entry: Entry | None = None
         self._ended: str | None = "it has not started"
@@ -226,6 +228,7 @@ class ControllerLeader:
         metrics.ENTRY_BYTES.observe(len(payload))
         metrics.COMMIT_SECONDS.observe(loop.time() - began_s)
         self._adopt(draft.image, entry)
+        self.committed(draft.records)
 
     def _adopt(self, image: Image, entry: Entry) -> None:
         assert image.position == entry.number

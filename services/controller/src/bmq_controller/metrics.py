@@ -26,3 +26,4 @@ DEPOSED = Counter("bmq_controller_deposed", "Times that this process was deposed
 HEARTBEATS = Counter("bmq_controller_heartbeats", "Heartbeats answered, by outcome.", ["outcome"])
 FENCINGS = Counter("bmq_controller_fencings", "Silent nodes: brokers whose fencing was begun or completed, others that were unregistered.", ["step"])
 MOVING = Gauge("bmq_partitions_moving", "Partitions under a planned move.")
+BALANCED = Counter("bmq_controller_balanced", "Moves begun by the balancer, by what for.", ["kind"])

@@ -30,6 +30,8 @@ class ControllerSettings:
     """How long the store has to show nothing new before a standby takes over."""
     standby_look_s: float = 0.25
     """How often a standby asks the store."""
+    balance_interval_s: float = 0.0
+    """How often partitions are moved to even out the brokers; 0: never. Once a second suits every size."""
     standby_quiet_s: float = 1.0
     """While news come from the leader and are not older than this, a standby does not ask the store."""
     leading_check_s: float = 5.0

@@ -1,0 +1,112 @@
+"""Moves partitions, round by round, to where the balance wants them. What is moved and why is `machine.balance`'s to say.
+
+A round begins moves; owners complete them with their heartbeats. What fails or comes late needs no care: the next round plans from what came of it.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+
+import structlog
+
+from bmq.errors import ControllerUnavailable, RequestError
+from bmq.log_limit import RateLimited
+from bmq.metadata.image import Image
+from bmq.metadata.records import AnyRecord
+from bmq.values import NodeId, TopicPartition
+from bmq_controller import metrics
+from bmq_controller.leader import ControllerLeader
+from bmq_controller.machine.balance import plan
+from bmq_controller.machine.balance_input import RecentMoves, cluster_load
+from bmq_controller.machine.balance_model import BalanceSettings, Move, Plan
+from bmq_controller.machine.decision import Decision
+from bmq_controller.machine.moves import move
+
+LOG_INTERVAL_S = 300.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Balancer:
+    """The leader's; lives as long as it leads."""
+
+    def __init__(
+        self,
+        leader: ControllerLeader,
+        *,
+        loads: Callable[[], Mapping[TopicPartition, float]],
+        draining: Callable[[], Collection[NodeId]],
+        interval_s: float,
+        settings: BalanceSettings | None = None,
+    ) -> None:
+        """`interval_s` 0: nothing is balanced."""
+        self._leader = leader
+        self._loads = loads
+        self._draining = draining
+        self._interval_s = interval_s
+        self._settings = settings if settings is not None else BalanceSettings()
+        self._recent = RecentMoves(remember_ms=self._settings.rest_ms)
+        self._balancing: frozenset[str] = frozenset()
+        self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
+
+    def committed(self, records: Sequence[AnyRecord]) -> None:
+        """The records of one more entry."""
+        self._recent.committed(records, _now_ms())
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while self._interval_s > 0:
+            await asyncio.sleep(self._interval_s)
+            await self.round()
+
+    async def plan(self, *, settings: BalanceSettings | None = None) -> Plan:
+        """What the next round would do, with other settings for a dry run. Computed in a thread."""
+        now_ms = _now_ms()
+        cluster = cluster_load(
+            self._leader.image,
+            self._loads(),
+            now_ms=now_ms,
+            since_ms=dict(self._recent.since_ms(now_ms)),
+            draining=self._draining(),
+            balancing=self._balancing,
+        )
+        return await asyncio.get_running_loop().run_in_executor(None, partial(plan, cluster, settings or self._settings))
+
+    async def round(self) -> None:
+        """Plans, and begins the moves."""
+        found = await self.plan()
+        self._balancing = found.balancing
+        for problem in found.problems:
+            if (left_out := self._limit.due(problem, now=asyncio.get_running_loop().time())) is not None:
+                _log.warning("the balance has a problem that no move can mend", problem=problem, left_out=left_out)
+        if not found.moves:
+            return
+        try:
+            begun = await self._leader.operate("balance", lambda image: begin_moves(image, found.moves))
+        except ControllerUnavailable as error:
+            _log.info("a round of the balance is left out", reason=str(error))
+            return
+        for one in begun:
+            metrics.BALANCED.labels(str(one.kind)).inc()
+            _log.info("partition is moved", partition=str(one.tp), topic=one.topic, source=one.source, target=one.target, reason=one.reason)
+
+
+def begin_moves(image: Image, moves: Sequence[Move]) -> Decision[list[Move]]:
+    """Those of the moves that are still possible: since the plan was made, topics, brokers and owners may have gone."""
+    begun: list[Move] = []
+    records: list[AnyRecord] = []
+    for one in moves:
+        meta = image.partition(one.tp)
+        if meta is None or meta.node_id != one.source or one.tp in image.moving:
+            continue
+        try:
+            decision = move(image, one.tp, one.target)
+        except RequestError:
+            continue
+        records.extend(decision.records)
+        begun.append(one)
+    return Decision(begun, tuple(records))
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
