@@ -92,9 +92,9 @@ class EvenBytes(Evening):
                 self._move(part, giver, taker, MoveKind.BYTES, self._reason(giver, taker))
                 return True
         if self._exchanges_left > 0 and self._pool.round.budget > 1:
-            self._exchanges_left -= 1
             if any(self._exchange(giver, taker) for taker in takers):
                 return True
+            self._exchanges_left -= 1
         if giver.bytes_per_s > self._level + self._pool.thresholds.bytes * self._scale:
             self._pool.stuck.append(giver)
         return False
@@ -103,12 +103,15 @@ class EvenBytes(Evening):
         """What the taker has to stay below, so that the two are not as uneven the other way round, nor after a little noise."""
         return giver.bytes_per_s - self._pool.thresholds.margin * max(giver.bytes_per_s, self._scale)
 
+    def _worth(self, giver: Seat) -> float:
+        """The least that is worth a move: as many such partitions as the broker has would have to make a difference."""
+        return self._pool.thresholds.margin * self._scale / max(1, giver.count)
+
     def _fitting(self, giver: Seat, taker: Seat) -> Part | None:
         """The busiest partition that leaves both within the band, or else the quietest that still makes them more even."""
         parts = giver.parts
         limit = self._ceiling(giver) - taker.bytes_per_s
-        # What moves must be worth it: as many such partitions as the broker has would have to make a difference.
-        worth = self._pool.thresholds.margin * self._scale / max(1, giver.count)
+        worth = self._worth(giver)
         fit = min(limit, giver.bytes_per_s - self._low, self._high - taker.bytes_per_s)
         cut = bisect_left(parts, (fit,))
         for at in range(cut - 1, -1, -1):
@@ -125,23 +128,30 @@ class EvenBytes(Evening):
 
     def _exchange(self, giver: Seat, taker: Seat) -> bool:
         """Moves a partition to the taker and a quieter one back, where all that the giver has is too much, or may not leave its zone alone."""
-        least = self._pool.thresholds.margin * self._scale
+        half = (giver.bytes_per_s - taker.bytes_per_s) / 2
         quietest: dict[int, tuple[Part, Seat] | None] = {}
+        best: tuple[float, Part, Part, Seat] | None = None
         for part in reversed(giver.parts):
-            if part.bytes_per_s < least:
-                return False
+            if part.bytes_per_s < self._worth(giver):
+                break
             if self._pool.allows(part.topic, giver.zone, taker.zone):
-                back = self._nearest(part.bytes_per_s - (giver.bytes_per_s - taker.bytes_per_s) / 2, taker, giver.zone)
+                found = self._nearest(part.bytes_per_s - half, taker, giver.zone)
             else:
                 if part.topic not in quietest:
                     quietest[part.topic] = _quietest(self._pool, part.topic, taker.zone)
-                back = quietest[part.topic]
-            if back is not None and self._exchange_helps(giver, taker, part, *back):
-                reason = self._reason(giver, taker)
-                self._move(part, giver, taker, MoveKind.BYTES, reason)
-                self._move(back[0], back[1], giver, MoveKind.BYTES, f"takes the place of partition {part.partition} of {self._topic(part)}: {reason}")
-                return True
-        return False
+                found = quietest[part.topic]
+            if found is None:
+                continue
+            off = abs(part.bytes_per_s - found[0].bytes_per_s - half)
+            if (best is None or off < best[0]) and self._exchange_helps(giver, taker, part, *found):
+                best = (off, part, *found)
+        if best is None:
+            return False
+        _, part, back, owner = best
+        reason = self._reason(giver, taker)
+        self._move(part, giver, taker, MoveKind.BYTES, reason)
+        self._move(back, owner, giver, MoveKind.BYTES, f"takes the place of partition {part.partition} of {self._topic(part)}: {reason}")
+        return True
 
     def _nearest(self, wanted: float, taker: Seat, zone: int) -> tuple[Part, Seat] | None:
         """The taker's partition that is nearest to so many bytes per second, of those that may go to the giver's zone."""
@@ -154,7 +164,9 @@ class EvenBytes(Evening):
         gain = part.bytes_per_s - back.bytes_per_s
         changes = {giver: -gain, taker: part.bytes_per_s}
         changes[owner] = changes.get(owner, 0) - back.bytes_per_s
-        if gain < self._pool.thresholds.margin * self._scale or taker.bytes_per_s + changes[taker] >= self._ceiling(giver):
+        # A gain that is small beside what is exchanged may be noise.
+        least = max(self._worth(giver), self._pool.thresholds.margin * part.bytes_per_s)
+        if gain < least or taker.bytes_per_s + changes[taker] >= self._ceiling(giver):
             return False
         return sum(self._outside(seat.bytes_per_s + change) - self._outside(seat.bytes_per_s) for seat, change in changes.items()) < 0
 

@@ -3,7 +3,7 @@
 Built in one pass over the partitions; every later step costs what it touches. A partition moves at most once in a plan.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bmq.values import NodeId, TopicPartition
@@ -107,12 +107,15 @@ class Pool:
         if len(self.zones) == 1 or not self.accepting:
             return
         zone_of = {seat.node_id: seat.zone for seat in self.seats}
+        topics, empty = self.round.topics, [0] * len(self.zones)
+        # Most topics have few partitions, and there are few ways to spread them.
+        known: dict[tuple[int, ...], int] = {}
         for number in self.topics:
-            topic = self.round.topics[number]
+            topic = topics[number]
             partitions = len(topic.owners)
             if partitions == 1:
                 continue
-            counts = [0] * len(self.zones)
+            counts = empty.copy()
             if topic.moving:
                 for zone in self._zones_of(topic):
                     counts[zone] += 1
@@ -120,7 +123,10 @@ class Pool:
                 for owner in topic.owners:
                     if owner in zone_of:
                         counts[zone_of[owner]] += 1
-            wrong = violation(counts, *self.zones.limits(partitions))
+            key = (partitions, *counts)
+            wrong = known.get(key)
+            if wrong is None:
+                wrong = known[key] = violation(counts, *self.zones.limits(partitions))
             if wrong:
                 self.crowded += wrong
                 self.uneven_topics.append(number)
@@ -130,14 +136,15 @@ class Pool:
         if self._offered:
             return
         self._offered = True
-        homes, rested_ms = self.homes, self.round.now_ms - self.round.settings.rest_ms
+        offering = {seat.node_id: seat.offering() for seat in self.accepting}
+        topics, rested_ms = self.round.topics, self.round.now_ms - self.round.settings.rest_ms
         for number in self.topics:
-            topic = self.round.topics[number]
-            moving, since_ms = topic.moving, topic.since_ms
-            for index, (owner, bytes_per_s) in enumerate(zip(topic.owners, topic.bytes_per_s, strict=True)):
-                seat = homes.get(owner)
-                if seat is not None and seat.accepting and index not in moving and since_ms.get(index, rested_ms) <= rested_ms:
-                    seat.offer(Part(bytes_per_s, number, index))
+            topic = topics[number]
+            held = _held(topic, rested_ms=rested_ms)
+            for index, owner in enumerate(topic.owners):
+                offer = offering.get(owner)
+                if offer is not None and index not in held:
+                    offer(Part(topic.bytes_per_s[index], number, index))
 
     def give(self, homeless: Homeless, target: Seat, reason: str) -> None:
         """Moves a partition that has to go. The target and the spread count it already."""
@@ -180,6 +187,13 @@ class Pool:
             seat = seats.get(topic.moving.get(index, owner)) or seats.get(owner)
             if seat is not None and seat.pool == self.name:
                 yield seat.zone
+
+
+def _held(topic: TopicLoad, *, rested_ms: int) -> Collection[int]:
+    """The partitions that may not move now: those under way, and those that rest."""
+    if not topic.moving and not topic.since_ms:
+        return ()
+    return {*topic.moving, *(index for index, since_ms in topic.since_ms.items() if since_ms > rested_ms)}
 
 
 def build(cluster: ClusterLoad, settings: BalanceSettings) -> tuple[Round, list[Pool]]:

@@ -39,10 +39,10 @@ class Seat:
         self._parts: list[Part] = []
         self._sorted = True
 
-    def offer(self, part: Part) -> None:
-        """Says that this partition of the broker may move."""
-        self._parts.append(part)
+    def offering(self) -> Callable[[Part], None]:
+        """To be called with each partition of the broker that may move, before anything is asked of them."""
         self._sorted = False
+        return self._parts.append
 
     @property
     def parts(self) -> list[Part]:
