@@ -508,6 +508,35 @@ def test_an_heir_of_a_short_tail_does_not_read_the_whole_stream() -> None:
     run(main())
 
 
+class StaleListing(SimStore):
+    """A listing in which a key is missing: it was created after its page was read, and before the last page was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.missed = ""
+
+    def page(self, prefix: str, *, after: str, count: int) -> list[str]:
+        return [key for key in super().page(prefix, after=after, count=count) if key != self.missed]
+
+
+def test_a_hole_in_the_listing_of_a_living_stream_is_not_taken_for_the_end_of_what_was_deleted() -> None:
+    async def main() -> None:
+        store = StaleListing()
+        brokers = Brokers(store)
+        await brokers.start(1, 2)
+        (tp, other) = brokers.controller.create_topic("orders", partitions=2, owner=1)
+        await brokers.append(tp, b"a")
+        for _ in range(5):
+            await brokers.append(other, b"x")
+        store.missed = brokers.wal_keys(1)[3]
+        await brokers.moved(tp, to=2)
+        assert await brokers.read_all(tp) == [(0, b"a")]
+        assert (await brokers.append(tp, b"b")).base_offset == 1
+        await brokers.stop()
+
+    run(main())
+
+
 def test_a_moved_partition_does_not_wait_for_what_a_dead_broker_left() -> None:
     async def main() -> None:
         store = HeldStore()

@@ -214,7 +214,7 @@ class BrokerRole:
         self._commit = GroupCommit(settings, may_send=self._may_send, woken=self._woken, completed=self._completed)
         self._manifests = Manifests(store, rng=rng, released=self._commit.released, fenced=self._fenced)
         stream = StreamId(self._registration.node_id, self.epoch)
-        inheriting = Inheriting(partial(read_ranges, store, clock=clock, rng=rng, read=self._wal_read))
+        inheriting = Inheriting(partial(read_ranges, store, clock=clock, rng=rng, is_sealed=self._is_known_to_be_sealed, read=self._wal_read))
         self._departures = Departures(stream, unpin=self._commit.unpin, closed=self._partitions_closed)
         self._ownership = Ownership(
             node_id=self._registration.node_id,
@@ -339,6 +339,10 @@ class BrokerRole:
     def _woken(self, partition: Partition) -> None:
         self._waiters.wake(partition.tp)
         self._roller.grown(partition)
+
+    def _is_known_to_be_sealed(self, stream: StreamId) -> bool:
+        image = self._metadata.image
+        return stream in image.sealed or stream in image.dropped
 
     def _wal_read(self, size_bytes: int) -> None:
         self._roller.read(size_bytes)

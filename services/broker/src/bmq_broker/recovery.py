@@ -42,11 +42,17 @@ class Inheritance:
 
 
 async def read_ranges(
-    store: ObjectStore, ranges: Mapping[TopicPartition, Sequence[Range]], *, clock: Clock, rng: Rng, read: Callable[[int], None] = lambda _: None
+    store: ObjectStore,
+    ranges: Mapping[TopicPartition, Sequence[Range]],
+    *,
+    clock: Clock,
+    rng: Rng,
+    is_sealed: Callable[[StreamId], bool],
+    read: Callable[[int], None] = lambda _: None,
 ) -> dict[TopicPartition, Inheritance]:
     """Per partition that the streams hold something of (or that cannot be recovered): what they hold. The others need nothing but their manifest.
 
-    `read` is called with the bytes of each object that was read.
+    `is_sealed`: whether the image says that a stream has ended. `read` is called with the bytes of each object that was read.
     """
     wanted: dict[StreamId, dict[tuple[TopicPartition, int], Range]] = defaultdict(dict)
     for tp, named in ranges.items():
@@ -59,7 +65,7 @@ async def read_ranges(
     async def read_stream_of(stream: StreamId) -> None:
         try:
             async with places:
-                await _read_stream(store, stream, wanted[stream], found, clock=clock, rng=rng, read=read)
+                await _read_stream(store, stream, wanted[stream], found, clock=clock, rng=rng, is_sealed=is_sealed, read=read)
         except (WalObjectMissing, Corrupt) as error:
             log.error("stream cannot be read", stream=stream.prefix, error=str(error))
             for tp, _ in wanted[stream]:
@@ -81,14 +87,18 @@ async def _read_stream(
     *,
     clock: Clock,
     rng: Rng,
+    is_sealed: Callable[[StreamId], bool],
     read: Callable[[int], None],
 ) -> None:
+    """Of a sealed stream, what its owner had yet to delete. A living owner that moved partitions away keeps all from `start` on: nothing may be
+    missing there. Where its objects begin could not be told from a listing, which is never the picture of one moment.
+    """
     end = max(part.end for part in wanted.values())
     first = min(part.start for part in wanted.values())
     following = 0
     missing = -1
-    while True:  # as often as a living old owner deletes what is to be read next: at most once per object
-        if first == 0 or missing >= 0:  # a living owner that moved a partition away keeps what lies from `start` on
+    while True:  # as often as an old owner that does not know of the seal deletes what is to be read next: at most once per object
+        if is_sealed(stream) and (first == 0 or missing >= 0):
             first = await first_number(store, stream, rng=rng)
         if first <= missing:
             raise WalObjectMissing(f"object {missing} of {stream.prefix} is missing", missing)
