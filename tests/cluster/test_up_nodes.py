@@ -1,6 +1,7 @@
 """`bmq up --nodes`: a cluster of processes on one machine, as its clients and its operator see it."""
 
 import itertools
+import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
-from compat_server import BMQ, Minio
+from compat_server import BMQ, Bmq, Minio
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from up_nodes import UpNodes, processes_about
@@ -44,6 +45,20 @@ def create_topic(cluster: UpNodes, name: str) -> None:
         future.result(60)
 
 
+def create_topic_in_the_end(cluster: UpNodes, name: str, *, timeout_s: float = 30) -> None:
+    """While nobody leads, the client is told to try again."""
+    deadline = monotonic() + timeout_s
+    while True:
+        try:
+            return create_topic(cluster, name)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return None
+            assert error.args[0].code() == KafkaError.REQUEST_TIMED_OUT, error
+            assert monotonic() < deadline, cluster.tail_of_log()
+            sleep(0.1)
+
+
 class Writer:
     """Produces numbered records; remembers where each was acknowledged."""
 
@@ -75,7 +90,7 @@ class Writer:
         self.acknowledged[bytes(message.value() or b"")] = partition, offset
 
 
-def read_all(cluster: UpNodes, topic: str, count: int, *, group: str, timeout_s: float = 60) -> dict[bytes, tuple[int, int]]:
+def read_all(cluster: UpNodes | Bmq, topic: str, count: int, *, group: str, timeout_s: float = 60) -> dict[bytes, tuple[int, int]]:
     """The first `count` records or more, by value, as a member of a group."""
     consumer = Consumer({"bootstrap.servers": cluster.servers, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False})
     consumer.subscribe([topic])
@@ -119,6 +134,39 @@ def test_what_was_acknowledged_is_there_after_a_broker_was_killed_and_started_ag
     again = started()
     assert read_all(again, "orders", 4_000, group="others") == writer.acknowledged
     assert again.stop() == 0, again.tail_of_log()
+
+    alone = Bmq(["--data", str(data)], log=data.parent / "alone.log")
+    alone.start()
+    assert read_all(alone, "orders", 4_000, group="more") == writer.acknowledged
+    assert alone.stop() == 0, alone.tail_of_log()
+
+
+def test_a_leading_controller_that_is_killed_and_a_broker_that_stands_still_cost_no_record(tmp_path: Path) -> None:
+    cluster = UpNodes("2c2b1p", ["--data", str(tmp_path / "data")], log=tmp_path / "bmq.log")
+    try:
+        create_topic(cluster, "orders")
+        writer = Writer(cluster, "orders")
+        writer.write(300)
+        writer.until_acknowledged(300)
+        cluster.kill9(cluster.state()["controller_id"])
+        writer.write(300)
+        writer.until_acknowledged(600)
+        create_topic_in_the_end(cluster, "more")  # the other one leads, or the same one again: whoever was first
+        stands_still = cluster.pids()[101]
+        os.kill(stands_still, signal.SIGSTOP)
+        writer.write(300)
+        writer.until_acknowledged(900)
+        cluster.until_state(lambda state: 101 not in {node["node_id"] for node in state["nodes"]})
+        os.kill(stands_still, signal.SIGCONT)
+        cluster.until_state(lambda state: 101 in {node["node_id"] for node in state["nodes"]})
+        writer.write(300)
+        writer.until_acknowledged(1_200)
+        assert not writer.failed
+        assert cluster.pids()[101] == stands_still, "it has come back by itself"
+        assert read_all(cluster, "orders", 1_200, group="readers") == writer.acknowledged
+        assert cluster.stop() == 0, cluster.tail_of_log()
+    finally:
+        cluster.close()
 
 
 def test_metadata_names_both_proxies_and_each_serves_every_partition(started: Callable[[], UpNodes]) -> None:

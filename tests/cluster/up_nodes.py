@@ -1,12 +1,15 @@
 """A started `bmq up --nodes`: its processes by node id, its clients' address, and its end."""
 
+import json
 import os
 import re
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
+from urllib.request import urlopen
 
 from compat_server import BMQ
 
@@ -33,9 +36,9 @@ class UpNodes:
             )
         assert self.process.stdout is not None
         hello = self.process.stdout.readline()
-        matched = re.match(r"bmq listens on (\S+:[1-9][0-9]*) ", hello)
+        matched = re.match(r"bmq listens on (\S+:[1-9][0-9]*) \(Kafka\) and (\S+) \(admin\)", hello)
         assert matched is not None, f"{hello!r}\n{self.tail_of_log()}"
-        self.servers = matched[1]
+        self.servers, self.admin = matched[1], matched[2]
 
     def pids(self) -> dict[int, int]:
         """By node id, as its command line says it."""
@@ -45,6 +48,19 @@ class UpNodes:
             if matched is not None:
                 found[int(matched[1])] = pid
         return found
+
+    def state(self) -> dict[str, Any]:
+        """What its first proxy knows of the cluster."""
+        with urlopen(f"http://{self.admin}/v1/cluster", timeout=10) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+    def until_state(self, condition: Callable[[dict[str, Any]], bool], *, timeout_s: float = 30) -> None:
+        """Waits until what is known is so."""
+        deadline = monotonic() + timeout_s
+        while not condition(state := self.state()):
+            assert monotonic() < deadline, f"{state}\n{self.tail_of_log()}"
+            sleep(0.05)
 
     def kill9(self, node_id: int) -> int:
         """Ends a node as a crash would; its process id."""

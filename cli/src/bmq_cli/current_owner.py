@@ -1,14 +1,21 @@
-"""This process's broker as other nodes ask it: always the incarnation of the moment."""
+"""This process's broker as other nodes ask it: always the incarnation of the moment.
+
+Who asks has seen the partition in its image. Where this node has not, it is behind, or the partition is deleted and the other is: asked again,
+one of them knows better. So that is NotReady here, and clients do not hear of a topic that has just been made that it does not exist.
+"""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from typing_extensions import Buffer
 
-from bmq.errors import NotReady
+from bmq.errors import NotReady, UnknownTopic
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, PartitionStatus, TailAnswer, TailRequest
 from bmq.values import Offset, TopicPartition
+
+T = TypeVar("T")
 
 
 class CurrentOwner:
@@ -26,25 +33,30 @@ class CurrentOwner:
 
     def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
         """See Owner."""
-        return self._owner.append(tp, records, produce_version=produce_version)
+        future = self._owner.append(tp, records, produce_version=produce_version)
+        if future.done() and not future.cancelled() and isinstance(error := future.exception(), UnknownTopic):
+            future = asyncio.get_running_loop().create_future()
+            future.set_exception(_not_heard_of(error))
+        return future
 
     async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
         """See Owner."""
-        return await self._owner.read_tail(requests, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+        answers = await self._owner.read_tail(requests, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+        return [replace(one, error=_not_heard_of(one.error)) if isinstance(one.error, UnknownTopic) else one for one in answers]
 
     async def offset_for_time(
         self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
     ) -> OffsetForTime:
         """See Owner."""
-        return await self._owner.offset_for_time(tp, timestamp_ms, current_leader_epoch=current_leader_epoch, committed=committed)
+        return await _asked(self._owner.offset_for_time(tp, timestamp_ms, current_leader_epoch=current_leader_epoch, committed=committed))
 
     async def epoch_end(self, tp: TopicPartition, leader_epoch: int, *, current_leader_epoch: int = -1) -> EpochEnd:
         """See Owner."""
-        return await self._owner.epoch_end(tp, leader_epoch, current_leader_epoch=current_leader_epoch)
+        return await _asked(self._owner.epoch_end(tp, leader_epoch, current_leader_epoch=current_leader_epoch))
 
     async def delete_records(self, tp: TopicPartition, before: Offset) -> Offset:
         """See Owner."""
-        return await self._owner.delete_records(tp, before)
+        return await _asked(self._owner.delete_records(tp, before))
 
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
         """See Owner."""
@@ -52,4 +64,15 @@ class CurrentOwner:
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
         """See Owner."""
-        return await self._owner.group_call(partition, api_key, request, caller)
+        return await _asked(self._owner.group_call(partition, api_key, request, caller))
+
+
+async def _asked(answer: Awaitable[T]) -> T:
+    try:
+        return await answer
+    except UnknownTopic as error:
+        raise _not_heard_of(error) from error
+
+
+def _not_heard_of(error: UnknownTopic) -> NotReady:
+    return NotReady(f"{error}, as far as its broker has heard")
