@@ -12,7 +12,7 @@ import pytest
 from broker_under_test import small
 from moving_brokers import Brokers
 
-from bmq.errors import BmqError, NotOwner, NotReady, RequestError
+from bmq.errors import BmqError, NotOwner, NotReady, RequestError, StoreError
 from bmq.values import TopicPartition
 from bmq_sim.loop import VirtualLoop, run
 from bmq_sim.store import SimStore, StoreFaults
@@ -213,7 +213,7 @@ class Chaos:
                 try:
                     found = await self.brokers.read_all(tp)
                     break
-                except (NotOwner, NotReady, KeyError):
+                except (NotOwner, NotReady, StoreError, KeyError):  # some answers are still on their way from before
                     await asyncio.sleep(0.1)
         assert [offset for offset, _ in found] == list(range(len(found)))
         by_offset = dict(found)
