@@ -18,6 +18,7 @@ from bmq_controller import metrics
 from bmq_controller.leader import ControllerLeader
 from bmq_controller.machine.balance import plan
 from bmq_controller.machine.balance_input import RecentMoves, cluster_load
+from bmq_controller.machine.balance_loads import KnownLoads, merged
 from bmq_controller.machine.balance_model import BalanceSettings, Move, Plan
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.moves import move
@@ -34,7 +35,7 @@ class Balancer:
         self,
         leader: ControllerLeader,
         *,
-        loads: Callable[[], Mapping[TopicPartition, float]],
+        loads: KnownLoads,
         draining: Callable[[], Collection[NodeId]],
         interval_s: float,
         settings: BalanceSettings | None = None,
@@ -52,6 +53,7 @@ class Balancer:
     def committed(self, records: Sequence[AnyRecord]) -> None:
         """The records of one more entry."""
         self._recent.committed(records, _now_ms())
+        self._loads.committed(records, _now_ms())
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -62,18 +64,22 @@ class Balancer:
     async def plan(self, *, settings: BalanceSettings | None = None) -> Plan:
         """What the next round would do, with other settings for a dry run. Computed in a thread."""
         now_ms = _now_ms()
-        cluster = cluster_load(
+        compute = partial(
+            _planned,
             self._leader.image,
-            self._loads(),
+            self._loads.snapshot(now_ms),
             now_ms=now_ms,
             since_ms=dict(self._recent.since_ms(now_ms)),
             draining=self._draining(),
             balancing=self._balancing,
+            settings=settings or self._settings,
         )
-        return await asyncio.get_running_loop().run_in_executor(None, partial(plan, cluster, settings or self._settings))
+        return await asyncio.get_running_loop().run_in_executor(None, compute)
 
     async def round(self) -> None:
-        """Plans, and begins the moves."""
+        """Plans, and begins the moves; not before every living broker has said what it takes."""
+        if not self._loads.knows(self._leader.image):
+            return
         found = await self.plan()
         self._balancing = found.balancing
         for problem in found.problems:
@@ -106,6 +112,20 @@ def begin_moves(image: Image, moves: Sequence[Move]) -> Decision[list[Move]]:
         records.extend(decision.records)
         begun.append(one)
     return Decision(begun, tuple(records))
+
+
+def _planned(
+    image: Image,
+    loads: Sequence[Mapping[TopicPartition, float]],
+    *,
+    now_ms: int,
+    since_ms: Mapping[TopicPartition, int],
+    draining: Collection[NodeId],
+    balancing: frozenset[str],
+    settings: BalanceSettings,
+) -> Plan:
+    """Runs in a thread: nothing of what it reads changes."""
+    return plan(cluster_load(image, merged(loads), now_ms=now_ms, since_ms=since_ms, draining=draining, balancing=balancing), settings)
 
 
 def _now_ms() -> int:

@@ -17,7 +17,6 @@ from bmq.roles.controller import (
     Heartbeat,
     HeartbeatReply,
     NewTopic,
-    PartitionLoad,
     Registration,
     TopicResult,
 )
@@ -31,6 +30,7 @@ from bmq_controller.machine import configs as config_machine
 from bmq_controller.machine import moves as move_machine
 from bmq_controller.machine import nodes as node_machine
 from bmq_controller.machine import topics as topic_machine
+from bmq_controller.machine.balance_loads import KnownLoads, merged
 from bmq_controller.machine.producer_ids import allocate_producer_ids
 from bmq_controller.sign_of_life import SignOfLife
 
@@ -57,8 +57,8 @@ class LeadingController:
         self._draining: dict[NodeId, BrokerEpoch] = {}
         """Incarnations that stop soon, or are being emptied."""
         self._emptying: dict[NodeId, BrokerEpoch] = {}
-        self._loads: dict[NodeId, tuple[PartitionLoad, ...]] = {}
-        self.balancer = Balancer(leader, loads=lambda: self.loads, draining=lambda: self.draining, interval_s=leader.settings.balance_interval_s)
+        self._loads = KnownLoads()
+        self.balancer = Balancer(leader, loads=self._loads, draining=lambda: self.draining, interval_s=leader.settings.balance_interval_s)
         leader.committed = self.balancer.committed
 
     @property
@@ -75,8 +75,7 @@ class LeadingController:
     @property
     def loads(self) -> dict[TopicPartition, float]:
         """Bytes written per second, as the owners said last."""
-        nodes = self._leader.image.nodes
-        return {load.tp: load.bytes_per_s for node_id, loads in self._loads.items() if node_id in nodes for load in loads}
+        return merged(self._loads.snapshot(_now_ms()))
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
         """See the protocol."""
@@ -159,7 +158,8 @@ class LeadingController:
         else:
             self._fencer.heard((beat.node_id, beat.broker_epoch))
             self._sign_of_life.heard(beat.node_id)
-            self._loads[beat.node_id] = beat.loads
+            if "broker" in self._leader.image.nodes[beat.node_id].roles:
+                self._loads.reported((beat.node_id, beat.broker_epoch), beat.loads, _now_ms())
         try:
             if not says_nothing:
                 await self._leader.operate("heartbeat", decide)
@@ -205,3 +205,7 @@ class LeadingController:
     def _cluster(self, image: Image) -> dict[str, str]:
         """The cluster's configuration that was set: while it runs before the command line's."""
         return {**self._leader.settings.cluster_configs, **image.configs.get(("broker", ""), {})}
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
