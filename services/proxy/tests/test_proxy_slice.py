@@ -3,13 +3,17 @@
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from proxy_in_memory import Client, Running, batch, fetch_request, running_proxy
 
+from bmq.metadata.image import Image
 from bmq.values import TopicPartition
 from bmq.wire.apis import SERVED
 from bmq.wire.batch_headers import read_header
 from bmq.wire.error_codes import ErrorCode
+from bmq_proxy.calls import Answer
+from bmq_proxy.handlers.k03_metadata import AnswerCache
 from bmq_proxy.settings import ProxySettings
 
 
@@ -94,6 +98,19 @@ def test_metadata_is_encoded_once_for_each_image() -> None:
         assert (await client.ask(3, 12, by_id)).topics[0].name == "bills"
 
     run(test)
+
+
+def test_an_answer_is_kept_over_images_that_share_topics_and_nodes() -> None:
+    cache = AnswerCache(1 << 20)
+    image = Image(position=1, cluster_id="c")
+    answer = Answer(parts=(b"x",), size_bytes=1)
+    assert cache.find(image, 9, b"all") is None
+    cache.keep(image, 9, b"all", answer)
+    later = replace(image, position=2)
+    assert cache.find(later, 9, b"all") is answer
+    assert cache.find(later, 8, b"all") is None
+    assert cache.find(replace(later, topics={}), 9, b"all") is None
+    assert cache.find(later, 9, b"all") is None, "what belonged to other topics came back"
 
 
 def test_what_is_produced_is_fetched() -> None:

@@ -35,7 +35,10 @@ _EMPTY_IS_ALL_UP_TO = 0
 
 
 class AnswerCache:
-    """Encoded answers for one image, the least recently used one going first."""
+    """Encoded answers for the topics and nodes of one image, the least recently used one going first.
+
+    A leader's sign of life makes a new image each second, which shares them with the one before.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -45,7 +48,7 @@ class AnswerCache:
 
     def find(self, image: Image, version: int, body: bytes) -> Answer | None:
         """The answer to the same request under the same image."""
-        if image is not self._image:
+        if not self._is_of(image):
             self._image, self._held_bytes = image, 0
             self._answers.clear()
             return None
@@ -58,13 +61,18 @@ class AnswerCache:
     def keep(self, image: Image, version: int, body: bytes, answer: Answer) -> None:
         """Remembers an answer that was made from `image`."""
         cost = answer.size_bytes + len(body)
-        if image is not self._image or cost > self._limit_bytes // 4 or (version, body) in self._answers:
+        if not self._is_of(image) or cost > self._limit_bytes // 4 or (version, body) in self._answers:
             return
         self._answers[version, body] = answer
         self._held_bytes += cost
         while self._held_bytes > self._limit_bytes:
             (_, old_body), old = self._answers.popitem(last=False)
             self._held_bytes -= old.size_bytes + len(old_body)
+
+    def _is_of(self, image: Image) -> bool:
+        """Whether answers under `image` are those that are kept. Maps that did not change are the same objects."""
+        kept = self._image
+        return kept is not None and image.topics is kept.topics and image.nodes is kept.nodes and image.cluster_id == kept.cluster_id
 
 
 def route(proxy: Proxy) -> Route:
