@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 
 from balanced_world import World
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bmq_controller.machine.balance import plan
@@ -75,6 +75,9 @@ def test_in_the_end_topics_are_spread_over_zones(world: World) -> None:
 @settings(max_examples=60, deadline=None)
 def test_noise_below_the_margins_moves_nothing(world: World, seed: int) -> None:
     world.settle(rounds_max=ROUNDS_MAX)
+    even = world.round().before
+    # What cannot be made even, as few large partitions cannot, may end right at a threshold: then a little noise may open a way to go on.
+    assume(max(even.bytes_high - 1, 1 - even.bytes_low) + 2 * NOISE < world.settings.start.bytes)
     random = Random(seed)
     calm = [list(topic.loads) for topic in world.topics]
     for _ in range(5):
