@@ -72,11 +72,16 @@ class Backoff:
 
     async def wait(self, *, until_s: float | None = None) -> None:
         """Sleeps once, not beyond the loop time `until_s`."""
-        delay_s = self._next_s * (0.5 + 0.5 * self._rng.random())
-        self._next_s = min(self._next_s * 2, self._limit_s)
+        delay_s = self.next_s()
         if until_s is not None:
             delay_s = min(delay_s, max(0.0, until_s - asyncio.get_running_loop().time()))
         await asyncio.sleep(delay_s)
+
+    def next_s(self) -> float:
+        """How long the next wait is, in seconds, for who waits for something else besides."""
+        delay_s = self._next_s * (0.5 + 0.5 * self._rng.random())
+        self._next_s = min(self._next_s * 2, self._limit_s)
+        return delay_s
 
 
 async def when_available(operation: Callable[[], Awaitable[T]], *, rng: Rng, trouble: Trouble) -> T:

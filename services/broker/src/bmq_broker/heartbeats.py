@@ -11,6 +11,7 @@ import structlog
 from bmq.errors import BmqError, Fenced
 from bmq.ports import Rng
 from bmq.roles.controller import BrokerControl, ClosedPartition, Heartbeat, HeartbeatReply, PartitionLoad, Registration
+from bmq.storage.durable import Backoff
 from bmq.values import BrokerEpoch
 from bmq_broker.coverage import Covered
 
@@ -51,7 +52,7 @@ class Heartbeats:
         self._loads = loads
         self._fenced = fenced
         self._interval_s = lease_ms / 1000 / BEATS_PER_LEASE
-        self._retry_s = RETRY_FIRST_S
+        self._backoff = self._new_backoff()
         self._due = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._is_heard = True
@@ -107,8 +108,8 @@ class Heartbeats:
         if not self._is_heard:
             log.info("the controller hears this broker again", node=self._registration.node_id)
         self._is_heard = True
-        self._retry_s = RETRY_FIRST_S
         self._interval_s = reply.lease_ms / 1000 / BEATS_PER_LEASE
+        self._backoff = self._new_backoff()
         return self._interval_s * (0.75 + 0.25 * self._rng.random())
 
     def _not_heard(self, error: BaseException) -> float:
@@ -118,6 +119,7 @@ class Heartbeats:
             )
         self._is_heard = False
         self._due.clear()  # what is to be said is said at the next try, which comes soon anyway
-        wait_s = self._retry_s * (0.5 + 0.5 * self._rng.random())
-        self._retry_s = min(2 * self._retry_s, self._interval_s)
-        return wait_s
+        return self._backoff.next_s()
+
+    def _new_backoff(self) -> Backoff:
+        return Backoff(self._rng, first_s=RETRY_FIRST_S, limit_s=self._interval_s)
