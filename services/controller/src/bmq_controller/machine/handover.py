@@ -21,6 +21,10 @@ def hand_over(image: Image, *, left: StreamId | None, end: int, heir: Callable[[
 
     A partition that was under a planned move goes where that leads, if a living broker is there.
     """
+    leaving = image.owned_counts.get(left.node_id, 0) if left is not None else 0
+    waiting = image.owned_counts.get(NodeId(-1), 0) if ownerless else 0
+    if leaving + waiting == 0:
+        return []
     changes = []
     for topic in image.topics.values():
         for index, meta in enumerate(topic.partitions):
