@@ -83,9 +83,10 @@ def close_partitions(
 
 def redirect_moves(image: Image) -> list[AnyRecord]:
     """Moves to a node that is no living broker (any more) lead to another one, or back. Belongs into every entry that lets a node go."""
-    lost = [tp for tp, to in image.moving.items() if living_broker(image, to) is None]
-    if not lost:
+    gone = {to for to in set(image.moving.values()) if living_broker(image, to) is None}
+    if not gone:
         return []
+    lost = [tp for tp, to in image.moving.items() if to in gone]
     placements: dict[NodeId, Placement] = {}
     records: list[AnyRecord] = []
     for tp in lost:
