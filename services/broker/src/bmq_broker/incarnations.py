@@ -13,7 +13,7 @@ import structlog
 from bmq.errors import BmqError, Fenced
 from bmq.ports import Rng
 from bmq.roles.owner import Owner
-from bmq.storage.durable import Backoff
+from bmq.storage.durable import Backoff, cancelled
 from bmq_broker.main import BrokerRole
 
 log = structlog.get_logger()
@@ -69,8 +69,7 @@ class Incarnations:
     async def _end(self) -> None:
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await cancelled([task])
 
     async def _begin(self) -> None:
         fence: asyncio.Future[BmqError] = asyncio.get_running_loop().create_future()

@@ -12,7 +12,7 @@ from bmq.errors import BmqError, Fenced, NotOwner, NotReady, UnknownOutcome
 from bmq.metadata.image import Image
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import BrokerControl, Metadata, Registration
-from bmq.storage.durable import LatencyWindow
+from bmq.storage.durable import LatencyWindow, cancelled
 from bmq.storage.stream import StreamWriter
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicPartition
 from bmq_broker.broker import Broker
@@ -196,15 +196,12 @@ class BrokerRole:
 
     async def _end_tasks(self) -> None:
         tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)  # what failed was reported when it did
+        await cancelled(tasks)  # what failed was reported when it did
 
     async def _end_beating(self) -> None:
         beating, self._beating = self._beating, None
         if beating is not None:
-            beating.cancel()
-            await asyncio.gather(beating, return_exceptions=True)
+            await cancelled([beating])
 
     def _build(self, cluster_id: str) -> None:
         store, rng, clock, settings = self._store, self._rng, self._clock, self._settings

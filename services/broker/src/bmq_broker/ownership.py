@@ -15,6 +15,7 @@ from bmq.log_limit import RateLimited
 from bmq.metadata.image import Image, PartitionMeta
 from bmq.ports import Clock
 from bmq.roles.controller import Metadata
+from bmq.storage.durable import cancelled
 from bmq.topic_config import TopicConfig, resolve
 from bmq.values import BrokerEpoch, ManifestVersion, NodeId, TopicId, TopicPartition
 from bmq_broker.departures import Departures
@@ -181,10 +182,7 @@ class Ownership:
     async def close(self) -> None:
         """Ends what is being opened."""
         await self._inheriting.close()
-        tasks = [*self._opening.values(), *self._given_up]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled([*self._opening.values(), *self._given_up])
 
     def drop(self) -> None:
         """Forgets everything: this broker has ended."""
