@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from bmq.metadata.image import Image, PartitionMeta
+from bmq.metadata.image import Image, PartitionMeta, stream_of
 from bmq.roles.controller import ClosedPartition
 from bmq.values import LeaderEpoch, StreamId, TopicPartition
 from bmq_broker.partitions.partition import Partition
@@ -133,4 +133,4 @@ class Departures:
             return True
         if departure.end == NOT_YET or meta.leader_epoch <= departure.leader_epoch:
             return False
-        return not any((found.node_id, found.broker_epoch, found.leader_epoch) == (*self._stream, departure.leader_epoch) for found in meta.ranges)
+        return not any(stream_of(found) == self._stream and found.leader_epoch == departure.leader_epoch for found in meta.ranges)

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 import structlog
 
 from bmq.errors import Corrupt, PartitionStopped
+from bmq.metadata.image import stream_of
 from bmq.metadata.records import Range
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.storage.durable import together
 from bmq.storage.stream import WalObjectMissing, first_number, read_stream
 from bmq.storage.wal import WalEntry, WalObject
-from bmq.values import BrokerEpoch, ManifestVersion, NodeId, Offset, StreamId, TopicPartition
+from bmq.values import ManifestVersion, Offset, StreamId, TopicPartition
 from bmq.wire.batches import BatchHeader, split
 from bmq_broker.partitions.tail import Run
 
@@ -57,8 +58,7 @@ async def read_ranges(
     wanted: dict[StreamId, dict[tuple[TopicPartition, int], Range]] = defaultdict(dict)
     for tp, named in ranges.items():
         for part in named:
-            stream = StreamId(NodeId(part.node_id), BrokerEpoch(part.broker_epoch))
-            wanted[stream][tp, part.leader_epoch] = part
+            wanted[stream_of(part)][tp, part.leader_epoch] = part
     found: dict[TopicPartition, Inheritance] = defaultdict(Inheritance)
     places = asyncio.Semaphore(STREAMS_AT_ONCE)
 
