@@ -3,10 +3,12 @@
 A group's coordinator is the proxy that stands for its partition of `__consumer_offsets`; like every proxy it forwards to the broker that has it.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from bmq.errors import BmqError
+from bmq.metadata.image import Topic
 from bmq.values import TopicPartition
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
@@ -15,6 +17,7 @@ from bmq_proxy.calls import Call
 from bmq_proxy.failures import coordinator_code
 from bmq_proxy.group_partition import partition_of_group
 from bmq_proxy.proxy import Proxy
+from bmq_proxy.spreading import Proxies
 from bmq_proxy.topics import proxies_of
 
 GROUP = 0
@@ -30,21 +33,26 @@ def route(proxy: Proxy) -> Route:
 async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
     """One coordinator, or from version 4 on one per key."""
     keys = request.coordinator_keys if call.version >= _SEVERAL_FROM else [request.key]
-    coordinators = [await _one(proxy, key, request.key_type) for key in keys]
+    coordinators = await _coordinators(proxy, keys, request.key_type)
     if call.version >= _SEVERAL_FROM:
         return {"coordinators": coordinators}
     return {name: value for name, value in coordinators[0].items() if name != "key"}
 
 
-async def _one(proxy: Proxy, key: str, key_type: int) -> dict[str, Any]:
+async def _coordinators(proxy: Proxy, keys: Sequence[str], key_type: int) -> list[dict[str, Any]]:
     if key_type != GROUP:
-        return _refused(key, ErrorCode.invalid_request, f"Key type {key_type}: {_TYPES.get(key_type, 'unknown')} by this version of bmq")
+        reason = f"Key type {key_type}: {_TYPES.get(key_type, 'unknown')} by this version of bmq"
+        return [_refused(key, ErrorCode.invalid_request, reason) for key in keys]
     try:
         topic = await proxy.coordinators.offsets_topic()
     except BmqError as error:
-        return _refused(key, coordinator_code(error), str(error))
-    tp = TopicPartition(topic.topic_id, partition_of_group(key, len(topic.partitions)))
-    found = proxies_of(proxy, proxy.image).standing_for(tp)
+        return [_refused(key, coordinator_code(error), str(error)) for key in keys]
+    proxies = proxies_of(proxy, proxy.image)
+    return [_found(key, topic, proxies) for key in keys]
+
+
+def _found(key: str, topic: Topic, proxies: Proxies) -> dict[str, Any]:
+    found = proxies.standing_for(TopicPartition(topic.topic_id, partition_of_group(key, len(topic.partitions))))
     return {
         "key": key,
         "node_id": found.node_id,

@@ -11,6 +11,7 @@ from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.proxy import Proxy
+from bmq_proxy.spreading import Proxies
 from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, described_partition, described_topic, find_topic, proxies_of
 
 PARTITIONS_MAX = 2_000
@@ -25,6 +26,7 @@ def route(proxy: Proxy) -> Route:
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """Goes on at the cursor, which names the first topic and partition that the last answer had no room for."""
     image = proxy.image
+    proxies = proxies_of(proxy, image)
     names = sorted({topic.name for topic in request.topics} or image.topic_ids)
     cursor = request.cursor
     first = 0
@@ -36,7 +38,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     for name in names:
         if left <= 0:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
-        described, stopped_at = _described(proxy, image, name, first, left)
+        described, stopped_at = _described(proxies, image, name, first, left)
         topics.append(described)
         if stopped_at is not None:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": stopped_at}}
@@ -45,7 +47,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     return {"topics": topics, "next_cursor": None}
 
 
-def _described(proxy: Proxy, image: Image, name: str, first: int, left: int) -> tuple[dict[str, Any], int | None]:
+def _described(proxies: Proxies, image: Image, name: str, first: int, left: int) -> tuple[dict[str, Any], int | None]:
     """The topic's partitions from `first` on, and where it had to stop."""
     try:
         topic = find_topic(image, name)
@@ -53,7 +55,6 @@ def _described(proxy: Proxy, image: Image, name: str, first: int, left: int) -> 
         refused = {"error_code": code_for(error), "name": name, "partitions": [], "topic_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN}
         return refused, None
     described = described_topic(topic)
-    proxies = proxies_of(proxy, image)
     end = min(len(topic.partitions), max(first, 0) + left)
     # Empty, not null: Java's admin client takes these two lists without looking.
     no_elr: dict[str, list[int]] = {"eligible_leader_replicas": [], "last_known_elr": []}
