@@ -32,7 +32,7 @@ def run(programs: Sequence[Program], then: Callable[[Sequence[Child], asyncio.Ev
             await then(children, stop)
 
         async with asyncio.timeout(20):
-            return await supervise(programs, stop, serving=serving, environment={})
+            return await supervise(programs, stop, serving=serving)
 
     return asyncio.run(main())
 

@@ -9,6 +9,7 @@ from bmq.internal import Identity, RemoteOwner
 from bmq.metadata.image import Image
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner
+from bmq.storage.durable import cancelled
 from bmq.values import BrokerEpoch, NodeId, TopicPartition
 
 RETIRE_S: Final = 10.0
@@ -58,9 +59,7 @@ class Owners:
     async def close(self) -> None:
         """Ends all connections; what was not answered fails."""
         self._unsubscribe()
-        for task in self._retiring:
-            task.cancel()
-        await asyncio.gather(*self._retiring, return_exceptions=True)
+        await cancelled(self._retiring)
         remotes, self._remotes = self._remotes, {}
         await asyncio.gather(*(remote.close() for remote in remotes.values()))
 

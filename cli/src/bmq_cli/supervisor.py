@@ -8,12 +8,13 @@ why, and would say it again.
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
+from bmq.storage.durable import cancelled
 from bmq_cli.starting import FAILED, MISCONFIGURED
 from bmq_cli.supervised import SUPERVISOR_VARIABLE
 
@@ -39,12 +40,11 @@ class Program:
 class Child:
     """One program over all the processes that it becomes."""
 
-    def __init__(self, program: Program, environment: Mapping[str, str]) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
         self.serves: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """The line with which the first process that got so far said that it serves."""
         self.restarts = 0
-        self._environment = environment
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
 
@@ -103,7 +103,7 @@ class Child:
             *self.program.command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, **self._environment, SUPERVISOR_VARIABLE: str(os.getpid())},
+            env={**os.environ, SUPERVISOR_VARIABLE: str(os.getpid())},
             start_new_session=True,  # Ctrl-C is for this process, which stops the others in order
         )
         self._process = process
@@ -116,15 +116,13 @@ class Child:
         return await process.wait()
 
 
-async def supervise(
-    programs: Sequence[Program], stop: asyncio.Event, *, serving: Callable[[Sequence[Child]], Awaitable[None]], environment: Mapping[str, str]
-) -> int:
+async def supervise(programs: Sequence[Program], stop: asyncio.Event, *, serving: Callable[[Sequence[Child]], Awaitable[None]]) -> int:
     """Runs them all until `stop` is set (0) or one ends everything (its exit code). Nothing is left when this returns.
 
     `serving` is awaited once, with the children in the order of the programs, when all of them have said that they serve.
     """
     loop = asyncio.get_running_loop()
-    children = [Child(program, environment) for program in programs]
+    children = [Child(program) for program in programs]
     everyone_serves = asyncio.Event()
 
     async def announce() -> None:
@@ -149,9 +147,7 @@ async def supervise(
     finally:
         for child in children:
             child.kill()
-        for task in (stopping, announcing, *lives):
-            task.cancel()
-        await asyncio.gather(stopping, announcing, *lives, return_exceptions=True)
+        await cancelled([stopping, announcing, *lives])
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

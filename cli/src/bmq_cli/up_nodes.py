@@ -42,7 +42,7 @@ def up_nodes(shape: str, *, url: str, fsync: bool, listen: Address, admin: Addre
         print(_hello(plans, children, url), flush=True)
 
     try:
-        return run_service(lambda stop: supervise(programs, stop, serving=say_hello, environment={}))
+        return run_service(lambda stop: supervise(programs, stop, serving=say_hello))
     finally:
         if folder is not None:
             folder.close()
