@@ -16,7 +16,8 @@ from crc32c import crc32c
 from typing_extensions import Buffer
 
 from bmq.errors import WireError
-from bmq.internal.limits import ATTACHMENT_BYTES_MAX, FRAME_TRUST_BYTES, HEADER_BYTES_MAX, HELLO_BYTES_MAX, RECEIVE_BUFFER_BYTES
+from bmq.internal.limits import ATTACHMENT_BYTES_MAX, FRAME_TRUST_BYTES, HEADER_BYTES_MAX, HELLO_BYTES_MAX
+from bmq.wire.splitting import HTTP_STARTS, TLS_START, FrameSplitter
 
 _PREFIX: Final = struct.Struct(">IBhQII")
 _CRC: Final = struct.Struct(">I")
@@ -24,7 +25,6 @@ _LENGTH_SIZE_BYTES: Final = 4
 PREFIX_SIZE_BYTES: Final = _PREFIX.size + _CRC.size
 _REST_OF_PREFIX_BYTES: Final = PREFIX_SIZE_BYTES - _LENGTH_SIZE_BYTES
 _JOIN_BYTES_MAX: Final = 16 << 10
-_HTTP_STARTS: Final = frozenset({b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI "})
 
 
 class Kind(IntEnum):
@@ -81,91 +81,46 @@ class _Prefix(NamedTuple):
     """Of the whole frame."""
 
 
-class FrameReader:
-    """Splits what arrives on one connection. Made for asyncio's BufferedProtocol: `get_buffer`, then `buffer_updated`.
-
-    `scratch` may be shared by all connections of a loop, as nothing stays in it between two calls; so an idle connection holds no memory.
-    A frame is copied once at most: out of `scratch`; what follows of a large one is read into its place.
-    """
+class FrameReader(FrameSplitter[Frame]):
+    """Frames whose prefix and header match their checksums. WireError: they do not, or the stream is something else, or a frame is too large."""
 
     def __init__(self, *, scratch: bytearray | None = None, header_bytes_max: int = HELLO_BYTES_MAX, attachment_bytes_max: int = 0) -> None:
         """The limits are those of a stranger; `trust` raises them."""
-        self._scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES) if scratch is None else scratch)
+        super().__init__(scratch)
         self._header_bytes_max = header_bytes_max
         self._attachment_bytes_max = attachment_bytes_max
-        self._rest = b""
-        """The start of a frame whose prefix is not whole."""
         self._prefix: _Prefix | None = None
         """Of a frame that did not arrive at once."""
-        self._own = bytearray()
-        self._own_filled = 0
 
     @property
     def is_between_frames(self) -> bool:
         """Whether the connection may end here without anything being cut off."""
         return self._prefix is None and not self._rest
 
-    @property
-    def held_bytes(self) -> int:
-        """Memory held for a frame that is still arriving."""
-        return len(self._rest) if self._prefix is None else len(self._own)
-
     def trust(self, *, header_bytes_max: int = HEADER_BYTES_MAX, attachment_bytes_max: int = ATTACHMENT_BYTES_MAX) -> None:
         """The other side has said who it is: from now on frames may be so large."""
         self._header_bytes_max = header_bytes_max
         self._attachment_bytes_max = attachment_bytes_max
 
-    def get_buffer(self, sizehint: int = -1) -> memoryview:
-        """Where the next bytes go; never empty. Valid until the next call of `buffer_updated`."""
-        if self._prefix is None:
-            return self._scratch
-        if self._own_filled == len(self._own):
-            # Not resized in place: the transport may still hold a view of it.
-            grown = bytearray(min(self._prefix.size_bytes, 2 * len(self._own)))
-            grown[: self._own_filled] = self._own
-            self._own = grown
-        return memoryview(self._own)[self._own_filled :]
-
-    def buffer_updated(self, count: int) -> list[Frame]:
-        """Frames that are complete with the `count` bytes that were written into the buffer. Raises WireError: the connection is to be closed."""
-        prefix = self._prefix
-        if prefix is None:
-            return self._split(count)
-        self._own_filled += count
-        if self._own_filled < prefix.size_bytes:
-            return []
-        self._prefix, own, self._own = None, self._own, bytearray()
-        return [_frame(prefix, memoryview(own))]
-
-    def feed(self, data: Buffer) -> list[Frame]:
-        """The same for bytes that come in another way."""
-        left = memoryview(data).cast("B")
-        frames: list[Frame] = []
-        while left:
-            buffer = self.get_buffer()
-            count = min(len(buffer), len(left))
-            buffer[:count] = left[:count]
-            frames += self.buffer_updated(count)
-            left = left[count:]
-        return frames
-
-    def _split(self, count: int) -> list[Frame]:
-        data: memoryview = self._scratch[:count]
-        if self._rest:
-            data = memoryview(self._rest + bytes(data))
-            self._rest = b""
+    def _split(self, data: memoryview) -> list[Frame]:
         frames: list[Frame] = []
         position, end = 0, len(data)
         while end - position >= PREFIX_SIZE_BYTES:
             prefix = self._checked_prefix(data[position : position + PREFIX_SIZE_BYTES])
             size_bytes = prefix.size_bytes
             if size_bytes > end - position:
-                self._begin_own(prefix, data[position:])
+                self._begin_own(data[position:], size_bytes, trusted_bytes=FRAME_TRUST_BYTES)
+                self._prefix = prefix
                 return frames
             frames.append(_frame(prefix, memoryview(bytes(data[position : position + size_bytes]))))
             position += size_bytes
         self._rest = bytes(data[position:])
         return frames
+
+    def _grown(self, whole: memoryview) -> Frame:
+        prefix, self._prefix = self._prefix, None
+        assert prefix is not None
+        return _frame(prefix, whole)
 
     def _checked_prefix(self, raw: memoryview) -> _Prefix:
         length, kind, api_key, correlation_id, header_bytes, header_crc = _PREFIX.unpack_from(raw)
@@ -181,12 +136,6 @@ class FrameReader:
         if attachment_bytes > self._attachment_bytes_max:
             raise WireError(f"attachments of {attachment_bytes} bytes; at most {self._attachment_bytes_max} are allowed here")
         return _Prefix(kind, api_key, correlation_id, header_bytes, header_crc, _LENGTH_SIZE_BYTES + length)
-
-    def _begin_own(self, prefix: _Prefix, start: memoryview) -> None:
-        self._own = bytearray(min(prefix.size_bytes, max(FRAME_TRUST_BYTES, 2 * len(start))))
-        self._own[: len(start)] = start
-        self._own_filled = len(start)
-        self._prefix = prefix
 
 
 def decode_frame(data: Buffer) -> Frame:
@@ -221,8 +170,8 @@ def _frame(prefix: _Prefix, whole: memoryview) -> Frame:
 
 
 def _stranger(start: bytes) -> str:
-    if start[:2] == b"\x16\x03":
+    if start.startswith(TLS_START):
         return "a TLS hello on bmq's internal listener, which speaks plaintext"
-    if start in _HTTP_STARTS:
+    if start in HTTP_STARTS:
         return f"an HTTP request ({start.decode().strip()}…) on bmq's internal listener"
     return "not bmq's internal protocol: this listener is for nodes of the cluster; Kafka clients belong to the proxies' port"

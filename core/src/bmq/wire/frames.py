@@ -1,6 +1,6 @@
 """Splitting a byte stream into request frames, reading request headers, framing responses. No sockets: bytes in, frames out.
 
-A frame is a length (int32) and as many bytes. What a peer only claims costs nothing: a large frame's memory grows with what has arrived.
+A frame is a length (int32) and as many bytes.
 """
 
 import struct
@@ -11,7 +11,8 @@ from typing_extensions import Buffer
 
 from bmq.errors import WireError
 from bmq.wire.apis import SERVED, ApiKey, frame_bytes_max
-from bmq.wire.limits import FIRST_FRAME_BYTES_MAX, FRAME_GROWTH_FIRST_BYTES, FRAME_TRUST_BYTES_MAX, HEADER_TAGS_MAX, RECEIVE_BUFFER_BYTES
+from bmq.wire.limits import FIRST_FRAME_BYTES_MAX, FRAME_GROWTH_FIRST_BYTES, FRAME_TRUST_BYTES_MAX, HEADER_TAGS_MAX
+from bmq.wire.splitting import HTTP_STARTS, TLS_START, FrameSplitter
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AND_KEY: Final = struct.Struct(">ih")
@@ -21,85 +22,19 @@ _RESPONSE_V0: Final = struct.Struct(">ii")
 _RESPONSE_V1: Final = struct.Struct(">iiB")
 _UVARINT_BYTES_MAX: Final = 5
 _JOIN_BYTES_MAX: Final = 16 << 10
-_HTTP_STARTS: Final = frozenset({b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI "})
 
 
-class FrameReader:
-    """Splits what arrives on one connection. Made for asyncio's BufferedProtocol: `get_buffer`, then `buffer_updated`.
-
-    `scratch` may be shared by all connections of a loop, as nothing stays in it between two calls; so an idle connection holds no memory.
-    """
+class FrameReader(FrameSplitter[memoryview]):
+    """Frames without their lengths. WireError: the stream is not the Kafka protocol, or a frame is too large."""
 
     def __init__(self, *, scratch: bytearray | None = None, frame_bytes_max: Callable[[int], int] = frame_bytes_max) -> None:
         """`frame_bytes_max` tells how large a frame of an API key may be."""
-        self._scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES) if scratch is None else scratch)
+        super().__init__(scratch)
         self._frame_bytes_max = frame_bytes_max
-        self._rest = b""
-        """The start of a frame of which length or API key are still missing: at most 5 bytes."""
-        self._own: bytearray | None = None
-        """A frame that did not arrive at once, without its length; grows up to `_own_size`."""
-        self._own_size = 0
-        self._own_filled = 0
         self._trusted_bytes = FRAME_GROWTH_FIRST_BYTES
         """The largest frame that this peer has really sent: so much is set aside at once for its next one."""
 
-    @property
-    def held_bytes(self) -> int:
-        """Memory held for a frame that is still arriving."""
-        return 0 if self._own is None else len(self._own)
-
-    @property
-    def needed_bytes(self) -> int:
-        """Memory that the next call of `get_buffer` will hold for a frame that is still arriving; 0 where none is."""
-        if self._own is None:
-            return 0
-        return len(self._own) if self._own_filled < len(self._own) else min(self._own_size, 2 * len(self._own))
-
-    @property
-    def arriving_bytes(self) -> int:
-        """How large a frame that is still arriving claims to be; 0 where none is."""
-        return 0 if self._own is None else self._own_size
-
-    def get_buffer(self, sizehint: int = -1) -> memoryview:
-        """Where the next bytes go; never empty. Valid until the next call of `buffer_updated`."""
-        if self._own is None:
-            return self._scratch
-        if self._own_filled == len(self._own):
-            self._own = _grown(self._own, self._own_filled, min(self._own_size, 2 * len(self._own)))
-        return memoryview(self._own)[self._own_filled :]
-
-    def buffer_updated(self, count: int) -> list[memoryview]:
-        """Frames that are complete with the `count` bytes that were written into the buffer, without their lengths.
-
-        Their memory is theirs: it is never written again. Raises WireError where the stream is not the Kafka protocol or a frame is too large.
-        """
-        if self._own is None:
-            return self._split(count)
-        self._own_filled += count
-        if self._own_filled < self._own_size:
-            return []
-        frame = memoryview(self._own)
-        self._trusted_bytes = min(FRAME_TRUST_BYTES_MAX, max(self._trusted_bytes, self._own_size))
-        self._own = None
-        return [frame]
-
-    def feed(self, data: Buffer) -> list[memoryview]:
-        """The same for bytes that come in another way."""
-        left = memoryview(data).cast("B")
-        frames: list[memoryview] = []
-        while left:
-            buffer = self.get_buffer()
-            count = min(len(buffer), len(left))
-            buffer[:count] = left[:count]
-            frames += self.buffer_updated(count)
-            left = left[count:]
-        return frames
-
-    def _split(self, count: int) -> list[memoryview]:
-        data: memoryview = self._scratch[:count]
-        if self._rest:
-            data = memoryview(self._rest + bytes(data))
-            self._rest = b""
+    def _split(self, data: memoryview) -> list[memoryview]:
         frames: list[memoryview] = []
         position = 0
         left = len(data)
@@ -109,7 +44,7 @@ class FrameReader:
             position += _LENGTH.size
             left -= _LENGTH.size
             if size > left:
-                self._begin_own(data[position:], size)
+                self._begin_own(data[position:], size, trusted_bytes=self._trusted_bytes)
                 return frames
             frames.append(memoryview(bytes(data[position : position + size])))
             position += size
@@ -119,30 +54,21 @@ class FrameReader:
         self._rest = bytes(data[position:])
         return frames
 
+    def _grown(self, whole: memoryview) -> memoryview:
+        self._trusted_bytes = min(FRAME_TRUST_BYTES_MAX, max(self._trusted_bytes, len(whole)))
+        return whole
+
     def _check(self, data: memoryview, position: int, size: int, api_key: int | None) -> None:
         if size > FIRST_FRAME_BYTES_MAX or size < _HEADER.size:
             start = bytes(data[position : position + _LENGTH.size])
-            if start[:2] == b"\x16\x03":
+            if start.startswith(TLS_START):
                 raise WireError("a TLS hello on a plaintext listener: set the client's security.protocol to PLAINTEXT")
-            if start in _HTTP_STARTS:
+            if start in HTTP_STARTS:
                 raise WireError(f"an HTTP request ({start.decode().strip()}…) on the Kafka listener")
             if size < _HEADER.size:
                 raise WireError(f"a frame of {size} bytes: not the Kafka protocol")
             if api_key is not None and size > self._frame_bytes_max(api_key):
                 raise WireError(f"a frame of {size} bytes for API key {api_key}; at most {self._frame_bytes_max(api_key)} are allowed")
-
-    def _begin_own(self, start: memoryview, size: int) -> None:
-        self._own = bytearray(min(size, max(self._trusted_bytes, 2 * len(start))))
-        self._own[: len(start)] = start
-        self._own_size = size
-        self._own_filled = len(start)
-
-
-def _grown(old: bytearray, filled: int, size: int) -> bytearray:
-    # Not resized in place: the transport may still hold a view of it.
-    new = bytearray(size)
-    new[:filled] = memoryview(old)[:filled]
-    return new
 
 
 class RequestHeader(NamedTuple):
