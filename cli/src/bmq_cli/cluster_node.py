@@ -28,12 +28,13 @@ from bmq.storage.durable import cancelled
 from bmq.values import NodeId
 from bmq_broker.incarnations import Incarnations
 from bmq_broker.main import BrokerRole
+from bmq_cli.addresses import address_of
 from bmq_cli.current_owner import CurrentOwner
 from bmq_cli.membership import Membership, until_led
 from bmq_cli.owners import Owners
 from bmq_cli.role_settings import advertised, role_settings
 from bmq_cli.server_config import ServerConfig
-from bmq_cli.server_values import Role, address_of
+from bmq_cli.server_values import Role
 from bmq_cli.starting import bound
 from bmq_controller.controller import LeadingController
 from bmq_controller.main import StandbyRole, start_standby

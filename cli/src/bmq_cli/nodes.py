@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from bmq.errors import ConfigurationError
-from bmq_cli.server_values import Role, address_text
+from bmq_cli.addresses import address_text
+from bmq_cli.server_values import Role
 
 OF_A_ROLE_MAX: Final = 99
 FIRST_IDS: Final[Mapping[Role, int]] = {Role.PROXY: 1, Role.BROKER: 101, Role.CONTROLLER: 201}

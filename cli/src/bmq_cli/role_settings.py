@@ -6,8 +6,9 @@ from bmq.cluster_config import ClusterConfig, resolve_cluster
 from bmq.runtime.store_url import StoreKind, parse_store_url
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
+from bmq_cli.addresses import address_of
 from bmq_cli.server_config import ServerConfig
-from bmq_cli.server_values import OFF, address_of
+from bmq_cli.server_values import OFF
 from bmq_controller.settings import ControllerSettings
 from bmq_proxy.settings import ProxySettings
 

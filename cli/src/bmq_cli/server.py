@@ -17,13 +17,13 @@ from bmq.runtime.open_store import open_store
 from bmq.runtime.self_test import prove_store
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq.storage.durable import cancelled
+from bmq_cli.addresses import address_text
 from bmq_cli.admin_server import AdminServer
 from bmq_cli.cluster_node import ClusterNode
 from bmq_cli.role_settings import listens
 from bmq_cli.server_config import ServerConfig, flag_of
 from bmq_cli.server_reference import default_text
 from bmq_cli.server_sources import read_config
-from bmq_cli.server_values import address_text
 from bmq_cli.starting import FAILED, MISCONFIGURED, bound, make_bucket, start_failure
 from bmq_cli.supervised import end_with_supervisor, watch_supervisor
 

@@ -11,18 +11,17 @@ from typing import Any, Final, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from bmq_cli.addresses import WILDCARD_HOSTS, address_of
 from bmq_cli.server_values import (
     GIB,
     KIB,
     MIB,
-    WILDCARD_HOSTS,
     Address,
     ClusterConfigs,
     OptionalAddress,
     Role,
     Roles,
     Size,
-    address_of,
     size_text,
 )
 

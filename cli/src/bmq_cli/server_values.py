@@ -9,12 +9,12 @@ from pydantic import AfterValidator, BeforeValidator
 
 from bmq.cluster_config import validate_cluster
 from bmq.errors import InvalidConfig
+from bmq_cli.addresses import address_of
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 OFF: Final = "off"
-WILDCARD_HOSTS: Final = frozenset(("0.0.0.0", "::", "*"))
 _UNITS: Final = {"": 1, "b": 1, "k": KIB, "ki": KIB, "kib": KIB, "m": MIB, "mi": MIB, "mib": MIB, "g": GIB, "gi": GIB, "gib": GIB}
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*([A-Za-z]{0,3})", re.ASCII)
 
@@ -25,19 +25,6 @@ class Role(StrEnum):
     CONTROLLER = "controller"
     BROKER = "broker"
     PROXY = "proxy"
-
-
-def address_of(text: str) -> tuple[str, int]:
-    """(host, port) of HOST:PORT, an IPv6 host in brackets. Raises ValueError."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"{text!r}: write HOST:PORT, for example 127.0.0.1:9092")
-    return host.strip("[]"), int(port)
-
-
-def address_text(host: str, port: int) -> str:
-    """The opposite of `address_of`."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def size_text(size_bytes: int) -> str:

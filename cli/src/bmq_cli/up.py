@@ -19,6 +19,7 @@ from bmq.runtime.open_store import open_store
 from bmq.runtime.self_test import prove_store
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq_broker.settings import BrokerSettings
+from bmq_cli.addresses import address_of
 from bmq_cli.admin_server import AdminServer
 from bmq_cli.node import Node, NodeSettings, proxy_settings
 from bmq_cli.starting import FAILED, MISCONFIGURED, bound, make_bucket, start_failure
@@ -151,10 +152,10 @@ def _settings(*, data: Path | None, store: str | None, listen: str, configs: lis
 
 
 def _address(option: str, text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise ConfigurationError(f"{option} {text}: write HOST:PORT, for example 127.0.0.1:9092")
-    return host.strip("[]"), int(port)
+    try:
+        return address_of(text)
+    except ValueError:
+        raise ConfigurationError(f"{option} {text}: write HOST:PORT, for example 127.0.0.1:9092") from None
 
 
 def _say_hello(node: Node, url: str, *, admin: str) -> None:

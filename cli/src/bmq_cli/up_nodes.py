@@ -11,8 +11,9 @@ from bmq.errors import ConfigurationError
 from bmq.runtime.loop import run_service
 from bmq.runtime.shared_folder import SharedFolder
 from bmq.runtime.store_url import StoreKind, parse_store_url
+from bmq_cli.addresses import WILDCARD_HOSTS
 from bmq_cli.nodes import FIRST_IDS, Address, NodePlan, plan_nodes, shape_of
-from bmq_cli.server_values import WILDCARD_HOSTS, Role
+from bmq_cli.server_values import Role
 from bmq_cli.starting import make_bucket
 from bmq_cli.supervisor import Child, Program, supervise
 
