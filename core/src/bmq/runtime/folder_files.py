@@ -203,24 +203,25 @@ class FolderFiles:
     def _settle_or_unknown(self, key: str, folder: str, folder_fd: int) -> None:
         try:
             if self._fsync:
-                self._sync(folder_fd)
                 self._settle(folder, folder_fd)
         except OSError as error:
             raise UnknownOutcome(self._explain("create", key, error)) from error
         finally:
             os.close(folder_fd)
 
+    def _make_durable(self, folder: str) -> None:
+        folder_fd = open_folder(folder)
+        try:
+            self._settle(folder, folder_fd)
+        finally:
+            os.close(folder_fd)
+
     def _settle(self, folder: str, folder_fd: int) -> None:
-        """Makes the folder's own entry durable, and those above it, unless they are known to be."""
+        """Makes durable what is in the folder; and its own entry, and those above it, unless they are known to be."""
+        self._sync(folder_fd)
         if folder in self._durable_folders:
             return
-        parent = os.path.dirname(folder)
-        parent_fd = open_folder(parent)
-        try:
-            self._sync(parent_fd)
-            self._settle(parent, parent_fd)
-        finally:
-            os.close(parent_fd)
+        self._make_durable(os.path.dirname(folder))
         with self._lock:
             if os.fstat(folder_fd).st_nlink > 0:
                 self._durable_folders.add(folder)

@@ -19,7 +19,6 @@ from typing import Final
 
 from bmq.errors import StoreUnavailable
 from bmq.ports import ObjectMeta
-from bmq.runtime.file_io import open_folder
 from bmq.runtime.folder_files import STAGING_NAME, FolderFiles
 
 _SLACK_NS: Final = 1_000_000_000
@@ -56,27 +55,22 @@ class SharedFolderFiles(FolderFiles):
 
     def _listed(self, folder: str) -> None:
         path = (self._prefix + folder).rstrip("/")
-        self._make_durable(path, os.stat(path).st_mtime_ns)
+        self._make_shown_durable(path, os.stat(path).st_mtime_ns)
 
     def _show(self, key: str) -> None:
         path = self._prefix + key
         try:
-            self._make_durable(os.path.dirname(path), os.lstat(path).st_ctime_ns)  # a link changes the file's ctime
+            self._make_shown_durable(os.path.dirname(path), os.lstat(path).st_ctime_ns)  # a link changes the file's ctime
         except FileNotFoundError:  # deleted since, by somebody who knew that it is needed no more
             return
         except OSError as error:
             raise StoreUnavailable(self._explain("get", key, error)) from error
 
-    def _make_durable(self, folder: str, changed_ns: int) -> None:
+    def _make_shown_durable(self, folder: str, changed_ns: int) -> None:
         if not self._fsync or changed_ns < self._synced_ns.get(folder, self._start_ns):
             return
         now_ns = time.time_ns() - _SLACK_NS
-        folder_fd = open_folder(folder)
-        try:
-            self._sync(folder_fd)
-            self._settle(folder, folder_fd)
-        finally:
-            os.close(folder_fd)
+        self._make_durable(folder)
         self._synced_ns[folder] = now_ns
 
     def _remove_if_empty(self, folder: str) -> bool:
