@@ -56,8 +56,9 @@ def test_a_new_leader_counts_the_silence_that_the_old_one_saw_but_leaves_time_to
     assert run(found, [ONE, TWO], start_s=1, end_s=4) == {TWO: 2, ONE: 3}
 
 
+# Steps of whole eighths: their sums are exact, so one of 1.5 s is never a little more than the lag that is allowed.
 @given(
-    steps=st.lists(st.tuples(st.sampled_from([0.1, 0.5, 1.0, 1.5, 2.0, 9.0]), st.sets(st.sampled_from([ONE, TWO, AGAIN]))), max_size=60),
+    steps=st.lists(st.tuples(st.sampled_from([0.125, 0.5, 1.0, 1.5, 2.0, 9.0]), st.sets(st.sampled_from([ONE, TWO, AGAIN]))), max_size=60),
 )
 def test_nobody_is_silent_who_was_heard_within_the_lease_of_a_leader_that_ran(steps: list[tuple[float, set[Incarnation]]]) -> None:
     found = leases()

@@ -21,7 +21,7 @@ from bmq_controller import metrics
 from bmq_controller.leader import ControllerLeader
 from bmq_controller.machine.fencing import begin_fencing, complete_fencing
 from bmq_controller.machine.leases import Leases
-from bmq_controller.machine.placement import Incarnation, living_broker
+from bmq_controller.machine.placement import Incarnation, living_brokers
 
 SEALS_AT_ONCE: Final = 16
 RETRY_S: Final = 5.0
@@ -69,7 +69,7 @@ class Fencer:
             self._start(begun)
         if not silent:
             return
-        heirs = any(living_broker(image, node_id) for node_id, node in image.nodes.items() if (node_id, node.broker_epoch) not in silent)
+        heirs = any((node.node_id, node.broker_epoch) not in silent for node in living_brokers(image))
         for who in silent:
             if not heirs and "broker" in image.nodes[who[0]].roles:
                 self._spare(who, now_s)

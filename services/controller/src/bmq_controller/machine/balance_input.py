@@ -9,6 +9,7 @@ from bmq.metadata.image import Image
 from bmq.metadata.records import AnyRecord, PartitionChange
 from bmq.values import NodeId, TopicId, TopicPartition
 from bmq_controller.machine.balance_model import NO_RULES, BrokerLoad, ClusterLoad, Rules, TopicLoad
+from bmq_controller.machine.placement import living_brokers
 
 _V = TypeVar("_V")
 _NO_MOVES: Mapping[int, NodeId] = {}
@@ -38,8 +39,7 @@ def cluster_load(
             draining=node.node_id in draining,
             pool=rules.pool_of_broker(node.node_id),
         )
-        for node in image.nodes.values()
-        if "broker" in node.roles and node.node_id not in image.fencing
+        for node in living_brokers(image)
     ]
     moving = _by_topic(image.moving)
     since = _by_topic(since_ms or {})

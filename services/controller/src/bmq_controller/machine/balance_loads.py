@@ -13,7 +13,7 @@ from bmq.metadata.image import Image
 from bmq.metadata.records import AnyRecord, NodeRegistered, NodeUnregistered, PartitionChange
 from bmq.roles.controller import PartitionLoad
 from bmq.values import NodeId, TopicId, TopicPartition
-from bmq_controller.machine.placement import Incarnation
+from bmq_controller.machine.placement import Incarnation, living_brokers
 
 CARRY_MS: Final = 30_000
 """How long what was said last counts: owners smooth what they measure over ten seconds, so theirs is nearly all there by then."""
@@ -59,11 +59,7 @@ class KnownLoads:
 
     def knows(self, image: Image) -> bool:
         """Whether every living broker has said something to this leader. Who has not would look idle."""
-        return all(
-            (node.node_id, node.broker_epoch) in self._reports
-            for node in image.nodes.values()
-            if "broker" in node.roles and node.node_id not in image.fencing
-        )
+        return all((node.node_id, node.broker_epoch) in self._reports for node in living_brokers(image))
 
     def snapshot(self, now_ms: int) -> list[Mapping[TopicPartition, float]]:
         """For `merged`, which takes longer and may run in another thread."""

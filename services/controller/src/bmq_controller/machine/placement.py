@@ -4,7 +4,7 @@ A move copies nothing, so a first placement need not be a good one for ever: the
 deterministic and cheap, and never break a rule: where no broker may have the partition, it waits for one.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from math import isfinite
 
 from bmq.metadata.image import Image, Node, PartitionMeta
@@ -20,9 +20,12 @@ Incarnation = tuple[NodeId, BrokerEpoch]
 def living_broker(image: Image, node_id: NodeId) -> Incarnation | None:
     """The broker of this id where it is registered and not being fenced."""
     node = image.nodes.get(node_id)
-    if node is None or "broker" not in node.roles or node_id in image.fencing:
-        return None
-    return node_id, node.broker_epoch
+    return (node_id, node.broker_epoch) if node is not None and _lives(image, node) else None
+
+
+def living_brokers(image: Image) -> Iterator[Node]:
+    """All brokers that are registered and not being fenced."""
+    return (node for node in image.nodes.values() if _lives(image, node))
 
 
 class Placement:
@@ -44,9 +47,9 @@ class Placement:
         self._image = image
         self._rules = rules
         members: dict[str, list[Node]] = {}
-        for node_id, node in image.nodes.items():
-            if living_broker(image, node_id) is not None and node_id not in without:
-                members.setdefault(rules.pool_of_broker(node_id), []).append(node)
+        for node in living_brokers(image):
+            if node.node_id not in without:
+                members.setdefault(rules.pool_of_broker(node.node_id), []).append(node)
         self._pools = {name: _Pool(name, nodes, image, bytes_per_s or {}, heirs=heirs) for name, nodes in members.items()}
         self._topics: dict[TopicId, tuple[_Pool, Spread] | None] = {}
 
@@ -115,6 +118,10 @@ class _Pool:
         topic = image.topics.get(topic_id)
         owners = () if topic is None else (_where(meta) for meta in topic.partitions)
         return self._zones.spread(partitions, (self._zone_of[owner] for owner in owners if owner in self._zone_of))
+
+
+def _lives(image: Image, node: Node) -> bool:
+    return "broker" in node.roles and node.node_id not in image.fencing
 
 
 def _where(meta: PartitionMeta) -> NodeId:
