@@ -10,13 +10,13 @@ from held_store import HeldStore
 from moving_brokers import Brokers
 
 from bmq.errors import BmqError, NotOwner, NotReady, OutOfOrderSequence
-from bmq.metadata.records import Range
+from bmq.metadata.records import PartitionChange, Range
 from bmq.names import CONSUMER_OFFSETS
 from bmq.roles.controller import ClosedPartition
 from bmq.roles.owner import Caller
-from bmq.storage.keys import manifest_prefix
+from bmq.storage.keys import manifest_prefix, segment_key
 from bmq.storage.numbered import numbered_key
-from bmq.values import Offset, TopicId, TopicPartition
+from bmq.values import Nonce, Offset, TopicId, TopicPartition
 from bmq.wire.message import Message
 from bmq_sim.loop import VirtualLoop, run
 from bmq_sim.store import NodeStore, SimStore, StoreFaults
@@ -213,6 +213,31 @@ def test_a_move_to_the_owner_itself_ends_with_its_opening_again() -> None:
             brokers.controller.move(tp, to=1)
             await until_closed(brokers, tp, times=number + 1)
         assert [value for _, value in await brokers.read_all(tp)] == [b"0", b"1", b"2"]
+        await brokers.stop()
+
+    run(main())
+
+
+def test_what_this_broker_left_unnamed_under_an_earlier_leader_epoch_is_collected_though_it_never_saw_the_move() -> None:
+    async def main() -> None:
+        brokers = Brokers()
+        await brokers.start(1)
+        (tp,) = brokers.controller.create_topic("orders", partitions=1, owner=1)
+        await brokers.append(tp, b"a")
+        await brokers.roll(tp)
+        await asyncio.sleep(70)
+        before = brokers.controller.meta(tp).leader_epoch
+        assert tp in brokers.roles[1]._maintenance._collected
+        orphan = segment_key(tp, before, Offset(7), Nonce(bytes(16)))
+        brokers.store.apply_create("node-1", orphan, b"left behind")
+        again = PartitionChange(topic_id=tp.topic_id, partition=0, node_id=1, broker_epoch=1, leader_epoch=before + 1)
+        brokers.controller.commit(again)
+        await asyncio.sleep(0)
+        assert (await brokers.append_wherever(tp, b"b")).base_offset == 1
+        await brokers.roll(tp)
+        await asyncio.sleep(700)
+        assert orphan not in brokers.store.objects
+        assert await brokers.read_all(tp) == [(0, b"a"), (1, b"b")]
         await brokers.stop()
 
     run(main())

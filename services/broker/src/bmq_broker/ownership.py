@@ -208,7 +208,7 @@ class Ownership:
                 self._inheriting.want(tp, meta.ranges)
         elif partition.leader_epoch != meta.leader_epoch:
             self._close(partition, deleted=False)
-            self._inheriting.forget(tp)
+            self._forget(tp)
             self._inheriting.want(tp, meta.ranges)
         else:
             partition.config = self._config(image, tp)
@@ -231,9 +231,8 @@ class Ownership:
         self.left(partition)
 
     def _close(self, partition: Partition, *, deleted: bool) -> None:
-        """Lets go of a partition that was deleted, or that the image gives to another without having asked."""
+        """Lets go of a partition that was deleted, or that the image gives to another without having asked; `_forget` follows."""
         del self.partitions[partition.tp]
-        self._manifests.forget(partition.tp)
         self.closed(partition, partition.leave(), deleted)
 
     def _forget(self, tp: TopicPartition) -> None:
