@@ -63,6 +63,8 @@ class Client(Protocol):
     idempotent: bool
     assigns: bool
     """Whether it can read given partitions without a group."""
+    compresses_every_batch: bool
+    """Whether it keeps a batch compressed that became no smaller by it, such as one of a single short record."""
     null_headers: bool
     """Whether it can send a header without a value."""
     null_records: bool

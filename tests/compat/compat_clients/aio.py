@@ -23,6 +23,7 @@ class Aiokafka:
     codecs = CODECS
     idempotent = True
     assigns = True
+    compresses_every_batch = False
     null_headers = True
     null_records = False
     assignors = tuple(ASSIGNORS)

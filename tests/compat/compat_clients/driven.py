@@ -25,6 +25,7 @@ class DrivenClient:
 
     idempotent = True
     assigns = True
+    compresses_every_batch = True
     null_headers = True
     null_records = True
     static_members = True
@@ -171,6 +172,7 @@ class Kafkajs(DrivenClient):
 
 
 class FranzGo(DrivenClient):
+    compresses_every_batch = False
     keeps_membership = False
     assignors = ("range", "roundrobin", "cooperative-sticky")
 

@@ -18,6 +18,7 @@ class Librdkafka:
     codecs = CODECS
     idempotent = True
     assigns = True
+    compresses_every_batch = False
     null_headers = True
     null_records = True
     assignors = ("range", "roundrobin", "cooperative-sticky")

@@ -22,6 +22,7 @@ class KafkaPython:
     codecs = CODECS
     idempotent = True
     assigns = True
+    compresses_every_batch = False
     null_headers = False
     null_records = False
     assignors = tuple(ASSIGNORS)
