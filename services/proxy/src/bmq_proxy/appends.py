@@ -1,53 +1,68 @@
-"""Submits batches to owners, and again what was certainly not applied, so that a client does not see a failover as an error.
+"""Submits batches to owners, and again what may be sent again, so that a client does not see a failover as an error.
 
-While something of a partition waits to be sent again, everything later of that partition waits behind it: order is kept. What an append
-holds in memory is counted by its request's lease, so the queues are bounded with it.
+Keeps the order of each *lane*, what one connection writes to one partition: nothing of it is sent while something earlier of it is to be sent
+again, or is still with another owner; and nothing is sent again before everything of it that is with an owner was answered. So whichever of a
+lane's batches an owner refuses, and however late, they go again in the order in which they came. What an append holds in memory is counted by
+its request's lease, so the lanes are bounded with it.
 """
 
 import asyncio
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import partial
 from itertools import count
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, NotOwner, NotReady, UnknownTopic
+from bmq.errors import BmqError, Fenced, NotOwner, NotReady, StoreError, UnknownTopic
+from bmq.metadata.image import Image
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Appended, Owner
 from bmq.values import TopicPartition
+from bmq.wire.batch_headers import read_header
 
 RETRY_FIRST_S = 0.02
 RETRY_MAX_S = 0.5
 
 
+class _Lane:
+    """What one connection writes to one partition. `waiting` is in order of arrival."""
+
+    __slots__ = ("delay_s", "key", "owner", "sent", "timer", "tp", "waiting")
+
+    def __init__(self, key: Hashable, tp: TopicPartition) -> None:
+        self.key = key
+        self.tp = tp
+        self.owner: Owner | None = None
+        """Who has what was sent."""
+        self.sent = 0
+        """Not answered yet."""
+        self.waiting: list[Append] = []
+        self.delay_s = RETRY_FIRST_S
+        self.timer: asyncio.TimerHandle | None = None
+        """Until it is over, what waits is not sent again."""
+
+
 class Append:
     """One payload on its way. `done` resolves as Owner.append's future does; cancelled: it was given up and is not sent (again)."""
 
-    __slots__ = ("done", "give_up_at", "number", "produce_version", "records", "tp")
+    __slots__ = ("done", "give_up_at", "lane", "number", "produce_version", "records")
 
-    def __init__(
-        self, number: int, tp: TopicPartition, records: Buffer, *, produce_version: int, give_up_at: float, done: asyncio.Future[Appended]
-    ) -> None:
+    def __init__(self, number: int, lane: _Lane, records: Buffer, *, produce_version: int, give_up_at: float, done: asyncio.Future[Appended]) -> None:
         self.number = number
-        self.tp = tp
+        self.lane = lane
         self.records = records
         self.produce_version = produce_version
         self.give_up_at = give_up_at
         self.done = done
 
+    @property
+    def tp(self) -> TopicPartition:
+        """Where it goes."""
+        return self.lane.tp
+
     def __lt__(self, other: "Append") -> bool:
         return self.number < other.number
-
-
-class _Queue:
-    """What of one partition waits to be sent again, in order of arrival."""
-
-    __slots__ = ("delay_s", "timer", "waiting")
-
-    def __init__(self) -> None:
-        self.waiting: list[Append] = []
-        self.delay_s = RETRY_FIRST_S
-        self.timer: asyncio.TimerHandle | None = None
 
 
 class Appends:
@@ -58,51 +73,80 @@ class Appends:
         self._metadata = metadata
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self._numbers = count()
-        self._queues: dict[TopicPartition, _Queue] = {}
+        self._lanes: dict[Hashable, _Lane] = {}
+        """Those that have something on its way or waiting."""
+        self._is_closed = False
+        self._unsubscribe = metadata.subscribe(self._image_changed)
 
-    def submit(self, tp: TopicPartition, records: Buffer, *, produce_version: int, give_up_at: float) -> Append:
-        """Sends a payload before it returns, or puts it behind what waits. Not applied by `give_up_at` (loop time): its `done` says why."""
-        append = Append(next(self._numbers), tp, records, produce_version=produce_version, give_up_at=give_up_at, done=self._loop.create_future())
-        queue = self._queues.get(tp)
-        if queue is not None:
-            queue.waiting.append(append)
+    def submit(self, tp: TopicPartition, records: Buffer, *, produce_version: int, give_up_at: float, origin: Hashable = None) -> Append:
+        """Sends a payload before it returns, or puts it behind what waits. Not applied by `give_up_at` (loop time): its `done` says why.
+
+        `origin` is the connection that it came over.
+        """
+        key = origin, tp
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(key, tp)
+        append = Append(next(self._numbers), lane, records, produce_version=produce_version, give_up_at=give_up_at, done=self._loop.create_future())
+        if lane.waiting:
+            lane.waiting.append(append)
         else:
-            self._send(append)
+            self._send(lane, append)
+            if not (lane.sent or lane.waiting):
+                del self._lanes[key]
         return append
 
     def give_up(self, append: Append) -> None:
         """Does not send it again. What is with its owner already stays there, and `done` still tells how it ends."""
         append.give_up_at = float("-inf")
-        queue = self._queues.get(append.tp)
-        if queue is not None and append in queue.waiting:
-            queue.waiting.remove(append)
+        lane = append.lane
+        if append in lane.waiting:
+            lane.waiting.remove(append)
             append.done.cancel()
+            self._go_on(lane)
 
     def close(self) -> None:
-        """Gives up what waits."""
-        queues, self._queues = self._queues, {}
-        for queue in queues.values():
-            if queue.timer is not None:
-                queue.timer.cancel()
-            for append in queue.waiting:
-                _fail(append, NotOwner(f"{append.tp}: the proxy is stopping"))
+        """Gives up what waits, and sends nothing again."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._unsubscribe()
+        lanes, self._lanes = self._lanes, {}
+        for lane in lanes.values():
+            if lane.timer is not None:
+                lane.timer.cancel()
+            waiting, lane.waiting = lane.waiting, []
+            for append in waiting:
+                _fail(append, NotOwner(f"{lane.tp}: the proxy is stopping"))
 
-    def _send(self, append: Append) -> None:
+    def _send(self, lane: _Lane, append: Append) -> None:
         try:
-            if self._metadata.image.partition(append.tp) is None:
-                raise UnknownTopic(f"partition {append.tp} does not exist (any more)")
-            future = self._owner_for(append.tp).append(append.tp, append.records, produce_version=append.produce_version)
+            if self._metadata.image.partition(lane.tp) is None:
+                raise UnknownTopic(f"partition {lane.tp} does not exist (any more)")
+            owner = self._owner_for(lane.tp)
+            if lane.sent and owner is not lane.owner:
+                # What is with the old owner may still be refused there: the new one must not have this before that.
+                insort(lane.waiting, append)
+                return
+            future = owner.append(lane.tp, append.records, produce_version=append.produce_version)
         except BmqError as error:
             self._failed(append, error)
             return
         if future.done():
             self._settled(append, future)
         else:
-            future.add_done_callback(lambda done: self._settled(append, done))
+            lane.owner = owner
+            lane.sent += 1
+            future.add_done_callback(partial(self._answered, append))
+
+    def _answered(self, append: Append, future: asyncio.Future[Appended]) -> None:
+        append.lane.sent -= 1
+        self._settled(append, future)
+        self._go_on(append.lane)
 
     def _settled(self, append: Append, future: asyncio.Future[Appended]) -> None:
         if future.cancelled():
-            self._failed(append, NotReady(f"{append.tp}: the owner gave the batch up"))
+            self._failed(append, NotReady(f"{append.lane.tp}: the owner gave the batch up"))
             return
         error = future.exception()
         if error is None:
@@ -114,27 +158,59 @@ class Appends:
             append.done.set_exception(error)
 
     def _failed(self, append: Append, error: BmqError) -> None:
-        loop = self._loop
         if append.done.done():
             return
-        if not isinstance(error, NotOwner | NotReady) or loop.time() >= append.give_up_at:
+        if self._is_closed or self._loop.time() >= append.give_up_at or not _may_be_sent_again(append, error):
             _fail(append, error)
             return
-        queue = self._queues.get(append.tp)
-        if queue is None:
-            queue = self._queues[append.tp] = _Queue()
-        insort(queue.waiting, append)
-        if queue.timer is None:
-            queue.timer = loop.call_later(queue.delay_s, self._send_again, append.tp)
-            queue.delay_s = min(2 * queue.delay_s, RETRY_MAX_S)
+        lane = append.lane
+        insort(lane.waiting, append)
+        if lane.timer is None:
+            lane.timer = self._loop.call_later(lane.delay_s, self._time_to_send, lane)
+            lane.delay_s = min(2 * lane.delay_s, RETRY_MAX_S)
 
-    def _send_again(self, tp: TopicPartition) -> None:
-        queue = self._queues[tp]
-        queue.timer = None
-        while queue.waiting and queue.timer is None:
-            self._send(queue.waiting.pop(0))
-        if not queue.waiting and queue.timer is None:
-            del self._queues[tp]
+    def _time_to_send(self, lane: _Lane) -> None:
+        lane.timer = None
+        self._go_on(lane)
+
+    def _go_on(self, lane: _Lane) -> None:
+        """Sends what waits, where nothing stands in the way any more."""
+        if lane.sent:
+            return
+        while lane.waiting and lane.timer is None:
+            before = lane.waiting.pop(0)
+            self._send(lane, before)
+            if lane.waiting and lane.waiting[0] is before:
+                break  # for another owner than those that have just been sent
+        if not lane.sent and not lane.waiting and self._lanes.get(lane.key) is lane:
+            if lane.timer is not None:
+                lane.timer.cancel()
+            del self._lanes[lane.key]
+
+    def _image_changed(self, old: Image, new: Image) -> None:
+        """Who waits for a partition that changed hands need not wait longer."""
+        if new.topics is old.topics and new.nodes is old.nodes:
+            return
+        for lane in self._lanes.values():
+            if lane.timer is not None and new.partition(lane.tp) != old.partition(lane.tp):
+                lane.timer.cancel()
+                # Not here: others have yet to hear of the change, among them, in one process, the new owner.
+                lane.timer = self._loop.call_later(0, self._time_to_send, lane)
+                lane.delay_s = RETRY_FIRST_S
+
+
+def _may_be_sent_again(append: Append, error: BmqError) -> bool:
+    """What was not applied; and what may have been where the owner tells a second copy from the first by its sequence."""
+    if isinstance(error, NotOwner | NotReady):
+        return True
+    return isinstance(error, Fenced | StoreError) and _is_idempotent(append.records)
+
+
+def _is_idempotent(records: Buffer) -> bool:
+    try:
+        return read_header(records).producer_id >= 0
+    except BmqError:
+        return False
 
 
 def _fail(append: Append, error: BmqError) -> None:

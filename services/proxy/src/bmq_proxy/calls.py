@@ -1,7 +1,7 @@
 """One request on its way through the proxy: who asks, what of its memory is still in use, and how its answer leaves."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from typing_extensions import Buffer
@@ -43,6 +43,8 @@ class Call:
     client_host: str
     lease: Lease
     arrived: float
+    origin: Hashable = None
+    """The connection, where it came over one: what it writes to a partition keeps its order."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -226,6 +226,7 @@ class Connection(asyncio.BufferedProtocol):
             client_host=f"/{self._peer}",
             lease=Lease(self._service.request_memory, size_bytes),
             arrived=self.active_at,
+            origin=self,
         )
         if self._exchanges is None:
             self._exchanges = deque()

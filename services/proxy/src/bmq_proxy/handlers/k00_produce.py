@@ -94,13 +94,14 @@ class _Producing:
         except BmqError as error:
             self._results[at[0]][at[1]] = _of_error(index, error)
             return
-        append = proxy.appends.submit(tp, records, produce_version=self._call.version, give_up_at=give_up_at)
+        call = self._call
+        append = proxy.appends.submit(tp, records, produce_version=call.version, give_up_at=give_up_at, origin=call.origin)
         if append.done.done():
             self._take(at, append)
             return
         self._missing += 1
         self._pending[at] = append
-        self._call.lease.hold()
+        call.lease.hold()
         append.done.add_done_callback(lambda _: self._settled(at, append))
 
     def _settled(self, at: tuple[int, int], append: Append) -> None:

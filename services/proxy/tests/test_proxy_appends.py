@@ -1,0 +1,275 @@
+"""What one connection writes to one partition keeps its order, whatever its owners refuse and when."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+import pytest
+from proxy_in_memory import MemoryMetadata, MemoryOwner, batch
+
+from bmq.errors import BmqError, Fenced, NotOwner, NotReady, UnknownOutcome, UnknownTopic
+from bmq.metadata.image import PartitionMeta
+from bmq.roles.owner import Appended
+from bmq.values import LeaderEpoch, NodeId, Offset, TopicPartition
+from bmq.wire.records import Record, build_batch
+from bmq_proxy.appends import RETRY_MAX_S, Append, Appends
+from bmq_sim.loop import run
+
+LATER = 1e9
+"""A loop time that never comes."""
+
+
+class HoldingOwner(MemoryOwner):
+    """Keeps every append until a test says what becomes of it; `got` is everything that came, again or not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.got: list[bytes] = []
+        self.futures: list[asyncio.Future[Appended]] = []
+
+    def append(self, tp: TopicPartition, records: Any, *, produce_version: int) -> "asyncio.Future[Appended]":
+        self.got.append(bytes(records))
+        self.futures.append(asyncio.get_running_loop().create_future())
+        return self.futures[-1]
+
+    def refuses(self, at: int, error: BmqError | None = None) -> None:
+        self.futures[at].set_exception(error or NotReady("not now"))
+
+    def takes(self, at: int) -> None:
+        self.futures[at].set_result(Appended(base_offset=Offset(at), log_append_time_ms=-1, log_start=Offset(0)))
+
+
+class Proxied:
+    """Appends of one partition; `owner` is who owns it at the moment."""
+
+    def __init__(self, owner: MemoryOwner) -> None:
+        self.metadata = MemoryMetadata()
+        self.tp = TopicPartition(self.metadata.add_topic("orders", 1).topic_id, 0)
+        self.owner = owner
+        self.appends = Appends(lambda _: self.owner, self.metadata)
+
+    def submit(self, records: bytes, *, origin: str = "one", give_up_at: float = LATER) -> Append:
+        return self.appends.submit(self.tp, records, produce_version=9, give_up_at=give_up_at, origin=origin)
+
+    def moves(self) -> None:
+        """The image says that it changed hands."""
+        topic = self.metadata.image.topics[self.tp.topic_id]
+        epoch = topic.partitions[0].leader_epoch + 1
+        moved = PartitionMeta(node_id=NodeId(2), leader_epoch=LeaderEpoch(epoch))
+        self.metadata.change(topics={topic.topic_id: _with(topic, moved)})
+
+
+def _with(topic: Any, partition: PartitionMeta) -> Any:
+    return type(topic)(topic_id=topic.topic_id, name=topic.name, partitions=(partition,), configs=topic.configs)
+
+
+def in_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    run(test())
+
+
+async def long_enough() -> None:
+    """Longer than any wait before something is sent again."""
+    await asyncio.sleep(2 * RETRY_MAX_S)
+
+
+def test_a_batch_that_is_refused_late_is_not_overtaken_by_what_came_after_it() -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        proxied.submit(b"1")
+        proxied.submit(b"2")
+        owner.refuses(0)
+        await asyncio.sleep(0)
+        proxied.submit(b"3")
+        await long_enough()
+        assert owner.got == [b"1", b"2"]  # 2 is still with its owner
+        owner.refuses(1)
+        await long_enough()
+        assert owner.got == [b"1", b"2", b"1", b"2", b"3"]
+
+    in_virtual_time(main)
+
+
+def test_a_batch_whose_successor_was_refused_before_it_still_goes_first() -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        proxied.submit(b"1")
+        proxied.submit(b"2")
+        owner.refuses(1)
+        await long_enough()
+        assert owner.got == [b"1", b"2"]
+        owner.refuses(0)
+        await long_enough()
+        assert owner.got == [b"1", b"2", b"1", b"2"]
+
+    in_virtual_time(main)
+
+
+def test_the_new_owner_gets_nothing_before_the_old_one_has_answered() -> None:
+    async def main() -> None:
+        old, new = HoldingOwner(), HoldingOwner()
+        proxied = Proxied(old)
+        first = proxied.submit(b"1")
+        proxied.owner = new
+        proxied.moves()
+        second = proxied.submit(b"2")
+        await long_enough()
+        assert (old.got, new.got) == ([b"1"], [])
+        old.refuses(0, NotOwner("moved"))
+        await long_enough()
+        assert new.got == [b"1", b"2"]
+        new.takes(0)
+        new.takes(1)
+        assert ((await first.done).base_offset, (await second.done).base_offset) == (0, 1)
+
+    in_virtual_time(main)
+
+
+def test_another_connection_is_not_held_up_by_one_whose_batch_is_with_the_old_owner() -> None:
+    async def main() -> None:
+        old, new = HoldingOwner(), HoldingOwner()
+        proxied = Proxied(old)
+        proxied.submit(b"1")
+        proxied.owner = new
+        proxied.submit(b"a", origin="another")
+        assert new.got == [b"a"]
+
+    in_virtual_time(main)
+
+
+def test_who_waits_for_a_partition_goes_on_when_it_has_changed_hands() -> None:
+    async def main() -> None:
+        old, new = HoldingOwner(), HoldingOwner()
+        proxied = Proxied(old)
+        proxied.submit(b"1")
+        for tried in range(6):  # the wait between tries is long by now
+            old.refuses(tried)
+            await long_enough()
+        old.refuses(6)
+        await asyncio.sleep(0)
+        proxied.owner = new
+        proxied.moves()
+        await asyncio.sleep(RETRY_MAX_S / 100)
+        assert new.got == [b"1"]
+
+    in_virtual_time(main)
+
+
+def idempotent(value: bytes) -> bytes:
+    return build_batch([Record(0, 1_000, None, value)], producer_id=7, producer_epoch=0, base_sequence=0)
+
+
+@pytest.mark.parametrize("error", [UnknownOutcome("the connection was lost"), Fenced("replaced")])
+def test_what_may_have_been_applied_is_sent_again_where_its_owner_knows_a_second_copy(error: BmqError) -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        plain, marked = proxied.submit(batch(b"plain"), origin="plain"), proxied.submit(idempotent(b"marked"))
+        owner.refuses(0, error)
+        owner.refuses(1, error)
+        await long_enough()
+        assert owner.got[2:] == [idempotent(b"marked")]
+        assert plain.done.exception() is error
+        owner.takes(2)
+        assert (await marked.done).base_offset == 2
+
+    in_virtual_time(main)
+
+
+def test_what_is_given_up_holds_up_nobody_and_nothing_is_remembered_of_it() -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        first = proxied.submit(b"1")
+        owner.refuses(0)
+        await asyncio.sleep(0)
+        second = proxied.submit(b"2")
+        proxied.appends.give_up(first)
+        assert first.done.cancelled()
+        await long_enough()
+        assert owner.got == [b"1", b"2"]
+        owner.takes(1)
+        await second.done
+        await asyncio.sleep(0)
+        assert proxied.appends._lanes == {}
+
+    in_virtual_time(main)
+
+
+def test_a_partition_that_is_gone_is_said_at_once_also_to_who_waits() -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        first, second = proxied.submit(b"1"), proxied.submit(b"2")
+        owner.refuses(0)
+        owner.refuses(1)
+        await asyncio.sleep(0)
+        proxied.metadata.change(topics={}, topic_ids={})
+        await long_enough()
+        assert isinstance(first.done.exception(), UnknownTopic)
+        assert isinstance(second.done.exception(), UnknownTopic)
+        assert owner.got == [b"1", b"2"]
+
+    in_virtual_time(main)
+
+
+class MovingOwner(MemoryOwner):
+    """Takes batches in their order some time after they came; from a moment on refuses all that it has, each at a time of its own."""
+
+    def __init__(self, taken: list[int], rng: Random) -> None:
+        super().__init__()
+        self.taken = taken
+        self.rng = rng
+        self.is_closed = False
+        self.pending: list[tuple[int, asyncio.Future[Appended]]] = []
+
+    def append(self, tp: TopicPartition, records: Any, *, produce_version: int) -> "asyncio.Future[Appended]":
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        if self.is_closed:
+            self._refuse_later(future)
+        else:
+            self.pending.append((int(bytes(records)), future))
+            asyncio.get_running_loop().call_later(self.rng.random() / 10, self._take_one)
+        return future
+
+    def close(self) -> None:
+        self.is_closed = True
+        pending, self.pending = self.pending, []
+        for _, future in pending:
+            self._refuse_later(future)
+
+    def _take_one(self) -> None:
+        if self.pending:
+            number, future = self.pending.pop(0)
+            self.taken.append(number)
+            future.set_result(Appended(base_offset=Offset(number), log_append_time_ms=-1, log_start=Offset(0)))
+
+    def _refuse_later(self, future: "asyncio.Future[Appended]") -> None:
+        error = NotOwner("moved") if self.rng.random() < 0.5 else NotReady("closing")
+        asyncio.get_running_loop().call_later(self.rng.random() * 2, future.set_exception, error)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_batch_is_taken_once_and_in_order_by_owners_that_come_and_go(seed: int) -> None:
+    rng = Random(seed)
+    taken: list[int] = []
+
+    async def main() -> None:
+        owner = MovingOwner(taken, rng)
+        proxied = Proxied(owner)
+        submitted = []
+        for number in range(100):
+            submitted.append(proxied.submit(b"%d" % number))
+            await asyncio.sleep(rng.random() / 20)
+            if rng.random() < 0.1:
+                owner.close()
+                owner = proxied.owner = MovingOwner(taken, rng)
+                if rng.random() < 0.7:
+                    proxied.moves()
+        await asyncio.gather(*(one.done for one in submitted))
+        assert proxied.appends._lanes == {}
+
+    in_virtual_time(main)
+    assert taken == list(range(100))
