@@ -1,0 +1,82 @@
+"""What calls may hold in memory on either side."""
+
+import asyncio
+
+from internal_calls import Appends, append, ask, control, every_loop, outcomes
+from internal_under_test import Runner, calling, serving, until
+
+from bmq.internal import NotSent, Purpose
+from bmq.internal.limits import CALLS_MAX, PRODUCE_CONNECTION_BYTES_MAX, QUEUED_BYTES_MAX, RECEIVE_BUFFER_BYTES
+
+
+@every_loop
+def test_back_pressure_stops_produce_alone(run: Runner) -> None:
+    async def main() -> None:
+        async def double(value: int) -> int:
+            return 2 * value
+
+        appends = Appends()
+        room_bytes = 1 << 20
+        async with (
+            serving({**appends.handlers, **control(double)}, produce_bytes_max=room_bytes) as (server, host, port),
+            calling(host, port, Purpose.PRODUCE) as one,
+            calling(host, port, Purpose.PRODUCE) as two,
+            calling(host, port, Purpose.CONTROL) as other,
+        ):
+            futures = [append(client, 2 * value + which, 100_000) for value in range(100) for which, client in enumerate((one, two))]
+            await until(lambda: server.room.is_full)
+            for value in range(20):
+                assert await ask(other, value) == 2 * value
+            # What had been read when it was full is taken; nothing is read after that.
+            assert server.room.held_bytes <= room_bytes + 2 * (RECEIVE_BUFFER_BYTES + 100_000)
+            assert len(appends.taken) < 40
+            appends.release()
+            assert await asyncio.gather(*futures) == list(range(200))
+            assert server.room.held_bytes == 0
+
+    run(main())
+
+
+@every_loop
+def test_one_connection_leaves_room_for_others(run: Runner) -> None:
+    async def main() -> None:
+        appends = Appends()
+        async with (
+            serving(appends.handlers) as (server, host, port),
+            calling(host, port, Purpose.PRODUCE) as greedy,
+            calling(host, port, Purpose.PRODUCE) as modest,
+        ):
+            futures = [append(greedy, value, 1 << 20) for value in range(24)]
+            await until(lambda: server.room.held_bytes >= PRODUCE_CONNECTION_BYTES_MAX)
+            small = append(modest, 1000)
+            await until(lambda: 1000 in appends.held)
+            appends.held[1000].set_result(1000)
+            assert await small == 1000
+            assert len(appends.taken) < 24
+            appends.release()
+            await asyncio.gather(*futures)
+
+    run(main())
+
+
+@every_loop
+def test_what_a_client_holds_is_bounded_and_what_is_too_much_was_certainly_not_sent(run: Runner) -> None:
+    async def main() -> None:
+        appends = Appends()
+        async with serving(appends.handlers, produce_bytes_max=1) as (_, host, port), calling(host, port, Purpose.PRODUCE) as client:
+            size_bytes = 1 << 20
+            futures = [append(client, value, size_bytes) for value in range(2 * QUEUED_BYTES_MAX // size_bytes)]
+            refused = [future for future in futures if future.done()]
+            assert len(refused) >= QUEUED_BYTES_MAX // size_bytes
+            assert all(isinstance(future.exception(), NotSent) for future in refused)
+            appends.release()
+            await outcomes(futures)
+            appends.held.clear()
+            appends.at_once = False
+            many = [append(client, value) for value in range(CALLS_MAX + 1)]
+            assert isinstance(many[-1].exception(), NotSent)
+            appends.release()
+            await outcomes(many)
+            assert client.unanswered == 0
+
+    run(main())
