@@ -6,9 +6,11 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 """The newest one that this bmq speaks. Fields are only ever added at the end of a header, with a default; anything else is a new version."""
 PROTOCOL_VERSION_MIN: Final = 1
+PINGS_FROM: Final = 2
+"""The first version whose servers know pings, and tails that are followed."""
 
 
 class Purpose(IntEnum):
@@ -44,6 +46,8 @@ class Api(IntEnum):
     DRAIN = 1111
     CORDON = 1112
     METADATA_POLL = 1113
+    REASSIGN = 1114
+    ADMIN = 1120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NotReady, WireError
 from bmq.internal import limits
-from bmq.internal.apis import Api, Purpose, api_name
+from bmq.internal.apis import PINGS_FROM, Api, Purpose, api_name
 from bmq.internal.failures import ConnectionLost, Failure, NotSent, decode_failure
 from bmq.internal.frames import Frame, Kind, encode_frame
 from bmq.internal.hello import Identity
@@ -198,7 +198,6 @@ class InternalClient:
                 parts, size_bytes = [], 0
         if parts:
             link.write(parts)
-        self._listen()
 
     def _forget(self, call: _Call) -> None:
         """Its caller is gone. Answered ones are forgotten already."""
@@ -255,7 +254,7 @@ class InternalClient:
         """The link's: calls may go."""
         self._link = link
         self._backoff_s = limits.BACKOFF_FIRST_S
-        self._silent_ticks = 0
+        self._listen()
         self._flush_soon()
 
     def writable(self, link: Link) -> None:
@@ -345,18 +344,21 @@ class InternalClient:
     # --- silence ---
 
     def _listen(self) -> None:
-        if self._ticker is None and self._calls:
-            self._silent_ticks = 0
+        """From the welcome on, whether something is waited for or not: that a peer is gone is known before the next call needs it."""
+        self._silent_ticks = 0
+        if self._ticker is None:
             self._ticker = self._loop.call_later(limits.ALIVE_EVERY_S, self._tick)
 
     def _tick(self) -> None:
         self._ticker = None
         link = self._link
-        if link is None or not self._calls:
+        if link is None:
             return
         self._silent_ticks = 0 if link.was_heard else self._silent_ticks + 1
         link.was_heard = False
         if self._silent_ticks >= limits.SILENT_TICKS_MAX:
             link.abort(f"nothing was heard of it for {limits.SILENT_TICKS_MAX * limits.ALIVE_EVERY_S:.0f} s")
             return
+        if self._silent_ticks and not self._calls and link.version >= PINGS_FROM:
+            link.write(encode_frame(Kind.PING))
         self._ticker = self._loop.call_later(limits.ALIVE_EVERY_S, self._tick)

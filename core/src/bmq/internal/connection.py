@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
 
+import msgspec
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NotOwner, NotReady, UnknownOutcome, WireError
@@ -16,10 +17,11 @@ from bmq.internal import limits
 from bmq.internal.apis import APIS, Purpose, api_name
 from bmq.internal.failures import encode_failure
 from bmq.internal.frames import Frame, FrameReader, Kind, encode_frame
-from bmq.internal.hello import HELLO, WELCOME, Identity, welcome
+from bmq.internal.hello import BYTES, HELLO, WELCOME, Hello, Identity, Welcome, check_proof, welcome
 from bmq.internal.refusals import Refusals
 from bmq.internal.room import ProduceRoom
 from bmq.internal.routes import Handlers, Incoming, Route
+from bmq.internal.secret import Challenge
 
 
 class Service(Protocol):
@@ -44,6 +46,15 @@ class Service(Protocol):
 
 
 @dataclass(slots=True)
+class _Challenged:
+    """A client that has yet to prove that it knows the secret, and what it is answered then."""
+
+    said: Hello
+    answer: Welcome
+    challenge: Challenge
+
+
+@dataclass(slots=True)
 class _Running:
     route: Route[Any]
     work: "asyncio.Future[Any]"
@@ -61,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._peer = ""
         self._purpose: Purpose | None = None
+        self._challenged: _Challenged | None = None
         self._running: dict[int, _Running] = {}
         self._waiting: deque[Frame] = deque()
         """Calls that start when the peer reads its answers again."""
@@ -109,8 +121,6 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._closing:
             return
-        if self._purpose is not None and not self._leaving:
-            self._still_ticks = 0
         try:
             for frame in self._reader.buffer_updated(nbytes):
                 self._arrived(frame)
@@ -190,17 +200,35 @@ class Connection(asyncio.BufferedProtocol):
             self._request(frame)
         elif frame.kind == Kind.CANCEL:
             self._cancel(frame.correlation_id)
+        elif frame.kind == Kind.PING:
+            self._send(encode_frame(Kind.ALIVE))
         else:
             raise WireError(f"a client sent a frame of kind {frame.kind}")
 
     def _greet(self, frame: Frame) -> None:
-        if frame.kind != Kind.HELLO:
+        """Says hello to who belongs here and, where this node has a secret, has proved that it knows it."""
+        challenged = self._challenged
+        if challenged is not None and frame.kind == Kind.PROOF:
+            check_proof(challenged.said, challenged.challenge, BYTES.decode(frame.header))
+            answer = msgspec.structs.replace(challenged.answer, proof=challenged.challenge.server_proof())
+            self._welcome(Purpose(challenged.said.purpose), answer)
+            return
+        if challenged is not None or frame.kind != Kind.HELLO:
             raise WireError(f"a frame of kind {frame.kind} before the hello")
         said = HELLO.decode(frame.header)
         answer = welcome(self._service.me, said)
+        secret = self._service.me.secret
+        if secret is None:
+            self._welcome(Purpose(said.purpose), answer)
+            return
+        self._challenged = _Challenged(said, answer, secret.challenge(bytes(frame.header), secret.nonce()))
+        self._send(encode_frame(Kind.CHALLENGE, header=BYTES.encode(self._challenged.challenge.nonce)))
+
+    def _welcome(self, purpose: Purpose, answer: Welcome) -> None:
         if self._service.is_stopping:
             raise WireError(f"node {self._service.me.node_id} is stopping")
-        self._purpose = Purpose(said.purpose)
+        self._purpose = purpose
+        self._challenged = None
         self._still_ticks = 0
         self._reader.trust(attachment_bytes_max=limits.ATTACHMENT_BYTES_MAX if self._purpose is Purpose.PRODUCE else 0)
         self._send(encode_frame(Kind.HELLO, header=WELCOME.encode(answer)))
@@ -209,6 +237,8 @@ class Connection(asyncio.BufferedProtocol):
         correlation_id = frame.correlation_id
         if not correlation_id or correlation_id in self._running:
             raise WireError(f"correlation id {correlation_id} is used twice")
+        if not self._leaving:
+            self._still_ticks = 0
         if frame.api_key not in self._service.handlers:
             self._fail(correlation_id, NotOwner(f"node {self._service.me.node_id} does not serve {api_name(frame.api_key)}: it has not that role"))
         elif APIS[frame.api_key].purpose is not self._purpose:

@@ -39,9 +39,15 @@ class Kind(IntEnum):
     CANCEL = 5
     """The caller does not want the reply any more."""
     ALIVE = 6
-    """The server is there, and works on something."""
+    """The server is there: it works on something, or was asked."""
     GOODBYE = 7
     """The server takes no new calls here: the client closes the connection once everything is answered."""
+    CHALLENGE = 8
+    """The server, which has a secret, wants to know whether the client has it too, before it says hello."""
+    PROOF = 9
+    """The client's answer to that."""
+    PING = 10
+    """The client, which waits for nothing, wants to know whether the server is there. From version 2 on."""
 
 
 _KINDS: Final = frozenset(int(kind) for kind in Kind)

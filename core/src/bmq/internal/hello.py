@@ -1,7 +1,7 @@
-"""The first frame of each side: who speaks, to whom, for which cluster, in which version. Pure.
+"""The first frame of each side: who speaks, to whom, for which cluster, in which version, and who knows the cluster's secret. Pure.
 
-A node of another cluster, a listener that belongs to another node now (an address was given away), or a version that one side does not
-speak is refused with one line that says what to do.
+A node of another cluster, a listener that belongs to another node now (an address was given away), a version that one side does not
+speak, or another secret is refused with one line that says what to do.
 """
 
 from dataclasses import dataclass
@@ -12,19 +12,21 @@ import msgspec
 from bmq.errors import WireError
 from bmq.internal.apis import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Purpose
 from bmq.internal.packing import Packed
+from bmq.internal.secret import REMEDY, Challenge, ClusterSecret
 from bmq.values import NodeId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who this node is."""
+    """Who this node is. `secret` None: it proves nothing and asks for no proof."""
 
     cluster_id: str
     node_id: NodeId
+    secret: ClusterSecret | None = None
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
-    """The client's. `to_node_id` is whom it believes to talk to."""
+    """The client's. `to_node_id` is whom it believes to talk to; `nonce` is empty where it has no secret."""
 
     version_min: int
     version_max: int
@@ -32,23 +34,28 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     node_id: int
     to_node_id: int
     purpose: int
+    nonce: bytes = b""
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True):
-    """The server's: the version that is spoken from here on."""
+    """The server's: the version that is spoken from here on. `proof` is empty where it has no secret."""
 
     version: int
     cluster_id: str
     node_id: int
+    proof: bytes = b""
 
 
 HELLO: Final = Packed[Hello](Hello)
 WELCOME: Final = Packed[Welcome](Welcome)
+BYTES: Final = Packed[bytes](bytes)
+"""The header of CHALLENGE, the server's nonce, and of PROOF, the client's answer."""
 
 
 def hello(me: Identity, to_node_id: NodeId, purpose: Purpose) -> Hello:
     """What a client of this bmq says."""
-    return Hello(PROTOCOL_VERSION_MIN, PROTOCOL_VERSION, me.cluster_id, me.node_id, to_node_id, purpose)
+    nonce = me.secret.nonce() if me.secret is not None else b""
+    return Hello(PROTOCOL_VERSION_MIN, PROTOCOL_VERSION, me.cluster_id, me.node_id, to_node_id, purpose, nonce)
 
 
 def welcome(me: Identity, said: Hello) -> Welcome:
@@ -68,11 +75,21 @@ def welcome(me: Identity, said: Hello) -> Welcome:
         )
     if said.purpose not in set(Purpose):
         raise WireError(f"node {said.node_id} opened a connection for purpose {said.purpose}, which this bmq does not know")
+    if me.secret is not None and not said.nonce:
+        raise WireError(f"node {said.node_id} has no cluster secret and node {me.node_id} asks for one: {REMEDY}")
     return Welcome(version, me.cluster_id, me.node_id)
 
 
-def check_welcome(me: Identity, to_node_id: NodeId, answer: Welcome) -> None:
+def check_proof(said: Hello, challenge: Challenge, proof: bytes) -> None:
+    """The server's look at the client's answer to its challenge. Raises WireError."""
+    if not challenge.is_client(proof):
+        raise WireError(f"node {said.node_id} has another cluster secret: {REMEDY}")
+
+
+def check_welcome(me: Identity, to_node_id: NodeId, answer: Welcome, challenge: Challenge | None = None) -> None:
     """The client's look at the answer. Raises WireError."""
+    if me.secret is not None and (challenge is None or not challenge.is_server(answer.proof)):
+        raise WireError(f"node {answer.node_id} did not prove that it knows the cluster's secret: {REMEDY}")
     if answer.cluster_id != me.cluster_id or answer.node_id != to_node_id:
         raise WireError(
             f"node {answer.node_id} of cluster {answer.cluster_id!r} answered where node {to_node_id} of cluster {me.cluster_id!r} was looked for"

@@ -55,11 +55,12 @@ BACKOFF_MAX_S: Final = 1.0
 """After a connection was lost or refused nothing is tried for a while, and calls fail at once; doubled each time up to the second number."""
 
 ALIVE_EVERY_S: Final = 1.0
-"""A server says so often that it is there, on each connection that waits for it and that it has nothing else to say on."""
+"""A server says so often that it is there, on each connection that waits for it and that it has nothing else to say on. Where nothing
+is waited for, the client asks."""
 
-SILENT_TICKS_MAX: Final = 6
-"""A client that waits gives a connection up when it has heard nothing for so many of these. Ticks and not seconds: one that was itself
-stopped for a while does not blame the other side."""
+SILENT_TICKS_MAX: Final = 5
+"""A client gives a connection up when it has heard nothing for so many of these: within the lease that a broker has (6 s). Ticks and not
+seconds: one that was itself stopped for a while does not blame the other side."""
 
 HELLO_WITHIN_TICKS: Final = 10
 IDLE_TICKS_MAX: Final = 600

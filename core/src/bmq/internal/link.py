@@ -9,8 +9,9 @@ from bmq.errors import BmqError, NotReady, WireError
 from bmq.internal.apis import Purpose
 from bmq.internal.failures import decode_failure
 from bmq.internal.frames import Frame, FrameReader, Kind, encode_frame
-from bmq.internal.hello import HELLO, WELCOME, Identity, check_welcome, hello
+from bmq.internal.hello import BYTES, HELLO, WELCOME, Identity, check_welcome, hello
 from bmq.internal.limits import ATTACHMENT_BYTES_MAX
+from bmq.internal.secret import REMEDY, Challenge
 from bmq.values import NodeId
 
 
@@ -43,6 +44,11 @@ class Link(asyncio.BufferedProtocol):
         self._reader = FrameReader(scratch=caller.scratch)
         self._transport: asyncio.Transport | None = None
         self._is_over = False
+        self._said = b""
+        """The header of the hello."""
+        self.version = 0
+        """Of the protocol, which the other side chose."""
+        self._challenge: Challenge | None = None
         self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Resolves with the welcome; NotReady says why there is none."""
         self.is_paused = False
@@ -74,8 +80,8 @@ class Link(asyncio.BufferedProtocol):
         if self._is_over:
             self._transport.abort()
             return
-        said = hello(self._caller.me, self._caller.peer, self._caller.purpose)
-        self._transport.writelines(cast("list[memoryview]", encode_frame(Kind.HELLO, header=HELLO.encode(said))))
+        self._said = HELLO.encode(hello(self._caller.me, self._caller.peer, self._caller.purpose))
+        self.write(encode_frame(Kind.HELLO, header=self._said))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -113,13 +119,24 @@ class Link(asyncio.BufferedProtocol):
             self.abort(f"it refused this node: {decode_failure(frame.header).text}")
         elif self.greeted.done():
             self._caller.received(self, frame)
+        elif frame.kind == Kind.CHALLENGE and self._challenge is None:
+            self._prove(BYTES.decode(frame.header))
         elif frame.kind == Kind.HELLO:
-            check_welcome(self._caller.me, self._caller.peer, WELCOME.decode(frame.header))
+            answer = WELCOME.decode(frame.header)
+            check_welcome(self._caller.me, self._caller.peer, answer, self._challenge)
+            self.version = answer.version
             self._reader.trust(attachment_bytes_max=0 if self._caller.purpose is Purpose.CONTROL else ATTACHMENT_BYTES_MAX)
             self.greeted.set_result(None)
             self._caller.welcomed(self)
         else:
             raise WireError(f"a frame of kind {frame.kind} before the hello")
+
+    def _prove(self, nonce: bytes) -> None:
+        secret = self._caller.me.secret
+        if secret is None:
+            raise WireError(f"it asks for the cluster's secret and this node has none: {REMEDY}")
+        self._challenge = secret.challenge(self._said, nonce)
+        self.write(encode_frame(Kind.PROOF, header=BYTES.encode(self._challenge.client_proof())))
 
     def _end(self, reason: str) -> None:
         if self._is_over:

@@ -10,10 +10,12 @@ from bmq.internal.connection import Connection
 from bmq.internal.hello import Identity
 from bmq.internal.room import ProduceRoom
 from bmq.internal.routes import Handlers
+from bmq.log_limit import RateLimited
 
 log = structlog.get_logger(__name__)
 
 _LOOK_S = 0.02
+_COMPLAIN_EVERY_S = 10.0
 _ABORT_S = 0.2
 """More than the loop takes to say that a connection which was aborted is gone."""
 
@@ -32,6 +34,7 @@ class InternalServer:
         self._ticker: asyncio.TimerHandle | None = None
         self._connections: set[Connection] = set()
         self._work: set[asyncio.Task[Any]] = set()
+        self._complaints = RateLimited(interval_s=_COMPLAIN_EVERY_S)
 
     @property
     def connections(self) -> int:
@@ -83,7 +86,9 @@ class InternalServer:
         self._connections.discard(connection)
 
     def broken(self, peer: str, reason: str) -> None:
-        log.warning("internal connection refused", peer=peer, reason=reason)
+        left_out = self._complaints.due(peer.rpartition(":")[0], now=self._loop.time())
+        if left_out is not None:
+            log.warning("internal connection refused", peer=peer, reason=reason, left_out=left_out)
 
     def began(self, work: "asyncio.Task[Any]") -> None:
         self._work.add(work)

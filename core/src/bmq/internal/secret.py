@@ -1,0 +1,62 @@
+"""The cluster's secret: each end of a connection proves that it knows it, and neither sends it. Pure: nonces come from outside.
+
+The client proves first (docs/formats/internal-protocol.md), so a stranger who connects gets nothing that it could guess the secret from. What
+is proved is bound to the hello and to both nonces: a proof is of no use on any other connection, or to the other end. It says who may speak,
+and hides nothing: what follows is not encrypted.
+"""
+
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+KEY: Final = "cluster_secret"
+"""What operators know it by."""
+REMEDY: Final = f"give all nodes of the cluster the same {KEY} (BMQ_CLUSTER_SECRET)"
+
+_CLIENT: Final = b"bmq internal client"
+_SERVER: Final = b"bmq internal server"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSecret:
+    """`nonce` gives 16 bytes that were never given before (Rng.nonce)."""
+
+    key: bytes = field(repr=False)
+    nonce: Callable[[], bytes]
+
+    def challenge(self, said: bytes, nonce: bytes) -> "Challenge":
+        """Of the client that said this hello, nonce included; `nonce` is the server's."""
+        return Challenge(self.key, said, nonce)
+
+
+class Challenge:
+    """What one connection's two ends have to prove to each other."""
+
+    __slots__ = ("_key", "_said", "nonce")
+
+    def __init__(self, key: bytes, said: bytes, nonce: bytes) -> None:
+        self._key = key
+        self._said = said
+        self.nonce = nonce
+
+    def client_proof(self) -> bytes:
+        """32 bytes that only who knows the secret can make."""
+        return self._proof(_CLIENT)
+
+    def server_proof(self) -> bytes:
+        """The same of the other end."""
+        return self._proof(_SERVER)
+
+    def is_client(self, proof: bytes) -> bool:
+        """Whether the client made it."""
+        return hmac.compare_digest(proof, self.client_proof())
+
+    def is_server(self, proof: bytes) -> bool:
+        """Whether the server made it."""
+        return hmac.compare_digest(proof, self.server_proof())
+
+    def _proof(self, end: bytes) -> bytes:
+        # Each part with its length before it: no two different conversations have the same text.
+        text = b"".join(len(part).to_bytes(4, "big") + part for part in (end, self._said, self.nonce))
+        return hmac.digest(self._key, text, "sha256")
