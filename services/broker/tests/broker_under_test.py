@@ -6,10 +6,13 @@ from dataclasses import replace
 
 from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError
+from bmq.metadata.image import Image, apply
+from bmq.metadata.records import AnyRecord
 from bmq.roles.controller import NewTopic, Registration
 from bmq.roles.owner import Appended, TailAnswer, TailRequest
 from bmq.values import NodeId, Offset, TopicPartition
 from bmq.wire.batches import Record, build_batch, iterate_records, read_header
+from bmq_broker.coordinator_log import PartitionLog
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.main import BrokerRole
 from bmq_broker.settings import BrokerSettings
@@ -109,3 +112,19 @@ def small(**changes: int) -> BrokerSettings:
     """Settings with which little data makes much happen."""
     base = BrokerSettings(tail_budget_bytes=4000, tail_limit_bytes=16000, wal_budget_bytes=4000, flush_bytes=1000, merge_below_bytes=10_000)
     return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def partition_log(cluster: Cluster, tp: TopicPartition) -> PartitionLog:
+    broker = cluster.broker
+    return PartitionLog(
+        broker._ownership.partitions[tp],
+        commit=broker._commit,
+        segments=broker.segments,
+        snapshots=None,
+        clock=cluster.clock,  # type: ignore[arg-type]
+    )
+
+
+def image_with(image: Image, *records: AnyRecord) -> Image:
+    """What another controller would have committed."""
+    return apply(image, image.position + 1, records)

@@ -323,3 +323,14 @@ class Brokers:
     def wal_keys(self, node: int, epoch: int = 1) -> list[str]:
         """Of one incarnation's stream."""
         return self.store.keys(StreamId(NodeId(node), BrokerEpoch(epoch)).prefix)
+
+
+def closed_of(brokers: Brokers, tp: TopicPartition) -> list[ClosedPartition]:
+    """What heartbeats reported of it, oldest first."""
+    return [closed for beat in brokers.controller.beats for closed in beat.closed if closed.tp == tp]
+
+
+async def until_closed(brokers: Brokers, tp: TopicPartition, *, times: int = 1) -> ClosedPartition:
+    while len({closed.leader_epoch for closed in closed_of(brokers, tp)}) < times:
+        await asyncio.sleep(0.001)
+    return closed_of(brokers, tp)[-1]

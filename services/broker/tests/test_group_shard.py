@@ -1,7 +1,6 @@
 """The group coordinator's shell on virtual time, over a log that is durable late: through the same way in that the broker uses."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
@@ -22,7 +21,7 @@ from bmq_broker.groups.service import GroupCoordinatorShard
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.handlers.group_calls import GROUP_API_KEYS, group_call_failed, handle_group_call
 from bmq_sim.clock import SimClock, SimRng
-from bmq_sim.loop import run
+from bmq_sim.loop import on_virtual_time
 
 COMMIT, FETCH, JOIN, BEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE, OFFSET_DELETE = 8, 9, 11, 12, 13, 14, 15, 16, 42, 47
 NEWEST = {8: 10, 9: 10, 11: 9, 12: 4, 13: 5, 14: 5, 15: 6, 16: 5, 42: 3, 47: 0}
@@ -120,17 +119,6 @@ async def coordinator(disk: Disk | None = None, topics: Topics | None = None, **
     await one.shard.load()
     yield one
     await one.shard.close()
-
-
-Scenario = Callable[[], Coroutine[Any, Any, None]]
-
-
-def on_virtual_time(scenario: Scenario) -> Callable[[], None]:
-    def test() -> None:
-        run(scenario())
-
-    test.__name__ = scenario.__name__
-    return test
 
 
 @on_virtual_time

@@ -13,11 +13,13 @@ import inspect
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from bmq_sim.network import Network
 from bmq_sim.process import CURRENT_PROCESS, ProcessState, SimProcess
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 START_S = 1000.0
@@ -294,6 +296,16 @@ def run(main: Coroutine[Any, Any, T], *, loop: VirtualLoop | None = None) -> T:
     finally:
         main.close()
         loop.finish()
+
+
+def on_virtual_time(scenario: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """A test of a coroutine function: `run` of what it returns."""
+
+    @wraps(scenario)
+    def test(*args: P.args, **kwargs: P.kwargs) -> None:
+        run(scenario(*args, **kwargs))
+
+    return test
 
 
 def _where(task: "asyncio.Task[Any]") -> str:

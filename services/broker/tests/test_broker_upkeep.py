@@ -1,0 +1,189 @@
+"""What a broker does beside serving: rolls that free the WAL, merges, collection, and going on after each of them failed."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from broker_under_test import Cluster, small
+from held_store import HeldStore
+
+from bmq.errors import UnknownOutcome
+from bmq.storage.keys import coordinator_snapshot_key, manifest_page_key, segment_key
+from bmq.values import LeaderEpoch, Nonce, Offset
+from bmq_sim.loop import on_virtual_time
+from bmq_sim.store import SimStore, StoreFaults
+
+SLOW = StoreFaults(latency_s_min=0.05, latency_s_max=0.05)
+
+
+@on_virtual_time
+async def test_the_wal_is_freed_though_a_tail_begins_with_what_was_recovered() -> None:
+    cluster = Cluster(settings=small(tail_budget_bytes=1_000_000, tail_limit_bytes=1_000_000))
+    await cluster.start()
+    (quiet, busy) = await cluster.topic("orders", partitions=2)
+    await cluster.append(quiet, b"recovered")
+    await cluster.kill()
+    await cluster.start("again")
+    await cluster.append(quiet, b"pins the new stream")
+    for _ in range(40):
+        await cluster.append(busy, bytes(500))
+    await asyncio.sleep(1)
+    assert cluster.broker._commit.wal_bytes <= 4000 + 2000
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_many_quiet_partitions_over_the_limit_are_rolled_until_writing_goes_on() -> None:
+    cluster = Cluster(SimStore(faults=SLOW), settings=small(tail_limit_bytes=4000, roll_concurrency=1))
+    await cluster.start()
+    tps = await cluster.topic("orders", partitions=40)
+    appended = await asyncio.wait_for(asyncio.gather(*(cluster.append(tp, bytes(300)) for tp in tps for _ in range(3))), 60)
+    assert len(appended) == 120
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_a_roll_that_fails_is_tried_again_though_nothing_more_arrives() -> None:
+    store = HeldStore()
+    cluster = Cluster(store, settings=small(maintenance_interval_ms=10_000_000))
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    store.unknown.add("/segment/")
+    for _ in range(12):
+        await cluster.append(tp, bytes(500))
+    await asyncio.sleep(5)
+    store.unknown.clear()
+    await asyncio.sleep(5)
+    assert cluster.broker._roller.tail_bytes <= 4000
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_a_manifest_whose_outcome_is_unknown_is_found_and_nothing_that_it_names_goes() -> None:
+    store = HeldStore()
+    cluster = Cluster(store)
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    for number in range(3):
+        await cluster.append(tp, b"%d" % number)
+        await cluster.roll(tp)
+    store.unknown.add("/manifest/")
+    await cluster.append(tp, b"3")
+    with pytest.raises(UnknownOutcome):
+        await cluster.roll(tp)
+    await cluster.append(tp, b"4")
+    store.unknown.clear()
+    store.land()
+    await cluster.roll(tp)
+    assert await cluster.read_all(tp) == [(number, b"%d" % number) for number in range(5)]
+    await asyncio.sleep(700)
+    await cluster.kill()
+    await cluster.start("again")
+    await cluster.append(tp, b"5")
+    await cluster.roll(tp)
+    await asyncio.sleep(700)
+    assert await cluster.read_all(tp) == [(number, b"%d" % number) for number in range(6)]
+    partition = await cluster.broker._ownership.open(tp)
+    assert {key for key in store.keys("topics/") if "/segment/" in key} == {entry.key for entry in partition.manifest.entries}
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_upkeep_goes_on_after_it_failed() -> None:
+    cluster = Cluster(settings=small())
+    await cluster.start()
+    (tp,) = await cluster.topic("orders", configs={"retention.ms": "1000"})
+    await cluster.append(tp, b"a")
+    store = cluster.store
+    store.faults = replace(store.faults, unavailable_probability=0.9, not_applied_probability=0.5)
+    await asyncio.sleep(200)
+    store.faults = StoreFaults()
+    await asyncio.sleep(200)
+    assert await cluster.read_all(tp) == []
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_an_owner_learns_of_what_an_earlier_owner_merged_before_it_was_stopped() -> None:
+    store = SimStore()
+    old = Cluster(store, settings=small(segment_linger_ms=0))
+    await old.start("old")
+    (tp,) = await old.topic("orders")
+    for number in range(10):
+        await old.append(tp, b"%d" % number)
+        await old.roll(tp)
+    new = Cluster(store, seed=1)
+    await new.start("new")
+    partition = await new.broker._ownership.open(tp)
+    assert await old.broker._maintenance._merger.merge(old.broker._ownership.partitions[tp])
+    await old.broker._maintenance._garbage.sweep()
+    assert partition.manifest.entries[0].key not in store.objects
+    assert (await new.broker.owner.offset_for_time(tp, 0)).offset == 0
+    assert (await new.broker.owner.offset_for_time(tp, -3)).offset == 0
+    assert await new.read_all(tp) == [(number, b"%d" % number) for number in range(10)]
+    await old.kill()
+    await new.stop()
+
+
+@on_virtual_time
+async def test_what_a_killed_owner_left_unnamed_is_collected_by_the_next() -> None:
+    cluster = Cluster()
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    await cluster.append(tp, b"a")
+    await cluster.roll(tp)
+    orphans = [
+        segment_key(tp, LeaderEpoch(1), Offset(7), Nonce(bytes(16))),
+        coordinator_snapshot_key(tp, LeaderEpoch(1), Offset(7), Nonce(bytes(16))),
+        manifest_page_key(tp, Nonce(bytes(16))),
+    ]
+    for key in orphans:
+        cluster.store.apply_create("node", key, b"left behind")
+    await asyncio.sleep(700)
+    assert orphans[0] in cluster.store.objects
+    await cluster.kill()
+    await cluster.start("again")
+    await cluster.append(tp, b"b")
+    await cluster.roll(tp)
+    await asyncio.sleep(700)
+    assert not set(orphans) & set(cluster.store.objects)
+    assert await cluster.read_all(tp) == [(0, b"a"), (1, b"b")]
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_a_segment_that_was_damaged_is_not_merged() -> None:
+    cluster = Cluster(settings=small())
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    for number in range(10):
+        await cluster.append(tp, b"%d" % number)
+        await cluster.roll(tp)
+    partition = await cluster.broker._ownership.open(tp)
+    entry = partition.manifest.entries[3]
+    stored = cluster.store.objects[entry.key]
+    damaged = bytearray(stored.data)
+    damaged[entry.position + entry.length - 1] ^= 1
+    cluster.store.objects[entry.key] = replace(stored, data=bytes(damaged))
+    await asyncio.sleep(70)
+    assert entry in partition.manifest.entries
+    cluster.store.objects[entry.key] = stored
+    await asyncio.sleep(70)
+    assert entry not in partition.manifest.entries
+    assert await cluster.read_all(tp) == [(number, b"%d" % number) for number in range(10)]
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_segments_far_apart_in_time_are_not_merged() -> None:
+    cluster = Cluster(settings=small())
+    await cluster.start()
+    (tp,) = await cluster.topic("orders", configs={"segment.ms": "100000", "retention.ms": "400000"})
+    for _ in range(30):
+        await cluster.append(tp, b"x")
+        await cluster.roll(tp)
+        await asyncio.sleep(30)
+    partition = await cluster.broker._ownership.open(tp)
+    oldest_ms = cluster.clock.now_ms() - partition.manifest.entries[0].min_timestamp_ms
+    assert oldest_ms <= 400_000 + 100_000 + 60_000 + 30_000
+    await cluster.stop()
