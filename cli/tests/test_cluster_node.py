@@ -16,6 +16,7 @@ from bmq.runtime.system import SystemClock, SystemRng
 from bmq.values import TopicPartition
 from bmq.wire.records import Record, build_batch
 from bmq_cli.cluster_node import ClusterNode
+from bmq_cli.role_settings import role_settings
 from bmq_cli.server_sources import read_config
 from bmq_proxy.proxy import Proxy
 
@@ -33,7 +34,8 @@ class Cluster:
     def make(self, node_id: int, roles: str, **keys: str) -> ClusterNode:
         addresses = {"listen": "127.0.0.1:0", "internal_listen": "127.0.0.1:0", "admin": "off"}
         config = read_config({"node_id": node_id, "roles": roles, "store": "memory://", "linger_ms": 1, **addresses, **keys})
-        return ClusterNode(self.store, clock=SystemClock(), rng=SystemRng(), config=config)
+        settings = role_settings(config, one_disk=True, log_dir="memory")
+        return ClusterNode(self.store, clock=SystemClock(), rng=SystemRng(), config=config, settings=settings)
 
     async def start(self, node_id: int, roles: str, **keys: str) -> ClusterNode:
         self.nodes[node_id] = node = self.make(node_id, roles, **keys)

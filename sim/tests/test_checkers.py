@@ -128,6 +128,10 @@ def repeat_a_plain_record(history: History) -> None:
     with_final(history, lambda records: records.append(final_record(6, b"p0")))
 
 
+def turn_plain_records_round(history: History) -> None:
+    with_final(history, lambda records: records.insert(2, records.pop(5)))
+
+
 def invent_a_record(history: History) -> None:
     with_final(history, lambda records: records.append(final_record(6, b"who?")))
 
@@ -164,6 +168,7 @@ def refuse_a_sequence(history: History) -> None:
         (turn_idempotent_records_round, "idempotent records appear once and in order"),
         (leave_an_idempotent_batch_out, "idempotent records appear once and in order"),
         (repeat_a_plain_record, "plain records appear at most once"),
+        (turn_plain_records_round, "records of a connection are in order"),
         (invent_a_record, "nothing appears that nobody sent"),
         (forget_a_commit, "committed offsets do not go back"),
         (commit_the_unread, "a group commits only what it was given"),

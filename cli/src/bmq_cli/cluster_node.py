@@ -1,7 +1,8 @@
 """One process of a cluster: its roles, put together with the internal listener and a connection to whoever leads.
 
-Only composition, as in bmq_cli.node: the store, the clock and randomness come from outside. Every role asks the leading controller as other
-nodes do, be it in this process; a proxy asks the broker of its own process directly.
+Only composition, as in bmq_cli.node: the store, the clock and randomness come from outside and the network from the event loop, so the
+simulator runs these nodes as they are. Every role asks the leading controller as other nodes do, be it in this process; a proxy asks the
+broker of its own process directly.
 """
 
 import asyncio
@@ -30,12 +31,12 @@ from bmq_broker.incarnations import Incarnations
 from bmq_broker.main import BrokerRole
 from bmq_cli.addresses import address_of
 from bmq_cli.current_owner import CurrentOwner
+from bmq_cli.listening import bound
 from bmq_cli.membership import Membership, until_led
 from bmq_cli.owners import Owners
-from bmq_cli.role_settings import advertised, role_settings
+from bmq_cli.role_settings import RoleSettings, advertised
 from bmq_cli.server_config import ServerConfig
 from bmq_cli.server_values import Role
-from bmq_cli.starting import bound
 from bmq_controller.controller import LeadingController
 from bmq_controller.main import StandbyRole, start_standby
 from bmq_proxy.main import ProxyRole, start_proxy
@@ -50,12 +51,13 @@ _log = structlog.get_logger("bmq.node")
 class ClusterNode:
     """A process's whole life: start, serve until stopped or until it cannot go on, stop."""
 
-    def __init__(self, store: ObjectStore, *, clock: Clock, rng: Rng, config: ServerConfig) -> None:
+    def __init__(self, store: ObjectStore, *, clock: Clock, rng: Rng, config: ServerConfig, settings: RoleSettings) -> None:
+        """`settings` are those that the configuration makes (bmq_cli.role_settings), or smaller ones to simulate with."""
         self._store = store
         self._clock = clock
         self._rng = rng
         self._config = config
-        self._settings = role_settings(config)
+        self._settings = settings
         self._node_id = NodeId(config.node_id)
         self._tasks: list[asyncio.Task[None]] = []
         self._feed = MetadataFeed()

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 from bmq.cluster_config import ClusterConfig, resolve_cluster
-from bmq.runtime.store_url import StoreKind, parse_store_url
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
 from bmq_cli.addresses import address_of
@@ -27,11 +26,9 @@ class RoleSettings:
     """What DescribeLogDirs calls the store."""
 
 
-def role_settings(config: ServerConfig) -> RoleSettings:
-    """Raises ConfigurationError for a store's URL that cannot be used."""
-    store = parse_store_url(config.store)
+def role_settings(config: ServerConfig, *, one_disk: bool, log_dir: str) -> RoleSettings:
+    """`one_disk`: the store is a folder of this machine. `log_dir`: what DescribeLogDirs calls it."""
     cluster = resolve_cluster(config.cluster_config)
-    one_disk = store.kind in (StoreKind.FILE, StoreKind.MEMORY)
     return RoleSettings(
         controller=ControllerSettings(
             operation_timeout_s=config.operation_timeout_ms / 1000, cluster_id=config.cluster_id, cluster_configs=config.cluster_config
@@ -39,7 +36,7 @@ def role_settings(config: ServerConfig) -> RoleSettings:
         broker=_broker_settings(config, cluster, one_disk=one_disk),
         groups=group_settings(cluster),
         proxy=_proxy_settings(config, one_disk=one_disk),
-        log_dir=str(store.folder) if store.folder is not None else config.store.partition("?")[0],
+        log_dir=log_dir,
     )
 
 

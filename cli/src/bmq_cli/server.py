@@ -15,16 +15,19 @@ from bmq.runtime.loop import run_service, settle
 from bmq.runtime.metered_store import MeteredStore
 from bmq.runtime.open_store import open_store
 from bmq.runtime.self_test import prove_store
+from bmq.runtime.store_url import StoreKind, parse_store_url
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq.storage.durable import cancelled
 from bmq_cli.addresses import address_text
 from bmq_cli.admin_server import AdminServer
 from bmq_cli.cluster_node import ClusterNode
-from bmq_cli.role_settings import listens
+from bmq_cli.listening import bound
+from bmq_cli.living import CannotGoOn, live
+from bmq_cli.role_settings import RoleSettings, listens, role_settings
 from bmq_cli.server_config import ServerConfig, flag_of
 from bmq_cli.server_reference import default_text
 from bmq_cli.server_sources import read_config
-from bmq_cli.starting import FAILED, MISCONFIGURED, bound, make_bucket, start_failure
+from bmq_cli.starting import FAILED, MISCONFIGURED, make_bucket, start_failure
 from bmq_cli.supervised import end_with_supervisor, watch_supervisor
 
 ConfigFile = Annotated[
@@ -82,7 +85,8 @@ async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event) 
     clock, rng = SystemClock(), SystemRng()
     address = listens(config.admin)
     admin = AdminServer(host=address[0], port=address[1]) if address is not None else None
-    node = ClusterNode(store, clock=clock, rng=rng, config=config)
+    node = ClusterNode(store, clock=clock, rng=rng, config=config, settings=_settings(config))
+    code = 0
 
     async def start() -> None:
         if admin is not None:
@@ -90,21 +94,13 @@ async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event) 
         await prove_store(store, clock, rng)
         await node.start()
 
-    starting, stopping = asyncio.ensure_future(start()), asyncio.ensure_future(stop.wait())
-    ends: list[asyncio.Future[Any]] = [stopping, node.ended]
-    code = 0
-    try:
-        await asyncio.wait([starting, *ends], return_when=asyncio.FIRST_COMPLETED)
-        if starting.done():
-            starting.result()
-            _serving(config, node, admin)
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if node.ended.done():
-            code = _failed(f"this bmq ends: {node.ended.result()}", FAILED)
-    except BmqError as error:
-        code = _failed(start_failure(error), MISCONFIGURED if isinstance(error, ConfigurationError) else FAILED)
-    await cancelled([starting, stopping])
-    await (node.stop() if not code else node.stop(grace_s=0))
+    def failed(error: BmqError) -> None:
+        nonlocal code
+        code = MISCONFIGURED if isinstance(error, ConfigurationError) else FAILED
+        line = f"this bmq ends: {error}" if isinstance(error, CannotGoOn) else start_failure(error)
+        print(f"error: {' '.join(line.split())}", file=sys.stderr, flush=True)
+
+    await live(node, start=start(), stop=stop, serving=lambda: _serving(config, node, admin), failed=failed)
     if admin is not None:
         await admin.stop()
     return code
@@ -122,6 +118,8 @@ def _serving(config: ServerConfig, node: ClusterNode, admin: AdminServer | None)
     print(f"bmq node {config.node_id} ({', '.join(config.roles)}) serves: {', '.join(addresses)}", flush=True)
 
 
-def _failed(line: str, code: int) -> int:
-    print(f"error: {' '.join(line.split())}", file=sys.stderr, flush=True)
-    return code
+def _settings(config: ServerConfig) -> RoleSettings:
+    """Raises ConfigurationError for a store's URL that cannot be used."""
+    store = parse_store_url(config.store)
+    one_disk = store.kind in (StoreKind.FILE, StoreKind.MEMORY)
+    return role_settings(config, one_disk=one_disk, log_dir=str(store.folder) if store.folder is not None else config.store.partition("?")[0])

@@ -1,17 +1,10 @@
-"""What starting a process has in common, whatever its roles: the bucket is there, addresses are free, and what fails is told in one line."""
-
-import os
-from collections.abc import Awaitable
+"""What starting a process has in common, whatever its roles: the bucket is there, and what fails is told in one line."""
 
 from bmq.errors import BmqError, Corrupt
 from bmq.runtime.store_url import StoreKind, parse_store_url
 
 FAILED = 1
 MISCONFIGURED = 2
-
-
-class CannotListen(BmqError):
-    """An address is taken, or is not this machine's."""
 
 
 def make_bucket(url: str) -> None:
@@ -21,15 +14,6 @@ def make_bucket(url: str) -> None:
         from bmq.runtime.bucket import ensure_bucket  # a third of a second to import, and a folder needs none of it
 
         ensure_bucket(parsed)
-
-
-async def bound(option: str, address: str, start: Awaitable[None]) -> None:
-    """Awaits `start`, in which OSError means that it cannot listen. Raises BmqError."""
-    try:
-        await start
-    except OSError as error:
-        reason = os.strerror(error.errno).lower() if error.errno else str(error)
-        raise CannotListen(f"{option} {address}: {reason}: choose another address, or stop what listens there") from error
 
 
 def start_failure(error: BmqError) -> str:

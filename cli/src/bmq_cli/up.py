@@ -21,8 +21,9 @@ from bmq.runtime.system import SystemClock, SystemRng
 from bmq_broker.settings import BrokerSettings
 from bmq_cli.addresses import address_of
 from bmq_cli.admin_server import AdminServer
+from bmq_cli.listening import bound
 from bmq_cli.node import Node, NodeSettings, proxy_settings
-from bmq_cli.starting import FAILED, MISCONFIGURED, bound, make_bucket, start_failure
+from bmq_cli.starting import FAILED, MISCONFIGURED, make_bucket, start_failure
 
 log = structlog.get_logger()
 

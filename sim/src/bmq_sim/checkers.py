@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 from bmq_sim.history import FinalLog, History, Place
 
@@ -184,6 +185,22 @@ def plain_records_appear_at_most_once(history: History) -> Iterator[str]:
             yield f"{place}: more than once {sorted({value for value in found if found.count(value) > 1})!r}"
 
 
+def records_of_a_connection_are_in_order(history: History) -> Iterator[str]:
+    """What a plain producer sends on one connection stands in the log in that order, acknowledged or not."""
+    sent: dict[tuple[str, Place, int], dict[bytes, int]] = defaultdict(dict)
+    for attempt in history.attempts:
+        if not attempt.idempotent:
+            of_connection = sent[attempt.producer, attempt.place, attempt.connection]
+            for value in attempt.values:
+                of_connection[value] = len(of_connection)
+    for (producer, place, _), order in sent.items():
+        log = history.final.get(place)
+        found = [record.value for record in log.records if record.value in order] if log is not None else []
+        for before, after in pairwise(found):
+            if order[after] < order[before]:
+                yield f"{place}: {producer} sent {after!r} before {before!r} on one connection, and it stands behind it"
+
+
 def nothing_appears_that_nobody_sent(history: History) -> Iterator[str]:
     """Every record in a log was sent to that partition."""
     sent: dict[Place, set[bytes]] = defaultdict(set)
@@ -242,6 +259,7 @@ CHECKERS: tuple[Checker, ...] = (
     out_of_range_is_said_of_no_offset_that_exists,
     idempotent_records_appear_once_and_in_order,
     plain_records_appear_at_most_once,
+    records_of_a_connection_are_in_order,
     nothing_appears_that_nobody_sent,
     committed_offsets_do_not_go_back,
     a_group_commits_only_what_it_was_given,

@@ -26,6 +26,7 @@ HEARTBEAT: Final = 12
 LEAVE_GROUP: Final = 13
 SYNC_GROUP: Final = 14
 CREATE_TOPICS: Final = 19
+DELETE_TOPICS: Final = 20
 DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 
@@ -42,6 +43,7 @@ VERSIONS: Final = {
     LEAVE_GROUP: 5,
     SYNC_GROUP: 5,
     CREATE_TOPICS: 7,
+    DELETE_TOPICS: 6,
     DELETE_RECORDS: 2,
     INIT_PRODUCER_ID: 4,
 }
@@ -93,6 +95,8 @@ class KafkaConnection(asyncio.Protocol):
         self._buffer = bytearray()
         self._waiting: deque[tuple[int, int, asyncio.Future[Message]]] = deque()
         self._next_id = 0
+        self.number = 0
+        """Among those of its client, from 1."""
         self.lost = False
 
     def send(self, api_key: int, fields: dict[str, Any], *, timeout_s: float = REQUEST_TIMEOUT_S) -> "asyncio.Future[Message]":
@@ -168,6 +172,7 @@ class SimClient:
         self._bootstrap = list(bootstrap)
         self._connections: dict[Address, KafkaConnection] = {}
         self._cluster = Cluster({}, {})
+        self._connections_made = 0
 
     async def connection(self, address: Address | None = None) -> KafkaConnection:
         """Open, or opened anew (to a bootstrap address by default). Raises ConnectionLost."""
@@ -182,6 +187,8 @@ class SimClient:
         except (OSError, TimeoutError) as error:
             self._bootstrap.append(self._bootstrap.pop(0))
             raise ConnectionLost(f"cannot connect to {address[0]}:{address[1]}: {error}") from error
+        self._connections_made += 1
+        made.number = self._connections_made
         self._connections[address] = made
         return made
 
@@ -251,6 +258,19 @@ class SimClient:
                 return
             if code not in RETRIABLE:
                 raise Failed(CREATE_TOPICS, code)
+            attempt += 1
+            await self.back_off(attempt)
+
+    async def delete_topic(self, name: str) -> None:
+        """Returns once the topic is gone. Raises Failed."""
+        attempt = 0
+        while True:
+            answer = await self.call(DELETE_TOPICS, {"topics": [{"name": name, "topic_id": None}], "timeout_ms": 30_000})
+            code = answer.responses[0].error_code
+            if code in (0, UNKNOWN_TOPIC_OR_PARTITION):
+                return
+            if code not in RETRIABLE:
+                raise Failed(DELETE_TOPICS, code)
             attempt += 1
             await self.back_off(attempt)
 

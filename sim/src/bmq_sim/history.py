@@ -36,6 +36,8 @@ class Attempt:
     base_offset: int | None = None
     number: int = 0
     """Of the batch among its producer's of that partition."""
+    connection: int = 0
+    """Of its client, on which it was sent; 0 for an idempotent one, which may be sent on several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +117,8 @@ class History:
     owner_appends: list[OwnerAppend] = field(default_factory=list)
     deleted_below: dict[Place, int] = field(default_factory=dict)
     """DeleteRecords that may have been applied."""
+    deleted_topics: set[str] = field(default_factory=set)
+    """Topics whose deletion was asked for: nothing is promised for what was in them."""
     refused: list[str] = field(default_factory=list)
     """Answers that no correct server gives (an idempotent producer told that its sequence is wrong)."""
     final: dict[Place, "FinalLog"] = field(default_factory=dict)

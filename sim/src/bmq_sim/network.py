@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from bmq_sim.process import CURRENT_PROCESS, SimProcess, current_host
 from bmq_sim.transport import Address, SimTransport
@@ -100,6 +100,14 @@ class SimServer(asyncio.AbstractServer):
             self._network.unlisten(self._address)
 
 
+class Watcher(Protocol):
+    """Sees what programs write, each write whole, and ends of connections that are over."""
+
+    def wrote(self, transport: SimTransport, data: bytes) -> None: ...
+
+    def ended(self, transport: SimTransport) -> None: ...
+
+
 class Network:
     """All hosts. Without an Rng: no latency, no cuts, no losses."""
 
@@ -107,6 +115,7 @@ class Network:
         self.faults = faults or NetworkFaults()
         self.rng = rng or Random(0)
         self.bytes_delivered = 0
+        self.watcher: Watcher | None = None
         self._listeners: dict[Address, SimServer] = {}
         self._transports: dict[int, SimTransport] = {}
         self._blocked: set[tuple[str, str]] = set()
@@ -164,9 +173,17 @@ class Network:
         self.block(one, other)
         self.block(other, one)
 
+    def unblock_both_ways(self, one: str, other: str) -> None:
+        """The ways between two hosts are open again; what was held back on them arrives."""
+        self._blocked -= {(one, other), (other, one)}
+        self._opened()
+
     def heal(self) -> None:
         """Opens every way; what was held back arrives."""
         self._blocked.clear()
+        self._opened()
+
+    def _opened(self) -> None:
         waiting, self._healed = self._healed, []
         for future in waiting:
             if not future.done():
@@ -224,6 +241,8 @@ class Network:
 
     def closed(self, transport: SimTransport) -> None:
         """A transport is over."""
+        if self.watcher is not None:
+            self.watcher.ended(transport)
         self._transports.pop(transport.number, None)
 
     def _transport(

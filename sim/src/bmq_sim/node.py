@@ -212,8 +212,6 @@ class Incarnation:
 class Supervisor:
     """Keeps one incarnation running, as an init system does, and plays the accidents."""
 
-    addresses: tuple[Address, ...] = tuple((host, PORT) for host in HOSTS)
-
     def __init__(self, world: World, settings: NodeSettings | None = None) -> None:
         self._world = world
         self._rng = world.rng("supervisor")
@@ -227,6 +225,11 @@ class Supervisor:
         """Starts the first incarnation and watches it."""
         self._begin(HOSTS[0])
         self._watch = asyncio.get_running_loop().create_task(self._keep_running(), name="supervisor")
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Where Kafka clients begin."""
+        return tuple((host, PORT) for host in HOSTS)
 
     @property
     def living(self) -> list[Incarnation]:

@@ -44,7 +44,8 @@ def _part(answer: Message) -> Message:
 class _Values:
     """Values that are unique in a run, and whose batches come at seeded moments."""
 
-    def __init__(self, client: SimClient, history: History, place: Place) -> None:
+    def __init__(self, client: SimClient, history: History, place: Place, *, batch_records_max: int) -> None:
+        self.batch_records_max = batch_records_max
         self.client = client
         self.history = history
         self.place = place
@@ -52,7 +53,7 @@ class _Values:
         self.batches = 0
 
     def next(self, *, idempotent: bool) -> tuple[Attempt, list[Record]]:
-        count = self.client.rng.randint(1, BATCH_RECORDS_MAX)
+        count = self.client.rng.randint(1, self.batch_records_max)
         now_ms = true_now_ms()
         values = tuple(f"{self.client.name}:{self.place}:{self.records + index}".encode() for index in range(count))
         self.records += count
@@ -67,11 +68,13 @@ class _Values:
 class IdempotentProducer:
     """Sends batches of one partition with sequences: at most five in flight, order kept, everything tried again until it is acknowledged."""
 
-    def __init__(self, client: SimClient, history: History, place: Place, *, batches: int, pace_s: float) -> None:
+    def __init__(
+        self, client: SimClient, history: History, place: Place, *, batches: int, pace_s: float, batch_records_max: int = BATCH_RECORDS_MAX
+    ) -> None:
         self._client = client
         self._history = history
         self._place = place
-        self._values = _Values(client, history, place)
+        self._values = _Values(client, history, place, batch_records_max=batch_records_max)
         self._batches_left = batches
         self._pace_s = pace_s
         self._producer_id = -1
@@ -80,6 +83,12 @@ class IdempotentProducer:
         self._waiting: deque[_Batch] = deque()
         self._in_flight: deque[tuple[_Batch, asyncio.Future[Message]]] = deque()
         self._wake: asyncio.Future[None] | None = None
+
+    def stop(self) -> None:
+        """Makes no more batches; `run` returns when those that there are are acknowledged."""
+        self._batches_left = 0
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
 
     async def run(self) -> None:
         """Returns when every batch is acknowledged, or an answer came after which a real producer gives up."""
@@ -175,21 +184,31 @@ class IdempotentProducer:
 class PlainProducer:
     """Sends each batch once, several in flight; what is not acknowledged is not sent again."""
 
-    def __init__(self, client: SimClient, history: History, place: Place, *, batches: int, pace_s: float) -> None:
+    def __init__(
+        self, client: SimClient, history: History, place: Place, *, batches: int, pace_s: float, batch_records_max: int = BATCH_RECORDS_MAX
+    ) -> None:
         self._client = client
         self._history = history
         self._place = place
-        self._values = _Values(client, history, place)
+        self._values = _Values(client, history, place, batch_records_max=batch_records_max)
         self._batches = batches
         self._pace_s = pace_s
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Sends no more."""
+        self._stopped = True
 
     async def run(self) -> None:
         """Returns when every batch was answered or lost."""
         rng = self._client.rng
         answers: list[asyncio.Task[None]] = []
         for _ in range(self._batches):
+            if self._stopped:
+                break
             connection = await self._connected()
             attempt, records = self._values.next(idempotent=False)
+            attempt.connection = connection.number
             answer = connection.send(PRODUCE, produce_fields(self._place, build_batch(records)))
             answers.append(asyncio.get_running_loop().create_task(self._await(attempt, answer)))
             await asyncio.sleep(self._pace_s * rng.random() * (5 if rng.random() < 0.2 else 0.2))

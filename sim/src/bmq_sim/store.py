@@ -5,14 +5,16 @@ killed. A listing is a sequence of pages of three keys, each one true when it wa
 """
 
 import asyncio
+import contextlib
 import contextvars
+import enum
 import hashlib
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from typing_extensions import Buffer
 
@@ -22,6 +24,16 @@ from bmq_sim.clock import true_now_ms
 from bmq_sim.process import CURRENT_PROCESS, ProcessState, SimProcess
 
 T = TypeVar("T")
+
+
+class Fault(enum.StrEnum):
+    """What the store did to a request."""
+
+    SLOW = "slow"
+    REFUSED = "503"
+    THROTTLED = "throttled"
+    UNKNOWN = "unknown outcome"
+    UNREACHABLE = "unreachable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +54,8 @@ class StoreFaults:
     """Of get, list, head and delete; a delete may have been applied, or be applied late."""
     timeout_s: float = 5.0
     """How long a request hangs that gets no answer."""
+    refusal: Fault = Fault.REFUSED
+    """What a request is told to have met that was not taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +64,28 @@ class StoredObject:
 
     data: bytes
     modified_ms: int
+
+
+class Request:
+    """One request on its way. `fault`: what the plan did to it, where it did anything."""
+
+    __slots__ = ("data", "fault", "key", "node", "process", "verb")
+
+    def __init__(self, node: str, verb: str, key: str, data: bytes = b"") -> None:
+        self.node = node
+        self.verb = verb
+        self.key = key
+        self.data = data
+        self.process = CURRENT_PROCESS.get()
+        self.fault: Fault | None = None
+
+
+class Watcher(Protocol):
+    """Sees every request begin and end. One whose sender is killed never ends."""
+
+    def began(self, request: Request) -> None: ...
+
+    def ended(self, request: Request) -> None: ...
 
 
 class SimStore:
@@ -70,12 +106,14 @@ class SimStore:
         """Keys that were created after they had been deleted: late creates that fell into the deleted past."""
         self.landed_late: set[str] = set()
         """Keys of creates that arrived when their sender had given up or was dead."""
+        self.watcher: Watcher | None = None
         self.keep_all = False
         """Whether every object that was ever created is kept in `ever`."""
         self.ever: list[tuple[str, bytes]] = []
         self._keys: list[str] = []
         self._down_until_s = 0.0
         self._cut_off_until_s: dict[str, float] = {}
+        self._faults_of: dict[str, tuple[StoreFaults, float]] = {}
         self._digest = hashlib.blake2b(digest_size=16)
 
     def for_node(self, name: str) -> "NodeStore":
@@ -92,10 +130,25 @@ class SimStore:
         """Out of reach for one node for `duration_s` from now."""
         self._cut_off_until_s[node] = asyncio.get_running_loop().time() + duration_s
 
+    def trouble(self, node: str, faults: StoreFaults, duration_s: float) -> None:
+        """A plan for one node alone, for `duration_s` from now."""
+        self._faults_of[node] = (faults, asyncio.get_running_loop().time() + duration_s)
+
+    def faults_of(self, node: str) -> StoreFaults:
+        """The plan that holds for a node now."""
+        own = self._faults_of.get(node)
+        if own is None:
+            return self.faults
+        if asyncio.get_running_loop().time() >= own[1]:
+            del self._faults_of[node]
+            return self.faults
+        return own[0]
+
     def heal(self) -> None:
         """Up, in reach, and without faults from now on; what is on its way stays on its way."""
         self._down_until_s = 0.0
         self._cut_off_until_s.clear()
+        self._faults_of.clear()
         kept = self.faults
         self.faults = StoreFaults(latency_s_min=kept.latency_s_min, latency_s_max=kept.latency_s_max)
 
@@ -103,6 +156,20 @@ class SimStore:
         """Whether a request of `node` gets through now."""
         now = asyncio.get_running_loop().time()
         return now >= self._down_until_s and now >= self._cut_off_until_s.get(node, 0.0)
+
+    @contextlib.contextmanager
+    def watched(self, request: Request) -> Iterator[Request]:
+        """Counts the request, and lets the watcher see it."""
+        self.requests[request.verb] += 1
+        watcher = self.watcher
+        if watcher is None:
+            yield request
+            return
+        watcher.began(request)
+        try:
+            yield request
+        finally:
+            watcher.ended(request)
 
     # --- the store's own actions ---
 
@@ -173,24 +240,32 @@ class NodeStore:
 
     async def create(self, key: str, parts: Sequence[Buffer]) -> None:
         """As the port says, with the plan's faults."""
-        store, faults = self._store, self._store.faults
-        store.requests["create"] += 1
         data = b"".join(parts)
+        with self._store.watched(Request(self._node, "create", key, data)) as request:
+            await self._create(request, data)
+
+    async def _create(self, request: Request, data: bytes) -> None:
+        store, faults, key = self._store, self._store.faults_of(self._node), request.key
         if not store.reaches(self._node):
-            await self._fail_unreached(key)
+            request.fault = Fault.UNREACHABLE
+            await self._fail_unreached(request)
         dice = store.rng.random()
-        latency_s = self._latency_s()
+        latency_s = self._latency_s(request)
         if dice < (mark := faults.not_applied_probability):
+            request.fault = faults.refusal
             await asyncio.sleep(latency_s)
             raise NotApplied(f"create {key}: refused by the simulated store")
         if dice < (mark := mark + faults.unknown_not_applied_probability):
+            request.fault = Fault.UNKNOWN
             await asyncio.sleep(self._timeout_s())
             raise UnknownOutcome(f"create {key}: no answer")
         if dice < (mark := mark + faults.unknown_applied_probability):
+            request.fault = Fault.UNKNOWN
             self._send_create(key, data, after_s=latency_s)
             await asyncio.sleep(latency_s + store.rng.random() * faults.timeout_s)
             raise UnknownOutcome(f"create {key}: no answer")
         if dice < mark + faults.unknown_late_probability:
+            request.fault = Fault.UNKNOWN
             timeout_s = self._timeout_s()
             self._send_create(key, data, after_s=timeout_s + store.rng.random() * faults.late_s_max, late=True)
             await asyncio.sleep(timeout_s)
@@ -200,7 +275,7 @@ class NodeStore:
 
     async def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
         """As the port says."""
-        stored = await self._read("get", lambda: self._store.objects.get(key))
+        stored = await self._read("get", key, lambda: self._store.objects.get(key))
         if stored is None:
             raise ObjectMissing(f"get {key}: no such object")
         data = stored.data[start:] if length is None else stored.data[start : start + length]
@@ -213,9 +288,12 @@ class NodeStore:
 
     async def delete(self, key: str) -> None:
         """As the port says. One that failed may have been applied, and may still be applied later."""
-        store, faults = self._store, self._store.faults
-        store.requests["delete"] += 1
-        latency_s = self._latency_s()
+        with self._store.watched(Request(self._node, "delete", key)) as request:
+            await self._delete(request)
+
+    async def _delete(self, request: Request) -> None:
+        store, faults, key = self._store, self._store.faults_of(self._node), request.key
+        latency_s = self._latency_s(request)
         reached = store.reaches(self._node)
         fails = not reached or store.rng.random() < faults.unavailable_probability
         if not fails:
@@ -223,6 +301,7 @@ class NodeStore:
             self._send_delete(key, after_s=latency_s, applied=applied)
             await applied
             return
+        request.fault = faults.refusal if reached else Fault.UNREACHABLE
         if reached and store.rng.random() < 0.5:
             late_s = store.rng.random() * faults.late_s_max if store.rng.random() < 0.5 else 0.0
             self._send_delete(key, after_s=latency_s + late_s, applied=None)
@@ -231,7 +310,7 @@ class NodeStore:
 
     async def head(self, key: str) -> ObjectMeta:
         """As the port says."""
-        meta = await self._read("head", lambda: self._store.meta(key) if key in self._store.objects else None)
+        meta = await self._read("head", key, lambda: self._store.meta(key) if key in self._store.objects else None)
         if meta is None:
             raise ObjectMissing(f"head {key}: no such object")
         return meta
@@ -239,22 +318,25 @@ class NodeStore:
     async def page(self, prefix: str, after: str) -> "Sequence[ObjectMeta]":
         """One page of a listing."""
         store = self._store
-        return await self._read("list", lambda: [store.meta(key) for key in store.page(prefix, after=after, count=store.page_keys)])
+        return await self._read("list", prefix, lambda: [store.meta(key) for key in store.page(prefix, after=after, count=store.page_keys)])
 
-    async def _read(self, verb: str, read: Callable[[], T]) -> T:
+    async def _read(self, verb: str, key: str, read: Callable[[], T]) -> T:
         """What was true at some moment between the request and its answer."""
         store = self._store
-        store.requests[verb] += 1
-        if not store.reaches(self._node) or store.rng.random() < store.faults.unavailable_probability:
-            await asyncio.sleep(self._timeout_s())
-            raise StoreUnavailable(f"{verb}: the simulated store does not answer")
-        latency_s = self._latency_s()
-        if store.rng.random() < 0.5:
-            found = read()
+        with store.watched(Request(self._node, verb, key)) as request:
+            faults = store.faults_of(self._node)
+            reached = store.reaches(self._node)
+            if not reached or store.rng.random() < faults.unavailable_probability:
+                request.fault = faults.refusal if reached else Fault.UNREACHABLE
+                await asyncio.sleep(self._timeout_s())
+                raise StoreUnavailable(f"{verb}: the simulated store does not answer")
+            latency_s = self._latency_s(request)
+            if store.rng.random() < 0.5:
+                found = read()
+                await asyncio.sleep(latency_s)
+                return found
             await asyncio.sleep(latency_s)
-            return found
-        await asyncio.sleep(latency_s)
-        return read()
+            return read()
 
     def _send_create(self, key: str, data: bytes, *, after_s: float, late: bool = False) -> "asyncio.Future[bool]":
         """The future says whether it was applied; it is applied (or lost) also when nobody waits any more."""
@@ -290,22 +372,23 @@ class NodeStore:
 
         asyncio.get_running_loop().call_later(after_s, land, context=self._kernel)
 
-    async def _fail_unreached(self, key: str) -> None:
+    async def _fail_unreached(self, request: Request) -> None:
         if self._store.rng.random() < 0.5:
-            await asyncio.sleep(self._latency_s())
-            raise NotApplied(f"create {key}: connection refused")
+            await asyncio.sleep(self._latency_s(request))
+            raise NotApplied(f"create {request.key}: connection refused")
         await asyncio.sleep(self._timeout_s())
-        raise UnknownOutcome(f"create {key}: no answer")
+        raise UnknownOutcome(f"create {request.key}: no answer")
 
-    def _latency_s(self) -> float:
-        rng, faults = self._store.rng, self._store.faults
+    def _latency_s(self, request: Request) -> float:
+        rng, faults = self._store.rng, self._store.faults_of(self._node)
         latency_s = rng.uniform(faults.latency_s_min, faults.latency_s_max)
         if faults.slow_probability and rng.random() < faults.slow_probability:
+            request.fault = Fault.SLOW
             latency_s += rng.random() * faults.slow_s_max
         return latency_s
 
     def _timeout_s(self) -> float:
-        return self._store.rng.uniform(0.2, 1.0) * self._store.faults.timeout_s
+        return self._store.rng.uniform(0.2, 1.0) * self._store.faults_of(self._node).timeout_s
 
 
 class Listing:

@@ -78,6 +78,8 @@ class SimTransport(asyncio.Transport):
             return
         assert not self._end_sent, "write after write_eof"
         chunk = bytes(data)
+        if self._network.watcher is not None:
+            self._network.watcher.wrote(self, chunk)
         self._writing.append(chunk)
         self._writing_bytes += len(chunk)
         self._pump_soon()
@@ -144,6 +146,11 @@ class SimTransport(asyncio.Transport):
             self._finish(None)
 
     # --- what the network asks of it ---
+
+    @property
+    def peer(self) -> "SimTransport | None":
+        """The other end."""
+        return self._peer
 
     def connect(self, peer: "SimTransport") -> None:
         """Who is at the other end."""

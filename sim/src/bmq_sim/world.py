@@ -6,7 +6,7 @@ import hashlib
 import logging
 import traceback
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -17,6 +17,7 @@ from bmq_sim.loop import START_S, VirtualLoop, run
 from bmq_sim.network import Network, NetworkFaults
 from bmq_sim.process import SimProcess
 from bmq_sim.store import SimStore, StoreFaults
+from bmq_sim.work import Work
 
 STEPS_MAX = 2_000_000
 VIRTUAL_S_MAX = 4_000.0
@@ -31,6 +32,7 @@ class World:
         self.loop = VirtualLoop(network=self.network, steps_max=STEPS_MAX, virtual_s_max=VIRTUAL_S_MAX)
         self.store = SimStore(rng=self.rng("store"))
         self.history = History()
+        self.work = Work(seeds=1)
         self._trace = trace
         self.store.trace = self._line if trace is not None else None
 
@@ -77,6 +79,7 @@ class Outcome:
     error: str | None
     steps: int
     virtual_s: float
+    work: Work = field(default_factory=Work)
 
 
 def simulate(scenario: Scenario, seed: int, *, trace: Callable[[str], None] | None = None) -> Outcome:
@@ -88,7 +91,19 @@ def simulate(scenario: Scenario, seed: int, *, trace: Callable[[str], None] | No
             run(scenario(world), loop=world.loop)
         except Exception as caught:  # noqa: BLE001 whatever ends a run is its verdict
             error = _described(caught)
-        return Outcome(seed=seed, digest=world.digest(), error=error, steps=world.loop.steps, virtual_s=world.loop.time() - START_S)
+        virtual_s = world.loop.time() - START_S
+        return Outcome(seed=seed, digest=world.digest(), error=error, steps=world.loop.steps, virtual_s=virtual_s, work=_counted(world, virtual_s))
+
+
+def _counted(world: World, virtual_s: float) -> Work:
+    work, history = world.work, world.history
+    acknowledged = [attempt for attempt in history.attempts if attempt.acknowledged is not None]
+    work.virtual_s = virtual_s
+    work.batches = len(acknowledged)
+    work.records = sum(len(attempt.values) for attempt in acknowledged)
+    work.read = len(history.seen)
+    work.commits = len(history.commits)
+    return work
 
 
 def ordinary_store_faults(rng: Random) -> StoreFaults:

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Final
 
-from bmq_sim.scenarios import engine, flat_logs, garbage, lost_object, retries, streams, takeover, tight_memory
+from bmq_sim.scenarios import cluster_calm, engine, flat_logs, garbage, lost_object, retries, streams, takeover, tight_memory
 from bmq_sim.world import Scenario
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
+    "cluster-calm": cluster_calm.scenario,
     "engine": engine.scenario,
     "flat-logs": flat_logs.scenario,
     "garbage": garbage.scenario,

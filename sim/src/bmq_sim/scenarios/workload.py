@@ -4,16 +4,15 @@ import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from bmq_sim.checkers import InvariantViolated, check
-from bmq_sim.client import SimClient
+from bmq_sim.client import Address, SimClient
 from bmq_sim.consumer import FollowingConsumer, read_final
 from bmq_sim.group_member import GroupMember
 from bmq_sim.history import Place
-from bmq_sim.node import Supervisor
 from bmq_sim.process import SimProcess
-from bmq_sim.producer import IdempotentProducer, PlainProducer
+from bmq_sim.producer import BATCH_RECORDS_MAX, IdempotentProducer, PlainProducer
 from bmq_sim.world import World, ordinary_network_faults
 
 TOPIC = "orders"
@@ -21,29 +20,51 @@ HEALED_WITHIN_S = 900.0
 """Virtual time after healing by which every client must be done: what takes longer is stuck."""
 
 
+class Deployment(Protocol):
+    """What clients run against: one node, or a cluster."""
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Where Kafka clients begin."""
+
+    def settle(self) -> None:
+        """No more accidents."""
+
+    def kill(self) -> None:
+        """kill -9 of all that own partitions."""
+
+    def check(self) -> None:
+        """Raises InvariantViolated where it did not live as it should have."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Clients:
     """Clients that finish by themselves, and those that follow until they are told to stop."""
 
     world: World
-    supervisor: Supervisor
+    supervisor: Deployment
     places: list[Place]
     finishing: "list[asyncio.Task[None]]" = field(default_factory=list)
     following: "list[asyncio.Task[None]]" = field(default_factory=list)
+    producers: list[IdempotentProducer | PlainProducer] = field(default_factory=list)
 
     def client(self, name: str, *, host: str | None = None) -> SimClient:
         """A new client program's connections; `host` is the one that it tries first."""
         addresses = sorted(self.supervisor.addresses, key=lambda address: address[0] != host)
         return SimClient(name, addresses, rng=self.world.rng(name))
 
-    def idempotent(self, name: str, place: Place, *, batches: int, pace_s: float) -> None:
+    def idempotent(self, name: str, place: Place, *, batches: int, pace_s: float, batch_records_max: int = BATCH_RECORDS_MAX) -> None:
         """One more idempotent producer."""
-        producer = IdempotentProducer(self.client(name), self.world.history, place, batches=batches, pace_s=pace_s)
+        producer = IdempotentProducer(
+            self.client(name), self.world.history, place, batches=batches, pace_s=pace_s, batch_records_max=batch_records_max
+        )
+        self.producers.append(producer)
         self._begin(name, producer.run(), self.finishing)
 
     def plain(self, name: str, place: Place, *, batches: int, pace_s: float, host: str | None = None) -> None:
         """One more plain producer."""
         producer = PlainProducer(self.client(name, host=host), self.world.history, place, batches=batches, pace_s=pace_s)
+        self.producers.append(producer)
         self._begin(name, producer.run(), self.finishing)
 
     def follower(self, name: str, place: Place) -> None:
@@ -54,6 +75,11 @@ class Clients:
         """One more member of the one group."""
         member = GroupMember(self.client(name), self.world.history, group="group", places=self.places)
         self._begin(name, member.run(), self.following)
+
+    def stop(self) -> None:
+        """Producers make nothing new."""
+        for producer in self.producers:
+            producer.stop()
 
     def _begin(self, name: str, program: Coroutine[Any, Any, None], tasks: "list[asyncio.Task[None]]") -> None:
         tasks.append(SimProcess(name, host=name).start(program))

@@ -1,0 +1,127 @@
+"""The nodes of one simulated cluster, and the supervisor that starts each of them again when it has ended."""
+
+import asyncio
+from collections.abc import Mapping
+from random import Random
+
+from bmq.metadata.image import Image
+from bmq_cli.server_values import Role
+from bmq_sim.checkers import InvariantViolated
+from bmq_sim.client import Address
+from bmq_sim.cluster.operator import Operator
+from bmq_sim.cluster.process import SimNode
+from bmq_sim.cluster.settings import KAFKA_PORT, ClusterSettings, NodeSpec
+from bmq_sim.world import World
+
+FIRST_IDS: Mapping[Role, int] = {Role.PROXY: 1, Role.BROKER: 101, Role.CONTROLLER: 201}
+"""As `bmq up --nodes` numbers its nodes."""
+STARTS_MAX = 200
+RACKS = ("a", "b")
+
+
+class SimCluster:
+    """Starts the nodes, keeps them running, adds and removes some."""
+
+    def __init__(self, world: World, shape: Mapping[Role, int], settings: ClusterSettings) -> None:
+        """`shape`: how many nodes of each role."""
+        self.operator = Operator(world)
+        self.nodes: dict[int, SimNode] = {}
+        self.restart_s_max = 2.5
+        """How long a node that ended stays away, at most."""
+        self._world = world
+        self._settings = settings
+        self._rng = world.rng("cluster")
+        self._watching: list[asyncio.Task[None]] = []
+        for role, count in shape.items():
+            for _ in range(count):
+                self._add(role)
+
+    # --- what scenarios and clients ask of it ---
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Where Kafka clients find proxies."""
+        return tuple((node.host, KAFKA_PORT) for node in self.with_role(Role.PROXY))
+
+    def start(self) -> None:
+        """Starts all nodes, in an order of the seed's."""
+        self.operator.start()
+        nodes = list(self.nodes.values())
+        self._rng.shuffle(nodes)
+        for node in nodes:
+            self._watch(node)
+
+    async def until_serving(self) -> None:
+        """Returns when every node that is wanted serves."""
+        while not all(node.serving for node in self.nodes.values() if node.wanted):
+            await asyncio.sleep(0.1)
+
+    def image(self) -> Image:
+        """As the operator follows it."""
+        return self.operator.image
+
+    def settle(self) -> None:
+        """No more accidents: wakes who hangs, sets the clocks right."""
+        for node in self.nodes.values():
+            node.resume()
+            node.clock.skew_ms = 0
+
+    def kill(self) -> None:
+        """kill -9 of all brokers."""
+        for node in self.with_role(Role.BROKER):
+            node.kill()
+
+    def check(self) -> None:
+        """Raises InvariantViolated where a process gave itself up: whatever happens to the rest, a node of its own id goes on."""
+        for node in self.nodes.values():
+            if not node.alive:
+                node.keep_end()
+        ended = [f"{name}: {error}" for node in self.nodes.values() for name, error in node.ended]
+        if ended:
+            raise InvariantViolated("these nodes ended by themselves:\n  " + "\n  ".join(ended))
+
+    # --- the nodes ---
+
+    def with_role(self, role: Role) -> list[SimNode]:
+        """Those that are wanted."""
+        return [node for node in self.nodes.values() if node.spec.role is role and node.wanted]
+
+    def by_host(self, host: str) -> SimNode | None:
+        """The node of a host; None for a client's."""
+        return next((node for node in self.nodes.values() if node.host == host), None)
+
+    def leader(self) -> SimNode | None:
+        """The leading controller, as far as the operator knows."""
+        return self.nodes.get(self.image().controller_id)
+
+    def add(self, role: Role) -> SimNode:
+        """One more node."""
+        node = self._add(role)
+        self._world.note(f"add {node.host}")
+        self._watch(node)
+        return node
+
+    def remove(self, node: SimNode) -> None:
+        """SIGTERM, and it is not started again."""
+        self._world.note(f"remove {node.host}")
+        node.wanted = False
+        node.stop()
+
+    def _add(self, role: Role) -> SimNode:
+        node_id = FIRST_IDS[role]
+        while node_id in self.nodes:
+            node_id += 1
+        spec = NodeSpec(node_id=node_id, role=role, rack=RACKS[node_id % len(RACKS)])
+        self.nodes[node_id] = node = SimNode(self._world, spec, self._settings)
+        return node
+
+    def _watch(self, node: SimNode) -> None:
+        rng = self._world.rng(f"supervisor of {node.host}")
+        self._watching.append(asyncio.get_running_loop().create_task(self._keep_running(node, rng), name=f"supervisor of {node.host}"))
+
+    async def _keep_running(self, node: SimNode, rng: Random) -> None:
+        while node.wanted or node.alive:
+            if not node.alive:
+                assert node.starts < STARTS_MAX, f"{node.host} does not stay up"
+                node.begin()
+            await asyncio.sleep(0.2 + self.restart_s_max * rng.random())

@@ -1,0 +1,65 @@
+"""What a run did, in numbers that add up over runs: records acknowledged, faults, and which fault met which step of a protocol."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+WIDTH = 9
+
+
+@dataclass(slots=True)
+class Work:
+    """Of one run, or of many."""
+
+    seeds: int = 0
+    virtual_s: float = 0.0
+    batches: int = 0
+    """Acknowledged."""
+    records: int = 0
+    """Acknowledged."""
+    read: int = 0
+    """Records that readers and groups saw."""
+    commits: int = 0
+    """Of groups, acknowledged."""
+    operations: Counter[str] = field(default_factory=Counter)
+    """Of those who run the cluster."""
+    faults: Counter[str] = field(default_factory=Counter)
+    """By kind."""
+    pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By kind of fault and step that the node was in."""
+
+    def add(self, other: "Work") -> None:
+        """Sums up."""
+        self.seeds += other.seeds
+        self.virtual_s += other.virtual_s
+        self.batches += other.batches
+        self.records += other.records
+        self.read += other.read
+        self.commits += other.commits
+        self.operations.update(other.operations)
+        self.faults.update(other.faults)
+        self.pairs.update(other.pairs)
+
+
+def table(work: Work, kinds: Sequence[str], steps: Sequence[str]) -> str:
+    """Steps down, kinds of faults across; the last column and the last line are the smallest of theirs."""
+    head = _line("", (*kinds, "least"))
+    lines = [_line(step, (*(str(work.pairs[kind, step]) for kind in kinds), str(_least(work.pairs[kind, step] for kind in kinds)))) for step in steps]
+    least = _line("least", (*(str(_least(work.pairs[kind, step] for step in steps)) for kind in kinds), ""))
+    return "\n".join((head, *lines, least))
+
+
+def summary(work: Work) -> str:
+    """One line."""
+    return (
+        f"{work.records} records in {work.batches} batches acknowledged, {work.read} records read, {work.commits} commits, "
+        f"{sum(work.faults.values())} faults, {work.virtual_s / 3600:.1f} simulated hours"
+    )
+
+
+def _least(counts: Iterable[int]) -> int:
+    return min(counts, default=0)
+
+
+def _line(name: str, cells: Iterable[str]) -> str:
+    return f"{name:16}" + "".join(f"{cell:>{WIDTH + 1}}" for cell in cells)
