@@ -9,7 +9,7 @@ from bmq.clock_guard import ClockGuard
 from bmq.store_clock import skew_of
 from bmq.values import NodeId
 from bmq_sim.clock import EPOCH_MS, SimClock, SimRng
-from bmq_sim.loop import run
+from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore
 
 
@@ -17,70 +17,62 @@ def guard(store: SimStore, clock: SimClock) -> ClockGuard:
     return ClockGuard(store.for_node("n"), clock, SimRng(1), node_id=NodeId(7))
 
 
-def test_before_the_first_comparison_nothing_is_trusted() -> None:
-    async def main() -> None:
-        watched = guard(SimStore(), SimClock())
-        assert (watched.trusted, watched.skew_ms) == (False, None)
-
-    run(main())
+@on_virtual_time
+async def test_before_the_first_comparison_nothing_is_trusted() -> None:
+    watched = guard(SimStore(), SimClock())
+    assert (watched.trusted, watched.skew_ms) == (False, None)
 
 
 @pytest.mark.parametrize(("skew_ms", "trusted"), [(0, True), (59_000, True), (-59_000, True), (62_000, False), (-62_000, False), (3_600_000, False)])
-def test_a_clock_is_trusted_within_a_minute_of_the_stores(skew_ms: int, trusted: bool) -> None:
-    async def main() -> None:
-        store = SimStore()
-        watched = guard(store, SimClock(skew_ms=skew_ms))
-        await watched.check()
-        assert watched.trusted is trusted
-        assert watched.skew_ms is not None
-        assert abs(watched.skew_ms + skew_ms) <= 2000
-        assert store.keys() == []
-
-    run(main())
+@on_virtual_time
+async def test_a_clock_is_trusted_within_a_minute_of_the_stores(skew_ms: int, trusted: bool) -> None:
+    store = SimStore()
+    watched = guard(store, SimClock(skew_ms=skew_ms))
+    await watched.check()
+    assert watched.trusted is trusted
+    assert watched.skew_ms is not None
+    assert abs(watched.skew_ms + skew_ms) <= 2000
+    assert store.keys() == []
 
 
-def test_each_minute_it_is_compared_again_and_each_change_is_said_once() -> None:
-    async def main() -> None:
-        store, clock = SimStore(), SimClock()
-        watched = guard(store, clock)
-        await store.for_node("n").create("clock/0000000007/left-by-a-killed-process", [b""])
-        task = asyncio.create_task(watched.run())
-        with capture_logs() as lines:
-            await asyncio.sleep(30)
-            assert (watched.trusted, lines) == (True, [])
-            clock.skew_ms = 3_600_000
-            assert not watched.trusted  # a jump is noticed at once, not at the next comparison
-            await asyncio.sleep(300)
-            assert not watched.trusted
-            assert [line["log_level"] for line in lines] == ["error"]
-            assert "nothing is deleted by time" in lines[0]["event"]
-            clock.skew_ms = 0
-            await asyncio.sleep(120)
-            assert watched.trusted
-            assert [line["log_level"] for line in lines] == ["error", "info"]
-        assert store.keys() == []
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    run(main())
+@on_virtual_time
+async def test_each_minute_it_is_compared_again_and_each_change_is_said_once() -> None:
+    store, clock = SimStore(), SimClock()
+    watched = guard(store, clock)
+    await store.for_node("n").create("clock/0000000007/left-by-a-killed-process", [b""])
+    task = asyncio.create_task(watched.run())
+    with capture_logs() as lines:
+        await asyncio.sleep(30)
+        assert (watched.trusted, lines) == (True, [])
+        clock.skew_ms = 3_600_000
+        assert not watched.trusted  # a jump is noticed at once, not at the next comparison
+        await asyncio.sleep(300)
+        assert not watched.trusted
+        assert [line["log_level"] for line in lines] == ["error"]
+        assert "nothing is deleted by time" in lines[0]["event"]
+        clock.skew_ms = 0
+        await asyncio.sleep(120)
+        assert watched.trusted
+        assert [line["log_level"] for line in lines] == ["error", "info"]
+    assert store.keys() == []
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
-def test_a_store_that_is_down_leaves_the_verdict_as_it_was() -> None:
-    async def main() -> None:
-        store = SimStore()
-        watched = guard(store, SimClock())
-        task = asyncio.create_task(watched.run())
-        await asyncio.sleep(10)
-        store.outage(200)
-        with capture_logs() as lines:
-            await asyncio.sleep(200)
-            assert watched.trusted
-            assert lines
-            assert {line["event"] for line in lines} == {"clock not compared with the store's"}
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    run(main())
+@on_virtual_time
+async def test_a_store_that_is_down_leaves_the_verdict_as_it_was() -> None:
+    store = SimStore()
+    watched = guard(store, SimClock())
+    task = asyncio.create_task(watched.run())
+    await asyncio.sleep(10)
+    store.outage(200)
+    with capture_logs() as lines:
+        await asyncio.sleep(200)
+        assert watched.trusted
+        assert lines
+        assert {line["event"] for line in lines} == {"clock not compared with the store's"}
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def test_the_skew_is_the_least_that_explains_the_time_of_the_object() -> None:

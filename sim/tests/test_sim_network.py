@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bmq_sim.loop import VirtualLoop, run
+from bmq_sim.loop import VirtualLoop, on_virtual_time, run
 from bmq_sim.network import Network, NetworkFaults
 from bmq_sim.process import SimProcess
 
@@ -127,28 +127,24 @@ def test_a_reader_that_stops_reading_stops_the_writer() -> None:
     run(main(), loop=virtual_loop(ROUGH))
 
 
-def test_nobody_listening_refuses() -> None:
-    async def main() -> None:
-        with pytest.raises(ConnectionRefusedError):
-            await asyncio.get_running_loop().create_connection(Recorder, "server", 1)
-
-    run(main())
+@on_virtual_time
+async def test_nobody_listening_refuses() -> None:
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.get_running_loop().create_connection(Recorder, "server", 1)
 
 
-def test_a_port_has_one_listener_and_a_closed_one_frees_it() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(Recorder, "server", 9092)
-        with pytest.raises(OSError, match="address in use"):
-            await loop.create_server(Recorder, "server", 9092)
-        server.close()
-        await server.wait_closed()
-        async with await loop.create_server(Recorder, "server", 9092) as again:
-            assert again.sockets[0].getsockname() == ("server", 9092)
-        free = await loop.create_server(Recorder, "server", 0)
-        assert free.sockets[0].getsockname()[1] > 0
-
-    run(main())
+@on_virtual_time
+async def test_a_port_has_one_listener_and_a_closed_one_frees_it() -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Recorder, "server", 9092)
+    with pytest.raises(OSError, match="address in use"):
+        await loop.create_server(Recorder, "server", 9092)
+    server.close()
+    await server.wait_closed()
+    async with await loop.create_server(Recorder, "server", 9092) as again:
+        assert again.sockets[0].getsockname() == ("server", 9092)
+    free = await loop.create_server(Recorder, "server", 0)
+    assert free.sockets[0].getsockname()[1] > 0
 
 
 def test_a_killed_process_resets_its_connections_and_frees_its_port() -> None:
@@ -202,15 +198,13 @@ def test_a_one_way_partition_holds_bytes_back_and_loses_none() -> None:
     run(main(), loop=virtual_loop(ROUGH))
 
 
-def test_a_connection_to_a_host_behind_a_partition_times_out() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        loop.network.block_both_ways("localhost", "server")
-        with pytest.raises(TimeoutError):
-            await loop.create_connection(Recorder, "server", 9092)
-
-    run(main())
+@on_virtual_time
+async def test_a_connection_to_a_host_behind_a_partition_times_out() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.network.block_both_ways("localhost", "server")
+    with pytest.raises(TimeoutError):
+        await loop.create_connection(Recorder, "server", 9092)
 
 
 def test_a_lost_connection_keeps_a_prefix_and_both_ends_learn_it() -> None:

@@ -6,45 +6,41 @@ import pytest
 from bmq.errors import Conflict, NotApplied, ObjectMissing, StoreError, StoreUnavailable, UnknownOutcome
 from bmq.ports import ObjectStore
 from bmq_sim.clock import EPOCH_MS, SimClock, SimRng
-from bmq_sim.loop import VirtualLoop, run
+from bmq_sim.loop import VirtualLoop, on_virtual_time, run
 from bmq_sim.process import SimProcess
 from bmq_sim.store import SimStore, StoreFaults
 
 
-def test_a_key_is_created_once_and_read_back_in_ranges() -> None:
-    async def main() -> None:
-        store: ObjectStore = SimStore().for_node("a")
-        await store.create("k/1", [b"hello", memoryview(b" world")])
-        with pytest.raises(Conflict):
-            await store.create("k/1", [b"other"])
-        assert await store.get("k/1") == b"hello world"
-        assert await store.get("k/1", start=6) == b"world"
-        assert await store.get("k/1", start=6, length=100) == b"world"
-        assert await store.get("k/1", start=0, length=5) == b"hello"
-        await store.delete("k/1")
-        await store.delete("k/1")
-        with pytest.raises(ObjectMissing):
-            await store.get("k/1")
-        with pytest.raises(ObjectMissing):
-            await store.head("k/1")
-
-    run(main())
+@on_virtual_time
+async def test_a_key_is_created_once_and_read_back_in_ranges() -> None:
+    store: ObjectStore = SimStore().for_node("a")
+    await store.create("k/1", [b"hello", memoryview(b" world")])
+    with pytest.raises(Conflict):
+        await store.create("k/1", [b"other"])
+    assert await store.get("k/1") == b"hello world"
+    assert await store.get("k/1", start=6) == b"world"
+    assert await store.get("k/1", start=6, length=100) == b"world"
+    assert await store.get("k/1", start=0, length=5) == b"hello"
+    await store.delete("k/1")
+    await store.delete("k/1")
+    with pytest.raises(ObjectMissing):
+        await store.get("k/1")
+    with pytest.raises(ObjectMissing):
+        await store.head("k/1")
 
 
-def test_a_listing_pages_through_a_prefix_in_order() -> None:
-    async def main() -> None:
-        sim = SimStore()
-        store = sim.for_node("a")
-        for key in ["b/9", "a/1", "a/5", "a/2", "a/4", "a/3", "c", "a"]:
-            await store.create(key, [b"x"])
-        assert [meta.key async for meta in store.list("a/")] == ["a/1", "a/2", "a/3", "a/4", "a/5"]
-        assert sim.requests["list"] == 2
-        assert [meta.key async for meta in store.list("a/", after="a/3")] == ["a/4", "a/5"]
-        assert [meta.key async for meta in store.list("a/", after="a/2x")] == ["a/3", "a/4", "a/5"]
-        assert [meta.key async for meta in store.list("")] == ["a", "a/1", "a/2", "a/3", "a/4", "a/5", "b/9", "c"]
-        assert [meta.key async for meta in store.list("a")] == ["a", "a/1", "a/2", "a/3", "a/4", "a/5"]
-
-    run(main())
+@on_virtual_time
+async def test_a_listing_pages_through_a_prefix_in_order() -> None:
+    sim = SimStore()
+    store = sim.for_node("a")
+    for key in ["b/9", "a/1", "a/5", "a/2", "a/4", "a/3", "c", "a"]:
+        await store.create(key, [b"x"])
+    assert [meta.key async for meta in store.list("a/")] == ["a/1", "a/2", "a/3", "a/4", "a/5"]
+    assert sim.requests["list"] == 2
+    assert [meta.key async for meta in store.list("a/", after="a/3")] == ["a/4", "a/5"]
+    assert [meta.key async for meta in store.list("a/", after="a/2x")] == ["a/3", "a/4", "a/5"]
+    assert [meta.key async for meta in store.list("")] == ["a", "a/1", "a/2", "a/3", "a/4", "a/5", "b/9", "c"]
+    assert [meta.key async for meta in store.list("a")] == ["a", "a/1", "a/2", "a/3", "a/4", "a/5"]
 
 
 def test_modification_times_are_the_stores_own() -> None:
@@ -82,33 +78,29 @@ def test_every_planned_outcome_of_a_create_does_what_its_name_says() -> None:
     assert outcome_of(StoreFaults(unknown_late_probability=1)) == (UnknownOutcome, False, True)
 
 
-def test_reads_and_deletes_fail_by_plan() -> None:
-    async def main() -> None:
-        store = SimStore(faults=StoreFaults(unavailable_probability=1)).for_node("a")
-        for request in (store.get("k"), store.head("k"), store.delete("k"), anext(store.list("k"))):
-            with pytest.raises(StoreUnavailable):
-                await request
-
-    run(main())
-
-
-def test_an_outage_ends_and_a_cut_off_node_is_alone() -> None:
-    async def main() -> None:
-        sim = SimStore()
-        a, b = sim.for_node("a"), sim.for_node("b")
-        sim.outage(60)
-        for number in range(5):
-            with pytest.raises((NotApplied, UnknownOutcome)):
-                await a.create(f"k{number}", [b"x"])
-        await asyncio.sleep(60)
-        assert sim.keys() == []
-        await a.create("k", [b"x"])
-        sim.cut_off("a", 10)
+@on_virtual_time
+async def test_reads_and_deletes_fail_by_plan() -> None:
+    store = SimStore(faults=StoreFaults(unavailable_probability=1)).for_node("a")
+    for request in (store.get("k"), store.head("k"), store.delete("k"), anext(store.list("k"))):
         with pytest.raises(StoreUnavailable):
-            await a.get("k")
-        assert await b.get("k") == b"x"
+            await request
 
-    run(main())
+
+@on_virtual_time
+async def test_an_outage_ends_and_a_cut_off_node_is_alone() -> None:
+    sim = SimStore()
+    a, b = sim.for_node("a"), sim.for_node("b")
+    sim.outage(60)
+    for number in range(5):
+        with pytest.raises((NotApplied, UnknownOutcome)):
+            await a.create(f"k{number}", [b"x"])
+    await asyncio.sleep(60)
+    assert sim.keys() == []
+    await a.create("k", [b"x"])
+    sim.cut_off("a", 10)
+    with pytest.raises(StoreUnavailable):
+        await a.get("k")
+    assert await b.get("k") == b"x"
 
 
 def test_a_create_of_a_killed_node_may_land_in_time_late_or_never() -> None:

@@ -1,0 +1,297 @@
+"""The writer of a stream: objects complete in order, deletion stays below what is covered, a seal is noticed."""
+
+import asyncio
+import gc
+import weakref
+
+import pytest
+from scripted_store import Faults, ScriptedStore, run
+from stream_under_test import TP, Broker, Gate, key, playing, put_seal, runs
+
+from bmq.errors import Fenced, NotReady, UnknownOutcome
+from bmq.ports import ObjectMeta
+from bmq.storage.durable import LatencyWindow
+from bmq.storage.stream import StreamBroken
+from bmq.storage.wal import WalObject, WalRun, decode_any
+from bmq.values import LeaderEpoch, ManifestVersion, Offset
+from bmq_sim.loop import on_virtual_time
+
+
+@playing
+async def test_objects_complete_in_order_whatever_order_the_store_takes(store: ScriptedStore, broker: Broker) -> None:
+    gate = Gate(store)
+    broker.submit(4)
+    await gate.open(2, 1, 3)
+    assert broker.durable == []
+    assert broker.writer.durable_below == 0
+    await gate.open(0)
+    assert broker.durable == [0, 1, 2, 3]
+    assert len(broker.created) == 4
+
+
+@playing
+async def test_each_header_says_what_was_durable_when_it_was_first_sent(store: ScriptedStore, broker: Broker) -> None:
+    gate = Gate(store)
+    broker.submit(3)
+    await gate.open(0, 2)
+    broker.submit(1)
+    await gate.open(1)
+    broker.submit(1)
+    await gate.open(3, 4)
+    belows = [decode_any(store.objects[key(n)]) for n in range(5)]
+    assert [wal.header.durable_below for wal in belows if isinstance(wal, WalObject)] == [0, 0, 0, 1, 3]
+
+
+@playing
+async def test_there_is_room_for_eight_objects_that_are_not_completed(store: ScriptedStore, broker: Broker) -> None:
+    gate = Gate(store)
+    broker.submit(8)
+    assert not broker.writer.has_room
+    with pytest.raises(NotReady):
+        broker.submit(1)
+    await gate.open(1, 2, 3, 4, 5, 6, 7)
+    assert not broker.writer.has_room
+    await gate.open(0)
+    assert broker.writer.has_room
+    assert broker.writer.submit(runs()) == 8
+
+
+@playing
+async def test_a_store_that_is_down_for_a_minute_is_waited_out(store: ScriptedStore, broker: Broker) -> None:
+    loop = asyncio.get_running_loop()
+    up_s = loop.time() + 60
+
+    async def down(object_key: str) -> None:
+        if loop.time() < up_s:
+            await asyncio.sleep(5)
+            raise UnknownOutcome(object_key)
+
+    store.script = down
+    broker.submit(3)
+    await asyncio.sleep(59)
+    assert broker.durable == []
+    await asyncio.sleep(15)
+    assert broker.durable == [0, 1, 2]
+    assert broker.fenced == []
+
+
+@playing
+async def test_nothing_completes_after_the_first_conflict(store: ScriptedStore, broker: Broker) -> None:
+    gate = Gate(store)
+    await gate.open(0, 1)
+    put_seal(store, 2)
+    broker.submit(5)
+    await gate.open()
+    await gate.open(4, 3)
+    assert broker.durable == [0, 1]
+    await gate.open(2)
+    assert broker.durable == [0, 1]
+    assert [type(error) for error in broker.fenced] == [Fenced]
+    assert not broker.writer.has_room
+    with pytest.raises(Fenced):
+        broker.submit(1)
+    with pytest.raises(Fenced):
+        await broker.writer.verify_not_sealed()
+    with pytest.raises(Fenced):
+        await broker.writer.seal_own()
+
+
+@playing
+async def test_what_is_in_flight_below_a_conflict_does_not_complete_either(store: ScriptedStore, broker: Broker) -> None:
+    gate = Gate(store)
+    put_seal(store, 3)
+    broker.submit(4)
+    await gate.open(3)
+    await gate.open(0, 1, 2)
+    await asyncio.sleep(60)
+    assert broker.durable == []
+    assert len(broker.fenced) == 1
+
+
+def test_buffers_are_dropped_once_they_are_durable() -> None:
+    class Batch(bytearray):
+        pass
+
+    async def main() -> None:
+        store = ScriptedStore()
+        gate = Gate(store)
+        broker = Broker(store, latency=LatencyWindow())
+        batches = [Batch(b"batch %d" % n) for n in range(3)]
+        alive = [weakref.ref(batch) for batch in batches]
+        for batch in batches:
+            broker.writer.submit([WalRun(TP, LeaderEpoch(1), ManifestVersion(0), Offset(0), Offset(0), 0, [batch])])
+        del batch, batches
+        await gate.open(0, 2)
+        gc.collect()
+        assert [batch() is None for batch in alive] == [True, False, True]
+        await gate.open(1)
+        gc.collect()
+        assert [batch() is None for batch in alive] == [True, True, True]
+        await broker.writer.close()
+
+    run(main())
+
+
+@on_virtual_time
+async def test_a_callback_that_fails_ends_the_stream_and_is_heard() -> None:
+    heard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: heard.append(context["exception"]))
+    broker = Broker(ScriptedStore())
+
+    def fail(number: int) -> None:
+        raise ZeroDivisionError
+
+    broker.writer._on_durable = fail
+    broker.submit(1)
+    await asyncio.sleep(1)
+    assert [type(error) for error in heard] == [ZeroDivisionError]
+    assert [type(error) for error in broker.fenced] == [StreamBroken]
+    await broker.writer.close()
+
+
+@playing
+async def test_a_closed_writer_takes_nothing_and_completes_nothing(store: ScriptedStore, broker: Broker) -> None:
+    gate = Gate(store)
+    broker.submit(2)
+    checking = asyncio.get_running_loop().create_task(broker.writer.verify_not_sealed())
+    await asyncio.sleep(0)
+    await broker.writer.close()
+    await gate.open(0, 1)
+    with pytest.raises(NotReady):
+        await checking
+    with pytest.raises(NotReady):
+        broker.submit(1)
+    assert broker.durable == []
+    assert broker.fenced == []
+
+
+# --- deletion ---
+
+
+@playing
+async def test_only_what_the_checkpoint_and_the_newest_object_cover_is_deleted(store: ScriptedStore, broker: Broker) -> None:
+    gate = Gate(store)
+    broker.submit(5)
+    await gate.open(0, 1, 2, 3, 4)
+    broker.writer.checkpoint(5)
+    await asyncio.sleep(1)
+    assert store.done("delete") == []  # all were sent when nothing was durable
+    broker.submit(1)
+    await asyncio.sleep(1)
+    assert store.done("delete") == []  # number 5 says so, but it is not there yet
+    await gate.open(5)
+    await asyncio.sleep(1)
+    assert store.done("delete") == [key(n) for n in range(5)]
+    broker.writer.checkpoint(6)
+    await asyncio.sleep(1)
+    assert list(store.objects) == [key(5)]
+
+
+@playing
+async def test_the_checkpoint_holds_deletion_back(store: ScriptedStore, broker: Broker) -> None:
+    await broker.write(10)
+    broker.writer.checkpoint(4)
+    broker.writer.checkpoint(2)
+    await asyncio.sleep(1)
+    assert sorted(store.objects) == [key(n) for n in range(4, 10)]
+
+
+@playing
+async def test_nothing_is_deleted_from_the_first_conflict_on(store: ScriptedStore, broker: Broker) -> None:
+    await broker.write(10)
+    put_seal(store, 10)
+    broker.submit(1)
+    await asyncio.sleep(1)
+    assert len(broker.fenced) == 1
+    broker.writer.checkpoint(8)
+    await asyncio.sleep(60)
+    assert store.done("delete") == []
+
+
+@playing
+async def test_deletion_survives_a_store_that_fails(store: ScriptedStore, broker: Broker) -> None:
+    await broker.write(20)
+    store.faults = Faults(unavailable=0.7, delay_s=0.1)
+    broker.writer.checkpoint(19)
+    await asyncio.sleep(120)
+    assert sorted(store.objects) == [key(19)]
+
+
+# --- the fence check ---
+
+
+@playing
+async def test_an_idle_writer_looks_up_the_next_number_once_for_all_who_ask(store: ScriptedStore, broker: Broker) -> None:
+    await broker.write(3)
+    await asyncio.gather(*(broker.writer.verify_not_sealed() for _ in range(50)))
+    assert store.done("head") == [key(3)]
+
+
+@playing
+async def test_an_idle_writer_that_was_sealed_finds_out(store: ScriptedStore, broker: Broker) -> None:
+    await broker.write(3)
+    put_seal(store, 3)
+    with pytest.raises(Fenced):
+        await broker.writer.verify_not_sealed()
+    assert len(broker.fenced) == 1
+
+
+@playing
+async def test_a_look_up_that_was_sent_before_one_asked_does_not_count(store: ScriptedStore, broker: Broker) -> None:
+    store.faults = Faults(delay_s=1.0)
+    loop = asyncio.get_running_loop()
+    first = loop.create_task(broker.writer.verify_not_sealed())
+    while not store.done("head"):
+        await asyncio.sleep(0.001)
+    put_seal(store, 0)
+    second = loop.create_task(broker.writer.verify_not_sealed())
+    await first
+    with pytest.raises(Fenced):
+        await second
+
+
+@playing
+async def test_a_busy_writer_waits_for_a_create_that_was_sent_after_one_asked(store: ScriptedStore, broker: Broker) -> None:
+    gate = Gate(store)
+    broker.submit(2)
+    check = asyncio.get_running_loop().create_task(broker.writer.verify_not_sealed())
+    await gate.open()
+    broker.submit(2)
+    await gate.open(0, 1)
+    assert not check.done()
+    await gate.open(2)
+    assert check.done() and check.exception() is None
+    assert store.done("head") == []
+
+
+@playing
+async def test_a_busy_writer_that_falls_idle_looks_up_the_next_number(store: ScriptedStore, broker: Broker) -> None:
+    gate = Gate(store)
+    broker.submit(2)
+    check = asyncio.get_running_loop().create_task(broker.writer.verify_not_sealed())
+    await gate.open(0, 1)
+    await check
+    assert store.done("head") == [key(2)]
+
+
+@playing
+async def test_an_own_create_that_the_look_up_finds_is_no_seal(store: ScriptedStore, broker: Broker) -> None:
+    store.faults = Faults(delay_s=1.0)
+    check = asyncio.get_running_loop().create_task(broker.writer.verify_not_sealed())
+    await asyncio.sleep(0)
+    head = store.head
+
+    async def late(object_key: str) -> ObjectMeta:
+        while object_key not in store.objects:
+            await asyncio.sleep(0.01)
+        return await head(object_key)
+
+    store.head = late  # type: ignore[method-assign]
+    await asyncio.sleep(0)
+    broker.submit(1)
+    await check
+    assert broker.fenced == []
+    assert broker.durable == [0]
+
+
+# --- sealing ---
