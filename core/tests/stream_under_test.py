@@ -97,9 +97,6 @@ def playing(scene: Callable[[ScriptedStore, Broker], Coroutine[Any, Any, None]])
     return test
 
 
-# --- the writer ---
-
-
 async def seal(store: ScriptedStore, *, seed: int = 5) -> int:
     """The number where it ends."""
     return await seal_stream(store, STREAM, cluster_id=CLUSTER, rng=SeededRng(seed))
