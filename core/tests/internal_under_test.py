@@ -9,13 +9,13 @@ from uuid import UUID
 import uvloop
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, NotReady
+from bmq.errors import BmqError, NoMoveUnderWay, NotReady
 from bmq.internal import Identity, InternalClient, InternalServer, Purpose
 from bmq.internal.routes import Handlers
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range
-from bmq.roles.controller import ConfigChange, ConfigResource, Heartbeat, HeartbeatReply, NewTopic, Registration, TopicResult
+from bmq.roles.controller import ConfigChange, ConfigResource, Heartbeat, HeartbeatReply, NewTopic, Reassignment, Registration, TopicResult
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from bmq_sim.loop import run as run_in_virtual_time
@@ -191,6 +191,10 @@ class MemoryController:
     async def allocate_producer_ids(self, count: int) -> range:
         self._note("allocate_producer_ids", count)
         return range(1000, 1000 + count)
+
+    async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
+        self._note("reassign", list(changes))
+        return [NoMoveUnderWay("nothing to take back") if change.to is None else None for change in changes]
 
     async def register(self, registration: Registration) -> BrokerEpoch:
         self._note("register", registration)

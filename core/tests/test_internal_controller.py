@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from internal_under_test import CLIENT, RUNNER_IDS, RUNNERS, SERVER, TOPIC, MemoryController, Runner, led_by, serving, tp, until
 
-from bmq.errors import ControllerUnavailable, Fenced, InvalidConfig, NotReady, TopicExists
+from bmq.errors import ControllerUnavailable, Fenced, InvalidConfig, NoMoveUnderWay, NotReady, TopicExists
 from bmq.internal import Identity, InternalServer, LeadingController, RemoteController, controller_handlers, metadata_handlers
 from bmq.internal.controller_calls import ENTRIES_BYTES_MAX
 from bmq.metadata.feed import MetadataFeed
@@ -28,6 +28,7 @@ from bmq.roles.controller import (
     MetadataSource,
     NewTopic,
     PartitionLoad,
+    Reassignment,
     Registration,
     TopicResult,
 )
@@ -103,6 +104,10 @@ def test_every_call_arrives_as_it_was_made(run: Runner) -> None:
             await there.alter_configs(resource, changes, validate_only=True)
             await there.replace_configs(resource, {"a": None})
             assert await there.allocate_producer_ids(500) == range(1000, 1500)
+            begun, refused = await there.reassign([Reassignment(tp=tp(4), to=NodeId(2)), Reassignment(tp=tp(5), to=None)])
+            assert begun is None
+            assert isinstance(refused, NoMoveUnderWay)
+            assert str(refused) == "nothing to take back"
             assert await there.register(registration) == 9
             await there.report_covered(NodeId(3), BrokerEpoch(11), BEAT.covered)
             await there.report_stopped(NodeId(3), BrokerEpoch(11), 42)
@@ -119,6 +124,7 @@ def test_every_call_arrives_as_it_was_made(run: Runner) -> None:
                 ("alter_configs", resource, changes, True),
                 ("replace_configs", resource, {"a": None}, False),
                 ("allocate_producer_ids", 500),
+                ("reassign", [Reassignment(tp=tp(4), to=NodeId(2)), Reassignment(tp=tp(5), to=None)]),
                 ("register", registration),
                 ("report_covered", 3, 11, [(tp(2), BEAT.covered[0][1])]),
                 ("report_stopped", 3, 11, 42),

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,3 +122,32 @@ def test_perf_and_verifiable_tools(bmq: Bmq, reference: Librdkafka, topic: str) 
     assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 20_300
     assert all(event["success"] for event in events if event["name"] == "offsets_committed")
     assert sum(reference.group_offsets(bmq.servers, group, topic).values()) == 20_300
+
+
+def test_reassignment_and_election_tools(bmq: Bmq, reference: Librdkafka, topic: str, tmp_path: Path) -> None:
+    """`bmq up` is one node with every role: the broker that Metadata names owns all partitions."""
+    reference.create_topic(bmq.servers, topic, partitions=2, configs={})
+    reassign = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+    moved = tmp_path / "topics.json"
+    moved.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
+    generated = run(bmq, reassign, "--generate", "--topics-to-move-json-file", str(moved), "--broker-list", "1")
+    plan = tmp_path / "plan.json"
+    plan.write_text(generated.split("Proposed partition reassignment configuration\n")[1].strip())
+    assert {tuple(one["replicas"]) for one in json.loads(plan.read_text())["partitions"]} == {(1,)}
+    assert "Successfully started partition reassignments" in run(bmq, reassign, "--execute", "--reassignment-json-file", str(plan))
+    verified = run(bmq, reassign, "--verify", "--reassignment-json-file", str(plan))
+    assert f"Reassignment of partition {topic}-0 is completed." in verified
+    assert "Clearing broker-level throttles" in verified
+    assert "No partition reassignments found." in run(bmq, reassign, "--list")
+    assert "None of the specified partition moves are active" in run(bmq, reassign, "--cancel", "--reassignment-json-file", str(plan))
+
+    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [1, 2]}]}))
+    assert "Unknown broker id 2" in run(bmq, reassign, "--execute", "--reassignment-json-file", str(plan), check=False)
+
+    elect = "org.apache.kafka.tools.LeaderElectionCommand"
+    for kind in ("preferred", "unclean"):
+        one = run(bmq, elect, "--election-type", kind, "--topic", topic, "--partition", "1")
+        assert f"Valid replica already elected for partitions {topic}-1" in one
+    run(bmq, elect, "--election-type", "preferred", "--all-topic-partitions")
+    unknown = run(bmq, elect, "--election-type", "preferred", "--topic", f"{topic}-none", "--partition", "0", check=False)
+    assert "UnknownTopicOrPartition" in unknown or "does not exist" in unknown or "no partition" in unknown

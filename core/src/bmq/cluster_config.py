@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-from bmq.config_keys import ConfigKey, ConfigSource, ConfigSynonym, ConfigType, DescribedConfig, config_key, describe, unknown_key
+from bmq.config_keys import LONG_MAX, ConfigKey, ConfigSource, ConfigSynonym, ConfigType, DescribedConfig, config_key, describe, unknown_key
 from bmq.errors import InvalidConfig
 from bmq.topic_config import TOPIC_KEYS
 
 PARTITIONS_PER_TOPIC_MAX: Final = 10_000
 _HOUR_MS: Final = 60 * 60 * 1000
+_NO_THROTTLE: Final = "No effect in bmq: a move of a partition copies nothing."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +53,12 @@ _OWN_KEYS: Final = (
     config_key("auto.create.topics.enable", ConfigType.BOOLEAN, "true", "A topic that a client asks for or writes to is created."),
     config_key("default.replication.factor", ConfigType.INT, 1, "No effect in bmq: the object store replicates.", minimum=1, maximum=32767),
     config_key("delete.topic.enable", ConfigType.BOOLEAN, "true", "Topics may be deleted."),
+    config_key("follower.replication.throttled.rate", ConfigType.LONG, LONG_MAX, _NO_THROTTLE, minimum=0),
     config_key("group.initial.rebalance.delay.ms", ConfigType.INT, 3000, "How long a new group waits for more members, in ms.", minimum=0),
     config_key("group.max.session.timeout.ms", ConfigType.INT, 1800000, "The longest session timeout a member may ask for, in ms.", minimum=1),
     config_key("group.max.size", ConfigType.INT, 2147483647, "The most members that a group may have.", minimum=1),
     config_key("group.min.session.timeout.ms", ConfigType.INT, 6000, "The shortest session timeout a member may ask for, in ms.", minimum=1),
+    config_key("leader.replication.throttled.rate", ConfigType.LONG, LONG_MAX, _NO_THROTTLE, minimum=0),
     config_key(
         "log.retention.check.interval.ms",
         ConfigType.LONG,
@@ -87,6 +90,7 @@ _OWN_KEYS: Final = (
         "How long a partition remembers an idempotent producer that is silent, in ms.",
         minimum=1,
     ),
+    config_key("replica.alter.log.dirs.io.max.bytes.per.second", ConfigType.LONG, LONG_MAX, _NO_THROTTLE, minimum=0),
 )
 
 CLUSTER_KEYS: Final[Mapping[str, ConfigKey]] = {

@@ -175,5 +175,9 @@ class PolicyViolation(RequestError):
     """Allowed by the protocol, not by this cluster."""
 
 
+class NoMoveUnderWay(RequestError):
+    """A move that is to be taken back is not there (any more)."""
+
+
 class ControllerUnavailable(BmqError):
     """The controller cannot commit now (the store is down, or another one leads): try again."""

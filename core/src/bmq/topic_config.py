@@ -4,6 +4,7 @@ A value is the topic's own, or the cluster's (`synonym`, see `cluster_config`), 
 stored and shown, so that what was written for Kafka goes on working; their documentation says so.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, cast
@@ -18,6 +19,9 @@ MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """No topic takes larger batches: a batch has to fit into one request and one WAL object."""
 SEGMENT_BYTES_MIN: Final = 64 * 1024
 """Smaller segments would cost more requests than they save bytes."""
+POOL: Final = "bmq.pool"
+POOL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
+POOL_NAME_REMEDY: Final = "use 1 to 64 letters, digits, dots, - and _, beginning with a letter or a digit"
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _STORED: Final = "No effect in bmq: "
@@ -147,6 +151,13 @@ _KEYS: Final = (
         minimum=0,
         synonym="log.cleaner.delete.retention.ms",
     ),
+    config_key(
+        POOL,
+        _STRING,
+        "",
+        "The pool of brokers that own the topic's partitions, and those of no other pool (a broker's configuration says which it is in). "
+        "Empty: the brokers that are in none. A change moves the partitions.",
+    ),
     config_key("file.delete.delay.ms", _LONG, 60000, _STORED + "segment objects live on for a time that is the cluster's.", minimum=0),
     config_key("flush.messages", _LONG, LONG_MAX, _STORED + "every acknowledged record is in the object store already.", minimum=1),
     config_key("flush.ms", _LONG, LONG_MAX, _STORED + "every acknowledged record is in the object store already.", minimum=0),
@@ -182,6 +193,13 @@ def validate(configs: Mapping[str, str], *, internal: bool = False) -> None:
         value = topic_key(name).parse(text)
         if name == "cleanup.policy" and not internal:
             _check_cleanup(text, value)
+        if name == POOL and text and POOL_NAME.fullmatch(text) is None:
+            raise InvalidConfig(f"{POOL}={text[:64]}: {POOL_NAME_REMEDY}")
+
+
+def pool_of(configs: Mapping[str, str]) -> str:
+    """The pool of brokers that a topic with this configuration belongs on; "": those that are in none."""
+    return configs.get(POOL, "")
 
 
 def resolve(configs: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> TopicConfig:

@@ -43,8 +43,8 @@ class Committed:
         self.commit(decision.records)
         return [result.error or result for result in decision.result]
 
-    def register(self, node_id: int, *, boot: int = 1, end: int = 0, roles: tuple[str, ...] = ("broker",)) -> BrokerEpoch:
-        wanted = Registration(node_id=NodeId(node_id), boot=UUID(int=boot), roles=roles, host="h", port=1)
+    def register(self, node_id: int, *, boot: int = 1, end: int = 0, roles: tuple[str, ...] = ("broker",), pool: str = "") -> BrokerEpoch:
+        wanted = Registration(node_id=NodeId(node_id), boot=UUID(int=boot), roles=roles, host="h", port=1, pool=pool)
         decision = register(self.image, wanted, sealed=stream_to_seal(self.image, wanted), end=end)
         self.commit(decision.records)
         assert decision.result is not None

@@ -16,7 +16,7 @@ from bmq.metadata.records import (
 from bmq.values import NodeId, TopicId, TopicPartition
 from bmq_controller.machine.balance import plan
 from bmq_controller.machine.balance_input import RecentMoves, cluster_load
-from bmq_controller.machine.balance_model import BalanceSettings, BrokerLoad, MoveKind, Rules
+from bmq_controller.machine.balance_model import BalanceSettings, BrokerLoad, MoveKind
 
 TOPIC = TopicId(UUID(int=7))
 
@@ -25,8 +25,8 @@ def owned(partition: int, node_id: int, *, leader_epoch: int = 1) -> PartitionCh
     return PartitionChange(topic_id=TOPIC, partition=partition, node_id=node_id, broker_epoch=1, leader_epoch=leader_epoch)
 
 
-def registered(node_id: int, *, rack: str = "", roles: tuple[str, ...] = ("broker",)) -> NodeRegistered:
-    return NodeRegistered(node_id=node_id, broker_epoch=1, boot=UUID(int=node_id), roles=roles, host="h", port=1, rack=rack)
+def registered(node_id: int, *, rack: str = "", roles: tuple[str, ...] = ("broker",), pool: str = "") -> NodeRegistered:
+    return NodeRegistered(node_id=node_id, broker_epoch=1, boot=UUID(int=node_id), roles=roles, host="h", port=1, rack=rack, pool=pool)
 
 
 def image_of(*records: AnyRecord) -> Image:
@@ -37,10 +37,10 @@ def test_brokers_topics_and_loads_come_from_where_they_are_known() -> None:
     image = image_of(
         registered(1, rack="a"),
         registered(2, rack="b"),
-        registered(3),
+        registered(3, pool="gold"),
         registered(4, roles=("proxy",)),
         registered(5),
-        TopicCreated(topic_id=TOPIC, name="orders", partitions=3, leader_epoch=0),
+        TopicCreated(topic_id=TOPIC, name="orders", partitions=3, leader_epoch=0, configs={"bmq.pool": "gold"}),
         owned(0, 1),
         owned(1, 2),
         NodeCordoned(node_id=2, cordoned=True),
@@ -53,8 +53,7 @@ def test_brokers_topics_and_loads_come_from_where_they_are_known() -> None:
         TopicPartition(TOPIC, 9): 1.0,
         TopicPartition(TopicId(UUID(int=8)), 0): 1.0,
     }
-    rules = Rules(brokers={NodeId(3): "gold"}, topics={"orders": "gold"})
-    load = cluster_load(image, loads, now_ms=50, since_ms={TopicPartition(TOPIC, 1): 20}, draining={NodeId(1)}, rules=rules)
+    load = cluster_load(image, loads, now_ms=50, since_ms={TopicPartition(TOPIC, 1): 20}, draining={NodeId(1)})
     assert load.brokers == [
         BrokerLoad(node_id=NodeId(1), rack="a", draining=True),
         BrokerLoad(node_id=NodeId(2), rack="b", cordoned=True),

@@ -5,12 +5,12 @@ from uuid import UUID
 import pytest
 from controller_committed import Committed
 
-from bmq.errors import Fenced, InvalidRequest, UnknownTopic
+from bmq.errors import Fenced, InvalidReplicaAssignment, InvalidRequest, NoMoveUnderWay, UnknownTopic
 from bmq.metadata.records import FencingBegun, NodeUnregistered, Range
-from bmq.roles.controller import ClosedPartition, Heartbeat, NewTopic
+from bmq.roles.controller import ClosedPartition, Heartbeat, NewTopic, Reassignment
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicPartition
 from bmq_controller.machine.fencing import begin_fencing, complete_fencing
-from bmq_controller.machine.moves import drain, move
+from bmq_controller.machine.moves import drain, move, reassign
 from bmq_controller.machine.nodes import cordon, heartbeat, report_covered, report_stopped
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
@@ -192,6 +192,32 @@ def test_a_move_is_refused_to_whoever_cannot_take_it() -> None:
     with pytest.raises(UnknownTopic):
         move(cluster.image, TopicPartition(cluster.tp("a").topic_id, 5), ONE)
     assert move(cluster.image, cluster.tp("a"), ONE).records == ()
+
+
+def test_of_several_reassignments_each_has_its_own_outcome_and_the_possible_ones_begin() -> None:
+    cluster = Committed(brokers=3)
+    cluster.create(NewTopic(name="a", partitions=4))
+    owners = cluster.owners("a")
+    begin(cluster, 3, partition=0)
+    gone = TopicPartition(cluster.tp("a").topic_id, 9)
+    changes = [
+        Reassignment(tp=cluster.tp("a", 0), to=None),
+        Reassignment(tp=cluster.tp("a", 1), to=THREE),
+        Reassignment(tp=cluster.tp("a", 2), to=None),
+        Reassignment(tp=cluster.tp("a", 3), to=NodeId(7)),
+        Reassignment(tp=gone, to=ONE),
+        Reassignment(tp=gone, to=None),
+    ]
+    decision = reassign(cluster.image, changes)
+    kinds = [type(outcome) for outcome in decision.result]
+    assert kinds == [type(None), type(None), NoMoveUnderWay, InvalidReplicaAssignment, UnknownTopic, UnknownTopic]
+    assert "name one of 1, 2, 3" in str(decision.result[3])
+    cluster.commit(decision.records)
+    assert cluster.image.moving == {cluster.tp("a", 0): owners[0], cluster.tp("a", 1): 3}
+    assert isinstance(reassign(cluster.image, changes[:1]).result[0], NoMoveUnderWay), "it leads back already"
+    close(cluster, end=5, partition=0)
+    meta = cluster.partition("a", 0)
+    assert (meta.node_id, meta.leader_epoch, meta.moving_to) == (owners[0], 2, -1), "the owner again, under another epoch"
 
 
 def test_a_partition_without_an_owner_moves_at_once() -> None:

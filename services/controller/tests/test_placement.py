@@ -9,18 +9,26 @@ from hypothesis import strategies as st
 from bmq.metadata.derived import count_owners
 from bmq.metadata.image import Image, Node, PartitionMeta, Topic
 from bmq.values import BrokerEpoch, NodeId, TopicId
-from bmq_controller.machine.balance_model import Rules
 from bmq_controller.machine.placement import Placement, living_broker
 
 ORDERS = TopicId(UUID(int=1))
 NEW = TopicId(UUID(int=99))
 
 
-def image_of(racks: dict[int, str], topics: dict[str, list[int]] | None = None, *, cordoned: tuple[int, ...] = ()) -> Image:
+def image_of(
+    racks: dict[int, str], topics: dict[str, list[int]] | None = None, *, cordoned: tuple[int, ...] = (), pools: dict[int, str] | None = None
+) -> Image:
     """Brokers by id with their racks; topics by name with the owners of their partitions, with the ids 1, 2, …"""
     nodes = {
         NodeId(node_id): Node(
-            node_id=NodeId(node_id), broker_epoch=BrokerEpoch(7), boot=UUID(int=node_id), roles=("broker",), host="h", port=1, rack=rack
+            node_id=NodeId(node_id),
+            broker_epoch=BrokerEpoch(7),
+            boot=UUID(int=node_id),
+            roles=("broker",),
+            host="h",
+            port=1,
+            rack=rack,
+            pool=(pools or {}).get(node_id, ""),
         )
         for node_id, rack in racks.items()
     }
@@ -39,9 +47,9 @@ def image_of(racks: dict[int, str], topics: dict[str, list[int]] | None = None, 
     )
 
 
-def placed(placement: Placement, count: int, *, topic_id: TopicId = NEW, name: str = "new") -> list[int]:
+def placed(placement: Placement, count: int, *, topic_id: TopicId = NEW, pool: str = "") -> list[int]:
     """The brokers of so many partitions of a new topic; -1 for none."""
-    placement.announce(topic_id, name, partitions=count)
+    placement.announce(topic_id, pool=pool, partitions=count)
     return [owner[0] if (owner := placement.next(topic_id)) else -1 for _ in range(count)]
 
 
@@ -63,7 +71,7 @@ def test_each_zone_gets_its_share_of_a_topic() -> None:
 def test_a_topic_that_grows_fills_the_zones_that_have_too_few() -> None:
     image = image_of({1: "a", 2: "b"}, {"orders": [1, 1]})
     placement = Placement.on(image)
-    placement.announce(ORDERS, "orders", partitions=4)
+    placement.announce(ORDERS, pool="", partitions=4)
     assert [placement.next(ORDERS), placement.next(ORDERS)] == [(2, 7), (2, 7)]
 
 
@@ -79,6 +87,17 @@ def test_heirs_are_cordoned_brokers_only_where_there_are_no_others() -> None:
     assert placed(Placement.for_heirs(image_of(racks, cordoned=(2, 3)), without={NodeId(1)}), 2) == [2, 3]
 
 
+def test_a_broker_that_stops_soon_gets_nothing_new_and_is_the_last_to_inherit() -> None:
+    racks = {1: "", 2: "", 3: "", 4: ""}
+    stopping = {NodeId(3), NodeId(4)}
+    assert placed(Placement.on(image_of(racks), avoid=stopping), 3) == [1, 2, 1]
+    assert placed(Placement.on(image_of({3: ""}), avoid=stopping), 1) == [-1], "it waits for a broker that stays"
+    gone = {NodeId(1)}
+    assert placed(Placement.for_heirs(image_of(racks), without=gone, avoid=stopping), 2) == [2, 2]
+    assert placed(Placement.for_heirs(image_of(racks, cordoned=(2,)), without=gone, avoid=stopping), 2) == [2, 2]
+    assert placed(Placement.for_heirs(image_of(racks), without={*gone, NodeId(2)}, avoid=stopping), 2) == [3, 4]
+
+
 def test_a_broker_that_leaves_or_is_being_fenced_gets_nothing() -> None:
     image = image_of({1: "", 2: "", 3: ""})
     fenced = Image(nodes=image.nodes, fencing={NodeId(2): BrokerEpoch(7)})
@@ -92,11 +111,10 @@ def test_without_a_broker_partitions_wait() -> None:
 
 
 def test_a_pinned_topic_sits_on_its_brokers_and_waits_where_there_are_none() -> None:
-    image = image_of({1: "", 2: "", 8: "", 9: ""})
-    rules = Rules(brokers={NodeId(8): "gold", NodeId(9): "gold"}, topics={"orders": "gold", "lost": "silver"})
-    assert placed(Placement.on(image, rules=rules), 4, name="orders") == [8, 9, 8, 9]
-    assert placed(Placement.on(image, rules=rules), 4, name="logs") == [1, 2, 1, 2]
-    assert placed(Placement.on(image, rules=rules), 1, name="lost") == [-1]
+    image = image_of({1: "", 2: "", 8: "", 9: ""}, pools={8: "gold", 9: "gold"})
+    assert placed(Placement.on(image), 4, pool="gold") == [8, 9, 8, 9]
+    assert placed(Placement.on(image), 4) == [1, 2, 1, 2]
+    assert placed(Placement.on(image), 1, pool="silver") == [-1]
 
 
 def test_a_broker_that_takes_many_bytes_gets_fewer_partitions() -> None:
@@ -145,7 +163,7 @@ def test_new_topics_are_within_the_limits_of_zones_and_placed_alike_each_time(ra
 
     def place() -> list[list[int]]:
         placement = Placement.on(image)
-        return [placed(placement, size, topic_id=TopicId(UUID(int=number)), name=f"t{number}") for number, size in enumerate(sizes)]
+        return [placed(placement, size, topic_id=TopicId(UUID(int=number))) for number, size in enumerate(sizes)]
 
     topics = place()
     assert topics == place()

@@ -13,7 +13,7 @@ from bmq.cluster_config import PARTITIONS_PER_TOPIC_MAX
 from bmq.errors import BmqError, InvalidPartitions, ObjectMissing, OffsetOutOfRange, TopicExists, UnknownTopic
 from bmq.metadata.image import Image, PartitionMeta, Topic
 from bmq.ports import ObjectMeta
-from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, TopicResult
+from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, Reassignment, TopicResult
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest
 from bmq.values import LeaderEpoch, ManifestVersion, NodeId, Nonce, Offset, TopicId, TopicPartition
 from bmq.wire import messages
@@ -112,6 +112,14 @@ class MemoryMetadata:
         self.change(topics={**self.image.topics, topic.topic_id: topic}, topic_ids={**self.image.topic_ids, name: topic.topic_id})
         return topic
 
+    def move(self, tp: TopicPartition, to: NodeId | None) -> None:
+        """A move that has begun; None: it leads back to the owner."""
+        topic = self.image.topics[tp.topic_id]
+        metas = list(topic.partitions)
+        moving_to = metas[tp.partition].node_id if to is None else to
+        metas[tp.partition] = replace(metas[tp.partition], moving_to=moving_to)
+        self.change(topics={**self.image.topics, tp.topic_id: replace(topic, partitions=tuple(metas))}, moving={**self.image.moving, tp: moving_to})
+
 
 class MemoryController:
     """Changes the image at once; `error` refuses everything."""
@@ -121,6 +129,8 @@ class MemoryController:
         self.error: BmqError | None = None
         self.allocated = 10_000
         self.calls: list[tuple[Any, ...]] = []
+        self.refusals: dict[TopicPartition, BmqError] = {}
+        """Moves that are refused."""
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
         self.calls.append(("create_topics", *topics))
@@ -170,6 +180,15 @@ class MemoryController:
         self.calls.append(("allocate_producer_ids", count))
         first, self.allocated = self.allocated, self.allocated + count
         return range(first, first + count)
+
+    async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
+        self.calls.append(("reassign", *changes))
+        if self.error is not None:
+            raise self.error
+        for change in changes:
+            if change.tp not in self.refusals:
+                self.metadata.move(change.tp, change.to)
+        return [self.refusals.get(change.tp) for change in changes]
 
 
 @dataclass

@@ -8,13 +8,13 @@ from uuid import UUID
 
 import msgspec
 
-from bmq.errors import WireError
+from bmq.errors import BmqError, WireError
 from bmq.internal.failures import Failure
 from bmq.internal.frames import Frame, cut
 from bmq.internal.packing import Packed
 from bmq.internal.routes import Outgoing
 from bmq.metadata.records import Range
-from bmq.roles.controller import ConfigChange, ConfigResource, Heartbeat, HeartbeatReply, NewTopic, Registration, TopicResult
+from bmq.roles.controller import ConfigChange, ConfigResource, Heartbeat, HeartbeatReply, NewTopic, Reassignment, Registration, TopicResult
 from bmq.values import TopicId, TopicPartition
 
 ENTRIES_BYTES_MAX: Final = 8 << 20
@@ -117,9 +117,11 @@ HEARTBEAT_REPLY: Final = Packed[HeartbeatReply](HeartbeatReply)
 MOVE: Final = Packed[Move](Move)
 CORDON: Final = Packed[Cordon](Cordon)
 POLL: Final = Packed[Poll](Poll)
+REASSIGN: Final = Packed[list[Reassignment]](list[Reassignment])
 NOTHING: Final = Packed[None](None)
 _OUTCOMES: Final = Packed[list[TopicOutcome]](list[TopicOutcome])
 _SIZES: Final = Packed[list[int]](list[int])
+_FAILURES: Final = Packed[list[Failure | None]](list[Failure | None])
 
 
 def encode_results(results: list[TopicResult]) -> Outgoing:
@@ -143,6 +145,16 @@ def decode_result(frame: Frame) -> TopicResult:
     if len(results) != 1:
         raise WireError(f"{len(results)} results instead of one")
     return results[0]
+
+
+def encode_refusals(refusals: list[BmqError | None]) -> Outgoing:
+    """The reply of REASSIGN."""
+    return Outgoing(_FAILURES.encode([None if error is None else Failure.of(error) for error in refusals]))
+
+
+def decode_refusals(frame: Frame) -> list[BmqError | None]:
+    """The same again. Raises WireError."""
+    return [None if failure is None else failure.error() for failure in _FAILURES.decode(frame.header)]
 
 
 def encode_entries(entries: list[bytes]) -> Outgoing:

@@ -18,6 +18,7 @@ from bmq.internal.controller_calls import (
     NUMBER,
     NUMBERS,
     POLL,
+    REASSIGN,
     REGISTER,
     REPLACE_CONFIGS,
     REPORT_COVERED,
@@ -25,6 +26,7 @@ from bmq.internal.controller_calls import (
     Cordon,
     Move,
     encode_entries,
+    encode_refusals,
     encode_result,
     encode_results,
 )
@@ -75,6 +77,7 @@ def controller_handlers(leading: Callable[[], LeadingController | None]) -> Hand
         Api.ALTER_CONFIGS: done(ALTER_CONFIGS, lambda call: now().alter_configs(call.resource, call.changes, validate_only=call.validate_only)),
         Api.REPLACE_CONFIGS: done(REPLACE_CONFIGS, lambda call: now().replace_configs(call.resource, call.configs, validate_only=call.validate_only)),
         Api.ALLOCATE_PRODUCER_IDS: answered_by(NUMBER, producer_ids, header_of(NUMBERS)),
+        Api.REASSIGN: answered_by(REASSIGN, lambda changes: now().reassign(changes), encode_refusals),
         Api.REGISTER: answered_by(REGISTER, lambda registration: now().register(registration), header_of(NUMBER)),
         Api.REPORT_COVERED: done(
             REPORT_COVERED, lambda call: now().report_covered(NodeId(call.node_id), BrokerEpoch(call.broker_epoch), call.covered)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from bmq.errors import ControllerUnavailable, NotOwner, NotReady, UnknownOutcome
+from bmq.errors import BmqError, ControllerUnavailable, NotOwner, NotReady, UnknownOutcome
 from bmq.internal import limits
 from bmq.internal.apis import Api, Purpose
 from bmq.internal.client import InternalClient
@@ -24,6 +24,7 @@ from bmq.internal.controller_calls import (
     NUMBER,
     NUMBERS,
     POLL,
+    REASSIGN,
     REGISTER,
     REPLACE_CONFIGS,
     REPORT_COVERED,
@@ -38,6 +39,7 @@ from bmq.internal.controller_calls import (
     ReportCovered,
     ReportStopped,
     decode_entries,
+    decode_refusals,
     decode_result,
     decode_results,
 )
@@ -53,6 +55,7 @@ from bmq.roles.controller import (
     HeartbeatReply,
     Metadata,
     NewTopic,
+    Reassignment,
     Registration,
     TopicResult,
 )
@@ -119,6 +122,10 @@ class RemoteController:
     async def allocate_producer_ids(self, count: int) -> range:
         """See Controller."""
         return range(*await self._ask(Api.ALLOCATE_PRODUCER_IDS, NUMBER.encode(count), _header(NUMBERS)))
+
+    async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
+        """See Controller."""
+        return await self._ask(Api.REASSIGN, REASSIGN.encode(list(changes)), decode_refusals)
 
     # --- BrokerControl ---
 

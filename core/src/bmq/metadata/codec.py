@@ -89,6 +89,7 @@ class _NodeRow(msgspec.Struct, array_like=True):
     rack: str
     internal_host: str = ""
     internal_port: int = 0
+    pool: str = ""
 
 
 class _SnapshotBody(msgspec.Struct, array_like=True, kw_only=True):
@@ -212,7 +213,18 @@ def _moving(rows: list[tuple[UUID, int, int]]) -> dict[UUID, dict[int, NodeId]]:
 
 
 def _node_row(node: Node) -> _NodeRow:
-    return _NodeRow(node.node_id, node.broker_epoch, node.boot, node.roles, node.host, node.port, node.rack, node.internal_host, node.internal_port)
+    return _NodeRow(
+        node.node_id,
+        node.broker_epoch,
+        node.boot,
+        node.roles,
+        node.host,
+        node.port,
+        node.rack,
+        node.internal_host,
+        node.internal_port,
+        node.pool,
+    )
 
 
 def _topic(row: _TopicRow, moving: Mapping[int, NodeId]) -> Topic:
@@ -234,4 +246,5 @@ def _node(row: _NodeRow) -> Node:
         rack=row.rack,
         internal_host=row.internal_host,
         internal_port=row.internal_port,
+        pool=row.pool,
     )

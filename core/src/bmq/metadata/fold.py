@@ -319,6 +319,7 @@ class _Builder:
             rack=record.rack,
             internal_host=record.internal_host,
             internal_port=record.internal_port,
+            pool=record.pool,
         )
 
     def _unregister(self, node_id: NodeId) -> None:

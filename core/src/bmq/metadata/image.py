@@ -50,6 +50,8 @@ class Node:
     rack: str = ""
     internal_host: str = ""
     internal_port: int = 0
+    pool: str = ""
+    """A broker owns partitions of the topics of its pool and of no others; "": of the topics that are in none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,8 @@ class LeaderAlive(Record, frozen=True, tag="alive"):
 class NodeRegistered(Record, frozen=True, tag="node"):
     """A node came up under a new epoch; `roles` of controller, broker, proxy; `boot` tells one start of the process from another.
 
-    `host` and `port` are its Kafka address ("" and 0 without a proxy), the internal ones what other nodes connect to.
+    `host` and `port` are its Kafka address ("" and 0 without a proxy), the internal ones what other nodes connect to. `pool`: whose topics the broker
+    owns partitions of, "" for those of nobody in particular.
     """
 
     node_id: int
@@ -49,6 +50,7 @@ class NodeRegistered(Record, frozen=True, tag="node"):
     rack: str = ""
     internal_host: str = ""
     internal_port: int = 0
+    pool: str = ""
 
 
 class NodeUnregistered(Record, frozen=True, tag="node-gone"):

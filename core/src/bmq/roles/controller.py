@@ -51,6 +51,14 @@ class ConfigResource:
     name: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassignment:
+    """Which broker is to own a partition; None: a move that is under way is taken back."""
+
+    tp: TopicPartition
+    to: NodeId | None
+
+
 class Controller(Protocol):
     """Commits changes of the metadata. Each method returns when its records are durable; raises ControllerUnavailable."""
 
@@ -68,6 +76,9 @@ class Controller(Protocol):
 
     async def allocate_producer_ids(self, count: int) -> range:
         """Ids never given before."""
+
+    async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
+        """Begins planned moves, or takes them back. For each in order: None (begun, or there already), or why not."""
 
 
 class Metadata(Protocol):
@@ -96,6 +107,8 @@ class Registration:
     internal_host: str = ""
     internal_port: int = 0
     """Where other nodes reach it; "" and 0 where none does."""
+    pool: str = ""
+    """The pool that its broker belongs to; "": the one of all topics that name none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

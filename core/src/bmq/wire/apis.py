@@ -36,7 +36,10 @@ class ApiKey(IntEnum):
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
     DESCRIBE_TOPIC_PARTITIONS = 75
@@ -117,7 +120,10 @@ _TABLE: Final = (
     _api(ApiKey.DESCRIBE_LOG_DIRS, "DescribeLogDirs", (1, 5), 2),
     _api(ApiKey.CREATE_PARTITIONS, "CreatePartitions", (0, 3), 2),
     _api(ApiKey.DELETE_GROUPS, "DeleteGroups", (0, 3), 2),
+    _api(ApiKey.ELECT_LEADERS, "ElectLeaders", (0, 2), 2),
     _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", (0, 1), 1),
+    _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", (0, 1), 0),
+    _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", (0, 0), 0),
     _api(ApiKey.OFFSET_DELETE, "OffsetDelete", (0, 0), 1),
     _api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", (0, 2), 0),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", (0, 0), 0),

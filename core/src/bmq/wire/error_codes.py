@@ -190,6 +190,7 @@ _CODES: Final[dict[type[BaseException], ErrorCode]] = {
     errors.InvalidReplicaAssignment: ErrorCode.invalid_replica_assignment,
     errors.InvalidConfig: ErrorCode.invalid_config,
     errors.PolicyViolation: ErrorCode.policy_violation,
+    errors.NoMoveUnderWay: ErrorCode.no_reassignment_in_progress,
     errors.ControllerUnavailable: ErrorCode.not_controller,
 }
 

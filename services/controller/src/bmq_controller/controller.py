@@ -7,7 +7,7 @@ from functools import partial
 
 import structlog
 
-from bmq.errors import ControllerUnavailable, Fenced
+from bmq.errors import BmqError, ControllerUnavailable, Fenced
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range
 from bmq.ports import Clock, ObjectStore, Rng
@@ -17,6 +17,7 @@ from bmq.roles.controller import (
     Heartbeat,
     HeartbeatReply,
     NewTopic,
+    Reassignment,
     Registration,
     TopicResult,
 )
@@ -52,7 +53,7 @@ class LeadingController:
         self._rng = rng
         self._limits = leader.settings.limits
         self._registering: defaultdict[NodeId, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._fencer = Fencer(leader, node_id=node_id, store=store, rng=rng, silent_s=silent_s)
+        self._fencer = Fencer(leader, node_id=node_id, store=store, rng=rng, silent_s=silent_s, draining=lambda: self.draining)
         self._sign_of_life = SignOfLife(leader, node_id=node_id, interval_s=leader.settings.sign_of_life_s)
         self._draining: dict[NodeId, BrokerEpoch] = {}
         """Incarnations that stop soon, or are being emptied."""
@@ -88,6 +89,7 @@ class LeadingController:
                 new_id=self._rng.uuid,
                 cluster=self._cluster(image),
                 limits=self._limits,
+                avoid=self.draining,
                 validate_only=validate_only,
             ),
         )
@@ -101,7 +103,13 @@ class LeadingController:
         return await self._leader.operate(
             "create_partitions",
             lambda image: topic_machine.create_partitions(
-                image, topic, total, limits=self._limits, manual_assignment=manual_assignment, validate_only=validate_only
+                image,
+                topic,
+                total,
+                limits=self._limits,
+                avoid=self.draining,
+                manual_assignment=manual_assignment,
+                validate_only=validate_only,
             ),
         )
 
@@ -122,13 +130,17 @@ class LeadingController:
         """See the protocol."""
         return await self._leader.operate("allocate_producer_ids", lambda image: allocate_producer_ids(image, count))
 
+    async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
+        """See the protocol."""
+        return [*await self._leader.operate("reassign", lambda image: move_machine.reassign(image, changes))]
+
     async def register(self, registration: Registration) -> BrokerEpoch:
         """See the protocol. Raises Fenced for a process that lost its node id to another one."""
         async with self._registering[registration.node_id]:
             for _ in range(REGISTRATION_TRIES_MAX):
                 stream = node_machine.stream_to_seal(self._leader.image, registration)
                 end = 0 if stream is None else await self._seal(stream)
-                decide = partial(node_machine.register, registration=registration, sealed=stream, end=end)
+                decide = partial(node_machine.register, registration=registration, sealed=stream, end=end, avoid=self.draining)
                 epoch = await self._leader.operate("register", decide)
                 if epoch is not None:
                     _log.info("node registered", node_id=registration.node_id, broker_epoch=epoch, roles=registration.roles, sealed_end=end)
@@ -141,7 +153,9 @@ class LeadingController:
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
         """See the protocol."""
-        await self._leader.operate("report_stopped", lambda image: node_machine.report_stopped(image, node_id, broker_epoch, end=end))
+        await self._leader.operate(
+            "report_stopped", lambda image: node_machine.report_stopped(image, node_id, broker_epoch, end=end, avoid=self.draining)
+        )
         _log.info("node stopped", node_id=node_id, broker_epoch=broker_epoch, sealed_end=end)
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:

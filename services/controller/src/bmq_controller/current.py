@@ -2,9 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 
-from bmq.errors import ControllerUnavailable
+from bmq.errors import BmqError, ControllerUnavailable
 from bmq.metadata.records import Range
-from bmq.roles.controller import ConfigChange, ConfigResource, Heartbeat, HeartbeatReply, Metadata, NewTopic, Registration, TopicResult
+from bmq.roles.controller import (
+    ConfigChange,
+    ConfigResource,
+    Heartbeat,
+    HeartbeatReply,
+    Metadata,
+    NewTopic,
+    Reassignment,
+    Registration,
+    TopicResult,
+)
 from bmq.values import BrokerEpoch, NodeId, TopicId, TopicPartition
 from bmq_controller.controller import LeadingController
 
@@ -56,6 +66,10 @@ class CurrentController:
     async def allocate_producer_ids(self, count: int) -> range:
         """See the protocol."""
         return await self._leader().allocate_producer_ids(count)
+
+    async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
+        """See the protocol."""
+        return await self._leader().reassign(changes)
 
     async def register(self, registration: Registration) -> BrokerEpoch:
         """See the protocol. Raises Fenced for a process that lost its node id to another one."""

@@ -5,7 +5,7 @@ then its partitions go to heirs. Whatever a leader leaves undone is in the image
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import structlog
@@ -33,13 +33,23 @@ _log = structlog.get_logger(__name__)
 class Fencer:
     """The leader's; lives as long as it leads."""
 
-    def __init__(self, leader: ControllerLeader, *, node_id: NodeId, store: ObjectStore, rng: Rng, silent_s: Mapping[NodeId, float]) -> None:
-        """`silent_s`: what an earlier leader let it be known how long nodes have been silent."""
+    def __init__(
+        self,
+        leader: ControllerLeader,
+        *,
+        node_id: NodeId,
+        store: ObjectStore,
+        rng: Rng,
+        silent_s: Mapping[NodeId, float],
+        draining: Callable[[], Collection[NodeId]],
+    ) -> None:
+        """`silent_s`: what an earlier leader let it be known how long nodes have been silent. `draining`: brokers that stop soon, not to be heirs."""
         self._leader = leader
         self._node_id = node_id
         self._store = store
         self._rng = rng
         self._silent_s = silent_s
+        self._draining = draining
         self._tick_s = leader.settings.lease_tick_s
         self._leases = Leases(lease_s=leader.settings.lease_s, lag_s_max=leader.settings.lease_lag_s_max)
         self._tasks: dict[Incarnation, asyncio.Task[None]] = {}
@@ -107,7 +117,7 @@ class Fencer:
             async with self._seals:
                 cluster_id = self._leader.image.cluster_id
                 end = await seal_stream(self._store, StreamId(node_id, broker_epoch), cluster_id=cluster_id, rng=self._rng)
-            if await self._leader.operate("fenced", lambda image: complete_fencing(image, who, end=end)):
+            if await self._leader.operate("fenced", lambda image: complete_fencing(image, who, end=end, avoid=self._draining())):
                 metrics.FENCINGS.labels("completed").inc()
                 _log.warning("broker is fenced, its partitions have heirs", node_id=node_id, broker_epoch=broker_epoch, sealed_end=end)
         except BmqError as error:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from bmq_controller.machine.balance_model import SHARED_POOL, MoveKind
 from bmq_controller.machine.balance_pools import Homeless, Pool, Round
 from bmq_controller.machine.balance_seats import Part, Seat, Seats
+from bmq_controller.machine.pools import brokers_of
 
 _NAMED_MAX = 3
 """How many topics a sentence names."""
@@ -67,11 +68,7 @@ def _why(pool: Pool, homeless: Homeless) -> str:
     if homeless.kind is MoveKind.DRAIN:
         return f"broker {homeless.seat.node_id} drains"
     topic = pool.round.topics[homeless.part.topic].name
-    return f"{topic} belongs on {_brokers_of(pool.name)}, and broker {homeless.seat.node_id} is one of {_brokers_of(homeless.seat.pool)}"
-
-
-def _brokers_of(pool: str) -> str:
-    return "the brokers that are everybody's" if pool == SHARED_POOL else f"the brokers of {pool}"
+    return f"{topic} belongs on {brokers_of(pool.name)}, and broker {homeless.seat.node_id} is one of {brokers_of(homeless.seat.pool)}"
 
 
 def _nowhere(pool: Pool) -> str:
@@ -80,7 +77,7 @@ def _nowhere(pool: Pool) -> str:
     count = len(pool.homeless)
     partitions = f"{count} partition{'s' * (count > 1)} of {named}"
     pinned = "" if pool.name == SHARED_POOL else ", or take the pin away"
-    return f"{partitions} cannot be placed: none of {_brokers_of(pool.name)} takes partitions: start or uncordon one there{pinned}"
+    return f"{partitions} cannot be placed: none of {brokers_of(pool.name)} takes partitions: start or uncordon one there{pinned}"
 
 
 def _mend(pool: Pool, topic: int, seats: Seats) -> bool:

@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from bmq.metadata.image import Image
 from bmq.metadata.records import AnyRecord, PartitionChange
+from bmq.topic_config import pool_of
 from bmq.values import NodeId, TopicId, TopicPartition
-from bmq_controller.machine.balance_model import NO_RULES, BrokerLoad, ClusterLoad, Rules, TopicLoad
+from bmq_controller.machine.balance_model import BrokerLoad, ClusterLoad, TopicLoad
 from bmq_controller.machine.placement import living_brokers
 
 _V = TypeVar("_V")
@@ -23,7 +24,6 @@ def cluster_load(
     now_ms: int = 0,
     since_ms: Mapping[TopicPartition, int] | None = None,
     draining: Collection[NodeId] = (),
-    rules: Rules = NO_RULES,
     balancing: frozenset[str] = frozenset(),
 ) -> ClusterLoad:
     """What `plan` plans from. Brokers that are being fenced are not there.
@@ -37,7 +37,7 @@ def cluster_load(
             rack=node.rack,
             cordoned=image.cordoned.get(node.node_id, False),
             draining=node.node_id in draining,
-            pool=rules.pool_of_broker(node.node_id),
+            pool=node.pool,
         )
         for node in living_brokers(image)
     ]
@@ -59,7 +59,7 @@ def cluster_load(
                 bytes_per_s=bytes_per_s,
                 moving=moving.get(topic.topic_id, _NO_MOVES),
                 since_ms=since.get(topic.topic_id, _LONG_AGO),
-                pool=rules.pool_of_topic(topic.name),
+                pool=pool_of(topic.configs),
             )
         )
     return ClusterLoad(brokers=brokers, topics=topics, now_ms=now_ms, balancing=balancing)

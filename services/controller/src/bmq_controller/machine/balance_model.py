@@ -1,7 +1,7 @@
 """What the balancer sees and what it says: brokers with their partitions' loads, settings, and a plan of moves with reasons. Values only.
 
 Brokers and topics are in *pools*: a topic of a pool sits on brokers of that pool and nowhere else, and they own nothing else. The pool "" is
-everybody's; a topic that is pinned to dedicated brokers, or a lane with brokers of its own, is a pool with a name.
+everybody's; a topic that is pinned to dedicated brokers (its configuration `bmq.pool`), or a lane with brokers of its own, is a pool with a name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,24 +14,7 @@ from bmq.values import NodeId, TopicId, TopicPartition
 NOBODY: Final = NodeId(-1)
 """The owner of a partition that has none."""
 SHARED_POOL: Final = ""
-"""The pool of every broker and topic that no rule names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """Who is in which pool: brokers by id, topics by name."""
-
-    brokers: Mapping[NodeId, str] = field(default_factory=dict)
-    topics: Mapping[str, str] = field(default_factory=dict)
-
-    def pool_of_broker(self, node_id: NodeId) -> str:
-        return self.brokers.get(node_id, SHARED_POOL)
-
-    def pool_of_topic(self, name: str) -> str:
-        return self.topics.get(name, SHARED_POOL)
-
-
-NO_RULES: Final = Rules()
+"""The pool of every broker and topic that name none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from bmq.names import is_internal
 from bmq.roles.controller import ConfigChange, ConfigResource
 from bmq.topic_config import topic_key, validate
 from bmq_controller.machine.decision import Decision
+from bmq_controller.machine.pools import check_pool
 
 
 def alter_configs(
@@ -38,6 +39,7 @@ class _Target:
     """The resource whose configuration changes. Raises RequestError where it does not exist or takes none."""
 
     def __init__(self, image: Image, resource: ConfigResource) -> None:
+        self._image = image
         self._kind = resource.kind
         self._internal = False
         match resource.kind:
@@ -68,6 +70,7 @@ class _Target:
         values = {name: value for name, value in wanted.items() if value is not None}
         if self._kind == "topic":
             validate(values, internal=self._internal)
+            check_pool(self._image, values, before=self.configs)
         else:
             validate_cluster(values)
         changes = {name: value for name, value in wanted.items() if self.configs.get(name) != value}

@@ -1,8 +1,10 @@
 """Fencing a node that was silent for too long: first it is committed that there is no way back, then its stream is sealed, then it goes. Pure."""
 
+from collections.abc import Collection
+
 from bmq.metadata.image import Image
 from bmq.metadata.records import FencingBegun, NodeUnregistered, StreamSealed
-from bmq.values import StreamId
+from bmq.values import NodeId, StreamId
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.handover import hand_over_to_others
 from bmq_controller.machine.placement import Incarnation
@@ -21,8 +23,11 @@ def begin_fencing(image: Image, who: Incarnation) -> Decision[bool]:
     return Decision(True, (FencingBegun(node_id=node_id, broker_epoch=broker_epoch),))
 
 
-def complete_fencing(image: Image, who: Incarnation, *, end: int) -> Decision[bool]:
-    """The stream was sealed at `end`: the node goes, and its partitions go to heirs. False where it has gone otherwise meanwhile."""
+def complete_fencing(image: Image, who: Incarnation, *, end: int, avoid: Collection[NodeId] = ()) -> Decision[bool]:
+    """The stream was sealed at `end`: the node goes, and its partitions go to heirs. False where it has gone otherwise meanwhile.
+
+    `avoid` are brokers that stop soon.
+    """
     node_id, broker_epoch = who
     if image.fencing.get(node_id) != broker_epoch:
         return Decision(False)
@@ -31,6 +36,6 @@ def complete_fencing(image: Image, who: Incarnation, *, end: int) -> Decision[bo
         (
             StreamSealed(node_id=node_id, broker_epoch=broker_epoch, end=end),
             NodeUnregistered(node_id=node_id, broker_epoch=broker_epoch),
-            *hand_over_to_others(image, StreamId(node_id, broker_epoch), end=end),
+            *hand_over_to_others(image, StreamId(node_id, broker_epoch), end=end, avoid=avoid),
         ),
     )

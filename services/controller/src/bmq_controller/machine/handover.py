@@ -1,35 +1,42 @@
 """Partitions whose owner's stream has ended, or of which it has said where its part of the stream ends, and what their heirs must read. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from bmq.metadata.image import Image, PartitionMeta
 from bmq.metadata.records import PartitionChange, Range
+from bmq.topic_config import pool_of
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq_controller.machine.placement import Incarnation, Placement, living_broker
 
 NOBODY: Incarnation = (NodeId(-1), BrokerEpoch(-1))
 
 
-def hand_over_to_others(image: Image, left: StreamId, *, end: int) -> list[PartitionChange]:
-    """The partitions of a broker that is gone for good: to where they were moving, else to the others, else to nobody."""
-    placement = Placement.for_heirs(image, without={left.node_id})
-    return hand_over(image, left=left, end=end, heir=lambda topic_id: placement.next(topic_id) or NOBODY, ownerless=False)
+def hand_over_to_others(image: Image, left: StreamId, *, end: int, avoid: Collection[NodeId] = ()) -> list[PartitionChange]:
+    """The partitions of a broker that is gone for good: to where they were moving, else to the others of their pool, else to nobody.
+
+    `avoid` are brokers that stop soon.
+    """
+    placement = Placement.for_heirs(image, without={left.node_id}, avoid=avoid)
+    return hand_over(image, left=left, end=end, heir=lambda topic_id: placement.next(topic_id) or NOBODY)
 
 
-def hand_over(image: Image, *, left: StreamId | None, end: int, heir: Callable[[TopicId], Incarnation], ownerless: bool) -> list[PartitionChange]:
-    """A change for each partition whose owner wrote to the stream `left`, and with `ownerless` for each that has no owner.
+def hand_over(
+    image: Image, *, left: StreamId | None, end: int, heir: Callable[[TopicId], Incarnation], ownerless: str | None = None
+) -> list[PartitionChange]:
+    """A change for each partition whose owner wrote to the stream `left`, and for each of the pool `ownerless` that has no owner.
 
     A partition that was under a planned move goes where that leads, if a living broker is there.
     """
     leaving = image.owned_counts.get(left.node_id, 0) if left is not None else 0
-    waiting = image.owned_counts.get(NodeId(-1), 0) if ownerless else 0
+    waiting = image.owned_counts.get(NodeId(-1), 0) if ownerless is not None else 0
     if leaving + waiting == 0:
         return []
     changes = []
     for topic in image.topics.values():
+        takes = waiting > 0 and pool_of(topic.configs) == ownerless
         for index, meta in enumerate(topic.partitions):
             leaves = left is not None and (meta.node_id, meta.broker_epoch) == left
-            if not leaves and not (ownerless and meta.node_id == -1):
+            if not leaves and (meta.node_id != -1 or not takes):
                 continue
             owner = living_broker(image, meta.moving_to) if meta.moving_to != meta.node_id else None
             tp = TopicPartition(topic.topic_id, index)

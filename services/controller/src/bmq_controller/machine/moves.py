@@ -6,14 +6,16 @@ twice. So under one leader epoch a partition is closed at most once and for good
 
 from collections.abc import Collection, Mapping, Sequence
 
-from bmq.errors import InvalidRequest, UnknownTopic
-from bmq.metadata.image import Image, PartitionMeta
+from bmq.errors import InvalidReplicaAssignment, InvalidRequest, NoMoveUnderWay, RequestError, UnknownTopic
+from bmq.metadata.image import Image, PartitionMeta, Topic
 from bmq.metadata.records import AnyRecord, NodeCordoned, PartitionChange, PartitionMoveBegun, Range
-from bmq.roles.controller import ClosedPartition
+from bmq.roles.controller import ClosedPartition, Reassignment
+from bmq.topic_config import POOL, pool_of
 from bmq.values import BrokerEpoch, NodeId, TopicPartition
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.handover import change_owner, ranges
 from bmq_controller.machine.placement import Placement, living_broker
+from bmq_controller.machine.pools import brokers_of, members_named
 
 NOWHERE = NodeId(-1)
 
@@ -23,13 +25,40 @@ def move(image: Image, tp: TopicPartition, to: NodeId) -> Decision[None]:
     meta = image.partition(tp)
     if meta is None:
         raise UnknownTopic(f"There is no partition {tp}")
-    _check_target(image, to, meta)
+    _check_target(image, image.topics[tp.topic_id], to, meta)
     target = living_broker(image, to)
     if meta.node_id == -1:
         assert target is not None
         return Decision(None, (change_owner(tp, meta, target, ranges=meta.ranges),))
     where = meta.moving_to if meta.moving_to != NOWHERE else meta.node_id
     return Decision(None, () if where == to else (_begun(tp, to),))
+
+
+def take_back(image: Image, tp: TopicPartition) -> Decision[None]:
+    """Leads a move that is under way back to the owner. Raises UnknownTopic, NoMoveUnderWay."""
+    meta = image.partition(tp)
+    if meta is None:
+        raise UnknownTopic(f"There is no partition {tp}")
+    if meta.moving_to in (NOWHERE, meta.node_id):
+        raise NoMoveUnderWay(f"No move of partition {tp} is under way (any more): node {meta.node_id} owns it")
+    return Decision(None, (_begun(tp, meta.node_id),))
+
+
+def reassign(image: Image, changes: Sequence[Reassignment]) -> Decision[list[RequestError | None]]:
+    """Each change by itself: None, or why it is refused. Each partition is to be named once."""
+    outcomes: list[RequestError | None] = []
+    records: list[AnyRecord] = []
+    for change in changes:
+        try:
+            decision = take_back(image, change.tp) if change.to is None else move(image, change.tp, change.to)
+        except InvalidRequest as error:
+            outcomes.append(InvalidReplicaAssignment(str(error)))
+        except RequestError as error:
+            outcomes.append(error)
+        else:
+            outcomes.append(None)
+            records.extend(decision.records)
+    return Decision(outcomes, tuple(records))
 
 
 def drain(image: Image, node_id: NodeId, *, avoid: Collection[NodeId] = ()) -> Decision[None]:
@@ -108,8 +137,16 @@ def _owner(image: Image, tp: TopicPartition) -> NodeId:
     return image.topics[tp.topic_id].partitions[tp.partition].node_id
 
 
-def _check_target(image: Image, to: NodeId, meta: PartitionMeta) -> None:
+def _check_target(image: Image, topic: Topic, to: NodeId, meta: PartitionMeta) -> None:
+    pool = pool_of(topic.configs)
     if living_broker(image, to) is None:
-        raise InvalidRequest(f"node {to} is no registered broker: name one that is")
-    if to in image.cordoned and to != meta.node_id:
+        raise InvalidRequest(f"node {to} is no registered broker: {members_named(image, pool)}")
+    if to == meta.node_id:
+        return
+    if to in image.cordoned:
         raise InvalidRequest(f"node {to} is cordoned: uncordon it first, or name another one")
+    if image.nodes[to].pool != pool:
+        raise InvalidRequest(
+            f"{topic.name} belongs on {brokers_of(pool)}, and node {to} is one of {brokers_of(image.nodes[to].pool)}: "
+            f"{members_named(image, pool)}, or change the topic's {POOL}"
+        )

@@ -41,8 +41,10 @@ def stream_to_seal(image: Image, registration: Registration) -> StreamId | None:
     return StreamId(earlier.node_id, earlier.broker_epoch)
 
 
-def register(image: Image, registration: Registration, *, sealed: StreamId | None, end: int) -> Decision[BrokerEpoch | None]:
-    """The node's new epoch, and the partitions of its earlier incarnation and those without an owner, with what it must read for them.
+def register(
+    image: Image, registration: Registration, *, sealed: StreamId | None, end: int, avoid: Collection[NodeId] = ()
+) -> Decision[BrokerEpoch | None]:
+    """The node's new epoch, and the partitions of its earlier incarnation and those of its pool without an owner, with what it must read for them.
 
     `sealed` is the stream that was sealed at `end` for this registration. The result None (and no record) says that by now it is another
     one that has to be sealed. Raises as `stream_to_seal`.
@@ -65,17 +67,19 @@ def register(image: Image, registration: Registration, *, sealed: StreamId | Non
             rack=registration.rack,
             internal_host=registration.internal_host,
             internal_port=registration.internal_port,
+            pool=registration.pool,
         )
     )
     if "broker" in registration.roles:
-        records.extend(hand_over(image, left=sealed, end=end, heir=lambda _: (node_id, epoch), ownerless=node_id not in image.cordoned))
+        pool = registration.pool if node_id not in image.cordoned else None
+        records.extend(hand_over(image, left=sealed, end=end, heir=lambda _: (node_id, epoch), ownerless=pool))
     elif sealed is not None:
-        records.extend(hand_over_to_others(image, sealed, end=end))
+        records.extend(hand_over_to_others(image, sealed, end=end, avoid=avoid))
     return Decision(epoch, tuple(records))
 
 
-def report_stopped(image: Image, node_id: NodeId, broker_epoch: BrokerEpoch, *, end: int) -> Decision[None]:
-    """The node sealed its own stream at `end` and is gone: its partitions go to other brokers, or wait without an owner.
+def report_stopped(image: Image, node_id: NodeId, broker_epoch: BrokerEpoch, *, end: int, avoid: Collection[NodeId] = ()) -> Decision[None]:
+    """The node sealed its own stream at `end` and is gone: its partitions go to other brokers, rather not to those to `avoid`, or wait for one.
 
     A report of an incarnation that is not the registered one says nothing new.
     """
@@ -86,7 +90,7 @@ def report_stopped(image: Image, node_id: NodeId, broker_epoch: BrokerEpoch, *, 
     if "broker" in node.roles:
         stream = StreamId(node_id, broker_epoch)
         records.append(StreamSealed(node_id=node_id, broker_epoch=broker_epoch, end=end))
-        records.extend(hand_over_to_others(image, stream, end=end))
+        records.extend(hand_over_to_others(image, stream, end=end, avoid=avoid))
     return Decision(None, tuple(records))
 
 

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Mapping
 from math import isfinite
 
 from bmq.metadata.image import Image, Node, PartitionMeta
+from bmq.topic_config import pool_of
 from bmq.values import BrokerEpoch, NodeId, TopicId
-from bmq_controller.machine.balance_model import NO_RULES, Rules
 from bmq_controller.machine.balance_seats import Seat, Seats
 from bmq_controller.machine.balance_zones import Spread, Zones
 
@@ -36,37 +36,37 @@ class Placement:
         image: Image,
         *,
         without: Collection[NodeId] = (),
+        avoid: Collection[NodeId] = (),
         heirs: bool = False,
-        rules: Rules = NO_RULES,
         bytes_per_s: Mapping[NodeId, float] | None = None,
     ) -> None:
-        """`without` those that are leaving. Cordoned brokers get nothing, or with `heirs` only where their pool has no others.
+        """`without` those that are leaving. Cordoned brokers and those to `avoid`, which stop soon, get nothing; with `heirs` only where their
+        pool has no others, and rather the cordoned ones.
 
         `bytes_per_s` is what is written to each broker, where that is known; without it brokers are as full as they have partitions.
         """
         self._image = image
-        self._rules = rules
         members: dict[str, list[Node]] = {}
         for node in living_brokers(image):
             if node.node_id not in without:
-                members.setdefault(rules.pool_of_broker(node.node_id), []).append(node)
-        self._pools = {name: _Pool(name, nodes, image, bytes_per_s or {}, heirs=heirs) for name, nodes in members.items()}
+                members.setdefault(node.pool, []).append(node)
+        self._pools = {name: _Pool(name, nodes, image, bytes_per_s or {}, avoid=avoid, heirs=heirs) for name, nodes in members.items()}
         self._topics: dict[TopicId, tuple[_Pool, Spread] | None] = {}
 
     @staticmethod
-    def on(image: Image, *, without: Collection[NodeId] = (), rules: Rules = NO_RULES) -> "Placement":
+    def on(image: Image, *, without: Collection[NodeId] = (), avoid: Collection[NodeId] = ()) -> "Placement":
         """For partitions that are new, or leave a broker that still serves them."""
-        return Placement(image, without=without, rules=rules)
+        return Placement(image, without=without, avoid=avoid)
 
     @staticmethod
-    def for_heirs(image: Image, *, without: Collection[NodeId], rules: Rules = NO_RULES) -> "Placement":
-        """For partitions whose owner is gone: on cordoned brokers, too, where there are no others."""
-        return Placement(image, without=without, heirs=True, rules=rules)
+    def for_heirs(image: Image, *, without: Collection[NodeId], avoid: Collection[NodeId] = ()) -> "Placement":
+        """For partitions whose owner is gone: on cordoned brokers and those to avoid, too, where there are no others."""
+        return Placement(image, without=without, avoid=avoid, heirs=True)
 
-    def announce(self, topic_id: TopicId, name: str, *, partitions: int) -> None:
+    def announce(self, topic_id: TopicId, *, pool: str, partitions: int) -> None:
         """A topic that the image does not have, or that is going to have more partitions than it has there."""
-        pool = self._pools.get(self._rules.pool_of_topic(name))
-        self._topics[topic_id] = None if pool is None else (pool, pool.spread(self._image, topic_id, partitions))
+        found = self._pools.get(pool)
+        self._topics[topic_id] = None if found is None else (found, found.spread(self._image, topic_id, partitions))
 
     def next(self, topic_id: TopicId, *, bytes_per_s: int | None = None) -> Incarnation | None:
         """The broker of one more partition of a topic that the image has or that was announced.
@@ -86,24 +86,26 @@ class Placement:
     def _pool_of(self, topic_id: TopicId) -> "tuple[_Pool | None, Spread | None]":
         if topic_id not in self._topics:
             topic = self._image.topics[topic_id]
-            self.announce(topic_id, topic.name, partitions=len(topic.partitions))
+            self.announce(topic_id, pool=pool_of(topic.configs), partitions=len(topic.partitions))
         return self._topics[topic_id] or (None, None)
 
 
 class _Pool:
     """The brokers of one pool."""
 
-    def __init__(self, name: str, nodes: Collection[Node], image: Image, loads: Mapping[NodeId, float], *, heirs: bool) -> None:
+    def __init__(
+        self, name: str, nodes: Collection[Node], image: Image, loads: Mapping[NodeId, float], *, avoid: Collection[NodeId], heirs: bool
+    ) -> None:
         self.incarnations: dict[NodeId, Incarnation] = {node.node_id: (node.node_id, node.broker_epoch) for node in nodes}
         self._zones = Zones((node.rack, True) for node in nodes)
         self._zone_of = {node.node_id: self._zones.number(node.rack) for node in nodes}
-        all_cordoned = all(node.node_id in image.cordoned for node in nodes)
+        taking = _taking(nodes, image, avoid=avoid, heirs=heirs)
         seats = [
             Seat(
                 node.node_id,
                 zone=self._zone_of[node.node_id],
                 pool=name,
-                accepting=node.node_id not in image.cordoned or (heirs and all_cordoned),
+                accepting=node.node_id in taking,
                 count=image.owned_counts.get(node.node_id, 0),
                 bytes_per_s=_sound(loads.get(node.node_id, 0.0)),
             )
@@ -118,6 +120,15 @@ class _Pool:
         topic = image.topics.get(topic_id)
         owners = () if topic is None else (_where(meta) for meta in topic.partitions)
         return self._zones.spread(partitions, (self._zone_of[owner] for owner in owners if owner in self._zone_of))
+
+
+def _taking(nodes: Collection[Node], image: Image, *, avoid: Collection[NodeId], heirs: bool) -> Collection[NodeId]:
+    """The brokers of a pool that take partitions."""
+    staying = [node.node_id for node in nodes if node.node_id not in avoid]
+    willing = {node_id for node_id in staying if node_id not in image.cordoned}
+    if willing or not heirs:
+        return willing
+    return set(staying) or {node.node_id for node in nodes}
 
 
 def _lives(image: Image, node: Node) -> bool:

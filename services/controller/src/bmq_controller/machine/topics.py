@@ -1,7 +1,7 @@
 """Creating, growing and deleting topics. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -23,10 +23,11 @@ from bmq.metadata.image import Image
 from bmq.metadata.records import AnyRecord, PartitionChange, PartitionsAdded, TopicCreated, TopicDeleted
 from bmq.names import CONSUMER_OFFSETS, check_topic_name, collision_key, is_internal, may_collide
 from bmq.roles.controller import NewTopic, TopicResult
-from bmq.topic_config import validate
-from bmq.values import LeaderEpoch, TopicId
+from bmq.topic_config import pool_of, validate
+from bmq.values import LeaderEpoch, NodeId, TopicId
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.placement import Placement
+from bmq_controller.machine.pools import check_pool
 
 PARTITIONS_MAX: Final = 200_000
 REPLICATION_FACTOR_MAX: Final = 32_767
@@ -51,10 +52,14 @@ def create_topics(
     new_id: Callable[[], UUID],
     cluster: Mapping[str, str],
     limits: Limits,
+    avoid: Collection[NodeId] = (),
     validate_only: bool = False,
 ) -> Decision[list[TopicResult]]:
-    """Each topic by itself: one that is refused does not stop the others. `cluster` is the cluster's configuration that was set."""
-    creation = _Creation(image, resolve_cluster(cluster), limits, Counter(topic.name for topic in topics))
+    """Each topic by itself: one that is refused does not stop the others. `cluster` is the cluster's configuration that was set.
+
+    `avoid` are brokers that stop soon: they get nothing.
+    """
+    creation = _Creation(image, resolve_cluster(cluster), limits, Counter(topic.name for topic in topics), avoid=avoid)
     results: list[TopicResult] = []
     for topic in topics:
         try:
@@ -95,9 +100,16 @@ def delete_topics(image: Image, topics: Sequence[TopicId], *, cluster: Mapping[s
 
 
 def create_partitions(
-    image: Image, name: str, total: int, *, limits: Limits, manual_assignment: bool = False, validate_only: bool = False
+    image: Image,
+    name: str,
+    total: int,
+    *,
+    limits: Limits,
+    avoid: Collection[NodeId] = (),
+    manual_assignment: bool = False,
+    validate_only: bool = False,
 ) -> Decision[TopicResult]:
-    """Grows a topic to `total` partitions. Raises RequestError."""
+    """Grows a topic to `total` partitions; brokers to `avoid` get none. Raises RequestError."""
     topic = image.topic(name)
     if topic is None:
         raise UnknownTopic(f"There is no topic {name!r}")
@@ -114,8 +126,8 @@ def create_partitions(
         return Decision(result)
     # As in the fold: the new partitions start where the lowest of the present ones is.
     epoch = LeaderEpoch(min(meta.leader_epoch for meta in topic.partitions))
-    placement = Placement.on(image)
-    placement.announce(topic.topic_id, name, partitions=total)
+    placement = Placement.on(image, avoid=avoid)
+    placement.announce(topic.topic_id, pool=pool_of(topic.configs), partitions=total)
     placed = place(placement, topic.topic_id, range(before, total), epoch)
     return Decision(result, (PartitionsAdded(topic_id=topic.topic_id, partitions=total), *placed))
 
@@ -137,13 +149,13 @@ def place(placement: Placement, topic_id: TopicId, partitions: Sequence[int], cr
 class _Creation:
     """The topics of one request: what is legal beside those that exist and those that came before in the request."""
 
-    def __init__(self, image: Image, config: ClusterConfig, limits: Limits, named: Counter[str]) -> None:
+    def __init__(self, image: Image, config: ClusterConfig, limits: Limits, named: Counter[str], *, avoid: Collection[NodeId]) -> None:
         self.records: list[AnyRecord] = []
         self._image = image
         self._config = config
         self._limits = limits
         self._named = named
-        self._placement = Placement.on(image)
+        self._placement = Placement.on(image, avoid=avoid)
         self._added = 0
         """What the topics of this request that passed bring along."""
         self._colliding: dict[str, str] = {}
@@ -168,6 +180,7 @@ class _Creation:
             )
         configs = _configs(topic)
         validate(configs, internal=is_internal(topic.name))
+        check_pool(self._image, configs, before={})
         self._added += partitions
         if may_collide(topic.name):
             self._colliding[collision_key(topic.name)] = topic.name
@@ -176,7 +189,7 @@ class _Creation:
     def add(self, topic_id: TopicId, name: str, *, partitions: int, configs: dict[str, str], now_ms: int) -> None:
         epoch = self._image.next_leader_epoch(name)
         self.records.append(TopicCreated(topic_id=topic_id, name=name, partitions=partitions, leader_epoch=epoch, configs=configs, created_ms=now_ms))
-        self._placement.announce(topic_id, name, partitions=partitions)
+        self._placement.announce(topic_id, pool=pool_of(configs), partitions=partitions)
         self.records.extend(place(self._placement, topic_id, range(partitions), epoch))
 
     def _default_partitions(self, name: str) -> int:

@@ -1,0 +1,45 @@
+"""Pools of brokers, in words and as a check: what is said to whoever pins a topic to one, or moves a partition out of one. Pure.
+
+A broker's registration says which pool it is in, a topic's configuration (`bmq.pool`) on which it belongs.
+"""
+
+from collections.abc import Mapping
+
+from bmq.errors import InvalidConfig
+from bmq.metadata.image import Image
+from bmq.topic_config import POOL, pool_of
+from bmq_controller.machine.balance_model import SHARED_POOL
+from bmq_controller.machine.placement import living_brokers
+
+_NAMED_MAX = 10
+"""How many brokers or pools a sentence names."""
+
+
+def check_pool(image: Image, configs: Mapping[str, str], *, before: Mapping[str, str]) -> None:
+    """Raises InvalidConfig where a topic is to be pinned to a pool of which no broker is there: a wrong name would leave it without owners.
+
+    A pool that the topic is pinned to already (`before`) may be empty for the moment.
+    """
+    pool = pool_of(configs)
+    if pool == SHARED_POOL or pool == pool_of(before):
+        return
+    known = sorted({node.pool for node in living_brokers(image)})
+    if pool not in known:
+        named = [name for name in known if name != SHARED_POOL]
+        others = f"name one of {_listed(named)}" if named else "leave it empty"
+        raise InvalidConfig(f"{POOL}={pool}: no broker of this pool is registered: start one with pool {pool}, or {others}")
+
+
+def brokers_of(pool: str) -> str:
+    """The members of a pool, for a sentence."""
+    return "the brokers that are everybody's" if pool == SHARED_POOL else f"the brokers of {pool}"
+
+
+def members_named(image: Image, pool: str) -> str:
+    """What to do to name a broker of the pool, for a sentence."""
+    ids = sorted(node.node_id for node in living_brokers(image) if node.pool == pool)
+    return f"name one of {_listed([str(node_id) for node_id in ids])}" if ids else f"none of {brokers_of(pool)} is there, start one"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:_NAMED_MAX]) + (", …" if len(names) > _NAMED_MAX else "")

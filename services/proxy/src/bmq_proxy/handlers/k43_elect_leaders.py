@@ -1,0 +1,62 @@
+"""ElectLeaders, key 43, versions 0 to 2. Nothing is ever to be elected: a partition has one owner, and who owns it is the controller's to say.
+
+A partition with an owner needs no election. One without has no broker that may own it, and gets one when such a broker comes. Of all partitions
+(none are named), those that need no election are left out, as Kafka does.
+"""
+
+from functools import partial
+from typing import Any
+
+from bmq.metadata.image import Topic
+from bmq.wire.apis import ApiKey
+from bmq.wire.error_codes import ErrorCode
+from bmq.wire.message import Message
+from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.calls import Call
+from bmq_proxy.proxy import Proxy
+
+PREFERRED = 0
+UNCLEAN = 1
+
+
+def route(proxy: Proxy) -> Route:
+    """See the module."""
+    return plain(ApiKey.ELECT_LEADERS, partial(handle, proxy))
+
+
+async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
+    """Partition by partition."""
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        return {"error_code": int(ErrorCode.invalid_request), "replica_election_results": []}
+    image = proxy.image
+    unclean = request.election_type == UNCLEAN
+    if request.topic_partitions is None:
+        found = [(topic.name, _ownerless(topic, unclean=unclean)) for topic in image.topics.values()]
+        results = [(name, outcomes) for name, outcomes in found if outcomes]
+    else:
+        results = [
+            (one.topic, [_outcome(image.topic(one.topic), one.topic, index, unclean=unclean) for index in one.partitions])
+            for one in request.topic_partitions
+        ]
+    return {
+        "error_code": 0,
+        "replica_election_results": [{"topic": name, "partition_result": outcomes} for name, outcomes in results],
+    }
+
+
+def _ownerless(topic: Topic, *, unclean: bool) -> list[dict[str, Any]]:
+    return [_outcome(topic, topic.name, index, unclean=unclean) for index, meta in enumerate(topic.partitions) if meta.node_id == -1]
+
+
+def _outcome(topic: Topic | None, name: str, index: int, *, unclean: bool) -> dict[str, Any]:
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return _failed(index, ErrorCode.unknown_topic_or_partition, f"There is no partition {index} of topic {name!r}")
+    meta = topic.partitions[index]
+    if meta.node_id != -1:
+        return _failed(index, ErrorCode.election_not_needed, f"Broker {meta.node_id} owns the partition, and the object store has every record of it")
+    code = ErrorCode.eligible_leaders_not_available if unclean else ErrorCode.preferred_leader_not_available
+    return _failed(index, code, "No broker that may own the partition is registered: start one; it gets the partition at once, and loses nothing")
+
+
+def _failed(index: int, code: ErrorCode, message: str) -> dict[str, Any]:
+    return {"partition_id": index, "error_code": int(code), "error_message": message}
