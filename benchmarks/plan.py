@@ -17,6 +17,15 @@ class Plan:
     rounds: int
     produce_bytes: int
     consume_bytes: int
+    move_bytes: int
+    """Of the partition that is moved."""
+    cluster_bytes: int
+    """Of a produce to a cluster."""
+    metadata_partitions: int
+    moves: int
+    """Planned moves under writes."""
+    kills: int
+    """Of brokers, and of controllers."""
     phase_s: float
     settle_s: float
     """How long a server idles before its memory is read."""

@@ -14,7 +14,24 @@ from pathlib import Path
 from tempfile import gettempdir
 
 from benchmarks import machine, report
-from benchmarks.measures import consume, end_to_end, idle, partitions, produce, requests, store_latency
+from benchmarks.measures import (
+    cluster_cpu,
+    consume,
+    end_to_end,
+    failover,
+    idle,
+    linger_cost,
+    metadata_load,
+    move,
+    move_writes,
+    partitions,
+    produce,
+    requests,
+    scale_inputs,
+    store_latency,
+    takeover,
+    zones,
+)
 from benchmarks.plan import GIB, Plan
 from benchmarks.rows import Row
 
@@ -27,6 +44,20 @@ TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "partitions": partitions.measure,
     "idle": idle.measure,
 }
+CLUSTER_TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
+    "move": move.measure,
+    "move-writes": move_writes.measure,
+    "failover": failover.measure,
+    "takeover": takeover.measure,
+    "cluster-cpu": cluster_cpu.measure,
+    "metadata-load": metadata_load.measure,
+    "zones": zones.measure,
+    "linger-cost": linger_cost.measure,
+    "scale-inputs": scale_inputs.measure,
+}
+TOPICS |= CLUSTER_TOPICS
+GROUPS = {"cluster": CLUSTER_TOPICS}
+"""Names for several topics at once."""
 DISK_BYTES = 40 * GIB
 
 
@@ -39,6 +70,11 @@ def main() -> int:
         rounds=options.rounds or (1 if options.quick else 3),
         produce_bytes=int((options.gib or (0.5 if options.quick else 8)) * GIB),
         consume_bytes=int((options.gib or (0.5 if options.quick else 4)) * GIB),
+        move_bytes=int((options.gib or (0.5 if options.quick else 10)) * GIB),
+        cluster_bytes=int((options.gib or (0.5 if options.quick else 4)) * GIB),
+        metadata_partitions=20_000 if options.quick else 200_000,
+        moves=options.moves or (6 if options.quick else 100),
+        kills=options.rounds or (1 if options.quick else 5),
         phase_s=options.seconds or (5 if options.quick else 20),
         settle_s=2 if options.quick else 10,
         clients=tuple(options.clients.split(",")),
@@ -56,7 +92,7 @@ def main() -> int:
         )
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    return _measure(plan, options.only.split(","), options.name or ("quick" if plan.quick else datetime.now(UTC).date().isoformat()))
+    return _measure(plan, options.topics, options.name or ("quick" if plan.quick else datetime.now(UTC).date().isoformat()))
 
 
 def _measure(plan: Plan, only: list[str], name: str) -> int:
@@ -86,6 +122,14 @@ def _run(plan: Plan, topic: str) -> dict[str, str]:
         "produce": f"{plan.produce_bytes / GIB:g} GiB a run",
         "consume": f"{plan.consume_bytes / GIB:g} GiB a run",
         "idle": f"after {plan.settle_s:g} s",
+        "move": f"{plan.move_bytes / GIB:g} GiB",
+        "move-writes": f"{plan.moves} moves",
+        "failover": f"{plan.kills} kills",
+        "takeover": f"{plan.kills} kills",
+        "cluster-cpu": f"{plan.cluster_bytes / GIB:g} GiB a run",
+        "metadata-load": f"{plan.metadata_partitions:,} partitions",
+        "zones": "once",
+        "scale-inputs": "once",
     }.get(topic, f"{plan.phase_s:g} s a phase")
     busy = f"machine {machine.busy_share():.0%} busy before"
     return {
@@ -100,9 +144,12 @@ def _run(plan: Plan, topic: str) -> dict[str, str]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.run", description="Measures bmq against Apache Kafka on this machine.")
     parser.add_argument("--quick", action="store_true", help="one short round of everything; results go to results/quick.*")
-    parser.add_argument("--only", default=",".join(TOPICS), help=f"some of {','.join(TOPICS)}; other rows of the same results stay")
-    parser.add_argument("--rounds", type=int, help="turns of each system (3; 1 with --quick)")
-    parser.add_argument("--gib", type=float, help="GiB of a run of produce (8) or consume (4); 0.5 with --quick")
+    parser.add_argument("--only", default=",".join(TOPICS), help=f"some of {','.join((*TOPICS, *GROUPS))}; other rows of the same results stay")
+    parser.add_argument("--rounds", type=int, help="turns of each system (3; 1 with --quick), kills of failover and takeover (5)")
+    parser.add_argument(
+        "--gib", type=float, help="GiB of a run of produce (8), consume (4), cluster-cpu (4), of the partition of move (10); 0.5 with --quick"
+    )
+    parser.add_argument("--moves", type=int, help="planned moves of move-writes (100; 6 with --quick)")
     parser.add_argument("--seconds", type=float, help="length of a phase at a fixed load (20; 5 with --quick)")
     parser.add_argument("--clients", default="java,librdkafka", help="for produce and consume")
     parser.add_argument("--partitions", default="1,4")
@@ -110,9 +157,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--name", help="of the results (today's date)")
     parser.add_argument("--work", default=str(Path(gettempdir()) / "bmq-benchmarks"), help="where the servers keep their data")
     options = parser.parse_args()
-    for topic in options.only.split(","):
+    options.topics = [topic for named in options.only.split(",") for topic in GROUPS.get(named, (named,))]
+    for topic in options.topics:
         if topic not in TOPICS:
-            parser.error(f"--only {topic}: choose of {', '.join(TOPICS)}")
+            parser.error(f"--only {topic}: choose of {', '.join((*TOPICS, *GROUPS))}")
     for client in options.clients.split(","):
         if client not in ("java", "librdkafka"):
             parser.error(f"--clients {client}: choose of java, librdkafka")

@@ -37,6 +37,23 @@ def free_port() -> int:
             return port
 
 
+def bmq_command() -> list[str]:
+    """What runs `bmq`, without its arguments."""
+    return [sys.executable, str(BMQ)]
+
+
+def read_metrics(address: str) -> dict[str, float]:
+    """/metrics by sample name, with `{verb}` behind those of the store; other labels are summed up."""
+    with urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    values: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            name = f"{sample.name}{{{sample.labels['verb']}}}" if "verb" in sample.labels else sample.name
+            values[name] = values.get(name, 0.0) + sample.value
+    return values
+
+
 class Server:
     """One server process over one folder."""
 
@@ -122,7 +139,7 @@ class Bmq(Server):
 
     def _start(self) -> None:
         log = self.folder / "server.log"
-        command = [str(BMQ), "up", *self._where, "--listen", self.address, "--admin", f"127.0.0.1:{self.admin_port}"]
+        command = [*bmq_command(), "up", *self._where, "--listen", self.address, "--admin", f"127.0.0.1:{self.admin_port}"]
         command += [part for setting in BMQ_SETTINGS for part in ("--config", setting)] + list(self._arguments)
         with log.open("ab") as out:
             process = subprocess.Popen(
@@ -142,15 +159,8 @@ class Bmq(Server):
             return False
 
     def metrics(self) -> dict[str, float]:
-        """/metrics by sample name, with `{verb}` behind those of the store; other labels are summed up."""
-        with urlopen(f"http://127.0.0.1:{self.admin_port}/metrics", timeout=10) as answer:
-            text = answer.read().decode()
-        values: dict[str, float] = {}
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                name = f"{sample.name}{{{sample.labels['verb']}}}" if "verb" in sample.labels else sample.name
-                values[name] = values.get(name, 0.0) + sample.value
-        return values
+        """See `read_metrics`."""
+        return read_metrics(f"127.0.0.1:{self.admin_port}")
 
 
 class _ByTool(Server):

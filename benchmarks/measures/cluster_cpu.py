@@ -1,0 +1,100 @@
+"""What a GiB costs in CPU time as the number of brokers grows, against the same in one process; and how evenly bytes spread over brokers."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from os import environ, sync
+from typing import Any
+
+from benchmarks import topics
+from benchmarks.clients import librdkafka
+from benchmarks.nodes import Cluster
+from benchmarks.plan import GIB, RECORD_BYTES, Plan
+from benchmarks.rows import Row
+from benchmarks.servers import Bmq, Minio
+from bmq_cli.server_values import Role
+
+PARTITIONS = 12
+BATCH_KIB = 256
+BROKERS = (1, 2, 3)
+ONE_PROCESS = 0
+RETENTION_BYTES = 2 * GIB
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """Rows for each store."""
+    for store in ("a folder", "MinIO"):
+        cpu: dict[int, list[float]] = defaultdict(list)
+        shares: list[float] = []
+        split: dict[str, list[float]] = defaultdict(list)
+        with Minio(plan.folder("minio")) if store == "MinIO" else nullcontext() as minio:
+            environ.update(minio.environment if minio else {})
+            for turn in range(plan.rounds):
+                for brokers in (ONE_PROCESS, *BROKERS):
+                    plan.say(f"cluster-cpu over {store}: round {turn + 1}, {f'{brokers} brokers' if brokers else 'one process'}")
+                    url = minio.store_url(f"bench-{turn}-{brokers}") if minio else None
+                    cpu[brokers].append(_one_process(plan, url) if brokers == ONE_PROCESS else _cluster(plan, brokers, url, shares, split))
+                    plan.say(f"  {cpu[brokers][-1]:.2f} CPU s/GiB")
+        yield from _rows(plan, store, cpu, shares, split)
+
+
+def _rows(plan: Plan, store: str, cpu: dict[int, list[float]], shares: list[float], split: dict[str, list[float]]) -> Iterator[Row]:
+    setting = f"librdkafka, {PARTITIONS} partitions, {BATCH_KIB} KiB batches, over {store}"
+    shared: dict[str, Any] = {"topic": "cluster-cpu", "unit": "s", "at_least": False, "quick": plan.quick}
+    of_one = ", ".join(f"{role} {min(values):.2f}" for role, values in split.items())
+    yield Row(
+        measure="server CPU per GiB, 1 broker and 1 proxy ÷ one process",
+        setting=setting,
+        bmq=cpu[1],
+        peer_name="one process",
+        peer=cpu[ONE_PROCESS],
+        target=1.6,
+        beside=of_one,
+        **shared,
+    )
+    for brokers in BROKERS[1:]:
+        row: dict[str, Any] = {"setting": setting, "bmq": cpu[brokers], "peer_name": "1 broker", "peer": cpu[1], "target": 1.15, **shared}
+        yield Row(measure=f"server CPU per GiB, {brokers} brokers ÷ 1", **row)
+    yield Row(
+        measure=f"bytes of the busiest of {BROKERS[-1]} brokers ÷ the mean",
+        setting=setting,
+        bmq=shares,
+        target=1.1,
+        target_of="bmq",
+        **{**shared, "unit": "×"},
+    )
+
+
+def _load(plan: Plan, server: Bmq | Cluster) -> float:
+    """CPU seconds per GiB of all its processes."""
+    topic = topics.fresh("cpu")
+    topics.create(server, topic, partitions=PARTITIONS, retention_bytes=RETENTION_BYTES // PARTITIONS)
+    sizes: dict[str, Any] = {"record_bytes": RECORD_BYTES, "batch_bytes": BATCH_KIB << 10, "timeout_s": 900}
+    librdkafka.produce(server, topic, records=plan.cluster_bytes // 8 // RECORD_BYTES, **sizes)  # everybody is warm, every connection made
+    sync()
+    before_s = server.cpu_s
+    found = librdkafka.produce(server, topic, records=plan.cluster_bytes // RECORD_BYTES, **sizes)
+    used_s = server.cpu_s - before_s
+    plan.say(f"  {found.mib_per_s:.0f} MiB/s")
+    return used_s / plan.cluster_bytes * GIB
+
+
+def _one_process(plan: Plan, url: str | None) -> float:
+    with Bmq(plan.folder("bmq"), store=url, environment=environ) as bmq:
+        return _load(plan, bmq)
+
+
+def _cluster(plan: Plan, brokers: int, url: str | None, shares: list[float], split: dict[str, list[float]]) -> float:
+    with Cluster(plan.folder("bmq"), f"1c{brokers}b1p", store=url) as cluster:
+        found = _load(plan, cluster)
+        if brokers == 1:
+            for role in Role:
+                whole_bytes = plan.cluster_bytes * 9 / 8
+                split[str(role)].append(sum(node.cpu_s for node in cluster.of(role)) / whole_bytes * GIB)
+        if brokers == BROKERS[-1]:
+            shares.append(_busiest([node.metrics()["bmq_appended_bytes_total"] for node in cluster.of(Role.BROKER)]))
+        return found
+
+
+def _busiest(written: Sequence[float]) -> float:
+    return max(written) * len(written) / sum(written)
