@@ -49,6 +49,12 @@ class Controllers:
     def kill(self, node_id: int) -> None:
         self._loop.kill(self.processes[node_id])
 
+    async def stop(self, node_id: int) -> None:
+        """The clean stop."""
+        role = self.roles.pop(node_id)
+        await role.stop()
+        self.kill(node_id)
+
     def pause(self, node_id: int) -> None:
         self._loop.pause(self.processes[node_id])
 

@@ -25,6 +25,8 @@ POLL_GRACE_S: Final = 1.0
 LISTING_INTERVAL_S: Final = 10.0
 """Between listings a look asks for the next entry alone. That one may be deleted where this process slept, so it is not the only way to ask."""
 SLOW_LOOK_S: Final = 1.0
+FIRST_PAUSE_S: Final = 0.05
+"""Before the second look where the leader does not answer any more: who comes after it often does so at once. Doubled each time."""
 
 Poll = Callable[[int, int], Awaitable[Sequence[bytes]]]
 """`MetadataSource.metadata_poll` of whoever leads: (after position, wait in ms) to entries."""
@@ -58,6 +60,9 @@ class MetadataFollower:
         self._still_s = float("-inf")
         self._nothing_until_s = float("-inf")
         self._listed_s = float("-inf")
+        self._pause_s = interval_s
+        self._is_unanswered = asyncio.Event()
+        """Set for a moment when the leader stops answering."""
 
     @property
     def position(self) -> Position:
@@ -108,9 +113,20 @@ class MetadataFollower:
     async def _follow_store(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(self._interval_s)
-            if self._poll is None or loop.time() - self._news_s >= self._quiet_s:
+            hurries = await self._pause()
+            if self._poll is None or hurries or loop.time() - self._news_s >= self._quiet_s:
                 await self.look()
+
+    async def _pause(self) -> bool:
+        """Until the next look; whether that is sooner than usual, because the leader does not answer."""
+        wait_s, self._pause_s = self._pause_s, min(2 * self._pause_s, self._interval_s)
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._is_unanswered.wait()
+        except TimeoutError:
+            return wait_s < self._interval_s
+        self._is_unanswered.clear()
+        return True
 
     async def _is_new(self, asked_s: float) -> bool:
         """Whether the store had more, which then is taken up."""
@@ -145,6 +161,8 @@ class MetadataFollower:
             except (BmqError, TimeoutError) as error:
                 if answered:
                     _log.info("metadata does not come from the leader, reading the store", reason=str(error) or "no answer")
+                    self._pause_s = min(FIRST_PAUSE_S, self._interval_s)
+                    self._is_unanswered.set()
                 answered = False
                 if isinstance(error, NotReady):
                     self._listed_s = float("-inf")

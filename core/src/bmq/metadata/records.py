@@ -29,9 +29,13 @@ class LeaderElected(Record, frozen=True, tag="leader"):
 
 
 class LeaderAlive(Record, frozen=True, tag="alive"):
-    """The leader lives, and has heard these nodes since it said so last. Appended at least once a second where there are standbys."""
+    """The leader lives, and has heard these nodes since it said so last. Appended at least once a second where there are standbys.
+
+    `resigns`: it is its last word, and a standby may claim leadership at once.
+    """
 
     heard: tuple[int, ...]
+    resigns: bool = False
 
 
 class NodeRegistered(Record, frozen=True, tag="node"):

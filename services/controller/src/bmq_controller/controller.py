@@ -206,6 +206,10 @@ class LeadingController:
         """See the protocol."""
         return await self._leader.recent.poll(after_position, wait_ms)
 
+    async def stop(self) -> None:
+        """Commits what is under way, lets standbys know that one of them may lead, and ends. Only the latter where it leads no more."""
+        await self._leader.stop(farewell=self._sign_of_life.farewell())
+
     async def _seal(self, stream: StreamId) -> int:
         timeout_s = self._leader.settings.operation_timeout_s
         try:

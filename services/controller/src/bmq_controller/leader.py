@@ -109,16 +109,20 @@ class ControllerLeader:
         for name, work in (("write", self._write), ("snapshot", self._snapshot), ("collect", collector.run), *beside):
             self._tasks.append(asyncio.get_running_loop().create_task(self._guarded(work), name=f"controller {name}"))
 
-    async def stop(self) -> None:
-        """Commits what is under way, for a limited time, and ends. Another controller finds everything in the store."""
+    async def stop(self, *, farewell: Decision[None] | None = None) -> None:
+        """Commits what is under way and after it the `farewell`, for a limited time, and ends. Another controller finds everything in the store."""
         if self._ended is None:
             self._ended = "it is stopping"
             self._stopping = True
             try:
                 async with asyncio.timeout(self.settings.stop_timeout_s):
+                    if farewell is not None:
+                        await self._submit("farewell", lambda image: farewell)
                     await self._idle.wait()
             except TimeoutError:
                 _log.warning("controller stops before everything is committed", waiting=len(self._queue))
+            except ControllerUnavailable as error:
+                _log.info("controller stops without a farewell", reason=str(error))
         self._end("it has stopped")
         await cancelled(self._tasks)
         self._tasks.clear()
@@ -134,9 +138,7 @@ class ControllerLeader:
         Raises what the decision raises, and ControllerUnavailable: not applied where the operation was still waiting, unknown otherwise.
         """
         self.check_leading()
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.put(Operation(name, decide, future))
-        self._idle.clear()
+        future = self._submit(name, decide)
         try:
             async with asyncio.timeout(self.settings.operation_timeout_s):
                 return await future
@@ -144,6 +146,12 @@ class ControllerLeader:
             raise ControllerUnavailable(
                 f"{name} was not durable within {self.settings.operation_timeout_s:g} s: the object store is slow or down; look, and try again"
             ) from None
+
+    def _submit(self, name: str, decide: Callable[[Image], Decision[T]]) -> "asyncio.Future[T]":
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.put(Operation(name, decide, future))
+        self._idle.clear()
+        return future
 
     async def _claim(self, base: Position | None, *, attempts_max: int) -> None:
         backoff = Backoff(self._rng)

@@ -29,7 +29,7 @@ class ControllerRole:
 
     async def stop(self) -> None:
         """Commits what is under way and ends. Idempotent."""
-        await self.leader.stop()
+        await self.controller.stop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """The leader's sign of life in the metadata log, which standbys watch: they depose a leader whose log stands still."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 import structlog
@@ -35,6 +36,10 @@ class SignOfLife:
         """A node lives: standbys are to know, should one of them lead soon."""
         self._heard.add(node_id)
 
+    def farewell(self) -> Decision[None] | None:
+        """The leader's last word, so that a standby need not wait for its silence; None where there is no standby."""
+        return self._alive(resigns=True) if has_standbys(self._leader.image, self._node_id) else None
+
     async def run(self) -> None:
         """Until it is cancelled."""
         loop = asyncio.get_running_loop()
@@ -50,9 +55,12 @@ class SignOfLife:
 
     async def _say(self) -> None:
         heard, self._heard = self._heard, set()
-        alive = Decision(None, (LeaderAlive(heard=tuple(sorted({*heard, self._node_id}))),))
+        alive = self._alive(heard)
         try:
             await self._leader.operate(NAME, lambda image: alive)
         except ControllerUnavailable as error:
             self._heard |= heard
             _log.warning("the leader's sign of life is late: standbys may take over", error=str(error))
+
+    def _alive(self, heard: Iterable[NodeId] = (), *, resigns: bool = False) -> Decision[None]:
+        return Decision(None, (LeaderAlive(heard=tuple(sorted({*self._heard, *heard, self._node_id})), resigns=resigns),))

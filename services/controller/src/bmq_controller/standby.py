@@ -5,6 +5,7 @@ Who leads is decided by the claim in the log alone. How long the log stood still
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import structlog
 
@@ -12,7 +13,7 @@ from bmq.errors import BmqError, Fenced
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import MetadataFollower, Poll
 from bmq.metadata.journal import Position
-from bmq.metadata.records import AnyRecord, LeaderAlive, NodeRegistered
+from bmq.metadata.records import AnyRecord, LeaderAlive, LeaderElected, NodeRegistered
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.storage.durable import cancelled
 from bmq.values import NodeId
@@ -32,17 +33,23 @@ class Silence:
         self._first_s: float | None = None
         self._last_s = 0.0
         self._heard_s: dict[NodeId, float] = {}
+        self.resigned = asyncio.Event()
+        """Set while the newest leader has said its last word."""
 
     def seen(self, records: Sequence[AnyRecord]) -> None:
         """The records of one more entry."""
         now_s = asyncio.get_running_loop().time()
         for record in records:
             match record:
-                case LeaderAlive(heard=heard):
+                case LeaderAlive(heard=heard, resigns=resigns):
+                    if resigns:
+                        self.resigned.set()
                     self._last_s = now_s
                     self._first_s = now_s if self._first_s is None else self._first_s
                     for node_id in heard:
                         self._heard_s[NodeId(node_id)] = now_s
+                case LeaderElected():
+                    self.resigned.clear()
                 case NodeRegistered(node_id=node_id):
                     self._heard_s[NodeId(node_id)] = now_s
                 case _:
@@ -134,8 +141,10 @@ class Standby:
         self._loaded.set()
         following = asyncio.get_running_loop().create_task(follower.run(), name="follow metadata")
         try:
-            while not self._may_lead(follower):
-                await asyncio.wait((following,), timeout=self._settings.standby_look_s)
+            while not silence.resigned.is_set() and not self._may_lead(follower):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._settings.standby_look_s):
+                        await silence.resigned.wait()
                 if following.done():
                     following.result()
         finally:
@@ -177,8 +186,8 @@ class Standby:
         try:
             reason = await deposed
         finally:
+            await controller.stop()
             self.controller.leads(None)
-            await leader.stop()
         _log.warning("controller follows again", reason=reason)
         return leader.position
 
