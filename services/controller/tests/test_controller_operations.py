@@ -1,0 +1,221 @@
+"""Operations of the leading controller over a store that is slow, fails and answers wrongly: one entry at a time, each answered once."""
+
+import asyncio
+from random import Random
+from uuid import UUID
+
+import pytest
+from leading_controller import NODE, loaded, registration, start
+
+from bmq.errors import ControllerUnavailable, Corrupt, TopicExists
+from bmq.metadata.codec import LOG_PREFIX
+from bmq.metadata.records import ProducerIdsAllocated, TopicDeleted
+from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic
+from bmq_controller.machine.decision import Decision
+from bmq_controller.settings import ControllerSettings
+from bmq_sim.loop import run
+from bmq_sim.store import SimStore, StoreFaults
+
+
+def test_what_was_answered_is_there_after_a_restart() -> None:
+    async def main() -> None:
+        store = SimStore()
+        role = await start(store)
+        epoch = await role.controller.register(registration())
+        [result] = await role.controller.create_topics([NewTopic(name="t", partitions=3, configs={"retention.ms": "5"})])
+        assert result.error is None
+        ids = await role.controller.allocate_producer_ids(10)
+        image = role.metadata.image
+        assert {meta.node_id for meta in image.topics[result.topic_id].partitions} == {1}
+        await role.stop()
+
+        again = await start(store, seed=2)
+        after = again.metadata.image
+        assert (after.cluster_id, after.topics, after.next_producer_id) == (image.cluster_id, image.topics, ids.stop)
+        assert after.controller_epoch == 2
+        assert after.nodes[NODE].broker_epoch == epoch
+        await again.stop()
+
+    run(main())
+
+
+def test_operations_that_come_together_share_one_entry() -> None:
+    async def main() -> None:
+        store = SimStore(faults=StoreFaults(latency_s_min=0.05, latency_s_max=0.05))
+        role = await start(store)
+        before = len(store.keys(LOG_PREFIX))
+        first = asyncio.ensure_future(role.controller.allocate_producer_ids(1))
+        await asyncio.sleep(0.01)
+        rest = await asyncio.gather(*(role.controller.allocate_producer_ids(10) for _ in range(100)))
+        await first
+        assert len(store.keys(LOG_PREFIX)) == before + 2, "the first alone, the hundred in one"
+        given = [number for block in rest for number in block]
+        assert len(set(given)) == len(given) == 1000
+        await role.stop()
+
+    run(main())
+
+
+def test_a_refusal_waits_until_what_it_rests_on_is_durable() -> None:
+    async def main() -> None:
+        store = SimStore(faults=StoreFaults(latency_s_min=0.05, latency_s_max=0.05))
+        role = await start(store)
+        made = asyncio.ensure_future(role.controller.create_topics([NewTopic(name="t")]))
+        refused = asyncio.ensure_future(role.controller.create_topics([NewTopic(name="t")]))
+        await asyncio.sleep(0.04)
+        assert not refused.done()
+        assert (await made)[0].error is None
+        assert isinstance((await refused)[0].error, TopicExists)
+        await role.stop()
+
+    run(main())
+
+
+def test_subscribers_see_a_change_before_its_caller_is_answered() -> None:
+    async def main() -> None:
+        role = await start(SimStore())
+        seen: list[tuple[int, int]] = []
+        role.metadata.subscribe(lambda old, new: seen.append((old.position, new.position)))
+        await role.controller.allocate_producer_ids(1)
+        assert seen == [(1, 2)]
+        assert (await role.metadata.wait_for(2)).next_producer_id == 1
+        waiting = asyncio.ensure_future(role.metadata.wait_for(3))
+        await role.controller.allocate_producer_ids(1)
+        assert (await waiting).position == 3
+        await role.stop()
+
+    run(main())
+
+
+def test_an_outage_shorter_than_the_timeout_is_waited_out() -> None:
+    async def main() -> None:
+        store = SimStore()
+        role = await start(store)
+        store.outage(20)
+        [result] = await role.controller.create_topics([NewTopic(name="t")])
+        assert result.error is None
+        assert "t" in (await loaded(store)).topic_ids
+        await role.stop()
+
+    run(main())
+
+
+def test_operations_time_out_in_a_longer_outage_and_all_goes_on_afterwards() -> None:
+    async def main() -> None:
+        store = SimStore()
+        role = await start(store)
+        store.outage(100)
+        with pytest.raises(ControllerUnavailable, match="try again"):
+            await role.controller.create_topics([NewTopic(name="in-flight")])
+        with pytest.raises(ControllerUnavailable):
+            await role.controller.create_topics([NewTopic(name="waited")])
+        await asyncio.sleep(60)
+        [result] = await role.controller.create_topics([NewTopic(name="later")])
+        assert result.error is None
+        assert "waited" not in role.metadata.image.topic_ids, "it gave up before an entry took it"
+        assert not role.deposed.done()
+        await role.stop()
+
+    run(main())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_lost_replies_neither_depose_the_leader_nor_apply_twice(seed: int) -> None:
+    async def main() -> None:
+        faults = StoreFaults(
+            latency_s_max=0.2,
+            not_applied_probability=0.1,
+            unknown_applied_probability=0.3,
+            unknown_not_applied_probability=0.1,
+            unknown_late_probability=0.1,
+            late_s_max=3.0,
+            unavailable_probability=0.1,
+        )
+        store = SimStore(rng=Random(seed), faults=faults)
+        role = await start(store, seed=seed, settings=ControllerSettings(snapshot_entries=5, operation_timeout_s=600))
+        blocks: list[range] = []
+        for _ in range(30):
+            blocks += await asyncio.gather(*(role.controller.allocate_producer_ids(3) for _ in range(3)))
+        assert not role.deposed.done(), role.deposed.result()
+        given = [number for block in blocks for number in block]
+        assert sorted(given) == list(range(270))
+        store.heal()
+        assert await loaded(store) == role.metadata.image
+        await role.stop()
+
+    run(main())
+
+
+def test_configurations_of_a_topic_and_of_the_cluster_change_and_are_validated() -> None:
+    async def main() -> None:
+        role = await start(SimStore(), settings=ControllerSettings(cluster_configs={"num.partitions": "2"}))
+        control = role.controller
+        await control.create_topics([NewTopic(name="t")])
+        topic = ConfigResource(kind="topic", name="t")
+        await control.alter_configs(topic, [ConfigChange(name="retention.ms", operation="set", value="9")])
+        await control.replace_configs(topic, {"segment.ms": "7"})
+        found = role.metadata.image.topic("t")
+        assert found is not None
+        assert (len(found.partitions), found.configs) == (2, {"segment.ms": "7"})
+        await control.alter_configs(ConfigResource(kind="broker", name=""), [ConfigChange(name="num.partitions", operation="set", value="4")])
+        [result] = await control.create_topics([NewTopic(name="u")])
+        assert result.partitions == 4
+        await role.stop()
+
+    run(main())
+
+
+def test_a_stop_commits_what_is_under_way() -> None:
+    async def main() -> None:
+        store = SimStore(faults=StoreFaults(latency_s_min=0.1, latency_s_max=0.1))
+        role = await start(store)
+        under_way = asyncio.ensure_future(role.controller.create_topics([NewTopic(name="t")]))
+        await asyncio.sleep(0.01)
+        await role.stop()
+        assert (await under_way)[0].error is None
+        with pytest.raises(ControllerUnavailable, match="stopped"):
+            await role.controller.create_topics([NewTopic(name="u")])
+        await role.stop()
+        assert not role.deposed.done()
+
+    run(main())
+
+
+def test_too_many_waiting_operations_are_refused_at_once() -> None:
+    async def main() -> None:
+        store = SimStore()
+        role = await start(store, settings=ControllerSettings(operations_waiting_max=3))
+        store.outage(10)
+        tasks = [asyncio.ensure_future(role.controller.allocate_producer_ids(1)) for _ in range(4)]
+        await asyncio.sleep(1)
+        more = [asyncio.ensure_future(role.controller.allocate_producer_ids(1)) for _ in range(3)]
+        outcomes = await asyncio.gather(*tasks, *more, return_exceptions=True)
+        refused = [outcome for outcome in outcomes if isinstance(outcome, ControllerUnavailable)]
+        assert refused
+        assert "wait for the controller already" in str(refused[0])
+        await role.stop()
+
+    run(main())
+
+
+def test_a_wrong_decision_is_refused_and_those_beside_it_are_committed() -> None:
+    async def main() -> None:
+        store = SimStore()
+        role = await start(store)
+        await role.controller.allocate_producer_ids(10)
+        backwards = Decision("never said", (ProducerIdsAllocated(next_producer_id=3),))
+        nowhere = Decision("never said", (TopicDeleted(topic_id=UUID(int=4), name="x", last_leader_epoch=0),))
+        outcomes = await asyncio.gather(
+            role.controller.create_topics([NewTopic(name="a")]),
+            role.leader.operate("backwards", lambda image: backwards),
+            role.leader.operate("nowhere", lambda image: nowhere),
+            role.controller.create_topics([NewTopic(name="b")]),
+            return_exceptions=True,
+        )
+        assert "bug in bmq" in str(outcomes[1])
+        assert isinstance(outcomes[2], Corrupt)
+        assert set(role.metadata.image.topic_ids) == {"a", "b"}
+        assert await loaded(store) == role.metadata.image
+        await role.stop()
+
+    run(main())
