@@ -10,6 +10,7 @@ from minio.error import InvalidResponseError, MinioException, S3Error, ServerErr
 from urllib3.exceptions import HTTPError, MaxRetryError
 
 from bmq.errors import StoreUnusable
+from bmq.runtime.store_remedies import certificate_trouble, remedy_of_code
 from bmq.runtime.store_url import StoreKind, StoreUrl, static_keys_given
 
 _CONNECT_S: Final = 3.0
@@ -18,7 +19,6 @@ _READY_WITHIN_S: Final = 10.0
 """How long a server that is starting (MinIO beside bmq in one compose file) may say that it is not ready."""
 _RETRY_S: Final = 0.25
 _NOT_READY: Final = 503
-_KEY_CODES: Final = frozenset(("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidTokenId", "ExpiredToken"))
 _REGION_CODES: Final = frozenset(("AuthorizationHeaderMalformed", "InvalidRegion", "PermanentRedirect", "IllegalLocationConstraintException"))
 _MADE_ALREADY_CODES: Final = frozenset(("BucketAlreadyOwnedByYou", "BucketAlreadyExists"))
 
@@ -82,15 +82,12 @@ def _client(url: StoreUrl) -> Minio:
 
 
 def _refused(url: StoreUrl, error: S3Error) -> str:
-    if error.code in _KEY_CODES:
-        return f"the server refuses the keys ({error.code}): check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN"
-    if error.code == "RequestTimeTooSkewed":
-        return f"the clocks of this machine and of {url.endpoint} are too far apart: set this machine's clock (NTP)"
     if error.code in _REGION_CODES or "region" in (error.message or ""):
         return f"wrong region {url.region!r} ({error.message}): set ?region=…"
     if error.code == "AccessDenied":
         return f"access to bucket {url.bucket!r} is denied: check the keys and their policy, or another owns a bucket of this name"
-    return f"{error.code}: {error.message}"
+    remedy = remedy_of_code(error.code or "")
+    return f"{error.code}: {remedy or error.message}"
 
 
 def _not_reached(url: StoreUrl, error: Exception) -> str:
@@ -99,8 +96,8 @@ def _not_reached(url: StoreUrl, error: Exception) -> str:
     name = type(reason).__name__
     if "WRONG_VERSION_NUMBER" in text or "record layer failure" in text:
         return f"{url.endpoint} does not speak TLS: write http://"
-    if "CERTIFICATE_VERIFY_FAILED" in text:
-        return f"the certificate of {url.endpoint} is not trusted: name its authority by ?ca_file=…"
+    if (untrusted := certificate_trouble(text, url.endpoint or "")) is not None:
+        return untrusted
     if name == "NameResolutionError":
         return f"no such host in {url.endpoint}: check the endpoint"
     if isinstance(error, ServerError) and error.status_code == _NOT_READY:

@@ -11,6 +11,7 @@ from typing import Final
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from bmq.errors import Conflict, NotApplied, ObjectMissing, StoreError, StoreUnavailable, UnknownOutcome
+from bmq.runtime.store_remedies import certificate_trouble, remedy_of_code
 
 _STATUS: Final = re.compile(r"Server returned non-2xx status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>([^<]{1,80})</Code>")
@@ -52,15 +53,18 @@ def is_beyond_the_end(error: Exception) -> bool:
 
 
 def describe(where: str, error: Exception) -> str:
-    """One line: what was tried, what the store said."""
+    """One line: what was tried, what the store said, and what to do where that is known."""
     if isinstance(error, TimeoutError):
         return f"{where}: no answer in time"
     text = str(error)
     first = text.partition("\n")[0].strip() or type(error).__name__
     status = _status(error)
     if status is not None:
-        said = _MESSAGE.search(text)
-        return f"{where}: HTTP {status} {_code(error)}".rstrip() + f": {said[1] if said else first[:300]}"
+        said, remedy = _MESSAGE.search(text), remedy_of_code(_code(error))
+        line = f"{where}: HTTP {status} {_code(error)}".rstrip() + f": {said[1] if said else first[:300]}"
+        return line if remedy is None else f"{line.rstrip('.')}: {remedy}"
+    if isinstance(error, BaseError) and (untrusted := certificate_trouble(text, "the store")) is not None:
+        return f"{where}: {untrusted}"
     if isinstance(error, BaseError) and _NOT_CONNECTED.search(text):
         return f"{where}: no connection ({first[:200]})"
     return f"{where}: {first[:300]}"
