@@ -1,4 +1,4 @@
-"""The admin address of a process: uvicorn in its own event loop, over the proxy's admin application."""
+"""The admin address of a process: uvicorn in its own event loop, over the front of the admin API."""
 
 import asyncio
 import contextlib
@@ -7,8 +7,7 @@ import uvicorn
 from prometheus_client import REGISTRY
 from prometheus_client.registry import Collector
 
-from bmq_proxy.admin_front import AdminFront, AdminSources
-from bmq_proxy.proxy import Proxy
+from bmq_controller.api.front import AdminFront
 
 STOP_S = 3.0
 
@@ -24,11 +23,12 @@ class _Server(uvicorn.Server):
 class AdminServer:
     """Listens from `start` on; says that it is not ready until `serve`."""
 
-    def __init__(self, *, host: str, port: int) -> None:
+    def __init__(self, front: AdminFront, *, host: str, port: int) -> None:
         self.host = host
         self.port = port
-        self._sources = AdminSources()
-        config = uvicorn.Config(AdminFront(self._sources), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+        self._front = front
+        # Who asks is who connects: what a header says of it is anybody's to say.
+        config = uvicorn.Config(front, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2, proxy_headers=False)
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
 
@@ -41,11 +41,9 @@ class AdminServer:
         self.port = int(sockets[0].getsockname()[1])
         self._task = loop.create_task(self._server.serve(sockets=sockets), name="admin server")
 
-    def serve(self, *, ended: "asyncio.Future[str]", proxy: Proxy | None = None, lags: Collector | None = None) -> None:
+    def serve(self, *, ended: "asyncio.Future[str]", lags: Collector | None = None) -> None:
         """The node serves from now on, until `ended` says why it cannot go on; `lags` are metrics of its broker."""
-        self._sources.readiness.append(lambda: ended.result() if ended.done() else None)
-        self._sources.proxy = proxy
-        self._sources.started = True
+        self._front.state.readiness.append(lambda: ended.result() if ended.done() else None)
         if lags is not None:
             REGISTRY.register(lags)
 

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, ConfigurationError
-from bmq.internal import Identity, InternalServer, RemoteController, controller_handlers, metadata_handlers, owner_handlers
+from bmq.internal import Identity, InternalServer, RemoteController, admin_handlers, controller_handlers, metadata_handlers, owner_handlers
 from bmq.internal.routes import Handlers
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import MetadataFollower
@@ -30,6 +30,7 @@ from bmq.values import NodeId
 from bmq_broker.incarnations import Incarnations
 from bmq_broker.main import BrokerRole
 from bmq_cli.addresses import address_of
+from bmq_cli.admin_api import AdminApi
 from bmq_cli.current_owner import CurrentOwner
 from bmq_cli.listening import bound
 from bmq_cli.membership import Membership, until_led
@@ -72,6 +73,7 @@ class ClusterNode:
         self._membership: Membership | None = None
         self._beating: asyncio.Task[None] | None = None
         self.proxy: ProxyRole | None = None
+        self.admin = AdminApi(store, node_id=self._node_id, clock=clock, rng=rng, describe=lambda: config.model_dump(mode="json"))
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Resolves with the reason once this process may only end."""
 
@@ -104,9 +106,10 @@ class ClusterNode:
         self._check_cluster(image.cluster_id)
         server.me = me = Identity(cluster_id=image.cluster_id, node_id=self._node_id)
         self._control = control = RemoteController(self._feed, me=me)
+        self._owners = Owners(self._feed, me=me, own=self._own_broker)
         self._may_ask.set()
         if config.has(Role.PROXY):
-            await bound("listen", config.listen, self._start_proxy(me, control))
+            await bound("listen", config.listen, self._start_proxy(self._owners, control))
         registration = self._registration()
         if config.has(Role.BROKER):
             await self._start_broker(server, control, registration)
@@ -114,6 +117,7 @@ class ClusterNode:
             self._membership = Membership(control, registration, rng=self._rng)
             self._beating = self._run("membership", self._membership.run())
             await self._until_joined(self._membership)
+        self._serve_admin(server, me, control, self._owners)
 
     async def stop(self, *, grace_s: float = GRACE_S) -> None:
         """The clean stop, in the order of the data's way: no more clients, everything handed over, no more metadata, no more calls.
@@ -134,6 +138,7 @@ class ClusterNode:
             await self._server.stop(grace_s=grace_s)
         if self._broker is not None:
             await self._broker.kill()  # nothing is left to hand over
+        await self.admin.stop()
         if self._owners is not None:
             await self._owners.close()
         if self._control is not None:
@@ -147,10 +152,7 @@ class ClusterNode:
         self._internal = advertised(self._config.internal_listen, self._config.advertised_internal, port=port)
 
     async def _start_controller(self, server: InternalServer) -> None:
-        def leading() -> LeadingController | None:
-            return self._controller.controller.leading if self._controller is not None else None
-
-        self._serve(server, {**controller_handlers(leading), **metadata_handlers(leading)})
+        self._serve(server, {**controller_handlers(self._leading), **metadata_handlers(self._leading)})
         host, port = self._internal
         self._controller = await start_standby(
             self._store,
@@ -165,8 +167,7 @@ class ClusterNode:
         )
         self._feed = self._controller.metadata
 
-    async def _start_proxy(self, me: Identity, control: RemoteController) -> None:
-        self._owners = owners = Owners(self._feed, me=me, own=self._own_broker)
+    async def _start_proxy(self, owners: Owners, control: RemoteController) -> None:
         host, port = address_of(self._config.listen)
         self.proxy = await start_proxy(
             self._store,
@@ -204,6 +205,21 @@ class ClusterNode:
         )
         self._serve(server, owner_handlers(CurrentOwner(self._own_broker)))
         await until_led(broker.start, rng=self._rng)
+
+    def _serve_admin(self, server: InternalServer, me: Identity, control: RemoteController, owners: Owners) -> None:
+        self.admin.serve(
+            self._feed,
+            leading=self._leading,
+            owner_for=owners.owner_for,
+            reader=self.proxy.proxy.reader if self.proxy is not None else None,
+            static_configs=self._config.cluster_config,
+            control=control,
+            me=me,
+        )
+        self._serve(server, admin_handlers(self.admin.front.answer))
+
+    def _leading(self) -> LeadingController | None:
+        return self._controller.controller.leading if self._controller is not None else None
 
     async def _until_joined(self, membership: Membership) -> None:
         """Without a controller a proxy serves all the same: those who know its address."""

@@ -20,6 +20,7 @@ from bmq.runtime.system import SystemClock, SystemRng
 from bmq.storage.durable import cancelled
 from bmq_cli.addresses import address_text
 from bmq_cli.admin_server import AdminServer
+from bmq_cli.admin_tokens import TokenFile
 from bmq_cli.cluster_node import ClusterNode
 from bmq_cli.listening import bound
 from bmq_cli.living import CannotGoOn, live
@@ -84,8 +85,10 @@ def serve(config: ServerConfig) -> int:
 async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event) -> int:
     clock, rng = SystemClock(), SystemRng()
     address = listens(config.admin)
-    admin = AdminServer(host=address[0], port=address[1]) if address is not None else None
     node = ClusterNode(store, clock=clock, rng=rng, config=config, settings=_settings(config))
+    if config.admin_token_file:
+        node.admin.front.state.tokens = TokenFile(Path(config.admin_token_file), option="admin_token_file")
+    admin = AdminServer(node.admin.front, host=address[0], port=address[1]) if address is not None else None
     code = 0
 
     async def start() -> None:
@@ -113,7 +116,7 @@ def _serving(config: ServerConfig, node: ClusterNode, admin: AdminServer | None)
     if node.proxy is not None:
         addresses.insert(0, f"{address_text(node.proxy.host, node.proxy.port)} (Kafka)")
     if admin is not None:
-        admin.serve(ended=node.ended, proxy=node.proxy.proxy if node.proxy is not None else None, lags=node.lags)
+        admin.serve(ended=node.ended, lags=node.lags)
         addresses.append(f"{address_text(admin.host, admin.port)} (admin)")
     print(f"bmq node {config.node_id} ({', '.join(config.roles)}) serves: {', '.join(addresses)}", flush=True)
 

@@ -120,7 +120,14 @@ class ServerConfig(BaseSettings):
         ADDRESSES, "", "The address that other nodes are told. Port 0: the one that is listened on. Empty: what `internal_listen` says.", _AN_ADDRESS
     )
     admin: OptionalAddress = _key(
-        ADDRESSES, "127.0.0.1:9080", "Health and metrics, on proxies also the REST API. off: none.", "write HOST:PORT, or off"
+        ADDRESSES, "127.0.0.1:9080", "Health, metrics and the admin REST API (admin-api.md). off: none.", "write HOST:PORT, or off"
+    )
+    admin_token_file: str = _key(
+        ADDRESSES,
+        "",
+        "The admin REST API asks for a token of this file, which has one a line; give all nodes the same. It is read again while the node runs. "
+        "Empty: everybody may look, and only who is on the node's own machine may change anything.",
+        "name a readable file with a token a line",
     )
 
     cluster_config: ClusterConfigs = _key(

@@ -19,7 +19,7 @@ from bmq.errors import ConfigurationError
 from bmq_cli.server_config import PREFIX, ServerConfig, about, flag_of, variable_of
 
 PAGE: Final = "docs/server-configuration.md"
-OTHER_VARIABLES: Final = frozenset(("BMQ_BOOTSTRAP_SERVER", "BMQ_DEBUG", "BMQ_SUPERVISOR_PID"))
+OTHER_VARIABLES: Final = frozenset(("BMQ_ADMIN_URL", "BMQ_BOOTSTRAP_SERVER", "BMQ_DEBUG", "BMQ_SUPERVISOR_PID", "BMQ_TOKEN"))
 """Of the command itself."""
 _OF_A_SERVICE: Final = re.compile(r"_SERVICE_(HOST|PORT)|_PORT(_[0-9]|$)", re.ASCII)
 """What Kubernetes sets for each Service whose name begins with bmq."""

@@ -18,9 +18,12 @@ from bmq.runtime.metered_store import MeteredStore
 from bmq.runtime.open_store import open_store
 from bmq.runtime.self_test import prove_store
 from bmq.runtime.system import SystemClock, SystemRng
+from bmq.values import NodeId
 from bmq_broker.settings import BrokerSettings
 from bmq_cli.addresses import address_of
+from bmq_cli.admin_api import AdminApi
 from bmq_cli.admin_server import AdminServer
+from bmq_cli.admin_tokens import TokenFile
 from bmq_cli.listening import bound
 from bmq_cli.node import Node, NodeSettings, proxy_settings
 from bmq_cli.starting import FAILED, MISCONFIGURED, make_bucket, start_failure
@@ -45,6 +48,17 @@ def up(  # noqa: PLR0917 - options, not arguments
     fsync: Annotated[
         bool, typer.Option("--fsync/--no-fsync", help="Folder only: whether acknowledged means on the disk, or only in its cache")
     ] = True,
+    admin_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="BMQ_ADMIN_TOKEN_FILE",
+            show_envvar=False,
+            help="The REST API asks for a token of this file, which has one a line. Default: $BMQ_ADMIN_TOKEN_FILE; without, everybody may look and "
+            "only this machine may change anything",
+            show_default=False,
+        ),
+    ] = None,
     nodes: Annotated[
         str | None,
         typer.Option(
@@ -60,8 +74,9 @@ def up(  # noqa: PLR0917 - options, not arguments
         configure_logging()
         settings, url = _settings(data=data, store=store, listen=listen, configs=config or [], linger_ms=linger_ms)
         admin_host, admin_port = _address("--admin", admin)
+        tokens = None if admin_token_file is None else TokenFile(admin_token_file, option="--admin-token-file")
         if nodes is not None:
-            raise typer.Exit(_up_nodes(nodes, settings, url=url, fsync=fsync, admin=(admin_host, admin_port)))
+            raise typer.Exit(_up_nodes(nodes, settings, url=url, fsync=fsync, admin=(admin_host, admin_port), admin_token_file=admin_token_file))
         make_bucket(url)
         opened = open_store(url, fsync=fsync)
     except BmqError as error:
@@ -71,8 +86,10 @@ def up(  # noqa: PLR0917 - options, not arguments
     async def main(stop: asyncio.Event) -> int:
         clock, rng = SystemClock(), SystemRng()
         metered = MeteredStore(opened)
-        server = AdminServer(host=admin_host, port=admin_port)
         node = Node(metered, clock=clock, rng=rng, settings=settings)
+        api = AdminApi(metered, node_id=NodeId(settings.node_id), clock=clock, rng=rng, describe=lambda: _described(settings, url))
+        api.front.state.tokens = tokens
+        server = AdminServer(api.front, host=admin_host, port=admin_port)
         try:
             await bound("--admin", admin, server.start())
             await prove_store(metered, clock, rng)
@@ -82,7 +99,14 @@ def up(  # noqa: PLR0917 - options, not arguments
             await node.stop()
             await server.stop()
             return FAILED
-        server.serve(ended=node.ended, proxy=node.proxy.proxy, lags=node.broker.lags)
+        api.serve(
+            node.controller.metadata,
+            leading=lambda: None if node.controller.deposed.done() else node.controller.controller,
+            owner_for=lambda tp: node.broker.owner,
+            reader=node.proxy.proxy.reader,
+            static_configs=settings.cluster_configs,
+        )
+        server.serve(ended=node.ended, lags=node.broker.lags)
         settle()
         _say_hello(node, url, admin=f"{admin_host}:{server.port}")
         code = await _until_the_end(node, stop)
@@ -109,7 +133,7 @@ async def _until_the_end(node: Node, stop: asyncio.Event) -> int:
     return 0
 
 
-def _up_nodes(shape: str, settings: NodeSettings, *, url: str, fsync: bool, admin: tuple[str, int]) -> int:
+def _up_nodes(shape: str, settings: NodeSettings, *, url: str, fsync: bool, admin: tuple[str, int], admin_token_file: Path | None) -> int:
     from bmq_cli.up_nodes import up_nodes
 
     return up_nodes(
@@ -118,6 +142,7 @@ def _up_nodes(shape: str, settings: NodeSettings, *, url: str, fsync: bool, admi
         fsync=fsync,
         listen=(settings.host, settings.port),
         admin=admin,
+        admin_token_file=admin_token_file,
         linger_ms=settings.broker.linger_ms,
         cluster_configs=settings.cluster_configs,
     )
@@ -150,6 +175,17 @@ def _settings(*, data: Path | None, store: str | None, listen: str, configs: lis
         log_dir=str(folder) if store is None else url.partition("?")[0],
     )
     return settings, url
+
+
+def _described(settings: NodeSettings, url: str) -> dict[str, Any]:
+    """The configuration, as far as it can be given."""
+    return {
+        "roles": ["controller", "broker", "proxy"],
+        "store": url,
+        "listen": f"{settings.host}:{settings.port}",
+        "linger_ms": settings.broker.linger_ms,
+        "cluster_config": dict(settings.cluster_configs),
+    }
 
 
 def _address(option: str, text: str) -> tuple[str, int]:

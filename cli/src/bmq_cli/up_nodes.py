@@ -22,7 +22,17 @@ OF_ONE_MACHINE: Final = ("--tail-limit-bytes", "192MiB", "--request-memory-bytes
 _SERVES: Final = re.compile(r"(\S+) \((Kafka|admin)\)")
 
 
-def up_nodes(shape: str, *, url: str, fsync: bool, listen: Address, admin: Address, linger_ms: float, cluster_configs: Mapping[str, str]) -> int:
+def up_nodes(
+    shape: str,
+    *,
+    url: str,
+    fsync: bool,
+    listen: Address,
+    admin: Address,
+    admin_token_file: Path | None,
+    linger_ms: float,
+    cluster_configs: Mapping[str, str],
+) -> int:
     """Runs the cluster until it is told to end, or cannot go on; the exit code. Raises ConfigurationError, StoreUnusable."""
     parsed = parse_store_url(url)
     if parsed.kind is StoreKind.MEMORY:
@@ -32,7 +42,7 @@ def up_nodes(shape: str, *, url: str, fsync: bool, listen: Address, admin: Addre
         store=_for_children(url, fsync=fsync) if parsed.kind is StoreKind.FILE else url,
         listen=listen,
         admin=admin,
-        options=_options(listen, linger_ms=linger_ms, cluster_configs=cluster_configs),
+        options=_options(listen, admin_token_file=admin_token_file, linger_ms=linger_ms, cluster_configs=cluster_configs),
     )
     make_bucket(url)
     folder = SharedFolder.open(parsed.folder) if parsed.folder is not None else None
@@ -54,8 +64,10 @@ def _for_children(url: str, *, fsync: bool) -> str:
     return f"{url}{'&' if '?' in url else '?'}{'&'.join(options)}"
 
 
-def _options(listen: Address, *, linger_ms: float, cluster_configs: Mapping[str, str]) -> list[str]:
+def _options(listen: Address, *, admin_token_file: Path | None, linger_ms: float, cluster_configs: Mapping[str, str]) -> list[str]:
     options = ["--linger-ms", f"{linger_ms:g}", *OF_ONE_MACHINE]
+    if admin_token_file is not None:
+        options += ["--admin-token-file", str(admin_token_file.absolute())]
     if listen[0] in WILDCARD_HOSTS:
         options += ["--advertised-listen", "127.0.0.1:0"]
     for name, value in cluster_configs.items():

@@ -8,9 +8,9 @@ from uuid import UUID
 from proxy_in_memory import Client, Running, running_proxy
 
 from bmq.errors import BmqError, NotOwner, NotReady, StoreUnavailable
+from bmq.group_partition import partition_of_group
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
-from bmq_proxy.group_partition import partition_of_group
 
 GROUPS = ["a", "b", "c", "hello", "my-group", "a"]
 

@@ -1,9 +1,10 @@
 """What nodes say to each other where roles live in several processes: frames, a server, clients, and the roles' protocols over them.
 
 `RemoteOwner` and `RemoteController` are what a proxy or a broker holds instead of the object itself; `owner_handlers`,
-`controller_handlers` and `metadata_handlers` are what an `InternalServer` serves. In one process none of this is used.
+`controller_handlers`, `metadata_handlers` and `admin_handlers` are what an `InternalServer` serves. In one process none of this is used.
 """
 
+from bmq.internal.admin_calls import ADMIN_REPLY_BYTES_MAX, admin_handlers, ask_node
 from bmq.internal.apis import Purpose
 from bmq.internal.client import InternalClient
 from bmq.internal.controller_handlers import LeadingController, controller_handlers, metadata_handlers
@@ -15,6 +16,7 @@ from bmq.internal.remote_owner import RemoteOwner
 from bmq.internal.server import InternalServer
 
 __all__ = [
+    "ADMIN_REPLY_BYTES_MAX",
     "ConnectionLost",
     "Identity",
     "InternalClient",
@@ -24,6 +26,8 @@ __all__ = [
     "Purpose",
     "RemoteController",
     "RemoteOwner",
+    "admin_handlers",
+    "ask_node",
     "controller_handlers",
     "metadata_handlers",
     "owner_handlers",

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from bmq.errors import BmqError, ControllerUnavailable, NotOwner, NotReady, UnknownOutcome
 from bmq.internal import limits
+from bmq.internal.admin_calls import ADMIN, ADMIN_TIMEOUT_S, decode_admin_reply
 from bmq.internal.apis import Api, Purpose
 from bmq.internal.client import InternalClient
 from bmq.internal.controller_calls import (
@@ -48,6 +49,7 @@ from bmq.internal.frames import Frame
 from bmq.internal.hello import Identity
 from bmq.internal.packing import Packed
 from bmq.metadata.records import Range
+from bmq.roles.admin import AdminReply, AdminRequest
 from bmq.roles.controller import (
     ConfigChange,
     ConfigResource,
@@ -160,6 +162,12 @@ class RemoteController:
     async def cordon(self, node_id: NodeId, cordoned: bool) -> None:
         """See ClusterControl."""
         await self._ask(Api.CORDON, CORDON.encode(Cordon(node_id, cordoned)), _header(NOTHING))
+
+    # --- the admin API ---
+
+    async def admin(self, request: AdminRequest) -> AdminReply:
+        """What the leader answers to a request of the admin API."""
+        return await self._ask(Api.ADMIN, ADMIN.encode(request), decode_admin_reply, timeout_s=ADMIN_TIMEOUT_S)
 
     # --- MetadataSource ---
 

@@ -76,25 +76,33 @@ class Balancer:
         )
         return await asyncio.get_running_loop().run_in_executor(None, compute)
 
+    @property
+    def knows_loads(self) -> bool:
+        """Whether every living broker has said to this leader what it takes. Who has not would look idle."""
+        return self._loads.knows(self._leader.image)
+
     async def round(self) -> None:
         """Plans, and begins the moves; not before every living broker has said what it takes."""
-        if not self._loads.knows(self._leader.image):
+        if not self.knows_loads:
             return
-        found = await self.plan()
+        try:
+            await self.begin(await self.plan())
+        except ControllerUnavailable as error:
+            _log.info("a round of the balance is left out", reason=str(error))
+
+    async def begin(self, found: Plan) -> list[Move]:
+        """Makes a plan this round's: begins its moves, those that are still possible, and gives them. Raises ControllerUnavailable."""
         self._balancing = found.balancing
         for problem in found.problems:
             if (left_out := self._limit.due(problem, now=asyncio.get_running_loop().time())) is not None:
                 _log.warning("the balance has a problem that no move can mend", problem=problem, left_out=left_out)
         if not found.moves:
-            return
-        try:
-            begun = await self._leader.operate("balance", lambda image: begin_moves(image, found.moves))
-        except ControllerUnavailable as error:
-            _log.info("a round of the balance is left out", reason=str(error))
-            return
+            return []
+        begun = await self._leader.operate("balance", lambda image: begin_moves(image, found.moves))
         for one in begun:
             metrics.BALANCED.labels(str(one.kind)).inc()
             _log.info("partition is moved", partition=str(one.tp), topic=one.topic, source=one.source, target=one.target, reason=one.reason)
+        return begun
 
 
 def begin_moves(image: Image, moves: Sequence[Move]) -> Decision[list[Move]]:

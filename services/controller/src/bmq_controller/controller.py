@@ -2,8 +2,10 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -32,12 +34,20 @@ from bmq_controller.machine import moves as move_machine
 from bmq_controller.machine import nodes as node_machine
 from bmq_controller.machine import topics as topic_machine
 from bmq_controller.machine.balance_loads import KnownLoads, merged
+from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.producer_ids import allocate_producer_ids
 from bmq_controller.sign_of_life import SignOfLife
 
 REGISTRATION_TRIES_MAX = 10
 
+T = TypeVar("T")
 _log = structlog.get_logger(__name__)
+
+
+class _Operate(Protocol):
+    """ControllerLeader.operate."""
+
+    async def __call__(self, name: str, decide: Callable[[Image], Decision[T]]) -> T: ...
 
 
 class LeadingController:
@@ -48,6 +58,7 @@ class LeadingController:
     ) -> None:
         """`silent_s`: how long each node was silent when an earlier leader was last heard itself."""
         self._leader = leader
+        self._operate: _Operate = leader.operate
         self._store = store
         self._clock = clock
         self._rng = rng
@@ -78,9 +89,33 @@ class LeadingController:
         """Bytes written per second, as the owners said last."""
         return merged(self._loads.snapshot(_now_ms()))
 
+    @property
+    def silent_s(self) -> dict[NodeId, float]:
+        """How long ago each node that is watched was heard, in seconds."""
+        return self._fencer.silent_s
+
+    @property
+    def lease_s(self) -> float:
+        """How long a node may be silent."""
+        return self._leader.settings.lease_s
+
+    def when(self, holds: Callable[[Image], None]) -> "LeadingController":
+        """This controller, for decisions that are made only on an image for which `holds` raises nothing."""
+
+        async def operate(name: str, decide: Callable[[Image], Decision[T]]) -> T:
+            def decided(image: Image) -> Decision[T]:
+                holds(image)
+                return decide(image)
+
+            return await self._leader.operate(name, decided)
+
+        conditional = copy(self)
+        conditional._operate = operate
+        return conditional
+
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
         """See the protocol."""
-        return await self._leader.operate(
+        return await self._operate(
             "create_topics",
             lambda image: topic_machine.create_topics(
                 image,
@@ -96,11 +131,11 @@ class LeadingController:
 
     async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]:
         """See the protocol."""
-        return await self._leader.operate("delete_topics", lambda image: topic_machine.delete_topics(image, topics, cluster=self._cluster(image)))
+        return await self._operate("delete_topics", lambda image: topic_machine.delete_topics(image, topics, cluster=self._cluster(image)))
 
     async def create_partitions(self, topic: str, total: int, *, manual_assignment: bool = False, validate_only: bool = False) -> TopicResult:
         """See the protocol. Raises RequestError."""
-        return await self._leader.operate(
+        return await self._operate(
             "create_partitions",
             lambda image: topic_machine.create_partitions(
                 image,
@@ -115,24 +150,22 @@ class LeadingController:
 
     async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
         """See the protocol. Raises RequestError."""
-        await self._leader.operate(
+        await self._operate(
             "alter_configs",
             lambda image: config_machine.alter_configs(image, resource, changes, cluster=self._cluster(image), validate_only=validate_only),
         )
 
     async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """See the protocol. Raises RequestError."""
-        await self._leader.operate(
-            "replace_configs", lambda image: config_machine.replace_configs(image, resource, configs, validate_only=validate_only)
-        )
+        await self._operate("replace_configs", lambda image: config_machine.replace_configs(image, resource, configs, validate_only=validate_only))
 
     async def allocate_producer_ids(self, count: int) -> range:
         """See the protocol."""
-        return await self._leader.operate("allocate_producer_ids", lambda image: allocate_producer_ids(image, count))
+        return await self._operate("allocate_producer_ids", lambda image: allocate_producer_ids(image, count))
 
     async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
         """See the protocol."""
-        return [*await self._leader.operate("reassign", lambda image: move_machine.reassign(image, changes))]
+        return [*await self._operate("reassign", lambda image: move_machine.reassign(image, changes))]
 
     async def register(self, registration: Registration) -> BrokerEpoch:
         """See the protocol. Raises Fenced for a process that lost its node id to another one."""
@@ -141,7 +174,7 @@ class LeadingController:
                 stream = node_machine.stream_to_seal(self._leader.image, registration)
                 end = 0 if stream is None else await self._seal(stream)
                 decide = partial(node_machine.register, registration=registration, sealed=stream, end=end, avoid=self.draining)
-                epoch = await self._leader.operate("register", decide)
+                epoch = await self._operate("register", decide)
                 if epoch is not None:
                     _log.info("node registered", node_id=registration.node_id, broker_epoch=epoch, roles=registration.roles, sealed_end=end)
                     return epoch
@@ -149,13 +182,11 @@ class LeadingController:
 
     async def report_covered(self, node_id: NodeId, broker_epoch: BrokerEpoch, covered: Sequence[tuple[TopicPartition, Sequence[Range]]]) -> None:
         """See the protocol."""
-        await self._leader.operate("report_covered", lambda image: node_machine.report_covered(image, node_id, broker_epoch, covered))
+        await self._operate("report_covered", lambda image: node_machine.report_covered(image, node_id, broker_epoch, covered))
 
     async def report_stopped(self, node_id: NodeId, broker_epoch: BrokerEpoch, end: int) -> None:
         """See the protocol."""
-        await self._leader.operate(
-            "report_stopped", lambda image: node_machine.report_stopped(image, node_id, broker_epoch, end=end, avoid=self.draining)
-        )
+        await self._operate("report_stopped", lambda image: node_machine.report_stopped(image, node_id, broker_epoch, end=end, avoid=self.draining))
         _log.info("node stopped", node_id=node_id, broker_epoch=broker_epoch, sealed_end=end)
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
@@ -176,7 +207,7 @@ class LeadingController:
                 self._loads.reported((beat.node_id, beat.broker_epoch), beat.loads, _now_ms())
         try:
             if not says_nothing:
-                await self._leader.operate("heartbeat", decide)
+                await self._operate("heartbeat", decide)
         except Fenced:
             metrics.HEARTBEATS.labels("fenced").inc()
             raise
@@ -185,11 +216,11 @@ class LeadingController:
 
     async def move(self, tp: TopicPartition, to: NodeId) -> None:
         """See the protocol."""
-        await self._leader.operate("move", lambda image: move_machine.move(image, tp, to))
+        await self._operate("move", lambda image: move_machine.move(image, tp, to))
 
     async def drain(self, node_id: NodeId) -> None:
         """See the protocol."""
-        await self._leader.operate("drain", lambda image: move_machine.drain(image, node_id, avoid=self.draining))
+        await self._operate("drain", lambda image: move_machine.drain(image, node_id, avoid=self.draining))
         node = self._leader.image.nodes.get(node_id)
         if node is not None:
             self._draining[node_id] = self._emptying[node_id] = node.broker_epoch
@@ -197,7 +228,7 @@ class LeadingController:
 
     async def cordon(self, node_id: NodeId, cordoned: bool) -> None:
         """See the protocol. Who may have partitions again is no longer drained."""
-        await self._leader.operate("cordon", lambda image: node_machine.cordon(image, node_id, cordoned=cordoned))
+        await self._operate("cordon", lambda image: node_machine.cordon(image, node_id, cordoned=cordoned))
         if not cordoned:
             self._draining.pop(node_id, None)
             self._emptying.pop(node_id, None)

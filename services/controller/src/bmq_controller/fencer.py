@@ -60,6 +60,11 @@ class Fencer:
         """A sign of life of a registered incarnation."""
         self._leases.heard(who, now_s=asyncio.get_running_loop().time())
 
+    @property
+    def silent_s(self) -> dict[NodeId, float]:
+        """How long ago each node was heard, but for this process's own."""
+        return self._leases.silent_s(now_s=asyncio.get_running_loop().time())
+
     async def run(self) -> None:
         """Until it is cancelled."""
         loop = asyncio.get_running_loop()

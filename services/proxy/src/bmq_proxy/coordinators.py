@@ -9,13 +9,13 @@ from typing import Any
 
 from bmq.cluster_config import resolve_cluster
 from bmq.errors import BmqError, ControllerUnavailable, NotOwner, TopicExists
+from bmq.group_partition import partition_of_group
 from bmq.metadata.image import Topic
 from bmq.names import CONSUMER_OFFSETS
 from bmq.roles.controller import Controller, Metadata, NewTopic
 from bmq.roles.owner import Caller, Owner
 from bmq.values import TopicPartition
 from bmq_proxy.calls import Call
-from bmq_proxy.group_partition import partition_of_group
 from bmq_proxy.images import image_with
 
 _CONFIGS = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(64 << 20)}

@@ -32,6 +32,10 @@ class Leases:
         """A sign of life."""
         self._heard_s[who] = now_s
 
+    def silent_s(self, *, now_s: float) -> dict[NodeId, float]:
+        """How long ago each node was heard."""
+        return {node_id: max(0.0, now_s - heard_s) for (node_id, _), heard_s in self._heard_s.items()}
+
     def tick(self, registered: Collection[Incarnation], *, now_s: float) -> list[Incarnation]:
         """Those of the registered incarnations whose lease has run out; one that is new to this begins its lease now."""
         if self._ticked_s is not None and now_s - self._ticked_s > self._lag_s_max:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from bmq.errors import BmqError
+from bmq.group_partition import partition_of_group
 from bmq.metadata.image import Topic
 from bmq.values import TopicPartition
 from bmq.wire.apis import ApiKey
@@ -15,7 +16,6 @@ from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.failures import coordinator_code
-from bmq_proxy.group_partition import partition_of_group
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.spreading import Proxies
 from bmq_proxy.topics import proxies_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bmq_proxy.group_partition import java_hash, partition_of_group
+from bmq.group_partition import java_hash, partition_of_group
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,277 @@
+"""What a process serves at its admin address: health and metrics from the first moment on, and the REST API once it is up.
+
+Any node takes any request. What every node knows it answers itself; everything else the leading controller answers, and a node that does not
+lead hands the request on. The framework of the pages takes half a second to import and 20 MiB, so it is loaded, in a thread, when the first
+of them is asked for here.
+
+Who may: with `tokens`, who presents one. Without, everybody may look, and only who is on this machine may change anything.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from bmq.errors import BmqError
+from bmq.internal import ADMIN_REPLY_BYTES_MAX
+from bmq.roles.admin import AdminReply, AdminRequest
+from bmq_controller.api.problems import Refusal, subject_of
+from bmq_controller.api.sources import ApiSources, Tokens
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+"""An ASGI 3 application."""
+
+BODY_BYTES_MAX: Final = 1 << 20
+REQUESTS_AT_ONCE: Final = 64
+BODY_WITHIN_S: Final = 10.0
+_TEXT: Final = "text/plain; charset=utf-8"
+_READING: Final = ("GET", "HEAD", "OPTIONS")
+_PASSED_ON: Final = frozenset(("authorization", "content-type", "if-match", "if-none-match"))
+_PUBLIC: Final = frozenset(("/docs", "/openapi.json"))
+_OF_EVERY_NODE: Final = ("/v1/cluster", "/v1/self", "/v1/debug/")
+"""Answered by the node that is asked."""
+
+
+@dataclass(slots=True)
+class FrontState:
+    """What the front is told while the process lives. `sources` None: it is starting. `readiness` are asked at each /readyz: None is ready."""
+
+    sources: ApiSources | None = None
+    tokens: Tokens | None = None
+    readiness: list[Callable[[], str | None]] = field(default_factory=list)
+
+    def not_ready(self) -> str | None:
+        """What is missing; None: ready."""
+        if self.sources is None:
+            return "starting"
+        return next((missing for missing in (ask() for ask in self.readiness) if missing is not None), None)
+
+
+class AdminFront:
+    """The ASGI application for a server, and the answer to requests that other nodes hand on."""
+
+    def __init__(self, state: FrontState | None = None) -> None:
+        self.state = state if state is not None else FrontState()
+        self._pages: Application | None = None
+        self._loading = asyncio.Lock()
+        self._under_way = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One HTTP request."""
+        if scope["type"] != "http":
+            return
+        request = _request_of(scope)
+        reply = self._health(request)
+        if reply is None:
+            reply = await self._bounded(scope, request, receive)
+        await _say(send, reply, with_body=request.method != "HEAD")
+
+    async def answer(self, request: AdminRequest) -> AdminReply:
+        """A request that another node handed on: answered here, or not at all."""
+        reply = self._health(request) or await self._authorised(request, hand_on=False)
+        if len(reply.body) > ADMIN_REPLY_BYTES_MAX:
+            return _refusal(request, 500, "AnswerTooLarge", f"the answer has {len(reply.body)} bytes", "ask for less at a time").reply()
+        return reply
+
+    def _health(self, request: AdminRequest) -> AdminReply | None:
+        if request.method not in ("GET", "HEAD"):
+            return None
+        match request.path:
+            case "/livez":
+                return _text(200, "ok\n")
+            case "/readyz":
+                missing = self.state.not_ready()
+                return _text(200, "ok\n") if missing is None else _text(503, f"{missing}\n")
+            case "/metrics":
+                return AdminReply(status=200, headers={"content-type": CONTENT_TYPE_LATEST}, body=generate_latest())
+            case _:
+                return None
+
+    async def _bounded(self, scope: Scope, request: AdminRequest, receive: Receive) -> AdminReply:
+        if self._under_way >= REQUESTS_AT_ONCE:
+            return _refusal(request, 503, "TooManyRequests", f"{self._under_way} requests are under way already", "try again in a moment").reply()
+        self._under_way += 1
+        try:
+            if _crosses_sites(scope):
+                return _refusal(request, 403, "OtherSite", "a page of another site sent it", "send it from elsewhere than a browser").reply()
+            return await self._authenticated(scope, request, receive)
+        finally:
+            self._under_way -= 1
+
+    async def _authenticated(self, scope: Scope, request: AdminRequest, receive: Receive) -> AdminReply:
+        """Looks at who asks before it reads what they sent."""
+        tokens = self.state.tokens
+        known = tokens is not None and await tokens.admits(_bearer(request))
+        if tokens is not None and not known and request.path not in _PUBLIC:
+            return _unknown(request)
+        try:
+            body = await _body(receive)
+        except TimeoutError:
+            return _refusal(request, 408, "RequestTooSlow", f"its body did not come within {BODY_WITHIN_S:g} s", "send it at once").reply()
+        if body is None:
+            return _refusal(request, 413, "RequestTooLarge", f"its body has more than {BODY_BYTES_MAX} bytes", "send less").reply()
+        trusted = known or _is_local(scope)
+        return await self._authorised(
+            AdminRequest(method=request.method, path=request.path, query=request.query, headers=request.headers, body=body, trusted=trusted),
+            hand_on=True,
+        )
+
+    async def _authorised(self, request: AdminRequest, *, hand_on: bool) -> AdminReply:
+        """By the node that answers, too: it may have tokens where the one that was asked has none."""
+        sources = self.state.sources
+        if sources is None:
+            return _refusal(request, 503, "Starting", "this node is starting", "try again in a moment").reply()
+        here = request.path in _PUBLIC or request.path.startswith(_OF_EVERY_NODE) or sources.leading() is not None
+        if not here and hand_on:
+            return await self._handed_on(sources, request)
+        tokens = self.state.tokens
+        if tokens is None:
+            if request.method not in _READING and not request.trusted:
+                why = "it changes something, comes from another machine, and this bmq has no tokens to know you by"
+                return _refusal(request, 403, "NoTokens", why, "give it admin_token_file, and present a token of it").reply()
+        elif request.path not in _PUBLIC and not await tokens.admits(_bearer(request)):
+            return _unknown(request)
+        if not here:
+            return _no_leader(request, f"node {sources.node_id} does not lead (any more)")
+        return await call(await self._loaded(sources), request)
+
+    async def _handed_on(self, sources: ApiSources, request: AdminRequest) -> AdminReply:
+        try:
+            return await sources.ask_leader(request)
+        except BmqError as error:
+            return _no_leader(request, str(error))
+
+    async def _loaded(self, sources: ApiSources) -> Application:
+        async with self._loading:
+            if self._pages is None:
+                self._pages = await asyncio.get_running_loop().run_in_executor(None, _load, sources)
+        return self._pages
+
+
+async def call(application: Application, request: AdminRequest) -> AdminReply:
+    """What an ASGI application answers."""
+    sent = False
+    status, headers, parts = 500, {}, []
+
+    async def receive() -> MutableMapping[str, Any]:
+        nonlocal sent
+        if sent:
+            return {"type": "http.disconnect"}
+        sent = True
+        return {"type": "http.request", "body": request.body, "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        nonlocal status, headers
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in message["headers"]}
+        else:
+            parts.append(message.get("body", b""))
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": request.method,
+        "scheme": "http",
+        "path": request.path,
+        "raw_path": request.path.encode(),
+        "query_string": request.query.encode(),
+        "root_path": "",
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()],
+        "client": None,
+        "server": None,
+    }
+    await application(scope, receive, send)
+    return AdminReply(status=status, headers=headers, body=b"".join(parts))
+
+
+def _load(sources: ApiSources) -> Application:
+    from bmq_controller.api.app import build_api
+
+    return build_api(sources)
+
+
+def _request_of(scope: Scope) -> AdminRequest:
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    kept = {name: value for name, value in headers.items() if name in _PASSED_ON}
+    return AdminRequest(method=scope["method"], path=scope["path"], query=scope["query_string"].decode("latin-1"), headers=kept)
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """None where it is too large."""
+    parts: list[bytes] = []
+    size_bytes = 0
+    async with asyncio.timeout(BODY_WITHIN_S):
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return b"".join(parts)
+            parts.append(message.get("body", b""))
+            size_bytes += len(parts[-1])
+            if size_bytes > BODY_BYTES_MAX:
+                return None
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+
+def _bearer(request: AdminRequest) -> str:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _is_local(scope: Scope) -> bool:
+    """Whether somebody on this machine sent it. A browser that was led here by a name of another site's is not somebody on this machine."""
+    client = scope.get("client")
+    host = urlsplit(f"//{_header(scope, b'host')}").hostname or ""
+    return client is not None and _is_address(client[0], loopback=True) and (host == "localhost" or _is_address(host))
+
+
+def _is_address(text: str, *, loopback: bool = False) -> bool:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return address.is_loopback or not loopback
+
+
+def _crosses_sites(scope: Scope) -> bool:
+    """A browser says which site's page sends; one that changes things here must be this one's."""
+    origin = _header(scope, b"origin")
+    return bool(origin) and urlsplit(origin).netloc != _header(scope, b"host")
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name), "")
+
+
+def _unknown(request: AdminRequest) -> AdminReply:
+    given = "it has no bearer token" if not _bearer(request) else "its token is none of this bmq's"
+    return _refusal(request, 401, "Unauthenticated", given, "send Authorization: Bearer TOKEN with a token of admin_token_file").reply()
+
+
+def _no_leader(request: AdminRequest, why: str) -> AdminReply:
+    remedy = "try again in a moment; where that goes on, look whether a controller runs and reaches the object store"
+    return _refusal(request, 503, "NoLeader", f"no leading controller answers: {why}", remedy).reply()
+
+
+def _refusal(request: AdminRequest, status: int, code: str, why: str, remedy: str) -> Refusal:
+    return Refusal(status=status, code=code, what=subject_of(request.method, request.path), why=why, remedy=remedy)
+
+
+def _text(status: int, text: str) -> AdminReply:
+    return AdminReply(status=status, headers={"content-type": _TEXT}, body=text.encode())
+
+
+async def _say(send: Send, reply: AdminReply, *, with_body: bool) -> None:
+    headers = {**reply.headers, "content-length": str(len(reply.body))}
+    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": reply.status, "headers": encoded})
+    await send({"type": "http.response.body", "body": reply.body if with_body else b""})

@@ -1,0 +1,71 @@
+"""`/v1/groups`: list, get, delete. They live on brokers; a group's id may have slashes."""
+
+from typing import Any
+
+from fastapi import FastAPI
+
+from bmq_controller.api.coordinators import GroupOffset, delete_group, describe_group, fields_of, list_groups
+from bmq_controller.api.models import GroupOffsetView, GroupSummary, GroupView, MemberView
+from bmq_controller.api.paging import Continue, Limit, Page, page
+from bmq_controller.api.sources import ApiSources
+
+_MISSING: dict[int | str, dict[str, Any]] = {404: {"description": "There is no such group"}}
+
+
+def add_to(app: FastAPI, sources: ApiSources) -> None:
+    """See the module."""
+
+    @app.get("/v1/groups", tags=["groups"])
+    async def get_groups(limit: Limit = 100, after: Continue = None) -> Page[GroupSummary]:
+        """Consumer groups by name."""
+        found = await list_groups(sources)
+        return page(found, key=lambda one: (str(one["group_id"]),), view=_summary, limit=limit, after=after, kind="groups")
+
+    @app.get("/v1/groups/{group_id:path}", tags=["groups"], responses=_MISSING)
+    async def get_group(group_id: str) -> GroupView:
+        """One group with its members, committed offsets and lag."""
+        found, offsets = await describe_group(sources, group_id)
+        return _group(group_id, found, offsets)
+
+    @app.delete("/v1/groups/{group_id:path}", tags=["groups"], status_code=204, responses={**_MISSING, 409: {"description": "It has members"}})
+    async def remove_group(group_id: str) -> None:
+        """Deletes a group that has no members, with its committed offsets."""
+        await delete_group(sources, group_id)
+
+
+def _summary(one: dict[str, Any]) -> GroupSummary:
+    return GroupSummary(group_id=one["group_id"], state=one.get("group_state") or "", protocol_type=one.get("protocol_type") or "")
+
+
+def _group(group_id: str, found: dict[str, Any], offsets: list[GroupOffset]) -> GroupView:
+    return GroupView(
+        group_id=group_id,
+        state=found.get("group_state") or "",
+        protocol_type=found.get("protocol_type") or "",
+        protocol=found.get("protocol_data") or "",
+        members=[_member(fields_of(one)) for one in found.get("members") or []],
+        offsets=[
+            GroupOffsetView(
+                topic=one.topic,
+                partition=one.partition,
+                committed_offset=one.committed_offset,
+                metadata=one.metadata,
+                log_start=one.log_start,
+                high_watermark=one.high_watermark,
+                lag_records=one.lag_records,
+                lag_seconds=one.lag_seconds,
+            )
+            for one in offsets
+        ],
+        lag_records=sum(one.lag_records or 0 for one in offsets),
+        lag_seconds=max((one.lag_seconds or 0.0 for one in offsets), default=0.0),
+    )
+
+
+def _member(one: dict[str, Any]) -> MemberView:
+    return MemberView(
+        member_id=one["member_id"],
+        instance_id=one.get("group_instance_id"),
+        client_id=one.get("client_id") or "",
+        client_host=one.get("client_host") or "",
+    )

@@ -1,0 +1,163 @@
+"""`/v1/nodes`: who is there, with what; drain, cordon, uncordon."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from fastapi import FastAPI, Path, Response
+
+from bmq.metadata.image import Image
+from bmq.roles.admin import AdminRequest
+from bmq.values import NodeId
+from bmq_controller.api.models import NODE_ID_MAX, NodeView
+from bmq_controller.api.paging import Continue, Limit, Page, page
+from bmq_controller.api.problems import Refused
+from bmq_controller.api.sources import ApiSources, in_thread
+from bmq_controller.api.topics import IfMatch
+from bmq_controller.api.versions import etag, holds, node_version
+from bmq_controller.controller import LeadingController
+from bmq_controller.machine.placement import living_brokers
+
+Number = Annotated[int, Path(ge=0, le=NODE_ID_MAX)]
+_MISSING: Final[dict[int | str, dict[str, Any]]] = {404: {"description": "There is no such node"}}
+_CHANGED: Final[dict[int | str, dict[str, Any]]] = {**_MISSING, 412: {"description": "It is another version than If-Match names"}}
+_DRAINED: Final[dict[int | str, dict[str, Any]]] = {**_CHANGED, 409: {"description": "Nobody could take its partitions"}}
+_SILENT_SHARE: Final = 0.5
+"""Of a lease: who was not heard for longer is shown as silent."""
+
+
+class _Seen:
+    """What the leader knows of all nodes at one moment."""
+
+    def __init__(self, leader: LeadingController, image: Image) -> None:
+        self.image = image
+        self.draining = leader.draining
+        self.silent_s = leader.silent_s
+        self.lease_s = leader.lease_s
+        self.bytes_per_s: dict[NodeId, float] = {}
+        for tp, bytes_per_s in leader.loads.items():
+            meta = image.partition(tp)
+            if meta is not None:
+                self.bytes_per_s[meta.node_id] = self.bytes_per_s.get(meta.node_id, 0.0) + bytes_per_s
+        self.moving_here = Counter(to for tp, to in image.moving.items() if _owner(image, tp) != to)
+        self.moving_away = Counter(_owner(image, tp) for tp, to in image.moving.items() if _owner(image, tp) != to)
+
+    def view(self, node_id: NodeId) -> NodeView:
+        image, node = self.image, self.image.nodes.get(node_id)
+        heard = self.silent_s.get(node_id)
+        return NodeView(
+            node_id=node_id,
+            roles=[] if node is None else list(node.roles),
+            rack="" if node is None else node.rack,
+            host="" if node is None else node.host,
+            port=0 if node is None else node.port,
+            internal_address="" if node is None or not node.internal_host else f"{node.internal_host}:{node.internal_port}",
+            epoch=-1 if node is None else node.broker_epoch,
+            state=self._state(node_id),
+            leads=node_id == image.controller_id,
+            last_heard_s=None if heard is None else round(heard, 3),
+            cordoned=node_id in image.cordoned,
+            draining=node_id in self.draining,
+            partitions=image.owned_counts.get(node_id, 0),
+            moving_away=self.moving_away[node_id],
+            moving_here=self.moving_here[node_id],
+            bytes_per_s=round(self.bytes_per_s.get(node_id, 0.0), 1),
+            version=node_version(image, node_id),
+        )
+
+    def _state(self, node_id: NodeId) -> str:
+        if node_id not in self.image.nodes:
+            return "gone"
+        if node_id in self.image.fencing:
+            return "fencing"
+        return "silent" if self.silent_s.get(node_id, 0.0) > self.lease_s * _SILENT_SHARE else "alive"
+
+
+def add_to(app: FastAPI, sources: ApiSources) -> None:
+    """See the module."""
+
+    @app.get("/v1/nodes", tags=["nodes"])
+    async def list_nodes(limit: Limit = 100, after: Continue = None) -> Page[NodeView]:
+        """Nodes by their number: those that are registered, and those that are cordoned and not there."""
+        seen = _Seen(sources.leader(), sources.image)
+        known = {*seen.image.nodes, *seen.image.cordoned}
+        return await in_thread(lambda: page(known, key=lambda node_id: (node_id,), view=seen.view, limit=limit, after=after, kind="nodes"))
+
+    @app.get("/v1/nodes/{node_id}", tags=["nodes"], responses=_MISSING)
+    async def get_node(node_id: Number, response: Response) -> NodeView:
+        """One node."""
+        return _shown(sources, NodeId(node_id), response)
+
+    @app.post(
+        "/v1/nodes/{node_id}/drain", tags=["nodes"], status_code=202, responses={**_CHANGED, 409: {"description": "Nobody takes its partitions"}}
+    )
+    async def drain(node_id: Number, response: Response, if_match: IfMatch = None) -> NodeView:
+        """Cordons a broker and begins to move all its partitions to others; done once it shows no partitions. Uncordon ends it."""
+        image, number = sources.image, NodeId(node_id)
+        _check_known(image, number)
+        if all(node.node_id != number for node in living_brokers(image)):
+            raise Refused(409, "NotABroker", "it is no registered broker, so there is nothing to drain", "drain one that is")
+        heirs = (node for node in living_brokers(image) if node.node_id != number and node.node_id not in image.cordoned)
+        if image.owned_counts.get(number, 0) and next(heirs, None) is None:
+            raise Refused(409, "NoHeir", "no other broker takes partitions", "start another broker, or uncordon one, first")
+        await _conditional(sources, number, if_match).drain(number)
+        return _shown(sources, number, response)
+
+    @app.post("/v1/nodes/{node_id}/cordon", tags=["nodes"], responses=_CHANGED)
+    async def cordon(node_id: Number, response: Response, if_match: IfMatch = None) -> NodeView:
+        """The node gets no new partitions; those that it has stay. Holds across its restarts."""
+        return await _cordon(sources, NodeId(node_id), response, if_match, cordoned=True)
+
+    @app.post("/v1/nodes/{node_id}/uncordon", tags=["nodes"], responses=_CHANGED)
+    async def uncordon(node_id: Number, response: Response, if_match: IfMatch = None) -> NodeView:
+        """The node gets partitions again, and is no longer drained."""
+        return await _cordon(sources, NodeId(node_id), response, if_match, cordoned=False)
+
+    @app.get("/v1/nodes/{node_id}/self", tags=["nodes"], responses=_MISSING)
+    async def node_self(node_id: Number) -> Response:
+        """What a node says of itself (`/v1/self`), asked by the leader."""
+        return await _asked(sources, NodeId(node_id), "/v1/self")
+
+    @app.get("/v1/nodes/{node_id}/metrics", tags=["nodes"], responses=_MISSING)
+    async def node_metrics(node_id: Number) -> Response:
+        """A node's metrics in the Prometheus text format, asked by the leader."""
+        return await _asked(sources, NodeId(node_id), "/metrics")
+
+
+async def _cordon(sources: ApiSources, node_id: NodeId, response: Response, if_match: str | None, *, cordoned: bool) -> NodeView:
+    _check_known(sources.image, node_id)
+    await _conditional(sources, node_id, if_match).cordon(node_id, cordoned)
+    return _shown(sources, node_id, response)
+
+
+def _conditional(sources: ApiSources, node_id: NodeId, if_match: str | None) -> LeadingController:
+    return sources.leader().when(holds(if_match, lambda image: node_version(image, node_id)))
+
+
+async def _asked(sources: ApiSources, node_id: NodeId, path: str) -> Response:
+    _check_known(sources.image, node_id)
+    reply = await sources.ask_node(node_id, AdminRequest(method="GET", path=path, trusted=True))
+    return Response(reply.body, status_code=reply.status, headers=_kept(reply.headers))
+
+
+def _kept(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name in ("content-type", "retry-after")}
+
+
+def _check_known(image: Image, node_id: NodeId) -> None:
+    if node_id not in image.nodes and node_id not in image.last_epochs and node_id not in image.cordoned:
+        raise Refused(404, "UnknownNode", "no node of this number was ever registered", "GET /v1/nodes lists them")
+
+
+def _shown(sources: ApiSources, node_id: NodeId, response: Response) -> NodeView:
+    image = sources.image
+    if node_id not in image.nodes and node_id not in image.cordoned:
+        raise Refused(404, "UnknownNode", "no such node is registered", "GET /v1/nodes lists them")
+    view = _Seen(sources.leader(), image).view(node_id)
+    response.headers["ETag"] = etag(view.version)
+    return view
+
+
+def _owner(image: Image, tp: Any) -> NodeId:
+    meta = image.partition(tp)
+    return NodeId(-1) if meta is None else meta.node_id

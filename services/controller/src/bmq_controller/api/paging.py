@@ -1,0 +1,66 @@
+"""Pages of lists: a limit, and a token that says where the next page begins. Pure.
+
+The token holds the last item's sorting key, so that items that come and go in between neither repeat nor hide others.
+"""
+
+import base64
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Final, Generic, TypeVar
+
+import msgspec
+from fastapi import Query
+from pydantic import BaseModel, Field
+
+from bmq_controller.api.problems import Refused
+
+LIMIT_DEFAULT: Final = 100
+LIMIT_MAX: Final = 1_000
+
+T = TypeVar("T")
+R = TypeVar("R")
+Key = tuple[Any, ...]
+
+Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="How many items at most")]
+Continue = Annotated[str | None, Query(alias="continue", description="The `continue` of the page before: goes on after it", max_length=2_000)]
+
+
+class Page(BaseModel, Generic[R]):
+    """A part of a list."""
+
+    items: list[R]
+    next_token: str | None = Field(
+        default=None, serialization_alias="continue", description="Give it as `continue` for what follows; null: this was the last page"
+    )
+
+
+def page(items: Iterable[T], *, key: Callable[[T], Key], view: Callable[[T], R], limit: int, after: str | None, kind: str) -> Page[R]:
+    """The `limit` items of the lowest keys above the token's. `kind` names the list: tokens of others are refused. O(items)."""
+    start = None if after is None else _decoded(after, kind)
+    try:
+        candidates = items if start is None else (item for item in items if key(item) > start)
+        found = heapq.nsmallest(limit + 1, candidates, key=key)
+    except TypeError:
+        raise _bad_token() from None
+    more = len(found) > limit
+    token = _encoded(kind, key(found[limit - 1])) if more else None
+    return Page(items=[view(item) for item in found[:limit]], next_token=token)
+
+
+def _encoded(kind: str, key: Key) -> str:
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode((kind, key))).decode().rstrip("=")
+
+
+def _decoded(token: str, kind: str) -> Key:
+    try:
+        raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        of, key = msgspec.msgpack.decode(raw, type=tuple[str, tuple[str | int, ...]])
+    except (ValueError, UnicodeError, msgspec.DecodeError):
+        raise _bad_token() from None
+    if of != kind or not key:
+        raise _bad_token()
+    return key
+
+
+def _bad_token() -> Refused:
+    return Refused(400, "InvalidContinue", "the continue token is not one of this list", "begin again without it")

@@ -1,0 +1,150 @@
+"""`/v1/placement`: which broker owns each partition, and moves; `/v1/load`: who takes how much."""
+
+import heapq
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final
+
+from fastapi import FastAPI, Path, Query, Response
+
+from bmq.errors import UnknownTopic
+from bmq.metadata.image import Image
+from bmq.values import NodeId, TopicId, TopicPartition
+from bmq_controller.api.models import BusyPartition, LoadView, MoveAsked, PlacementView, RangeView, ShareOfLoad
+from bmq_controller.api.paging import LIMIT_MAX, Continue, Limit, Page, page
+from bmq_controller.api.sources import ApiSources, in_thread
+from bmq_controller.api.topics import IfMatch, find
+from bmq_controller.api.versions import etag, holds, partition_version
+from bmq_controller.machine.placement import living_brokers
+
+Index = Annotated[int, Path(ge=0, le=1_000_000)]
+_MISSING: Final[dict[int | str, dict[str, Any]]] = {404: {"description": "There is no such partition"}}
+_CHANGED: Final[dict[int | str, dict[str, Any]]] = {**_MISSING, 412: {"description": "It is another version than If-Match names"}}
+
+
+def add_to(app: FastAPI, sources: ApiSources) -> None:
+    """See the module."""
+
+    @app.get("/v1/placement", tags=["placement"], responses=_MISSING)
+    async def list_placement(
+        limit: Limit = 100,
+        after: Continue = None,
+        topic: Annotated[str | None, Query(description="Only of this topic")] = None,
+        node: Annotated[int | None, Query(description="Only what this node owns; -1: what nobody owns")] = None,
+        moving: Annotated[bool, Query(description="Only what is being moved")] = False,
+    ) -> Page[PlacementView]:
+        """Partitions by topic and number, with their owners."""
+        leader, image = sources.leader(), sources.image
+        if topic is not None:
+            find(image, topic)
+        loads = leader.loads
+        return await in_thread(
+            lambda: page(
+                _selected(image, topic=topic, node=node, moving=moving),
+                key=lambda tp: (image.topics[tp.topic_id].name, tp.partition),
+                view=lambda tp: _view(image, tp, loads),
+                limit=limit,
+                after=after,
+                kind="placement",
+            )
+        )
+
+    @app.get("/v1/placement/{topic}/{partition}", tags=["placement"], responses=_MISSING)
+    async def get_placement(topic: str, partition: Index, response: Response) -> PlacementView:
+        """One partition's owner."""
+        return _shown(sources, _find(sources.image, topic, partition), response)
+
+    @app.post("/v1/placement/{topic}/{partition}/move", tags=["placement"], status_code=202, responses=_CHANGED)
+    async def move(topic: str, partition: Index, asked: MoveAsked, response: Response, if_match: IfMatch = None) -> PlacementView:
+        """Begins to move a partition; done once it shows the new owner. Nothing is copied. A later move leads it elsewhere."""
+        tp = _find(sources.image, topic, partition)
+        await sources.leader().when(holds(if_match, lambda image: _version(image, tp))).move(tp, NodeId(asked.to))
+        return _shown(sources, tp, response)
+
+    @app.get("/v1/load", tags=["placement"])
+    async def load(limit: Annotated[int, Query(ge=1, le=LIMIT_MAX, description="How many partitions at most")] = 20) -> LoadView:
+        """What is written per second: all brokers, and the busiest partitions."""
+        leader, image = sources.leader(), sources.image
+        loads = leader.loads
+        return await in_thread(lambda: _load(image, loads, limit))
+
+
+def _selected(image: Image, *, topic: str | None, node: int | None, moving: bool) -> Iterator[TopicPartition]:
+    if moving:
+        candidates: Iterator[TopicPartition] = iter(image.moving)
+    else:
+        names = image.topic_ids if topic is None else (topic,)
+        candidates = (TopicPartition(image.topic_ids[name], i) for name in names for i in range(len(image.topics[image.topic_ids[name]].partitions)))
+    for tp in candidates:
+        if topic is not None and image.topics[tp.topic_id].name != topic:
+            continue
+        if node is None or image.topics[tp.topic_id].partitions[tp.partition].node_id == node:
+            yield tp
+
+
+def _find(image: Image, topic: str, partition: int) -> TopicPartition:
+    found = find(image, topic)
+    if partition >= len(found.partitions):
+        raise UnknownTopic(f"topic {topic} has {len(found.partitions)} partitions: name one from 0 to {len(found.partitions) - 1}")
+    return TopicPartition(found.topic_id, partition)
+
+
+def _version(image: Image, tp: TopicPartition) -> str | None:
+    meta = image.partition(tp)
+    return None if meta is None else partition_version(tp.topic_id, tp.partition, meta)
+
+
+def _shown(sources: ApiSources, tp: TopicPartition, response: Response) -> PlacementView:
+    view = _view(sources.image, tp, sources.leader().loads)
+    response.headers["ETag"] = etag(view.version)
+    return view
+
+
+def _view(image: Image, tp: TopicPartition, loads: Mapping[TopicPartition, float]) -> PlacementView:
+    topic = image.topics[TopicId(tp.topic_id)]
+    meta = topic.partitions[tp.partition]
+    return PlacementView(
+        topic=topic.name,
+        topic_id=str(topic.topic_id),
+        partition=tp.partition,
+        owner=meta.node_id,
+        owner_epoch=meta.broker_epoch,
+        leader_epoch=meta.leader_epoch,
+        moving_to=None if meta.moving_to == -1 else meta.moving_to,
+        ranges=[
+            RangeView(node_id=part.node_id, epoch=part.broker_epoch, leader_epoch=part.leader_epoch, start=part.start, end=part.end)
+            for part in meta.ranges
+        ],
+        bytes_per_s=round(loads.get(tp, 0.0), 1),
+        version=partition_version(tp.topic_id, tp.partition, meta),
+    )
+
+
+def _load(image: Image, loads: Mapping[TopicPartition, float], limit: int) -> LoadView:
+    known = [(bytes_per_s, tp) for tp, bytes_per_s in loads.items() if image.partition(tp) is not None]
+    by_node: dict[NodeId, float] = {}
+    for bytes_per_s, tp in known:
+        owner = image.topics[tp.topic_id].partitions[tp.partition].node_id
+        by_node[owner] = by_node.get(owner, 0.0) + bytes_per_s
+    busiest = heapq.nlargest(limit, known, key=lambda one: (one[0], str(one[1])))
+    shares = [
+        ShareOfLoad(
+            node_id=node.node_id,
+            rack=node.rack,
+            partitions=image.owned_counts.get(node.node_id, 0),
+            bytes_per_s=round(by_node.get(node.node_id, 0.0), 1),
+        )
+        for node in living_brokers(image)
+    ]
+    return LoadView(
+        bytes_per_s=round(sum(bytes_per_s for bytes_per_s, _ in known), 1),
+        brokers=sorted(shares, key=lambda share: (-share.bytes_per_s, share.node_id)),
+        partitions=[
+            BusyPartition(
+                topic=image.topics[tp.topic_id].name,
+                partition=tp.partition,
+                owner=image.topics[tp.topic_id].partitions[tp.partition].node_id,
+                bytes_per_s=round(bytes_per_s, 1),
+            )
+            for bytes_per_s, tp in busiest
+        ],
+    )

@@ -1,0 +1,240 @@
+"""The front of the API: who may, what is answered here, what is handed on. Without the pages, which it does not know."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from bmq.errors import ControllerUnavailable
+from bmq.roles.admin import AdminReply, AdminRequest
+from bmq_controller.api.front import BODY_BYTES_MAX, REQUESTS_AT_ONCE, AdminFront, FrontState
+
+LOCAL, REMOTE = "127.0.0.1", "10.1.2.3"
+
+
+class Tokens:
+    def __init__(self, *known: str) -> None:
+        self.known = known
+
+    async def admits(self, presented: str) -> bool:
+        return presented in self.known
+
+
+class Sources:
+    """Of a node that does not lead: what it hands on is kept."""
+
+    node_id = 7
+
+    def __init__(self) -> None:
+        self.handed_on: list[AdminRequest] = []
+        self.leader: Callable[[AdminRequest], Awaitable[AdminReply]] = self.accept
+
+    def leading(self) -> None:
+        return None
+
+    async def ask_leader(self, request: AdminRequest) -> AdminReply:
+        self.handed_on.append(request)
+        return await self.leader(request)
+
+    async def accept(self, request: AdminRequest) -> AdminReply:
+        return AdminReply(status=299, headers={"etag": '"v"'}, body=b"from the leader")
+
+
+def front_of(sources: Sources | None, *, tokens: Tokens | None = None) -> AdminFront:
+    return AdminFront(FrontState(sources=sources, tokens=tokens))  # type: ignore[arg-type]
+
+
+async def ask(
+    front: AdminFront, method: str, path: str, *, client: str = LOCAL, body: bytes = b"", headers: dict[str, str] | None = None
+) -> tuple[int, dict[str, str], bytes]:
+    sent: list[Any] = []
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        return messages.pop(0) if messages else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    given = {"host": "127.0.0.1:9080", **(headers or {})}
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+        "client": (client, 1),
+    }
+    await front(scope, receive, send)
+    return sent[0]["status"], {name.decode(): value.decode() for name, value in sent[0]["headers"]}, sent[1]["body"]
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(test())  # type: ignore[arg-type]
+
+
+def test_health_and_metrics_are_open_from_the_first_moment_on() -> None:
+    async def test() -> None:
+        front = front_of(None, tokens=Tokens("secret-secret-secret"))
+        assert (await ask(front, "GET", "/livez", client=REMOTE))[0] == 200
+        assert (await ask(front, "GET", "/readyz", client=REMOTE))[::2] == (503, b"starting\n")
+        assert b"# HELP" in (await ask(front, "GET", "/metrics", client=REMOTE))[2]
+        assert (await ask(front, "HEAD", "/livez"))[2] == b""
+        front.state.tokens = None
+        assert (await ask(front, "GET", "/v1/topics"))[0] == 503
+
+    run(test)
+
+
+def test_readiness_names_what_is_missing() -> None:
+    async def test() -> None:
+        front = front_of(Sources())
+        assert (await ask(front, "GET", "/readyz"))[0] == 200
+        front.state.readiness.append(lambda: "taken over")
+        assert (await ask(front, "GET", "/readyz"))[::2] == (503, b"taken over\n")
+
+    run(test)
+
+
+def test_a_node_that_does_not_lead_hands_a_request_on_as_it_came() -> None:
+    async def test() -> None:
+        sources = Sources()
+        headers = {"if-match": '"v"', "content-type": "application/json", "authorization": "Bearer t", "cookie": "no"}
+        status, got, body = await ask(front_of(sources), "PATCH", "/v1/configs", body=b"{}", headers=headers)
+        assert (status, got["etag"], body) == (299, '"v"', b"from the leader")
+        [request] = sources.handed_on
+        assert (request.method, request.path, request.body, request.trusted) == ("PATCH", "/v1/configs", b"{}", True)
+        assert request.headers == {name: value for name, value in headers.items() if name != "cookie"}
+
+    run(test)
+
+
+def test_without_a_leader_the_answer_is_a_clear_503() -> None:
+    async def test() -> None:
+        sources = Sources()
+
+        async def nobody(_: AdminRequest) -> AdminReply:
+            raise ControllerUnavailable("no controller leads that this node knows of")
+
+        sources.leader = nobody
+        status, headers, body = await ask(front_of(sources), "GET", "/v1/nodes")
+        problem = json.loads(body)
+        assert (status, problem["code"], headers["retry-after"]) == (503, "NoLeader", "1")
+        assert headers["content-type"] == "application/problem+json"
+        assert "no controller leads" in problem["why"]
+
+    run(test)
+
+
+def test_what_was_handed_on_is_not_handed_on_again() -> None:
+    async def test() -> None:
+        sources = Sources()
+        reply = await front_of(sources).answer(AdminRequest(method="GET", path="/v1/nodes", trusted=True))
+        assert (reply.status, json.loads(reply.body)["code"]) == (503, "NoLeader")
+        assert not sources.handed_on
+
+    run(test)
+
+
+@pytest.mark.parametrize("given", [None, "", "Basic c2VjcmV0", "Bearer wrong", "Bearer", "secret-secret-secret"])
+def test_a_token_has_to_be_presented_where_there_are_tokens(given: str | None) -> None:
+    async def test() -> None:
+        sources = Sources()
+        headers = {} if given is None else {"authorization": given}
+        status, got, body = await ask(front_of(sources, tokens=Tokens("secret-secret-secret")), "GET", "/v1/topics", headers=headers)
+        assert (status, got["www-authenticate"]) == (401, 'Bearer realm="bmq"')
+        assert json.loads(body)["code"] == "Unauthenticated"
+        assert not sources.handed_on
+
+    run(test)
+
+
+def test_who_presents_a_token_may_change_something_from_anywhere() -> None:
+    async def test() -> None:
+        sources = Sources()
+        front = front_of(sources, tokens=Tokens("secret-secret-secret"))
+        headers = {"authorization": "bearer secret-secret-secret", "host": "bmq.example"}
+        assert (await ask(front, "DELETE", "/v1/topics/a", client=REMOTE, headers=headers))[0] == 299
+        assert sources.handed_on[0].trusted
+
+    run(test)
+
+
+def test_the_node_that_answers_asks_for_its_own_token_whatever_the_other_node_asked_for() -> None:
+    async def test() -> None:
+        front = front_of(Sources(), tokens=Tokens("secret-secret-secret"))
+        assert (await front.answer(AdminRequest(method="GET", path="/v1/nodes", trusted=True))).status == 401
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("client", "host", "trusted"),
+    [
+        (LOCAL, "127.0.0.1:9080", True),
+        ("::1", "[::1]:9080", True),
+        (LOCAL, "localhost:9080", True),
+        (LOCAL, "elsewhere.example:9080", False),
+        (REMOTE, "127.0.0.1:9080", False),
+    ],
+)
+def test_without_tokens_only_this_machine_is_trusted_and_no_browser_that_was_led_here(client: str, host: str, *, trusted: bool) -> None:
+    async def test() -> None:
+        sources = Sources()
+        await ask(front_of(sources), "DELETE", "/v1/topics/a", client=client, headers={"host": host})
+        assert sources.handed_on[0].trusted is trusted
+
+    run(test)
+
+
+def test_without_tokens_who_is_not_trusted_changes_nothing() -> None:
+    async def test() -> None:
+        front = front_of(Sources())
+        reply = await front.answer(AdminRequest(method="POST", path="/v1/topics"))
+        assert (reply.status, json.loads(reply.body)["code"]) == (403, "NoTokens")
+
+    run(test)
+
+
+def test_a_page_of_another_site_is_refused() -> None:
+    async def test() -> None:
+        sources = Sources()
+        front = front_of(sources)
+        assert (await ask(front, "POST", "/v1/topics", headers={"origin": "http://evil.example"}))[0] == 403
+        assert not sources.handed_on
+        assert (await ask(front, "POST", "/v1/topics", headers={"origin": "http://127.0.0.1:9080"}))[0] == 299
+
+    run(test)
+
+
+def test_a_body_that_is_too_large_is_refused_unread() -> None:
+    async def test() -> None:
+        sources = Sources()
+        assert (await ask(front_of(sources), "POST", "/v1/topics", body=b"x" * (BODY_BYTES_MAX + 1)))[0] == 413
+        assert not sources.handed_on
+
+    run(test)
+
+
+def test_too_many_requests_at_once_are_refused_and_health_is_not() -> None:
+    async def test() -> None:
+        sources, gate = Sources(), asyncio.Event()
+
+        async def waits(request: AdminRequest) -> AdminReply:
+            await gate.wait()
+            return await sources.accept(request)
+
+        sources.leader = waits
+        front = front_of(sources)
+        waiting = [asyncio.create_task(ask(front, "GET", "/v1/nodes")) for _ in range(REQUESTS_AT_ONCE)]
+        while len(sources.handed_on) < REQUESTS_AT_ONCE:
+            await asyncio.sleep(0)
+        assert (await ask(front, "GET", "/v1/nodes"))[0] == 503
+        assert (await ask(front, "GET", "/livez"))[0] == 200
+        gate.set()
+        assert {status for status, _, _ in await asyncio.gather(*waiting)} == {299}
+        assert (await ask(front, "GET", "/v1/nodes"))[0] == 299
+
+    run(test)
