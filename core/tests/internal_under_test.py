@@ -81,8 +81,7 @@ class MemoryOwner:
         self.held: list[tuple[asyncio.Future[Appended], Appended]] = []
         self.asked: list[tuple[Any, ...]] = []
         self.answers: list[TailAnswer] = []
-        self.polls_waiting = 0
-        self.polls_stopped = 0
+        self.hold_reads: asyncio.Event | None = None
         self.reply: Any = None
 
     def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
@@ -113,15 +112,8 @@ class MemoryOwner:
     async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
         self.asked.append((list(requests), min_bytes, max_bytes, max_wait_ms))
         self._check()
-        if max_wait_ms:
-            self.polls_waiting += 1
-            try:
-                await asyncio.sleep(max_wait_ms / 1000)
-            except asyncio.CancelledError:
-                self.polls_stopped += 1
-                raise
-            finally:
-                self.polls_waiting -= 1
+        if self.hold_reads is not None:
+            await self.hold_reads.wait()
         return self.answers
 
     async def offset_for_time(

@@ -140,7 +140,7 @@ def test_tails_come_back_with_their_batches_as_they_were(run: Runner) -> None:
         requests = [TailRequest(tp=tp(n), offset=Offset(n), max_bytes=1 << 20, current_leader_epoch=n) for n in range(4)]
         async with remote(owner) as there:
             answers = await there.read_tail(requests, min_bytes=1, max_bytes=1 << 30, max_wait_ms=0)
-            assert owner.asked == [(requests, 1, TAIL_BYTES_MAX, 0)]
+            assert owner.asked == [(requests, 0, TAIL_BYTES_MAX, 0)]
             assert [[bytes(batch) for batch in answer.batches] for answer in answers] == [
                 [bytes(batch) for batch in answer.batches] for answer in owner.answers
             ]
@@ -158,23 +158,6 @@ def test_tails_come_back_with_their_batches_as_they_were(run: Runner) -> None:
                     assert getattr(got, name) == getattr(given, name)
             assert isinstance(answers[1].error, OffsetOutOfRange)
             assert str(answers[1].error) == "offset 7 is not within 8 to 9"
-
-    run(main())
-
-
-@every_loop
-def test_polls_wait_side_by_side_and_one_that_is_given_up_stops_at_the_owner(run: Runner) -> None:
-    async def main() -> None:
-        owner = MemoryOwner()
-        request = [TailRequest(tp=tp(0), offset=Offset(0), max_bytes=1)]
-        async with remote(owner) as there:
-            polls = [asyncio.ensure_future(there.read_tail(request, min_bytes=1, max_bytes=1, max_wait_ms=60_000)) for _ in range(3)]
-            await until(lambda: owner.polls_waiting == 3)
-            polls[1].cancel()
-            await until(lambda: owner.polls_stopped == 1)
-            assert owner.polls_waiting == 2
-            assert await there.status([]) == []
-        assert all(isinstance(one, NotReady | asyncio.CancelledError) for one in await asyncio.gather(*polls, return_exceptions=True))
 
     run(main())
 
@@ -219,13 +202,14 @@ def test_a_group_call_carries_messages_exactly(run: Runner) -> None:
 def test_a_read_that_is_not_answered_may_be_asked_again() -> None:
     async def main() -> None:
         owner = MemoryOwner()
+        owner.hold_reads = asyncio.Event()
         async with remote(owner) as there:
             request = [TailRequest(tp=tp(0), offset=Offset(0), max_bytes=1)]
-            poll = asyncio.ensure_future(there.read_tail(request, min_bytes=1, max_bytes=1, max_wait_ms=60_000))
-            await until(lambda: owner.polls_waiting == 1)
+            read = asyncio.ensure_future(there.read_tail(request, min_bytes=1, max_bytes=1, max_wait_ms=60_000))
+            await until(lambda: len(owner.asked) == 1)
             await there.close()
             with pytest.raises(NotReady):
-                await poll
+                await read
 
     asyncio.run(main())
 

@@ -316,7 +316,9 @@ def test_whatever_a_client_sends_its_connection_ends_or_is_served_and_the_others
             said = HELLO.encode(hello(CLIENT, SERVER.node_id, purpose))
             frames = [encoded(Kind.HELLO, header=said)]
             for correlation_id in range(1, 6):
-                api = {Purpose.PRODUCE: Api.APPEND, Purpose.TAIL: Api.READ_TAIL, Purpose.CONTROL: Api.GROUP_CALL}[purpose]
+                api = {Purpose.PRODUCE: Api.APPEND, Purpose.TAIL: Api.READ_TAIL, Purpose.CONTROL: Api.GROUP_CALL, Purpose.FOLLOW: Api.FOLLOW_POLL}[
+                    purpose
+                ]
                 header = PAIR.encode((1 << 32 | 7, 0)) if api is Api.APPEND else NUMBER.encode(3)
                 frames.append(encoded(Kind.REQUEST, api, correlation_id, header, b"batch" if api is Api.APPEND else b""))
             frames.append(encoded(Kind.CANCEL, correlation_id=3))

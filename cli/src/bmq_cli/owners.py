@@ -6,6 +6,8 @@ from typing import Final, NamedTuple
 
 from bmq.errors import NotOwner, NotReady
 from bmq.internal import Identity, RemoteOwner
+from bmq.internal.limits import FOLLOWED_CACHE_BYTES
+from bmq.internal.tail_cache import TailCache
 from bmq.metadata.image import Image
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner
@@ -33,6 +35,7 @@ class Owners:
         self._metadata = metadata
         self._me = me
         self._own = own
+        self._tails = TailCache(FOLLOWED_CACHE_BYTES)
         self._remotes: dict[_Place, RemoteOwner] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         self._unsubscribe = metadata.subscribe(self._image_changed)
@@ -53,7 +56,7 @@ class Owners:
             raise NotReady(f"{tp}: its broker, node {meta.node_id}, has no address in the metadata")
         remote = self._remotes.get(place)
         if remote is None:
-            remote = self._remotes[place] = RemoteOwner(place.host, place.port, peer=place.node_id, me=self._me)
+            remote = self._remotes[place] = RemoteOwner(place.host, place.port, peer=place.node_id, me=self._me, cache=self._tails)
         return remote
 
     async def close(self) -> None:

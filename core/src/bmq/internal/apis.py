@@ -19,6 +19,8 @@ class Purpose(IntEnum):
     PRODUCE = 0
     TAIL = 1
     CONTROL = 2
+    FOLLOW = 3
+    """One session of many tails; from version 2 on."""
 
 
 class Api(IntEnum):
@@ -31,6 +33,8 @@ class Api(IntEnum):
     DELETE_RECORDS = 1004
     STATUS = 1005
     GROUP_CALL = 1006
+    FOLLOW_CHANGE = 1007
+    FOLLOW_POLL = 1008
 
     CREATE_TOPICS = 1100
     DELETE_TOPICS = 1101
@@ -67,6 +71,8 @@ APIS: Final[Mapping[int, ApiSpec]] = MappingProxyType(
         Api.APPEND: ApiSpec(purpose=Purpose.PRODUCE),
         Api.READ_TAIL: ApiSpec(purpose=Purpose.TAIL, stoppable=True),
         Api.METADATA_POLL: ApiSpec(purpose=Purpose.TAIL, stoppable=True),
+        Api.FOLLOW_CHANGE: ApiSpec(purpose=Purpose.FOLLOW),
+        Api.FOLLOW_POLL: ApiSpec(purpose=Purpose.FOLLOW, stoppable=True),
         Api.OFFSET_FOR_TIME: _STOPPABLE,
         Api.EPOCH_END: _STOPPABLE,
         Api.STATUS: _STOPPABLE,

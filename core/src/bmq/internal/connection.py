@@ -20,7 +20,7 @@ from bmq.internal.frames import Frame, FrameReader, Kind, encode_frame
 from bmq.internal.hello import BYTES, HELLO, WELCOME, Hello, Identity, Welcome, check_proof, welcome
 from bmq.internal.refusals import Refusals
 from bmq.internal.room import ProduceRoom
-from bmq.internal.routes import Handlers, Incoming, Route
+from bmq.internal.routes import Handlers, Incoming, Kept, Route
 from bmq.internal.secret import Challenge
 
 
@@ -78,6 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         """Calls that start when the peer reads its answers again."""
         self._held_bytes = 0
         self._refusals = Refusals()
+        self._kept = Kept(service.began)
         self._outgoing: list[Buffer] = []
         self._flush_due = False
         self._reading = True
@@ -113,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
             # Everything else is carried through; its memory is given back when it is over.
             if APIS[running.api_key].stoppable:
                 running.work.cancel()
+        self._kept.close()
         self._service.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -256,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
         correlation_id = frame.correlation_id
         route = self._service.handlers[frame.api_key]
         try:
-            work = route.begin(Incoming(correlation_id, frame.header, frame.attachments, self._refusals))
+            work = route.begin(Incoming(correlation_id, frame.header, frame.attachments, self._refusals, self._kept))
         except BmqError as error:
             self._fail(correlation_id, error)
             return

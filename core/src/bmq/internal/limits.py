@@ -14,6 +14,35 @@ ATTACHMENT_BYTES_MAX: Final = 128 << 20
 TAIL_BYTES_MAX: Final = 32 << 20
 """What a proxy asks of one owner at once; the first batch comes whole, however large."""
 
+FOLLOWED_MAX: Final = 50_000
+"""Partitions that one proxy follows at one owner."""
+
+FOLLOWED_ANSWER_BYTES: Final = 4 << 20
+"""What one answer to a poll for followed tails has; the first batch comes whole, however large."""
+
+FOLLOWED_PARTITION_BYTES: Final = 1 << 20
+"""What it has of one partition, likewise."""
+
+FOLLOWED_READY_BYTES: Final = 16 << 20
+"""Batches that an owner keeps for a session whose client does not take them; beyond it its partitions are not looked at."""
+
+FOLLOWED_CACHE_BYTES: Final = 32 << 20
+"""Batches that a proxy keeps of the tails that it follows, of all owners together; the newest answer is kept whole, however large."""
+
+FOLLOWED_POLL_S: Final = 5.0
+"""How long a poll for followed tails waits."""
+
+FOLLOWED_UNUSED_S: Final = 10.0
+"""A tail that nobody read for so long is followed no more."""
+
+FOLLOWED_UNPOLLED_S: Final = 60.0
+"""A session that nobody polled for so long is over."""
+
+FOLLOWED_LOOK_S: Final = 0.25
+FOLLOWED_LOOKED_AT: Final = 500
+"""So often an owner compares so many of a session's partitions with what their follower knows: a log start that was raised, a segment that
+was written. A bounded part of the loop's time, however many are followed."""
+
 RECEIVE_BUFFER_BYTES: Final = 256 << 10
 """The buffer that all connections of a server read into, or those of a client. A frame that is not whole in there gets memory of its own."""
 

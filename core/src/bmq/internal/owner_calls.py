@@ -118,6 +118,7 @@ OFFSET_REPLY: Final = Packed[int](int)
 STATUS_CALL: Final = Packed[list[TopicPartition]](Annotated[list[TopicPartition], _Partitions])
 STATUS_REPLY: Final = Packed[list[PartitionStatus]](Annotated[list[PartitionStatus], _Partitions])
 GROUP_CALL: Final = Packed[GroupCall](GroupCall)
+NOTHING: Final = Packed[None](None)
 
 
 def encode_appended(done: Appended) -> Outgoing:
@@ -146,22 +147,39 @@ def tail_request(asked: Wanted) -> TailRequest:
     )
 
 
+def found_of(answer: TailAnswer) -> Found:
+    """An answer as it travels, without its batches."""
+    return Found(
+        None if answer.error is None else Failure.of(answer.error),
+        answer.leader_epoch,
+        answer.manifest_version,
+        answer.log_start,
+        answer.tail_start,
+        answer.high_watermark,
+        answer.last_stable_offset,
+        [memoryview(batch).nbytes for batch in answer.batches],
+    )
+
+
+def tail_answer(tp: TopicPartition, found: Found, batches: list[memoryview]) -> TailAnswer:
+    """The same again."""
+    return TailAnswer(
+        tp=tp,
+        error=None if found.failure is None else found.failure.error(),
+        leader_epoch=LeaderEpoch(found.leader_epoch),
+        manifest_version=ManifestVersion(found.manifest_version),
+        log_start=Offset(found.log_start),
+        tail_start=Offset(found.tail_start),
+        high_watermark=Offset(found.high_watermark),
+        last_stable_offset=Offset(found.last_stable_offset),
+        batches=tuple(batches),
+        size_bytes=sum(found.batch_bytes),
+    )
+
+
 def encode_tails(answers: list[TailAnswer]) -> Outgoing:
     """The reply to READ_TAIL; batches are not copied."""
-    found = [
-        Found(
-            None if answer.error is None else Failure.of(answer.error),
-            answer.leader_epoch,
-            answer.manifest_version,
-            answer.log_start,
-            answer.tail_start,
-            answer.high_watermark,
-            answer.last_stable_offset,
-            [memoryview(batch).nbytes for batch in answer.batches],
-        )
-        for answer in answers
-    ]
-    return Outgoing(TAIL_REPLY.encode(found), [batch for answer in answers for batch in answer.batches])
+    return Outgoing(TAIL_REPLY.encode([found_of(answer) for answer in answers]), [batch for answer in answers for batch in answer.batches])
 
 
 def decode_tails(frame: Frame, requests: list[TailRequest]) -> list[TailAnswer]:
@@ -174,19 +192,6 @@ def decode_tails(frame: Frame, requests: list[TailRequest]) -> list[TailAnswer]:
     position = 0
     for request, one in zip(requests, found, strict=True):
         count = len(one.batch_bytes)
-        answers.append(
-            TailAnswer(
-                tp=request.tp,
-                error=None if one.failure is None else one.failure.error(),
-                leader_epoch=LeaderEpoch(one.leader_epoch),
-                manifest_version=ManifestVersion(one.manifest_version),
-                log_start=Offset(one.log_start),
-                tail_start=Offset(one.tail_start),
-                high_watermark=Offset(one.high_watermark),
-                last_stable_offset=Offset(one.last_stable_offset),
-                batches=tuple(batches[position : position + count]),
-                size_bytes=sum(one.batch_bytes),
-            )
-        )
+        answers.append(tail_answer(request.tp, one, batches[position : position + count]))
         position += count
     return answers

@@ -5,12 +5,14 @@ from typing import Any
 
 from bmq.errors import BmqError, NotOwner, NotReady
 from bmq.internal.apis import Api
+from bmq.internal.follow_calls import CHANGE_CALL, POLL_CALL, encode_news
 from bmq.internal.owner_calls import (
     APPEND_CALL,
     DELETE_CALL,
     EPOCH_CALL,
     EPOCH_REPLY,
     GROUP_CALL,
+    NOTHING,
     OFFSET_REPLY,
     STATUS_CALL,
     STATUS_REPLY,
@@ -28,6 +30,7 @@ from bmq.internal.owner_calls import (
 )
 from bmq.internal.packing import pack_message, unpack_message
 from bmq.internal.routes import Handlers, Incoming, Outgoing, Route, answered_by, header_of
+from bmq.internal.tail_session import TailSession
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, TailAnswer
 from bmq.values import Offset, TopicId, TopicPartition
 
@@ -57,6 +60,8 @@ def owner_handlers(owner: Owner) -> Handlers:
     return {
         Api.APPEND: _append(owner),
         Api.READ_TAIL: answered_by(TAIL_CALL, read_tail, encode_tails),
+        Api.FOLLOW_CHANGE: _follow_change(owner),
+        Api.FOLLOW_POLL: _follow_poll(owner),
         Api.OFFSET_FOR_TIME: answered_by(TIME_CALL, offset_for_time, header_of(TIME_REPLY)),
         Api.EPOCH_END: answered_by(EPOCH_CALL, epoch_end, header_of(EPOCH_REPLY)),
         Api.DELETE_RECORDS: answered_by(DELETE_CALL, delete_records, header_of(OFFSET_REPLY)),
@@ -92,3 +97,30 @@ def _append(owner: Owner) -> Route[Appended]:
         return future
 
     return Route(begin=begin, encode=encode_appended)
+
+
+def _session(owner: Owner, incoming: Incoming) -> TailSession:
+    kept = incoming.kept
+    if not isinstance(kept.state, TailSession):
+        kept.state = TailSession(owner, kept.began)
+    return kept.state
+
+
+def _follow_change(owner: Owner) -> Route[None]:
+    """Carried out before `begin` returns: a poll that comes behind it knows of it."""
+
+    def begin(incoming: Incoming) -> "asyncio.Future[None]":
+        _session(owner, incoming).change(CHANGE_CALL.decode(incoming.header))
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    return Route(begin=begin, encode=header_of(NOTHING))
+
+
+def _follow_poll(owner: Owner) -> Route[list[tuple[int, TailAnswer]]]:
+    def begin(incoming: Incoming) -> "asyncio.Future[list[tuple[int, TailAnswer]]]":
+        poll = _session(owner, incoming).poll(POLL_CALL.decode(incoming.header))
+        return asyncio.get_running_loop().create_task(poll)
+
+    return Route(begin=begin, encode=encode_news)

@@ -1,7 +1,8 @@
-"""A broker of another process as a proxy sees it: `bmq.roles.owner.Owner` over three connections, made when they are first needed."""
+"""A broker of another process as a proxy sees it: `bmq.roles.owner.Owner` over four connections, made when they are first needed."""
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from typing_extensions import Buffer
@@ -36,6 +37,8 @@ from bmq.internal.owner_calls import (
     wanted,
 )
 from bmq.internal.packing import pack_message, unpack_message
+from bmq.internal.tail_cache import TailCache
+from bmq.internal.tail_follower import TailFollower
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest
 from bmq.values import NodeId, Offset, TopicPartition
 
@@ -49,33 +52,72 @@ DELETE_TIMEOUT_S = 60.0
 class RemoteOwner:
     """Implements Owner. What certainly was not applied is NotReady, and so is every read that was not answered; the rest is UnknownOutcome.
 
+    Readers at the end of a partition wait here, and one poll waits for all of them there (bmq.internal.tail_follower).
     A group call has no time limit of its own (JoinGroup is held for as long as members take): it ends with its caller or the connection.
     """
 
-    def __init__(self, host: str, port: int, *, peer: NodeId, me: Identity) -> None:
+    def __init__(self, host: str, port: int, *, peer: NodeId, me: Identity, cache: TailCache | None = None) -> None:
+        """`cache` is of the tails that are followed; it may be shared by all of a proxy's owners."""
         scratch = bytearray(limits.RECEIVE_BUFFER_BYTES)
         self.peer = peer
         self.address = host, port
-        self._produce, self._tail, self._control = (
+        self._produce, self._tail, self._control, follow = (
             InternalClient(host, port, peer=peer, purpose=purpose, me=me, scratch=scratch)
-            for purpose in (Purpose.PRODUCE, Purpose.TAIL, Purpose.CONTROL)
+            for purpose in (Purpose.PRODUCE, Purpose.TAIL, Purpose.CONTROL, Purpose.FOLLOW)
         )
+        self._follower = TailFollower(follow, TailCache(limits.FOLLOWED_CACHE_BYTES) if cache is None else cache)
+        self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
 
     async def close(self) -> None:
         """Ends the connections; what was not answered fails."""
-        await asyncio.gather(self._produce.close(), self._tail.close(), self._control.close())
+        await asyncio.gather(self._produce.close(), self._tail.close(), self._control.close(), self._follower.close())
 
     def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
         """See Owner."""
         client = self._produce
         header = APPEND_CALL.encode(AppendCall(tp.topic_id, tp.partition, produce_version, client.refusal_heard))
-        return client.submit(Api.APPEND, header, decode_appended, attachments=(records,), key=tp)
+        return client.submit(Api.APPEND, header, partial(self._appended, tp), attachments=(records,), key=tp)
+
+    def _appended(self, tp: TopicPartition, frame: Frame) -> Appended:
+        done = decode_appended(frame)
+        self._follower.appended(tp, done.base_offset)
+        return done
 
     async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
         """See Owner. Answers of one owner are bounded (TAIL_BYTES_MAX), whatever `max_bytes` says."""
         asked = list(requests)
         max_bytes = min(max_bytes, limits.TAIL_BYTES_MAX)
-        call = TailCall([wanted(request) for request in asked], min(min_bytes, max_bytes), max_bytes, max_wait_ms)
+        min_bytes = min(min_bytes, max_bytes)
+        if not asked:
+            return await self._ask(asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+        deadline_s = self._loop.time() + max_wait_ms / 1000
+        left_s = max_wait_ms / 1000
+        while True:
+            answers = self._follower.look(asked, max_bytes=max_bytes, may_wait=left_s > 0)
+            complete, is_followed = await self._completed(asked, answers, max_bytes=max_bytes)
+            settled = any(answer.error is not None or request.offset < answer.tail_start for request, answer in zip(asked, complete, strict=True))
+            left_s = deadline_s - self._loop.time()
+            if settled or left_s <= 0 or sum([answer.size_bytes for answer in complete]) >= min_bytes:
+                return complete
+            if not is_followed:
+                return await self._ask(asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=int(left_s * 1000))
+            await self._follower.wait([request.tp for request in asked], left_s)
+
+    async def _completed(self, asked: list[TailRequest], answers: list[TailAnswer | None], *, max_bytes: int) -> tuple[list[TailAnswer], bool]:
+        """The owner's answers where there are none yet; and whether news of all partitions come by themselves from now on."""
+        missing = [i for i, answer in enumerate(answers) if answer is None]
+        known_bytes = sum([answer.size_bytes for answer in answers if answer is not None])
+        is_followed = True
+        if missing:
+            requests = [asked[i] for i in missing]
+            found = await self._ask(requests, min_bytes=0, max_bytes=max(0, max_bytes - known_bytes), max_wait_ms=0)
+            is_followed = self._follower.begin(zip(requests, found, strict=True))
+            for i, answer in zip(missing, found, strict=True):
+                answers[i] = answer
+        return [answer for answer in answers if answer is not None], is_followed
+
+    async def _ask(self, asked: list[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
+        call = TailCall([wanted(request) for request in asked], min_bytes, max_bytes, max_wait_ms)
         timeout_s = max_wait_ms / 1000 + READ_TIMEOUT_S
         return await _read(self._tail.call(Api.READ_TAIL, TAIL_CALL.encode(call), lambda frame: decode_tails(frame, asked), timeout_s=timeout_s))
 
@@ -94,9 +136,11 @@ class RemoteOwner:
     async def delete_records(self, tp: TopicPartition, before: Offset) -> Offset:
         """See Owner."""
         header = DELETE_CALL.encode(DeleteCall(tp.topic_id, tp.partition, before))
-        return Offset(
+        log_start = Offset(
             await self._control.call(Api.DELETE_RECORDS, header, lambda frame: OFFSET_REPLY.decode(frame.header), timeout_s=DELETE_TIMEOUT_S)
         )
+        self._follower.deleted_before(tp, log_start)
+        return log_start
 
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
         """See Owner."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from typing_extensions import Buffer
 
@@ -14,13 +14,38 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+class Closes(Protocol):
+    """What a route keeps for a connection."""
+
+    def close(self) -> None:
+        """The connection is gone."""
+
+
+class Kept:
+    """A connection's own: what a route keeps for it from one call to the next, and closes with it."""
+
+    __slots__ = ("began", "state")
+
+    def __init__(self, began: Callable[["asyncio.Task[Any]"], None]) -> None:
+        self.state: Closes | None = None
+        self.began = began
+        """To be told of each task that works for the connection: the server awaits it when it stops."""
+
+    def close(self) -> None:
+        """The connection is gone."""
+        state, self.state = self.state, None
+        if state is not None:
+            state.close()
+
+
 class Incoming(NamedTuple):
-    """A call as it came. `refusals` are those of its connection."""
+    """A call as it came. `refusals` and `kept` are those of its connection."""
 
     correlation_id: int
     header: memoryview
     attachments: memoryview
     refusals: Refusals
+    kept: Kept
 
 
 class Outgoing(NamedTuple):

@@ -1,0 +1,251 @@
+"""The proxy's side of following tails: one session with one owner, however many consumers wait for however many partitions.
+
+A tail is followed from the moment on in which a reader has come to its end, for as long as somebody reads it. Its news are waited for by one
+poll, and kept in a TailCache; readers are answered from there and wait here. Whatever ends the session ends it for all its tails: their readers
+ask the owner itself, and what they find there begins it anew.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from bmq.errors import BmqError, CorruptBatch
+from bmq.internal import limits
+from bmq.internal.apis import Api, Purpose
+from bmq.internal.client import InternalClient
+from bmq.internal.follow_calls import CHANGE_CALL, POLL_CALL, ChangeCall, Follow, PollCall, decode_news, follow
+from bmq.internal.frames import Frame
+from bmq.internal.tail_cache import CachedTail, TailCache, end_of
+from bmq.roles.owner import TailAnswer, TailRequest
+from bmq.storage.durable import cancelled
+from bmq.values import Offset, TopicPartition
+
+POLL_GRACE_S = 10.0
+RETRY_S = 1.0
+"""How long nothing is followed after a session ended."""
+
+
+class _Tail:
+    """One that is followed. `known_end`: records below it are durable, whether they have come yet or not."""
+
+    __slots__ = ("cached", "known_end", "number", "used_at", "waiting")
+
+    def __init__(self, number: int, cached: CachedTail, used_at: float) -> None:
+        self.number = number
+        self.cached = cached
+        self.known_end = cached.end
+        self.used_at = used_at
+        self.waiting: dict[asyncio.Future[None], None] = {}
+
+
+class TailFollower:
+    """Follows tails at the owner that `client` calls; its purpose is FOLLOW. `cache` may be shared by all of a proxy's."""
+
+    def __init__(self, client: InternalClient, cache: TailCache) -> None:
+        assert client.purpose is Purpose.FOLLOW
+        self._client = client
+        self._cache = cache
+        self._loop = asyncio.get_running_loop()
+        self._tails: dict[TopicPartition, _Tail] = {}
+        self._by_number: dict[int, _Tail] = {}
+        self._numbers = 0
+        self._changes = 0
+        """How many change calls the session has had."""
+        self._follows: list[Follow] = []
+        self._leaves: list[int] = []
+        self._change_due = False
+        self._polling: asyncio.Task[None] | None = None
+        self._follow_at = 0.0
+        """Not before this time."""
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Follows nothing more, and ends the connection."""
+        self._is_closed = True
+        polling, self._polling = self._polling, None
+        if polling is not None:
+            await cancelled([polling])
+        self._end()
+        await self._client.close()
+
+    # --- readers ---
+
+    def look(self, requests: Sequence[TailRequest], *, max_bytes: int, may_wait: bool) -> list[TailAnswer | None]:
+        """What is known here, in the order and within the bytes in which an owner answers; None: ask the owner.
+
+        Of a tail that is known to have more than has come, where the reader would not wait for it, None too.
+        """
+        answers: list[TailAnswer | None] = []
+        now = self._loop.time()
+        size_bytes = 0
+        for request in requests:
+            tail = self._tails.get(request.tp)
+            if tail is None or not tail.cached.covers(request):
+                answers.append(None)
+                continue
+            tail.used_at = now
+            answer = tail.cached.answer(request, max_bytes=max_bytes - size_bytes, at_least_one=not size_bytes)
+            behind = not may_wait and request.offset == tail.cached.end < max(tail.known_end, tail.cached.high_watermark)
+            answers.append(None if behind else answer)
+            size_bytes += 0 if behind else answer.size_bytes
+        return answers
+
+    def begin(self, found: Iterable[tuple[TailRequest, TailAnswer]]) -> bool:
+        """Follows those whose owner's answer has brought its reader to the end. False: not all of them are followed now."""
+        all_followed = True
+        for request, answer in found:
+            if answer.error is not None or request.offset < answer.tail_start:
+                continue
+            tail = self._tails.get(request.tp)
+            if tail is not None:
+                tail.known_end = max(tail.known_end, answer.high_watermark)
+                all_followed = all_followed and tail.cached.covers(request)
+            else:
+                try:
+                    all_followed = self._follow(request, answer) and all_followed
+                except CorruptBatch:
+                    all_followed = False  # the reader is told what it is told
+        return all_followed
+
+    async def wait(self, tps: Iterable[TopicPartition], timeout_s: float) -> None:
+        """Returns when there is news of one of them, or one is not followed (any more), or the time is up."""
+        tails = [self._tails.get(tp) for tp in tps]
+        future: asyncio.Future[None] = self._loop.create_future()
+        waiting = [tail for tail in tails if tail is not None]
+        if len(waiting) < len(tails):
+            return
+        for tail in waiting:
+            tail.waiting[future] = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                await future
+        except TimeoutError:
+            pass
+        finally:
+            for tail in waiting:
+                tail.waiting.pop(future, None)
+
+    def appended(self, tp: TopicPartition, base_offset: Offset) -> None:
+        """A batch was acknowledged: who reads without waiting finds it."""
+        tail = self._tails.get(tp)
+        if tail is not None:
+            tail.known_end = max(tail.known_end, Offset(base_offset + 1))
+
+    def deleted_before(self, tp: TopicPartition, log_start: Offset) -> None:
+        """Records were deleted."""
+        tail = self._tails.get(tp)
+        if tail is not None:
+            tail.cached.deleted_before(log_start)
+
+    # --- the session ---
+
+    def _follow(self, request: TailRequest, answer: TailAnswer) -> bool:
+        """From the end of the answer on, where that is the high watermark: a reader far from it reads on by itself."""
+        if self._is_closed or self._loop.time() < self._follow_at or len(self._tails) >= limits.FOLLOWED_MAX:
+            return False
+        end = end_of(answer.batches) if answer.batches else request.offset
+        if end < answer.high_watermark:
+            return False
+        if answer.size_bytes <= limits.FOLLOWED_PARTITION_BYTES:
+            # Kept for who comes next; as a copy, because its buffer may hold much else.
+            cached = CachedTail(request.tp, request.offset)
+            self._cache.add([(cached, replace(answer, batches=tuple(map(bytes, answer.batches))))])
+        else:
+            cached = CachedTail(request.tp, end)
+            self._cache.add([(cached, replace(answer, batches=(), size_bytes=0))])
+        self._numbers += 1
+        tail = _Tail(self._numbers, cached, self._loop.time())
+        self._tails[request.tp] = self._by_number[tail.number] = tail
+        self._follows.append(follow(tail.number, request.tp, cached.end))
+        self._change_soon()
+        if self._polling is None:
+            self._polling = self._loop.create_task(self._poll(), name=f"follow tails at node {self._client.peer}")
+        return True
+
+    def _leave(self, tail: _Tail) -> None:
+        del self._tails[tail.cached.tp]
+        del self._by_number[tail.number]
+        _wake(tail)
+
+    def _change_soon(self) -> None:
+        """What changes in one turn of the loop goes in one call."""
+        if not self._change_due:
+            self._change_due = True
+            self._loop.call_soon(self._change)
+
+    def _change(self) -> None:
+        if not self._change_due:
+            return
+        self._change_due = False
+        call = ChangeCall(self._changes, self._follows, self._leaves)
+        self._follows, self._leaves = [], []
+        self._changes += 1
+        future = self._client.submit(Api.FOLLOW_CHANGE, CHANGE_CALL.encode(call), _nothing)
+        future.add_done_callback(self._changed)
+
+    def _changed(self, future: "asyncio.Future[None]") -> None:
+        if not future.cancelled() and future.exception() is not None:
+            self._end()
+
+    async def _poll(self) -> None:
+        """While something is followed."""
+        try:
+            while self._tails:
+                await self._poll_once()
+                self._leave_unused()
+        except BmqError:
+            self._end()
+        finally:
+            if self._polling is asyncio.current_task():
+                self._polling = None
+
+    async def _poll_once(self) -> None:
+        self._change()
+        header = POLL_CALL.encode(PollCall(self._changes, limits.FOLLOWED_ANSWER_BYTES, int(limits.FOLLOWED_POLL_S * 1000)))
+        news = await self._client.call(Api.FOLLOW_POLL, header, self._decode, timeout_s=limits.FOLLOWED_POLL_S + POLL_GRACE_S)
+        known = [(tail, answer) for number, answer in news if (tail := self._by_number.get(number)) is not None]
+        going_on = []
+        for tail, answer in known:
+            if answer.error is not None or tail.cached.end < answer.tail_start:
+                self._leave(tail)
+            else:
+                going_on.append((tail.cached, answer))
+        self._cache.add(going_on)
+        for tail, _ in known:
+            _wake(tail)
+
+    def _decode(self, frame: Frame) -> list[tuple[int, TailAnswer]]:
+        return decode_news(frame, self._partition_of)
+
+    def _partition_of(self, number: int) -> TopicPartition | None:
+        tail = self._by_number.get(number)
+        return None if tail is None else tail.cached.tp
+
+    def _leave_unused(self) -> None:
+        since = self._loop.time() - limits.FOLLOWED_UNUSED_S
+        for tail in [tail for tail in self._tails.values() if tail.used_at < since and not tail.waiting]:
+            self._leave(tail)
+            self._leaves.append(tail.number)
+        if self._leaves:
+            self._change_soon()
+
+    def _end(self) -> None:
+        """The session is over: its readers ask the owner itself."""
+        self._follow_at = self._loop.time() + RETRY_S
+        self._changes = 0
+        self._change_due = False
+        self._follows, self._leaves = [], []
+        tails, self._tails = self._tails, {}
+        self._by_number = {}
+        for tail in tails.values():
+            _wake(tail)
+
+
+def _wake(tail: _Tail) -> None:
+    for future in tail.waiting:
+        if not future.done():
+            future.set_result(None)
+
+
+def _nothing(_: Frame) -> None:
+    return None

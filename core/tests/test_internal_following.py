@@ -1,0 +1,403 @@
+"""Tails are followed once per proxy and owner: many readers cost the owner one, and nobody sees anything else than the owner would say."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+from internal_calls import every_loop
+from internal_under_test import CLIENT, SERVER, MemoryOwner, Runner, serving, tp, until
+from typing_extensions import Buffer
+
+from bmq.errors import BmqError, FencedLeaderEpoch, NotOwner, NotReady, OffsetOutOfRange
+from bmq.internal import InternalServer, RemoteOwner, owner_handlers
+from bmq.internal.apis import Api
+from bmq.internal.follow_calls import ChangeCall, PollCall, follow
+from bmq.internal.limits import FOLLOWED_LOOK_S, FOLLOWED_POLL_S, FOLLOWED_UNPOLLED_S, FOLLOWED_UNUSED_S
+from bmq.internal.routes import Handlers, Incoming, Route
+from bmq.internal.tail_cache import CachedTail, TailCache
+from bmq.internal.tail_session import TailSession
+from bmq.roles.owner import Appended, TailAnswer, TailRequest
+from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicPartition
+from bmq.wire.records import Record, build_batch
+from bmq_sim.loop import VirtualLoop, run
+from bmq_sim.network import Network, NetworkFaults
+from bmq_sim.process import SimProcess
+
+WAIT_MS = 60_000
+MIB = 1 << 20
+
+
+class Log:
+    """One partition as its owner has it."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, int, bytes]] = []
+        self.log_start = 0
+        self.tail_start = 0
+        self.manifest_version = 1
+        self.leader_epoch = 3
+        self.error: BmqError | None = None
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1][1] if self.batches else 0
+
+
+class LogOwner(MemoryOwner):
+    """Answers reads as a broker does; counts what they cost it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logs: dict[TopicPartition, Log] = {}
+        self.bytes_given = 0
+        self.reads = 0
+        self._changed = asyncio.Event()
+
+    def log(self, one: TopicPartition) -> Log:
+        return self.logs.setdefault(one, Log())
+
+    def write(self, one: TopicPartition, *, records: int = 1, size_bytes: int = 50) -> None:
+        log = self.log(one)
+        base = log.end
+        values = [b"%d " % (base + n) + bytes(size_bytes) for n in range(records)]
+        log.batches.append((base, base + records, build_batch([Record(0, 1_000, None, value) for value in values], base_offset=base)))
+        self.changed()
+
+    def changed(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
+        base = self.log(tp).end
+        self.write(tp)
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        future.set_result(Appended(base_offset=Offset(base), log_append_time_ms=-1, log_start=Offset(0)))
+        return future
+
+    async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + max_wait_ms / 1000
+        while True:
+            self.reads += 1
+            answers: list[TailAnswer] = []
+            size_bytes = 0
+            for request in requests:
+                answers.append(self._answer(request, max_bytes - size_bytes, first=not size_bytes))
+                size_bytes += answers[-1].size_bytes
+            settled = any(answer.error is not None or request.offset < answer.tail_start for request, answer in zip(requests, answers, strict=True))
+            if settled or size_bytes >= min_bytes or loop.time() >= until_s:
+                self.bytes_given += size_bytes
+                return answers
+            try:
+                async with asyncio.timeout_at(until_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    def _answer(self, request: TailRequest, max_bytes: int, *, first: bool) -> TailAnswer:
+        log = self.log(request.tp)
+        if log.error is not None:
+            return TailAnswer(tp=request.tp, error=log.error)
+        if request.current_leader_epoch not in (-1, log.leader_epoch):
+            return TailAnswer(tp=request.tp, error=FencedLeaderEpoch("another epoch"))
+        error = None if log.log_start <= request.offset <= log.end else OffsetOutOfRange(f"offset {request.offset}")
+        found: list[bytes] = []
+        size_bytes = 0
+        for base, next_offset, batch in log.batches if error is None and request.offset >= log.tail_start else ():
+            if next_offset <= request.offset or base < log.tail_start:
+                continue
+            if size_bytes + len(batch) > min(max_bytes, request.max_bytes) and (found or not first):
+                break
+            found.append(batch)
+            size_bytes += len(batch)
+        return TailAnswer(
+            tp=request.tp,
+            error=error,
+            leader_epoch=LeaderEpoch(log.leader_epoch),
+            manifest_version=ManifestVersion(log.manifest_version),
+            log_start=Offset(log.log_start),
+            tail_start=Offset(log.tail_start),
+            high_watermark=Offset(log.end),
+            last_stable_offset=Offset(log.end),
+            batches=tuple(found),
+            size_bytes=size_bytes,
+        )
+
+
+@asynccontextmanager
+async def following(owner: LogOwner, *, handlers: Handlers | None = None, cache_bytes: int = MIB) -> AsyncIterator[RemoteOwner]:
+    async with serving(handlers or owner_handlers(owner)) as (_, host, port):
+        there = RemoteOwner(host, port, peer=SERVER.node_id, me=CLIENT, cache=TailCache(cache_bytes))
+        try:
+            yield there
+        finally:
+            await there.close()
+
+
+async def read(there: RemoteOwner, one: TopicPartition, offset: int, *, wait_ms: int = WAIT_MS, **options: Any) -> TailAnswer:
+    request = TailRequest(tp=one, offset=Offset(offset), max_bytes=MIB, **options)
+    [answer] = await there.read_tail([request], min_bytes=1, max_bytes=MIB, max_wait_ms=wait_ms)
+    return answer
+
+
+async def read_all(there: RemoteOwner, owner: LogOwner, one: TopicPartition, until_offset: int, *, offset: int = 0) -> list[bytes]:
+    """Every batch from an offset on, read one answer after the other; below the tail from the log itself, as a proxy reads segments."""
+    got: list[bytes] = []
+    while offset < until_offset:
+        try:
+            answer = await read(there, one, offset)
+        except NotReady:
+            await asyncio.sleep(0.01)
+            continue
+        assert answer.error is None, answer.error
+        if offset < answer.tail_start:
+            found = [entry for entry in owner.log(one).batches if offset < entry[1] <= answer.tail_start]
+            got += [batch for _, _, batch in found]
+            offset = found[-1][1]
+            continue
+        for batch in answer.batches:
+            base, next_offset = int.from_bytes(bytes(batch)[:8], "big"), 0
+            next_offset = base + int.from_bytes(bytes(batch)[23:27], "big") + 1
+            assert base == offset, (base, offset)
+            assert next_offset <= answer.high_watermark
+            got.append(bytes(batch))
+            offset = next_offset
+    return got
+
+
+@every_loop
+def test_ten_readers_at_the_end_cost_the_owner_one(run: Runner) -> None:
+    async def main() -> None:
+        owner = LogOwner()
+        async with following(owner) as there:
+            readers = [asyncio.ensure_future(read_all(there, owner, tp(0), 50)) for _ in range(10)]
+            await until(lambda: owner.reads >= 11)
+            for _ in range(50):
+                owner.write(tp(0))
+                await asyncio.sleep(0.002)
+            wanted = [batch for _, _, batch in owner.log(tp(0)).batches]
+            assert await asyncio.gather(*readers) == [wanted] * 10
+            assert owner.bytes_given == sum(map(len, wanted))
+
+    run(main())
+
+
+@every_loop
+def test_what_is_followed_changes_by_and_by_and_is_not_named_again(run: Runner) -> None:
+    async def main() -> None:
+        owner = LogOwner()
+        sizes: list[int] = []
+        handlers = dict(owner_handlers(owner))
+        change: Route[Any] = handlers[Api.FOLLOW_CHANGE]
+
+        def begin(incoming: Incoming) -> "asyncio.Future[Any]":
+            sizes.append(len(incoming.header))
+            return change.begin(incoming)
+
+        handlers[Api.FOLLOW_CHANGE] = Route(begin=begin, encode=change.encode)
+        async with following(owner, handlers=handlers) as there:
+            requests = [TailRequest(tp=tp(n), offset=Offset(0), max_bytes=MIB) for n in range(1000)]
+            reading = asyncio.ensure_future(there.read_tail(requests, min_bytes=1, max_bytes=MIB, max_wait_ms=WAIT_MS))
+            await until(lambda: len(sizes) == 1)
+            more = asyncio.ensure_future(read(there, tp(1000), 0))
+            await until(lambda: len(sizes) == 2)
+            owner.write(tp(1000))
+            owner.write(tp(7))
+            assert (await more).size_bytes > 0
+            assert [answer.tp for answer in await reading if answer.size_bytes] == [tp(7)]
+            assert sizes[0] > 20_000
+            assert sizes[1] < 60
+
+    run(main())
+
+
+def test_a_commit_wakes_who_waits_at_once() -> None:
+    async def main() -> None:
+        owner = LogOwner()
+        async with following(owner) as there:
+            for offset in range(5):
+                reading = asyncio.ensure_future(read(there, tp(0), offset))
+                await asyncio.sleep(3)
+                committed_s = asyncio.get_running_loop().time()
+                owner.write(tp(0))
+                assert (await reading).size_bytes
+                assert asyncio.get_running_loop().time() == committed_s
+
+    run(main())
+
+
+@every_loop
+def test_who_was_acknowledged_finds_its_record_without_waiting(run: Runner) -> None:
+    async def main() -> None:
+        owner = LogOwner()
+        async with following(owner) as there:
+            waiting = asyncio.ensure_future(read(there, tp(0), 0))
+            await until(lambda: owner.reads >= 2)
+            for _ in range(20):
+                done = await there.append(tp(0), b"anything", produce_version=9)
+                answer = await read(there, tp(0), done.base_offset, wait_ms=0)
+                assert answer.size_bytes > 0
+                assert answer.high_watermark > done.base_offset
+            await waiting
+
+    run(main())
+
+
+@every_loop
+def test_what_only_the_owner_can_say_is_asked_of_the_owner(run: Runner) -> None:
+    async def main() -> None:
+        owner = LogOwner()
+        for _ in range(4):
+            owner.write(tp(0))
+        async with following(owner) as there:
+            waiting = asyncio.ensure_future(read(there, tp(0), 4))
+            await until(lambda: owner.reads >= 2)
+            assert isinstance((await read(there, tp(0), 5)).error, OffsetOutOfRange)
+            assert isinstance((await read(there, tp(0), 4, current_leader_epoch=2)).error, FencedLeaderEpoch)
+            owner.log(tp(0)).tail_start = 2
+            below = await read(there, tp(0), 1)
+            assert (below.error, below.tail_start, below.size_bytes) == (None, 2, 0)
+            owner.write(tp(0))
+            assert (await waiting).size_bytes > 0
+
+    run(main())
+
+
+@every_loop
+def test_a_partition_that_leaves_its_owner_is_followed_no_more_and_its_readers_hear_why(run: Runner) -> None:
+    async def main() -> None:
+        owner = LogOwner()
+        async with following(owner) as there:
+            readers = [asyncio.ensure_future(read(there, tp(0), 0)) for _ in range(3)]
+            other = asyncio.ensure_future(read(there, tp(1), 0))
+            await until(lambda: owner.reads >= 6)
+            owner.log(tp(0)).error = NotOwner("moved")
+            owner.changed()
+            assert [type(answer.error) for answer in await asyncio.gather(*readers)] == [NotOwner] * 3
+            assert not other.done()
+            owner.write(tp(1))
+            assert (await other).size_bytes > 0
+
+    run(main())
+
+
+def test_records_that_were_deleted_are_shown_no_more_soon_after_whoever_deleted_them() -> None:
+    async def main() -> None:
+        owner = LogOwner()
+        async with following(owner) as there:
+            waiting = asyncio.ensure_future(read(there, tp(0), 0))
+            await asyncio.sleep(1)
+            owner.write(tp(0))
+            await waiting
+            assert (await read(there, tp(0), 0)).size_bytes > 0
+            owner.log(tp(0)).log_start = 1
+            await asyncio.sleep(2 * FOLLOWED_LOOK_S)
+            assert isinstance((await read(there, tp(0), 0)).error, OffsetOutOfRange)
+
+    run(main())
+
+
+def test_what_nobody_reads_any_more_is_left_and_found_again() -> None:
+    async def main() -> None:
+        owner = LogOwner()
+        async with following(owner) as there:
+            waiting = asyncio.ensure_future(read(there, tp(0), 0))
+            await asyncio.sleep(1)
+            owner.write(tp(0))
+            await waiting
+            await asyncio.sleep(FOLLOWED_UNUSED_S + 2 * FOLLOWED_POLL_S)
+            given = owner.bytes_given
+            for _ in range(100):
+                owner.write(tp(0))
+            await asyncio.sleep(1)
+            assert owner.bytes_given == given
+            wanted = [batch for _, _, batch in owner.log(tp(0)).batches]
+            assert await read_all(there, owner, tp(0), 101) == wanted
+
+    run(main())
+
+
+def test_a_session_whose_client_polls_no_more_ends_with_its_tasks() -> None:
+    async def main() -> None:
+        owner = LogOwner()
+        tasks: list[asyncio.Task[Any]] = []
+        session = TailSession(owner, tasks.append)
+        session.change(ChangeCall(0, [follow(1, tp(0), Offset(0))], []))
+        assert await session.poll(PollCall(1, MIB, 1000)) != []  # the facts
+        with pytest.raises(NotReady, match="begins anew"):
+            session.poll(PollCall(2, MIB, 1000))
+        await asyncio.sleep(2 * FOLLOWED_UNPOLLED_S)
+        assert all(task.done() for task in tasks)
+        with pytest.raises(NotReady, match="begins anew"):
+            session.change(ChangeCall(7, [], []))
+
+    run(main())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_readers_see_every_batch_once_and_in_order_whatever_breaks(seed: int) -> None:
+    """Connections are lost, tails become segments, the cache is small, readers start anywhere."""
+    rng = Random(seed)
+    count = 120
+
+    async def main() -> None:
+        owner = LogOwner()
+        listening: asyncio.Future[InternalServer] = asyncio.get_running_loop().create_future()
+
+        async def serve() -> None:
+            server = InternalServer(owner_handlers(owner), SERVER)
+            await server.start("there", 9190)
+            listening.set_result(server)
+
+        SimProcess("broker", host="there").start(serve())
+        server = await listening
+        there = RemoteOwner("there", 9190, peer=SERVER.node_id, me=CLIENT, cache=TailCache(rng.choice((300, 3_000, MIB))))
+
+        async def write(one: TopicPartition) -> None:
+            while owner.log(one).end < count:
+                owner.write(one, records=rng.randrange(1, 4), size_bytes=rng.randrange(300))
+                await asyncio.sleep(rng.choice((0, 0.001, 0.05)))
+                log = owner.log(one)
+                if rng.random() < 0.1:
+                    log.tail_start, log.manifest_version = rng.choice(log.batches)[0], log.manifest_version + 1
+                if rng.random() < 0.05:
+                    loop.network.lose_connections("there")
+
+        async def read_from(one: TopicPartition) -> None:
+            await asyncio.sleep(rng.random())
+            got = await read_all(there, owner, one, count)
+            assert got == [batch for _, _, batch in owner.log(one).batches][: len(got)]
+
+        partitions = [tp(n) for n in range(3)]
+        for one in partitions:
+            owner.log(one)
+        await asyncio.gather(*map(write, partitions), *(read_from(one) for one in partitions for _ in range(4)))
+        await there.close()
+        await server.stop(grace_s=0)
+
+    loop = VirtualLoop(network=Network(rng=rng, faults=NetworkFaults(latency_s_min=0.001, latency_s_max=0.01, split_probability=0.3)))
+    run(main(), loop=loop)
+
+
+def batch_at(offset: int, size_bytes: int) -> bytes:
+    return build_batch([Record(0, 1_000, None, bytes(size_bytes))], base_offset=offset)
+
+
+def answer_with(one: TopicPartition, *batches: bytes) -> TailAnswer:
+    return TailAnswer(tp=one, leader_epoch=LeaderEpoch(1), high_watermark=Offset(1 << 40), batches=tuple(batches), size_bytes=sum(map(len, batches)))
+
+
+def test_the_cache_counts_what_it_holds_and_keeps_the_newest_answer_whole() -> None:
+    cache = TailCache(1_000)
+    one, other = CachedTail(tp(0), Offset(0)), CachedTail(tp(1), Offset(0))
+    for offset in range(10):
+        cache.add([(one, answer_with(tp(0), batch_at(offset, 200))), (other, answer_with(tp(1), batch_at(offset, 100)))])
+        assert cache.held_bytes <= 1_000
+    assert (one.end, other.end) == (10, 10)
+    assert one.start == other.start == 8
+    cache.add([(one, answer_with(tp(0), batch_at(10, 5_000)))])
+    assert (one.start, one.end, other.start, other.end) == (10, 11, 10, 10)
+    assert cache.held_bytes > 5_000
