@@ -12,10 +12,12 @@ from cli_cluster import BMQ
 
 from bmq.errors import ConfigurationError
 from bmq_cli.main import execute
+from bmq_cli.role_settings import role_settings
 from bmq_cli.server_config import ServerConfig, about, flag_of, variable_of
 from bmq_cli.server_reference import server_reference
 from bmq_cli.server_sources import read_config
 from bmq_cli.server_values import MIB, Role
+from bmq_controller.settings import ControllerSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "server-configuration.md"
 GIVEN = {"node_id": "7", "store": "memory://"}
@@ -180,3 +182,28 @@ def test_a_store_that_cannot_be_used_has_exit_code_2() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
     assert re.fullmatch(r"error: store s3://bucket: regoin .*\n", done.stderr)
+
+
+def test_times_of_the_controllers_lead_to_each_other_and_to_the_brokers() -> None:
+    settings = role_settings(read_config(GIVEN), one_disk=True, log_dir="x")
+    assert settings.controller == ControllerSettings(balance_interval_s=1.0), "the defaults are those of the role, but that the cluster is balanced"
+    config = read_config({**GIVEN, "lease_ms": "20000", "takeover_ms": "10000", "balance_interval_ms": "0"})
+    settings = role_settings(config, one_disk=True, log_dir="x")
+    assert (settings.controller.lease_s, settings.broker.lease_ms) == (20, 20_000)
+    assert settings.controller.sign_of_life_s * 2 < settings.controller.takeover_s == 10
+    assert settings.controller.standby_look_s < settings.controller.standby_quiet_s < settings.controller.takeover_s
+    assert settings.controller.balance_interval_s == 0
+
+
+def test_a_takeover_that_takes_longer_than_a_lease_is_refused() -> None:
+    assert refused({"takeover_ms": "6000"}) == (
+        "takeover_ms 6000: it is not below lease_ms 6000, so nodes would be taken for dead while nobody leads: raise the second or lower the first"
+    )
+    assert read_config({**GIVEN, "takeover_ms": "6000", "lease_ms": "6001"}).takeover_ms == 6000
+    assert "from 1000 to 60000" in refused({"takeover_ms": "10"})
+
+
+@pytest.mark.parametrize("name", ["a b", "-x", "x" * 65, "ü", "a/b"])
+def test_a_pool_has_a_name_that_topics_can_give(name: str) -> None:
+    assert "1 to 64 letters" in refused({"pool": name})
+    assert read_config({**GIVEN, "pool": "gold.eu-1_x"}).pool == "gold.eu-1_x"

@@ -243,6 +243,7 @@ class ClusterNode:
             rack=self._config.rack,
             internal_host=self._internal[0],
             internal_port=self._internal[1],
+            pool=self._config.pool,
         )
 
     # --- metadata ---

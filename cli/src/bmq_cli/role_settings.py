@@ -30,13 +30,27 @@ def role_settings(config: ServerConfig, *, one_disk: bool, log_dir: str) -> Role
     """`one_disk`: the store is a folder of this machine. `log_dir`: what DescribeLogDirs calls it."""
     cluster = resolve_cluster(config.cluster_config)
     return RoleSettings(
-        controller=ControllerSettings(
-            operation_timeout_s=config.operation_timeout_ms / 1000, cluster_id=config.cluster_id, cluster_configs=config.cluster_config
-        ),
+        controller=_controller_settings(config),
         broker=_broker_settings(config, cluster, one_disk=one_disk),
         groups=group_settings(cluster),
         proxy=_proxy_settings(config, one_disk=one_disk),
         log_dir=log_dir,
+    )
+
+
+def _controller_settings(config: ServerConfig) -> ControllerSettings:
+    takeover_s = config.takeover_ms / 1000
+    return ControllerSettings(
+        operation_timeout_s=config.operation_timeout_ms / 1000,
+        lease_s=config.lease_ms / 1000,
+        takeover_s=takeover_s,
+        # Of two signs of life that are due before a standby loses patience one may be late; a standby looks several times meanwhile.
+        sign_of_life_s=takeover_s * 0.4,
+        standby_quiet_s=takeover_s / 2,
+        standby_look_s=takeover_s / 8,
+        balance_interval_s=config.balance_interval_ms / 1000,
+        cluster_id=config.cluster_id,
+        cluster_configs=config.cluster_config,
     )
 
 
@@ -62,6 +76,7 @@ def _broker_settings(config: ServerConfig, cluster: ClusterConfig, *, one_disk: 
         tail_limit_bytes=config.tail_limit_bytes,
         wal_budget_bytes=config.wal_budget_bytes,
         segment_linger_ms=config.segment_linger_ms,
+        lease_ms=config.lease_ms,
         stop_timeout_ms=config.stop_timeout_ms,
         retention_interval_ms=cluster.retention_check_interval_ms,
         producer_expiry_ms=cluster.producer_id_expiration_ms,

@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from bmq.topic_config import POOL_NAME, POOL_NAME_REMEDY
 from bmq_cli.addresses import WILDCARD_HOSTS, address_of
 from bmq_cli.server_values import (
     GIB,
@@ -145,7 +146,38 @@ class ServerConfig(BaseSettings):
         minimum=1_000,
         maximum=600_000,
     )
+    lease_ms: int = _number(
+        CONTROLLERS,
+        6_000,
+        "How long a node may be silent before its partitions go to others, the same for all nodes. They say three times as often that they live.",
+        minimum=2_000,
+        maximum=600_000,
+    )
+    takeover_ms: int = _number(
+        CONTROLLERS,
+        2_000,
+        "How long the store has to show nothing of the leading controller before another one takes over, the same for all controllers. "
+        "The leader shows itself more than twice as often. Below lease_ms. One that is stopped by SIGTERM hands over at once.",
+        minimum=1_000,
+        maximum=60_000,
+    )
+    balance_interval_ms: int = _number(
+        CONTROLLERS,
+        1_000,
+        "How often it is looked whether partitions are to move, for even bytes per second, even counts, zones and pools; a move copies nothing. "
+        "0: never.",
+        minimum=0,
+        maximum=_HOUR_MS,
+    )
 
+    pool: str = _key(
+        BROKERS,
+        "",
+        "The pool that this broker is in: it owns partitions of the topics whose bmq.pool says so, and of no others. "
+        "Empty: of all topics that name no pool.",
+        POOL_NAME_REMEDY,
+        pattern=rf"^({POOL_NAME.pattern})?$",
+    )
     linger_ms: float = _number(
         BROKERS,
         5,
@@ -206,6 +238,11 @@ class ServerConfig(BaseSettings):
         if self.tail_limit_bytes < self.tail_budget_bytes:
             limit, budget = size_text(self.tail_limit_bytes), size_text(self.tail_budget_bytes)
             raise ValueError(f"tail_limit_bytes {limit}: it is below tail_budget_bytes {budget}: raise the first or lower the second")
+        if self.takeover_ms >= self.lease_ms:
+            raise ValueError(
+                f"takeover_ms {self.takeover_ms}: it is not below lease_ms {self.lease_ms}, so nodes would be taken for dead while nobody leads: "
+                "raise the second or lower the first"
+            )
         return self
 
     def has(self, role: Role) -> bool:
