@@ -45,6 +45,8 @@ class NodeSettings:
             tail_budget_bytes=tail_budget_bytes,
             tail_limit_bytes=1_000_000 if tail_limit_factor is None else tail_budget_bytes * tail_limit_factor,
             wal_budget_bytes=rng.choice((1_000, 5_000, 50_000)),
+            carry_share=rng.choice((0.0, 0.25, 4.0)),
+            carry_parts=rng.choice((1, 4)),
             ranges_max=rng.choice((1, 2, 4)),
             stop_roll_bytes=rng.choice((1, 1_000)),
             maintenance_interval_ms=rng.choice((200, 1_000, 5_000)),

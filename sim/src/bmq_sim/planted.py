@@ -16,7 +16,7 @@ from bmq.storage import durable, flatlog, stream, stream_read
 from bmq.storage.keys import segment_prefix
 from bmq.storage.wal import WalObject
 from bmq.values import Nonce
-from bmq_broker import commit, maintenance, rolling
+from bmq_broker import commit, maintenance, roll_writing
 from bmq_broker.partitions import partition as partitions
 from bmq_broker.partitions import producers
 
@@ -113,15 +113,15 @@ class _LiveProducers(producers.Producers):
 
 def _snapshot_live_producers() -> AbstractContextManager[Any]:
     """A segment's producer snapshot is the live state, which runs ahead of it."""
-    real = rolling.Roller._write
+    real = roll_writing.RollWriter._write
 
-    async def write(self: rolling.Roller, partition: partitions.Partition, plan: Any) -> None:
+    async def write(self: roll_writing.RollWriter, partition: partitions.Partition, plan: Any) -> None:
         live = _LiveProducers()
         live._producers = partition.live.copy()._producers
         partition.rolled = live
         await real(self, partition, plan)
 
-    return patch.object(rolling.Roller, "_write", autospec=True, side_effect=write)
+    return patch.object(roll_writing.RollWriter, "_write", autospec=True, side_effect=write)
 
 
 def _roll_above_high_watermark() -> AbstractContextManager[Any]:

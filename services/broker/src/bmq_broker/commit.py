@@ -6,7 +6,7 @@ then waiting fetches wake. Nothing is acknowledged earlier, whatever it says: a 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from typing_extensions import Buffer
@@ -14,8 +14,7 @@ from typing_extensions import Buffer
 from bmq.errors import BmqError, NotOwner, NotReady, UnknownOutcome
 from bmq.storage.durable import settle
 from bmq.storage.stream import StreamWriter
-from bmq.storage.wal import WalRun
-from bmq.values import Offset, TopicPartition
+from bmq.values import Offset
 from bmq.wire.batches import BatchHeader
 from bmq_broker.metrics import APPENDED_BYTES, APPENDED_RECORDS, FLUSH_BYTES, FLUSH_SECONDS, WAL_BYTES
 from bmq_broker.pacing import Pacing
@@ -23,6 +22,7 @@ from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import Run, Slot
 from bmq_broker.settings import BrokerSettings
+from bmq_broker.wal_group import WalGroup
 
 T = TypeVar("T")
 
@@ -30,37 +30,28 @@ BUFFER_MAX_FLUSHES = 4
 """Where all creates are in flight, a buffer grows up to so many times the flush size before the next one begins."""
 
 
-class _Group:
-    """What becomes one WAL object."""
-
-    __slots__ = ("batches", "records", "replies", "runs", "since_s", "slot")
-
-    def __init__(self) -> None:
-        self.slot = Slot()
-        self.batches = 0
-        self.records = 0
-        self.since_s = 0.0
-        """When the first of them came, in the loop's time."""
-        self.runs: dict[TopicPartition, tuple[Partition, Run]] = {}
-        self.replies: list[tuple[Partition | None, Callable[[BmqError | None], None]]] = []
-        """Who waits, and for which partition; None: for all of them."""
-
-
 class GroupCommit:
     """The buffer in front of one WAL stream."""
 
     def __init__(
-        self, settings: BrokerSettings, *, may_send: Callable[[], bool], woken: Callable[[Partition], None], completed: Callable[[], None]
+        self,
+        settings: BrokerSettings,
+        *,
+        may_send: Callable[[], bool],
+        woken: Callable[[Partition], None],
+        carried: Callable[[Sequence[Partition]], None],
+        completed: Callable[[], None],
     ) -> None:
-        """`woken` is called for each partition whose high watermark rose, `completed` once after them."""
+        """`woken` is called for each partition whose high watermark rose, `carried` with those that were carried, `completed` once after them."""
         self._settings = settings
         self._may_send = may_send
         self._woken = woken
+        self._carried = carried
         self._completed = completed
         self._writer: StreamWriter | None = None
-        self._open = _Group()
-        self._full: deque[_Group] = deque()
-        self._in_flight: dict[int, _Group] = {}
+        self._open = WalGroup()
+        self._full: deque[WalGroup] = deque()
+        self._in_flight: dict[int, WalGroup] = {}
         self._slots: deque[Slot] = deque()
         """Objects that are needed until their runs are in segments, oldest first."""
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
@@ -70,6 +61,8 @@ class GroupCommit:
         """Whether the timer is for this turn of the loop's end."""
         self._ended: BmqError | None = None
         self.wal_bytes = 0
+        self.sent_bytes = 0
+        """Of batches that were sent for the first time, ever."""
         self.buffered_bytes = 0
         """Not yet durable."""
 
@@ -94,9 +87,9 @@ class GroupCommit:
         if partition.state is not PartitionState.APPENDING:
             raise NotOwner(f"partition {partition.tp} is not this broker's any more")
         base_offset = partition.next_offset
-        if self._open.slot.size_bytes >= BUFFER_MAX_FLUSHES * self._settings.flush_bytes or len(self._open.runs) >= self._settings.flush_runs_max:
+        if self._open.slot.size_bytes >= BUFFER_MAX_FLUSHES * self._settings.flush_bytes or self._open.run_count >= self._settings.flush_runs_max:
             self._full.append(self._open)
-            self._open = _Group()
+            self._open = WalGroup()
         group = self._open
         entry = group.runs.get(partition.tp)
         if entry is None:
@@ -118,6 +111,7 @@ class GroupCommit:
         run.size_bytes += header.size_bytes
         run.max_timestamp_ms = max(run.max_timestamp_ms, header.max_timestamp_ms)
         group.slot.size_bytes += header.size_bytes
+        group.appended_bytes += header.size_bytes
         if not group.batches:
             group.since_s = self._loop.time()
         group.batches += 1
@@ -126,6 +120,29 @@ class GroupCommit:
         partition.appended(run, batch, header, now_ms=now_ms)
         self._schedule()
         return base_offset
+
+    def carry(self, partition: Partition) -> int:
+        """Puts what the tail holds of older objects into the buffer once more; returns how many bytes.
+
+        Once that is durable the tail needs it there, and of the older objects no more. Offsets, epochs and bytes are the same: an heir that
+        finds both copies takes one.
+        """
+        if self._ended is not None:
+            return 0
+        if self._open.run_count >= self._settings.flush_runs_max:
+            self._full.append(self._open)
+            self._open = WalGroup()
+        group = self._open
+        copy = partition.carry(group.slot)
+        if copy is None:
+            return 0
+        if group.is_empty:
+            group.since_s = self._loop.time()
+        group.carried.append((partition, copy))
+        group.slot.runs += 1
+        group.slot.size_bytes += copy.size_bytes
+        self._schedule()
+        return copy.size_bytes
 
     def when_durable(self, partition: Partition, future: "asyncio.Future[T]", result: T) -> None:
         """Resolves `future` with `result` once everything that the partition has appended so far is durable.
@@ -184,9 +201,9 @@ class GroupCommit:
             slot.runs -= 1
         self._advance_checkpoint()
 
-    def oldest_needed(self) -> Slot | None:
-        """The WAL object that pins the stream."""
-        return self._slots[0] if self._slots else None
+    def needed(self) -> Iterator[Slot]:
+        """The objects that have to be kept, or are kept because of older ones, oldest first."""
+        return iter(self._slots)
 
     def poke(self) -> None:
         """Room may have appeared."""
@@ -202,7 +219,7 @@ class GroupCommit:
         groups = self._groups()
         self._in_flight.clear()
         self._full.clear()
-        self._open = _Group()
+        self._open = WalGroup()
         for group in groups:
             for _, reply in group.replies:
                 reply(error)
@@ -213,13 +230,17 @@ class GroupCommit:
             return  # whoever waited was told that the outcome is unknown
         group = self._in_flight.pop(number)
         group.slot.durable = True
-        self.buffered_bytes -= group.slot.size_bytes
+        self.buffered_bytes -= group.appended_bytes
         for partition, run in group.runs.values():
             partition.durable(run)
+        if group.carried:
+            self.unpin([slot for partition, copy in group.carried for slot in partition.carried(copy)])
         for _, reply in group.replies:
             reply(None)
         for partition, _ in group.runs.values():
             self._woken(partition)
+        if group.carried:
+            self._carried([partition for partition, _ in group.carried])
         self._completed()
         self._advance_checkpoint()
         self._pacing.answered(group.batches, self._loop.time())
@@ -230,11 +251,11 @@ class GroupCommit:
         FLUSH_BYTES.observe(size_bytes)
         FLUSH_SECONDS.observe(seconds)
 
-    def _groups(self) -> list[_Group]:
+    def _groups(self) -> list[WalGroup]:
         """All that are not durable, oldest first."""
         return [*(self._in_flight[number] for number in sorted(self._in_flight)), *self._full, self._open]
 
-    def _group_of(self, slot: Slot) -> _Group:
+    def _group_of(self, slot: Slot) -> WalGroup:
         if slot is self._open.slot:
             return self._open
         if slot.number >= 0:
@@ -272,42 +293,30 @@ class GroupCommit:
             return
         while self._full and writer.has_room and self._may_send():
             self._send(writer, self._full.popleft())
-        if not self._open.runs or self._full or not writer.has_room or not self._may_send():
+        if self._open.is_empty or self._full or not writer.has_room or not self._may_send():
             return
         wait_s = 0.0 if due or self._open.slot.size_bytes >= self._settings.flush_bytes else self._wait_s()
         if wait_s <= 0:
-            group, self._open = self._open, _Group()
+            group, self._open = self._open, WalGroup()
             self._send(writer, group)
         elif self._timer is None:
             self._set_timer(wait_s)
 
-    def _send(self, writer: StreamWriter, group: _Group) -> None:
-        runs = [
-            WalRun(
-                partition.tp,
-                run.leader_epoch,
-                partition.manifest_version,
-                run.base_offset,
-                Offset(run.next_offset - 1),
-                run.max_timestamp_ms,
-                run.batches,
-            )
-            for partition, run in group.runs.values()
-        ]
+    def _send(self, writer: StreamWriter, group: WalGroup) -> None:
         try:
-            number = writer.submit(runs)
+            number = writer.submit(group.wal_runs())
         except BmqError as error:
             self._full.appendleft(group)
             self.end(error)
             return
         self._pacing.sent(self._loop.time())
-        group.slot.number = number
-        group.slot.tps = tuple(group.runs)
+        group.sent(number)
         self._in_flight[number] = group
         self._slots.append(group.slot)
         self.wal_bytes += group.slot.size_bytes
         WAL_BYTES.set(self.wal_bytes)
-        APPENDED_BYTES.inc(group.slot.size_bytes)
+        self.sent_bytes += group.appended_bytes
+        APPENDED_BYTES.inc(group.appended_bytes)
         APPENDED_RECORDS.inc(group.records)
 
     def _advance_checkpoint(self) -> None:

@@ -8,6 +8,7 @@ import structlog
 
 from bmq.errors import StoreError
 from bmq.ports import ObjectStore
+from bmq.storage.keys import SHARED_PREFIX
 from bmq_broker.metrics import DELETED_SEGMENTS
 
 log = structlog.get_logger()
@@ -25,7 +26,14 @@ class Garbage:
         self._keys: deque[tuple[float, str]] = deque()
 
     def give_up(self, keys: Iterable[str]) -> None:
-        """No manifest names these any more."""
+        """A partition's manifest names these no more. Of shared segments that says nothing: other partitions may still name them."""
+        self._put(key for key in keys if not key.startswith(SHARED_PREFIX))
+
+    def give_up_shared(self, key: str) -> None:
+        """No partition names this shared segment, and none ever will."""
+        self._put((key,))
+
+    def _put(self, keys: Iterable[str]) -> None:
         due_s = asyncio.get_running_loop().time() + self._linger_ms / 1000
         self._keys.extend((due_s, key) for key in keys)
 

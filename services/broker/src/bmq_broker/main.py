@@ -1,7 +1,7 @@
 """A broker put together: registered, recovered, serving, and stopped again. The only module that knows all parts."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -17,11 +17,9 @@ from bmq.storage.stream import StreamWriter
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicPartition
 from bmq_broker.broker import Broker
 from bmq_broker.commit import GroupCommit
-from bmq_broker.coordinator_snapshots import CoordinatorSnapshots
 from bmq_broker.coordinators import Coordinators
 from bmq_broker.coverage import Coverage
 from bmq_broker.departures import Departures
-from bmq_broker.garbage import Garbage
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.handing_over import HandingOver
 from bmq_broker.heartbeats import REPORTS_MAX, Heartbeats
@@ -29,17 +27,13 @@ from bmq_broker.inheriting import Inheriting, Ranges
 from bmq_broker.lag import GroupLags
 from bmq_broker.loads import Loads
 from bmq_broker.lookups import Lookups
-from bmq_broker.maintenance import Maintenance
 from bmq_broker.manifests import Manifests
-from bmq_broker.merging import Merger
 from bmq_broker.ownership import Ownership
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.tail import Run, TailTotal
 from bmq_broker.recovery import read_ranges
-from bmq_broker.retention import Retention
-from bmq_broker.rolling import Roller
-from bmq_broker.segments import Segments
 from bmq_broker.settings import BrokerSettings
+from bmq_broker.upkeep import Upkeep
 from bmq_broker.waiting import Waiters
 
 log = structlog.get_logger()
@@ -206,9 +200,8 @@ class BrokerRole:
     def _build(self, cluster_id: str) -> None:
         store, rng, clock, settings = self._store, self._rng, self._clock, self._settings
         total = TailTotal()
-        garbage = Garbage(store, linger_ms=settings.segment_linger_ms)
         self._waiters = Waiters()
-        self._commit = GroupCommit(settings, may_send=self._may_send, woken=self._woken, completed=self._completed)
+        self._commit = GroupCommit(settings, may_send=self._may_send, woken=self._woken, carried=self._carried, completed=self._completed)
         self._manifests = Manifests(store, rng=rng, released=self._commit.released, fenced=self._fenced)
         stream = StreamId(self._registration.node_id, self.epoch)
         inheriting = Inheriting(partial(read_ranges, store, clock=clock, rng=rng, is_sealed=self._is_known_to_be_sealed, read=self._wal_read))
@@ -225,18 +218,22 @@ class BrokerRole:
             inheriting=inheriting,
             departures=self._departures,
         )
-        self._roller = Roller(
+        upkeep = Upkeep(
             store=store,
             cluster_id=cluster_id,
+            stream=stream,
             rng=rng,
             clock=clock,
+            clock_guard=self._clock_guard,
             settings=settings,
-            partitions=self._ownership.partitions,
+            metadata=self._metadata,
+            ownership=self._ownership,
+            departures=self._departures,
             manifests=self._manifests,
             commit=self._commit,
-            garbage=garbage,
             total=total,
         )
+        self._roller, self._maintenance, self.segments = upkeep.roller, upkeep.maintenance, upkeep.segments
         self._writer = StreamWriter(
             store,
             stream,
@@ -249,17 +246,14 @@ class BrokerRole:
             on_created=self._commit.observed,
         )
         self._commit.start(self._writer)
-        self.segments = segments = Segments(store)
-        retention = Retention(manifests=self._manifests, segments=segments, garbage=garbage, roller=self._roller, clock=clock)
-        snapshots = CoordinatorSnapshots(store=store, rng=rng, manifests=self._manifests, garbage=garbage)
         self._coordinators = Coordinators(
             node_id=self._registration.node_id,
             ownership=self._ownership,
             metadata=self._metadata,
             manifests=self._manifests,
             commit=self._commit,
-            segments=segments,
-            snapshots=snapshots,
+            segments=upkeep.segments,
+            snapshots=upkeep.snapshots,
             clock=clock,
             rng=rng,
             settings=self._group_settings,
@@ -269,24 +263,6 @@ class BrokerRole:
         self.lags = GroupLags(coordinators=self._coordinators, ownership=self._ownership, metadata=self._metadata, clock=clock)
         self._handing_over = HandingOver(
             partitions=self._ownership.partitions, commit=self._commit, roller=self._roller, writer=self._writer, settings=settings
-        )
-        self._maintenance = Maintenance(
-            store=store,
-            metadata=self._metadata,
-            departures=self._departures,
-            ownership=self._ownership,
-            manifests=self._manifests,
-            commit=self._commit,
-            roller=self._roller,
-            retention=retention,
-            merger=Merger(
-                store=store, cluster_id=cluster_id, rng=rng, manifests=self._manifests, segments=segments, garbage=garbage, settings=settings
-            ),
-            segments=segments,
-            garbage=garbage,
-            clock=clock,
-            clock_guard=self._clock_guard,
-            settings=settings,
         )
         coverage = Coverage(partitions=self._ownership.partitions, metadata=self._metadata)
         loads = Loads(self._ownership.partitions, count_max=settings.loads_max)
@@ -321,8 +297,8 @@ class BrokerRole:
             ownership=self._ownership,
             commit=self._commit,
             roller=self._roller,
-            lookups=Lookups(segments, self._manifests),
-            retention=retention,
+            lookups=Lookups(upkeep.segments, self._manifests),
+            retention=upkeep.retention,
             coordinators=self._coordinators,
             verify_not_sealed=self._verify_not_sealed,
             waiters=self._waiters,
@@ -343,6 +319,9 @@ class BrokerRole:
 
     def _wal_read(self, size_bytes: int) -> None:
         self._roller.read(size_bytes)
+
+    def _carried(self, partitions: Sequence[Partition]) -> None:
+        self._roller.carried(partitions)
 
     def _completed(self) -> None:
         self._departures.look()

@@ -112,18 +112,22 @@ class Maintenance:
 
     async def _roll_old(self) -> None:
         now_ms = self._clock.now_ms()
+        old, named, moved = [], [], []
         for number, partition in enumerate(list(self._ownership.partitions.values())):
             runs = partition.tail.runs
             if runs and now_ms - runs[0].since_ms >= partition.config.segment_ms:
-                self._roller.start(partition, "age")
+                old.append(partition)
             elif runs and len(partition.ranges) >= self._settings.ranges_max and not partition.covers_ranges():
-                self._roller.start(partition, "ranges")
+                named.append(partition)
             elif runs and partition.ranges and self._pins_another(partition, now_ms=now_ms):
-                self._roller.start(partition, "moved")
+                moved.append(partition)
             else:
                 self._roller.grown(partition)
             if number % YIELD_EVERY == YIELD_EVERY - 1:
                 await asyncio.sleep(0)
+        self._roller.start_together(old, "age")
+        self._roller.carry_or_roll(named, "ranges")
+        self._roller.carry_or_roll(moved, "moved")
         self._roller.consider()
 
     def _pins_another(self, partition: Partition, *, now_ms: int) -> bool:

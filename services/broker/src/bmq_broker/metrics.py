@@ -16,6 +16,7 @@ APPENDED_BYTES = Counter("bmq_appended_bytes", "Bytes of record batches that got
 APPENDED_RECORDS = Counter("bmq_appended_records", "Records that got offsets.")
 ROLLS = Counter("bmq_rolls", "Segments written, by cause.", ["cause"])
 ROLLED_BYTES = Counter("bmq_rolled_bytes", "Bytes of record batches written to segments.")
+CARRIED_BYTES = Counter("bmq_carried_bytes", "Bytes of record batches written to the WAL once more, so that older objects may go.")
 MERGES = Counter("bmq_merges", "Small segments merged.")
 DELETED_SEGMENTS = Counter("bmq_deleted_segments", "Segments deleted by retention, DeleteRecords or merges.")
 RECOVERED_BYTES = Counter("bmq_recovered_bytes", "Bytes of WAL objects read by recovery.")

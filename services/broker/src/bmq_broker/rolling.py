@@ -1,37 +1,37 @@
-"""Rolls: a partition's oldest durable batches become a segment, and a manifest version names it.
+"""Rolls: which partition's oldest durable batches become a segment, and when (DESIGN section 4).
 
-Owns which partition is rolled when (DESIGN section 4): at the segment size or age; the largest tail when the memory budget asks; the
-partition that pins the oldest WAL object when the WAL's length asks. A roll never reaches above the high watermark, and the producer
-snapshot that it writes is the previous one with the segment's batches replayed over it, never a copy of live state.
+At the segment size or age; the largest tails when the memory budget asks; the partitions that pin the oldest WAL objects when the WAL's length
+asks, unless they are small enough to be carried forward (bmq_broker.carrying). Small tails that are rolled at the same time share a segment.
+How a roll is written is bmq_broker.roll_writing's.
 """
 
 import asyncio
+import heapq
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import structlog
 
-from bmq.errors import BmqError, NotOwner, StoreError
-from bmq.ports import Clock, ObjectStore, Rng
-from bmq.storage.durable import create_once
-from bmq.storage.keys import segment_key
-from bmq.storage.manifest import Manifest
+from bmq.errors import BmqError, NotOwner
 from bmq.values import Offset, TopicPartition
+from bmq_broker.carrying import PARTITIONS_AT_ONCE, Carrier
 from bmq_broker.commit import GroupCommit
-from bmq_broker.garbage import Garbage
-from bmq_broker.manifests import ManifestMoved, Manifests
-from bmq_broker.metrics import RECOVERED_BYTES, ROLLED_BYTES, ROLLS
-from bmq_broker.partitions.partition import Partition, RollPlan
+from bmq_broker.manifests import Manifests
+from bmq_broker.metrics import RECOVERED_BYTES
+from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import TailTotal
-from bmq_broker.segment_building import Building, rolled_segment
+from bmq_broker.roll_writing import SHARED_BYTES_MAX, SHARED_RUNS_MAX, Outcomes, RollWriter
 from bmq_broker.settings import BrokerSettings
 
 log = structlog.get_logger()
 
-ATTEMPTS_MAX = 5
-RETRY_AFTER_S = 1.0
+RETRY_AFTER_S: Final = 1.0
+RELIEF_PARTS: Final = 8
+"""Where the WAL is too long, this part of its budget more than need be is freed at once."""
+TOGETHER_PARTS: Final = 16
+"""Where tails are too large and all of them are small, this part of their budget is rolled at once."""
 
 
 class Roller:
@@ -40,29 +40,24 @@ class Roller:
     def __init__(
         self,
         *,
-        store: ObjectStore,
-        cluster_id: str,
-        rng: Rng,
-        clock: Clock,
+        writer: RollWriter,
+        carrier: Carrier,
         settings: BrokerSettings,
         partitions: Mapping[TopicPartition, Partition],
         manifests: Manifests,
         commit: GroupCommit,
-        garbage: Garbage,
         total: TailTotal,
     ) -> None:
-        self._store = store
-        self._cluster_id = cluster_id
-        self._rng = rng
-        self._clock = clock
+        self._writer = writer
+        self._carrier = carrier
         self._settings = settings
         self._partitions = partitions
         self._manifests = manifests
         self._commit = commit
-        self._garbage = garbage
         self._total = total
         self._places = asyncio.Semaphore(settings.roll_concurrency)
-        self._rolling: dict[TopicPartition, asyncio.Task[bool]] = {}
+        self._tasks: set[asyncio.Task[Outcomes]] = set()
+        self._rolling: set[TopicPartition] = set()
         self._retries: dict[TopicPartition, asyncio.TimerHandle] = {}
         """Partitions whose roll failed, and when it is tried again."""
         self._heirs: deque[Partition] = deque()
@@ -70,7 +65,7 @@ class Roller:
         self._inherited_bytes = 0
         self._ending = False
         self.covered: Callable[[], None] = lambda: None
-        """Called when a partition's manifest covers what it inherited from earlier owners."""
+        """Called when a partition's manifest, or this broker's own stream, covers what it inherited from earlier owners."""
 
     @property
     def tail_bytes(self) -> int:
@@ -83,19 +78,24 @@ class Roller:
             self.start(partition, "size")
 
     def consider(self) -> None:
-        """Starts the rolls that the budgets of memory and WAL ask for."""
-        while len(self._rolling) < self._settings.roll_concurrency and self._over_budget():
-            largest = max(self._startable(), key=lambda partition: partition.tail.durable_bytes, default=None)
-            if largest is None or not self.start(largest, "memory"):
+        """Starts what the budgets of memory and WAL ask for."""
+        while self._places_left() and self._over_budget():
+            if not self._start_largest():
                 break
         self._forget_covered()
-        if self._commit.wal_bytes + self._inherited_bytes > self._settings.wal_budget_bytes:
-            for heir in self._heirs:
-                if len(self._rolling) >= self._settings.roll_concurrency:
-                    return
-                if not heir.covers_recovered():
-                    self.start(heir, "wal-length")
-            self._start_oldest()
+        excess_bytes = self._commit.wal_bytes + self._inherited_bytes - self._settings.wal_budget_bytes
+        if excess_bytes > 0 and not self._carrier.under_way:
+            self._relieve(excess_bytes + self._settings.wal_budget_bytes // RELIEF_PARTS)
+
+    def carry_or_roll(self, partitions: Sequence[Partition], cause: str) -> None:
+        """Takes these out of the WAL objects that they pin, without hurry: what finds no place comes again at the next round of upkeep."""
+        self.start_together([partition for partition in partitions[:PARTITIONS_AT_ONCE] if not self._carry(partition)], cause)
+
+    def carried(self, partitions: Sequence[Partition]) -> None:
+        """Copies of these are durable, and their inheritance may so be covered."""
+        self._carrier.under_way -= len(partitions)
+        if any(partition.covers_ranges() for partition in partitions):
+            self.covered()
 
     def read(self, size_bytes: int) -> None:
         """So much of earlier owners' WAL was read, and would be again."""
@@ -121,30 +121,42 @@ class Roller:
 
     def start(self, partition: Partition, cause: str) -> bool:
         """Rolls what the partition has, in the background; False where that cannot begin now."""
-        tp = partition.tp
-        if self._ending or tp in self._rolling or tp in self._retries or partition.state is not PartitionState.APPENDING:
+        if not self._may_start(partition):
             return False
-        task = asyncio.get_running_loop().create_task(self._roll_in_background(partition, cause), name=f"roll {tp}")
-        self._rolling[tp] = task
-        task.add_done_callback(lambda done: self._over(partition, cause, done))
+        self._start([partition], self._roll_one(partition, cause), cause)
         return True
+
+    def start_together(self, partitions: Iterable[Partition], cause: str) -> int:
+        """Begins to roll of these as many as there is room for, small ones together; returns how many."""
+        small: list[Partition] = []
+        began = 0
+        for partition in filter(self._may_start, partitions):
+            if partition.tail.durable_bytes < self._settings.shared_below_bytes:
+                small.append(partition)
+            elif self._places_left() and self.start(partition, cause):
+                began += 1
+        while small and self._places_left():
+            group, small = _first_segment(small)
+            self._start(group, self._roll_together(group, cause), cause)
+            began += len(group)
+        return began
 
     async def roll_to(self, partition: Partition, offset: Offset, cause: str) -> None:
         """Returns when everything below `offset` (not above the high watermark) is in segments. Raises BmqError."""
         assert offset <= partition.high_watermark
         while partition.manifest.next_offset < offset:
             async with self._places, self._manifests.lock(partition.tp):
-                if partition.manifest.next_offset < offset and not await self._roll(partition, cause):
+                if partition.manifest.next_offset < offset and not await self._writer.roll(partition, cause):
                     raise NotOwner(f"partition {partition.tp} was let go of")
 
     async def drain(self) -> None:
         """Starts nothing more in the background and waits for the rolls under way."""
         self.end()
-        await asyncio.gather(*self._rolling.values(), return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def close(self) -> None:
         """Ends rolls under way."""
-        for task in self._rolling.values():
+        for task in self._tasks:
             task.cancel()
         await self.drain()
 
@@ -152,97 +164,128 @@ class Roller:
         rolling_bytes = sum(self._partitions[tp].tail.size_bytes for tp in self._rolling if tp in self._partitions)
         return self._total.size_bytes - rolling_bytes > self._settings.tail_budget_bytes
 
+    def _places_left(self) -> bool:
+        return len(self._tasks) < self._settings.roll_concurrency
+
+    def _may_start(self, partition: Partition) -> bool:
+        tp = partition.tp
+        return not self._ending and tp not in self._rolling and tp not in self._retries and partition.state is PartitionState.APPENDING
+
     def _startable(self) -> Iterator[Partition]:
-        return (p for tp, p in self._partitions.items() if p.tail.durable_bytes and tp not in self._rolling and tp not in self._retries)
+        return (partition for partition in self._partitions.values() if partition.tail.durable_bytes and self._may_start(partition))
 
-    def _start_oldest(self) -> None:
-        slot = self._commit.oldest_needed()
-        if slot is None or not slot.durable:
-            return
-        for tp in slot.tps:
-            if len(self._rolling) >= self._settings.roll_concurrency:
-                return
+    def _start_largest(self) -> bool:
+        largest = max(self._startable(), key=_durable_bytes, default=None)
+        if largest is None:
+            return False
+        if largest.tail.durable_bytes >= self._settings.shared_below_bytes:
+            return self.start(largest, "memory")
+        room_bytes = self._settings.tail_budget_bytes // TOGETHER_PARTS
+        chosen = []
+        for partition in heapq.nlargest(SHARED_RUNS_MAX, self._startable(), key=_durable_bytes):
+            chosen.append(partition)
+            room_bytes -= partition.tail.durable_bytes
+            if room_bytes <= 0:
+                break
+        return self.start_together(chosen, "memory") > 0
+
+    def _relieve(self, room_bytes: int) -> None:
+        """Carries, or rolls, what pins the oldest objects, and what was inherited: until so much of the WAL will be free, as far as is seemly now."""
+        carried = 0
+        to_roll = []
+        for partition in self._pinning(room_bytes):
+            if not self._may_start(partition):
+                continue
+            if self._carry(partition):
+                carried += 1
+            else:
+                to_roll.append(partition)
+            if carried == PARTITIONS_AT_ONCE or len(to_roll) == SHARED_RUNS_MAX:
+                break
+        self.start_together(to_roll, "wal-length")
+
+    def _pinning(self, room_bytes: int) -> Iterator[Partition]:
+        seen = set()
+        for heir in self._heirs:
+            if not heir.covers_recovered():
+                seen.add(heir.tp)
+                yield heir
+        tps: dict[TopicPartition, None] = {}
+        newest = -1
+        for slot in self._commit.needed():
+            if room_bytes <= 0 or not slot.durable:
+                break
+            room_bytes -= slot.size_bytes
+            newest = slot.number
+            tps.update(dict.fromkeys(slot.tps))
+        for tp in tps:
             partition = self._partitions.get(tp)
-            if partition is not None and partition.oldest_slot() is slot:
-                self.start(partition, "wal-length")
+            if partition is not None and tp not in seen and partition.needs_upto(newest):
+                yield partition
 
-    async def _roll_in_background(self, partition: Partition, cause: str) -> bool:
+    def _carry(self, partition: Partition) -> bool:
+        return not self._ending and self._carrier.carry(partition)
+
+    def _start(self, partitions: Sequence[Partition], work: Coroutine[None, None, Outcomes], cause: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=f"roll {', '.join(str(partition.tp) for partition in partitions[:3])}")
+        self._tasks.add(task)
+        self._rolling.update(partition.tp for partition in partitions)
+        task.add_done_callback(lambda done: self._over(partitions, cause, done))
+
+    async def _roll_one(self, partition: Partition, cause: str) -> Outcomes:
         async with self._places, self._manifests.lock(partition.tp):
-            return await self._roll(partition, cause)
+            try:
+                return {partition.tp: await self._writer.roll(partition, cause)}
+            except BmqError as error:
+                return {partition.tp: error}
 
-    def _over(self, partition: Partition, cause: str, task: "asyncio.Task[bool]") -> None:
+    async def _roll_together(self, partitions: Sequence[Partition], cause: str) -> Outcomes:
+        async with self._places:
+            try:
+                return await self._writer.roll_together(partitions, cause)
+            except BmqError as error:
+                return {partition.tp: error for partition in partitions}
+
+    def _over(self, partitions: Sequence[Partition], cause: str, task: "asyncio.Task[Outcomes]") -> None:
         """After a roll: what waited for room is sent, what else is due begins, and what failed is tried again in a while."""
-        del self._rolling[partition.tp]
+        self._tasks.discard(task)
+        self._rolling.difference_update(partition.tp for partition in partitions)
         if task.cancelled():
             return
         error = task.exception()
-        if error is None:
-            if task.result():  # one roll writes one segment: there may be more to do, though nothing arrives any more
-                self.grown(partition)
-            if partition.covers_ranges():
-                self.covered()
-        elif partition.state is PartitionState.APPENDING and not self._ending:
-            log.warning("roll failed, tried again later", partition=str(partition.tp), error=repr(error))
-            self._retries[partition.tp] = asyncio.get_running_loop().call_later(RETRY_AFTER_S, self._again, partition, cause)
+        for partition in partitions:
+            self._rolled(partition, cause, error or task.result()[partition.tp])
         self._commit.poke()
         self.consider()
-        if error is not None and not isinstance(error, BmqError | OSError):
+        if error is not None and not isinstance(error, OSError):
             raise error  # a bug: the loop's handler says so
+
+    def _rolled(self, partition: Partition, cause: str, outcome: bool | BaseException) -> None:
+        if isinstance(outcome, BaseException):
+            if partition.state is PartitionState.APPENDING and not self._ending:
+                log.warning("roll failed, tried again later", partition=str(partition.tp), error=repr(outcome))
+                self._retries[partition.tp] = asyncio.get_running_loop().call_later(RETRY_AFTER_S, self._again, partition, cause)
+            return
+        if outcome:  # one roll writes one segment: there may be more to do, though nothing arrives any more
+            self.grown(partition)
+        if partition.covers_ranges():
+            self.covered()
 
     def _again(self, partition: Partition, cause: str) -> None:
         self._retries.pop(partition.tp, None)
         self.start(partition, cause)
         self.consider()
 
-    async def _roll(self, partition: Partition, cause: str) -> bool:
-        """One segment and the manifest version that names it; False where there is nothing to roll. The partition's lock is held."""
-        for _ in range(ATTEMPTS_MAX):
-            plan = partition.plan_roll(target_bytes=partition.config.segment_bytes)
-            if plan is None:
-                return False
-            try:
-                await self._write(partition, plan)
-            except ManifestMoved:
-                continue
-            ROLLS.labels(cause).inc()
-            ROLLED_BYTES.inc(plan.size_bytes)
-            return True
-        raise ManifestMoved(f"the manifest of {partition.tp} moved {ATTEMPTS_MAX} times while it was rolled")
 
-    async def _write(self, partition: Partition, plan: RollPlan) -> None:
-        nonce = self._rng.nonce()
-        loop = asyncio.get_running_loop()
-        building = Building(nonce=nonce, cluster_id=self._cluster_id, tp=partition.tp, leader_epoch=partition.leader_epoch)
-        build = partial(rolled_segment, building, plan.batches, partition.rolled, now_ms=self._clock.now_ms())
-        encoded, producers = await loop.run_in_executor(None, build)
-        key = segment_key(partition.tp, partition.leader_epoch, plan.base_offset, nonce)
-        await create_once(self._store, key, encoded.parts, nonce=nonce, rng=self._rng)
-        (entry,) = encoded.entries_at(key)
-        outlived = partition.manifest.producer_snapshot
-        epochs = [each for each in partition.epochs if each.start_offset < plan.next_offset]
+def _first_segment(partitions: list[Partition]) -> tuple[list[Partition], list[Partition]]:
+    """(those that share the next segment, the others)."""
+    size_bytes = 0
+    for count, partition in enumerate(partitions):
+        if count == SHARED_RUNS_MAX or size_bytes >= SHARED_BYTES_MAX:
+            return partitions[:count], partitions[count:]
+        size_bytes += partition.tail.durable_bytes
+    return partitions, []
 
-        def edit(manifest: Manifest) -> Manifest:
-            if manifest.next_offset != plan.base_offset:
-                raise ManifestMoved(f"manifest of {partition.tp} ends at {manifest.next_offset}, the segment begins at {plan.base_offset}")
-            for each in epochs:
-                if not manifest.leader_epochs or each.epoch > manifest.leader_epochs[-1].epoch:
-                    manifest = manifest.note_leader_epoch(each.epoch, each.start_offset)
-            return manifest.add_segment(entry, last_stable_offset=plan.next_offset)
 
-        try:
-            await self._manifests.commit(partition, edit, rolled=producers)
-        except (ManifestMoved, NotOwner):
-            await self._give_up(key)
-            raise
-        named = partition.manifest.keys()
-        if key not in named:  # its records were deleted meanwhile
-            await self._give_up(key)
-        if outlived is not None and outlived.key not in named:
-            self._garbage.give_up([outlived.key])
-
-    async def _give_up(self, key: str) -> None:
-        """Deletes a segment that no manifest names and, its entry having certainly not come to count, none ever will."""
-        try:
-            await self._store.delete(key)
-        except StoreError as error:
-            log.info("a segment that no manifest names is left behind", key=key, error=str(error))
+def _durable_bytes(partition: Partition) -> int:
+    return partition.tail.durable_bytes

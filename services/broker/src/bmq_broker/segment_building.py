@@ -1,7 +1,8 @@
 """Segments out of record batches. Takes milliseconds with many batches: run it in a thread."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from typing_extensions import Buffer
 
@@ -24,13 +25,28 @@ class Building:
 
 def rolled_segment(building: Building, batches: Iterable[Buffer], earlier: Producers, *, now_ms: int) -> tuple[EncodedSegment, Producers]:
     """A segment of batches out of the tail, and the producers as of its end: `earlier` with the batches replayed over it."""
-    producers = earlier.copy()
-    entries = []
-    for data in batches:
-        header = read_header(data)
-        producers.replay(header, base_offset=header.base_offset, seen_ms=now_ms)
-        entries.append(_entry(data, header))
+    entries, producers = _replayed(batches, earlier, now_ms=now_ms)
     return _encode(building, entries, producers.encode()), producers
+
+
+class Rolled(NamedTuple):
+    """What a shared segment gets of one partition; `earlier`: its producers before these batches."""
+
+    tp: TopicPartition
+    leader_epoch: LeaderEpoch
+    batches: Sequence[Buffer]
+    earlier: Producers
+
+
+def shared_segment(nonce: Nonce, cluster_id: str, rolls: Sequence[Rolled], *, now_ms: int) -> tuple[EncodedSegment, list[Producers]]:
+    """A segment with a run of each of several partitions, and their producers as of the runs' ends."""
+    runs = []
+    after = []
+    for tp, leader_epoch, batches, earlier in rolls:
+        entries, producers = _replayed(batches, earlier, now_ms=now_ms)
+        runs.append(SegmentRun(tp, leader_epoch, entries, (), producers.encode()))
+        after.append(producers)
+    return encode_segment(nonce, cluster_id, runs), after
 
 
 def merged_segment(building: Building, segments: Iterable[tuple[SegmentIndex, bytes]], snapshot: bytes) -> EncodedSegment:
@@ -41,6 +57,16 @@ def merged_segment(building: Building, segments: Iterable[tuple[SegmentIndex, by
         view = memoryview(data)
         entries.extend(_entry(view[header.position : header.end], header) for header in split(view))
     return _encode(building, entries, snapshot)
+
+
+def _replayed(batches: Iterable[Buffer], earlier: Producers, *, now_ms: int) -> tuple[list[SegmentBatch], Producers]:
+    producers = earlier.copy()
+    entries = []
+    for data in batches:
+        header = read_header(data)
+        producers.replay(header, base_offset=header.base_offset, seen_ms=now_ms)
+        entries.append(_entry(data, header))
+    return entries, producers
 
 
 def _entry(data: Buffer, header: BatchHeader) -> SegmentBatch:

@@ -28,7 +28,15 @@ class BrokerSettings:
     tail_limit_bytes: int = 256 * MIB
     """Above it nothing more is sent to the WAL until rolls have caught up."""
     wal_budget_bytes: int = 256 * MIB
-    """WAL objects kept; above it the partitions that pin the oldest are rolled."""
+    """WAL objects kept; above it the partitions that pin the oldest are carried forward or rolled."""
+    carry_bytes_max: int = 128 * 1024
+    """Tails of at most this size are carried forward: written to the WAL once more instead of rolled."""
+    carry_share: float = 0.25
+    """How many bytes may be carried for each byte appended. A quarter keeps 64 MiB of quiet tails out of segments."""
+    carry_parts: int = 512
+    """A tail is carried if it is at most this part of what may be carried now: so the smaller ones still are when that becomes short."""
+    shared_below_bytes: int = 1 * MIB
+    """Tails below this size that are rolled at the same time share a segment."""
     pending_bytes_max: int = 32 * MIB
     """What may wait for partitions that are being opened."""
     roll_concurrency: int = 2

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from typing_extensions import Buffer
 
@@ -18,6 +18,9 @@ from bmq.wire.batches import BatchHeader
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.partitions.states import PartitionEvent, PartitionState, next_state
 from bmq_broker.partitions.tail import Run, Slot, Tail, TailTotal
+
+_Batch = tuple[int, int, int]
+"""(next offset, CRC, leader epoch): of two batches with one base offset that agree in these, one is the other's copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,7 @@ class Partition:
 
     __slots__ = (
         "appended_slot",
+        "carrying",
         "claimed",
         "config",
         "entry",
@@ -89,10 +93,12 @@ class Partition:
         self.ranges = ranges
         """Streams of earlier owners that the image still names for it."""
         self.recovered_next_offset = Offset(0)
-        """Where this ownership began: once the manifest reaches it, the ranges are covered."""
+        """Where this ownership began: what lies below it was inherited."""
         self.appended_slot: Slot | None = None
         """The newest WAL object with a batch of it."""
         self.stopped: PartitionStopped | None = None
+        self.carrying = False
+        """Whether a copy of its tail is on its way to a newer WAL object."""
         self.written_bytes = 0
         """What this ownership has made durable."""
 
@@ -133,28 +139,51 @@ class Partition:
         self.live = rolled.copy()
         self.epochs = manifest.leader_epochs
         self.next_offset = Offset(manifest.next_offset)
+        taken: dict[int, _Batch] = {}
         for run, headers in recovered:
-            if run.next_offset <= manifest.next_offset:
-                continue
-            if run.base_offset < self.next_offset:
-                raise PartitionStopped(
-                    f"partition {self.tp}: the WAL holds offsets from {run.base_offset} on, of leader epoch {run.leader_epoch}, "
-                    f"a second time: up to {self.next_offset - 1} they are there already; this is a bug in bmq, or the store was tampered with"
-                )
-            if run.base_offset > self.next_offset:
-                raise PartitionStopped(
-                    f"partition {self.tp}: offsets {self.next_offset} to {run.base_offset - 1} are neither in the manifest "
-                    f"{self.manifest_version} nor in the WAL; restore the missing objects, or delete the records before {run.base_offset}"
-                )
-            self.begin_epoch(run.leader_epoch, run.base_offset)
-            for batch, header in zip(run.batches, headers, strict=True):
-                self.tail.add(run, batch, base_offset=header.base_offset, size_bytes=header.size_bytes)
-                self.live.replay(header, base_offset=header.base_offset, seen_ms=now_ms)
-            self.tail.durable(len(run.batches))
-            self.next_offset = run.next_offset
+            self._take_over(run, headers, taken, now_ms=now_ms)
         self.high_watermark = self.next_offset
         self.recovered_next_offset = self.next_offset
         self.begin_epoch(self.leader_epoch, self.next_offset)
+
+    def _take_over(self, run: Run, headers: Sequence[BatchHeader], taken: dict[int, _Batch], *, now_ms: int) -> None:
+        """What a recovered run has that is neither in segments nor in an older copy of it: an owner that carried it forward wrote it again.
+
+        `taken`: the batches that are in the tail already, by base offset. Raises PartitionStopped.
+        """
+        first = 0
+        while first < len(headers) and headers[first].next_offset <= self.next_offset:
+            header = headers[first]
+            if header.base_offset >= self.manifest.next_offset and taken.get(header.base_offset) != _batch(header):
+                raise self._twice(header)
+            first += 1
+        if first == len(headers):
+            return
+        if headers[first].base_offset < self.next_offset:
+            raise self._twice(headers[first])
+        if headers[first].base_offset > self.next_offset:
+            raise PartitionStopped(
+                f"partition {self.tp}: offsets {self.next_offset} to {headers[first].base_offset - 1} are neither in the manifest "
+                f"{self.manifest_version} nor in the WAL; restore the missing objects, or delete the records before {headers[first].base_offset}"
+            )
+        if first:
+            size_bytes = sum(header.size_bytes for header in headers[first:])
+            run = replace(run, base_offset=self.next_offset, batches=run.batches[first:], size_bytes=size_bytes)
+        for batch, header in zip(run.batches, headers[first:], strict=True):
+            if self.epochs and header.leader_epoch < self.epochs[-1].epoch:
+                raise self._twice(header)
+            self.begin_epoch(header.leader_epoch, header.base_offset)
+            self.tail.add(run, batch, base_offset=header.base_offset, size_bytes=header.size_bytes)
+            self.live.replay(header, base_offset=header.base_offset, seen_ms=now_ms)
+            taken[header.base_offset] = _batch(header)
+        self.tail.durable(len(run.batches))
+        self.next_offset = run.next_offset
+
+    def _twice(self, header: BatchHeader) -> PartitionStopped:
+        return PartitionStopped(
+            f"partition {self.tp}: the WAL holds offsets from {header.base_offset} on, of leader epoch {header.leader_epoch}, "
+            f"a second time: up to {self.next_offset - 1} they are there already, and others; this is a bug in bmq, or the store was tampered with"
+        )
 
     def begin_epoch(self, epoch: int, start: int) -> None:
         """Records at and above `start` are of `epoch`."""
@@ -210,9 +239,36 @@ class Partition:
             return None
         return RollPlan(runs=tuple(runs), base_offset=runs[0].base_offset, next_offset=runs[-1].next_offset, size_bytes=size_bytes)
 
-    def oldest_slot(self) -> Slot | None:
-        """The oldest WAL object of this broker that the tail pins."""
-        return next((run.slot for run in self.tail.runs if run.slot is not None), None)
+    def needs_upto(self, number: int) -> bool:
+        """Whether the tail needs a WAL object of this broker with this number or a lower one. What was carried forward is not in their order."""
+        return any(run.slot is not None and run.slot.durable and run.slot.number <= number for run in self.tail.runs)
+
+    def carry(self, slot: Slot) -> Run | None:
+        """One run with all that is durable of the tail, own or inherited, to be written once more; None where there is nothing to carry now."""
+        runs = [run for run in self.tail.runs if run.next_offset <= self.high_watermark]
+        if not runs or self.carrying or self.state is not PartitionState.APPENDING:
+            return None
+        self.carrying = True
+        return Run(
+            slot=slot,
+            leader_epoch=self.leader_epoch,
+            base_offset=runs[0].base_offset,
+            next_offset=runs[-1].next_offset,
+            batches=[batch for run in runs for batch in run.batches],
+            size_bytes=sum(run.size_bytes for run in runs),
+            max_timestamp_ms=max(run.max_timestamp_ms for run in runs),
+            since_ms=runs[0].since_ms,
+        )
+
+    def carried(self, copy: Run) -> list[Slot]:
+        """The copy and every WAL object before it are durable. Returns the slots that are needed once less: those of the originals, and the copy's
+        own, which was needed for its own sake until now. What has left meanwhile stays needed where it was.
+        """
+        assert copy.slot is not None
+        self.carrying = False
+        if self.state is not PartitionState.APPENDING:
+            return [copy.slot]
+        return [*self.tail.carried(copy.next_offset, copy.slot), copy.slot]
 
     def manifest_changed(self, manifest: Manifest, entry: Entry, *, rolled: Producers | None = None) -> list[Run]:
         """A manifest version is durable; returns the runs that it freed. `rolled`: the producers as of its next offset."""
@@ -224,11 +280,13 @@ class Partition:
         return self.tail.trim(manifest.next_offset)
 
     def covers_recovered(self) -> bool:
-        """Whether the manifest holds all that this ownership inherited."""
-        return self.manifest.next_offset >= self.recovered_next_offset
+        """Whether the manifest and this owner's own stream hold all that this ownership inherited."""
+        if self.manifest.next_offset >= self.recovered_next_offset:
+            return True
+        return self.state is PartitionState.APPENDING and bool(self.tail.runs) and self.tail.runs[0].slot is not None
 
     def covers_ranges(self) -> bool:
-        """Whether there are ranges and the manifest holds all that was in them."""
+        """Whether there are ranges and nothing that was in them is needed any more."""
         return bool(self.ranges) and self.covers_recovered()
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
@@ -239,3 +297,7 @@ class Partition:
         """The leader epoch of the record at `offset`."""
         at = bisect_right(self.epochs, offset, key=lambda each: each.start_offset) - 1
         return LeaderEpoch(self.epochs[at].epoch if at >= 0 else -1)
+
+
+def _batch(header: BatchHeader) -> _Batch:
+    return header.next_offset, header.crc, header.leader_epoch

@@ -3,14 +3,20 @@
 Batches come in *runs*: those of the partition in one WAL object. What is durable is a prefix of the runs.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from typing_extensions import Buffer
 
 from bmq.values import LeaderEpoch, Offset, TopicPartition
+
+OF_ONE_AGE_MS: Final = 10_000
+OF_ONE_AGE_SHARE: Final = 8
+"""Carried runs that came within so many ms of each other, or within this part of their age, become one: what is said of their age stays about
+right, and a partition that is carried for days has a dozen runs, not thousands."""
 
 
 @dataclass(slots=True)
@@ -107,8 +113,30 @@ class Tail:
             at += 1
         return size_bytes
 
+    def carried(self, next_offset: int, slot: Slot) -> list[Slot]:
+        """The runs that end at or below `next_offset` are in `slot`'s object as well, and from now on needed there.
+
+        Returns the slots where they were needed, one for each run that was. Neighbours of about one age become one run.
+        """
+        before: list[Run] = []
+        while self.runs and self.runs[0].next_offset <= next_offset:
+            before.append(self.runs.popleft())
+        after: list[Run] = []
+        for run in before:
+            last = after[-1] if after else None
+            if last is not None and run.since_ms - last.since_ms <= max(OF_ONE_AGE_MS, (before[-1].since_ms - run.since_ms) // OF_ONE_AGE_SHARE):
+                last.batches += run.batches
+                last.size_bytes += run.size_bytes
+                last.next_offset = run.next_offset
+                last.max_timestamp_ms = max(last.max_timestamp_ms, run.max_timestamp_ms)
+            else:
+                after.append(replace(run, slot=slot, batches=list(run.batches)))
+        slot.runs += len(after)
+        self.runs.extendleft(reversed(after))
+        return [run.slot for run in before if run.slot is not None]
+
     def trim(self, next_offset: int) -> list[Run]:
-        """Drops the runs that end at or below `next_offset` and returns them."""
+        """Drops the batches below `next_offset`, where one of them ends; returns the runs that have gone whole."""
         dropped = []
         batches = 0
         while self.runs and self.runs[0].next_offset <= next_offset:
@@ -118,12 +146,26 @@ class Tail:
             self.durable_bytes -= run.size_bytes
             self._total.size_bytes -= run.size_bytes
             dropped.append(run)
+        if self.runs and self.runs[0].base_offset < next_offset:  # it was carried, and is larger now than when the roll began
+            batches += self._cut(next_offset, begin=batches)
         assert batches <= self._durable_batches
         self._durable_batches -= batches
         del self._bases[:batches]
         del self._batches[:batches]
         del self._sizes[:batches]
         return dropped
+
+    def _cut(self, next_offset: int, *, begin: int) -> int:
+        """Takes the batches below `next_offset` out of the first run, whose first one is batch `begin`; returns how many."""
+        run = self.runs[0]
+        count = bisect_left(self._bases, next_offset, begin) - begin
+        size_bytes = sum(self._sizes[begin : begin + count])
+        size_left_bytes = run.size_bytes - size_bytes
+        self.runs[0] = replace(run, base_offset=Offset(next_offset), batches=run.batches[count:], size_bytes=size_left_bytes)
+        self.size_bytes -= size_bytes
+        self.durable_bytes -= size_bytes
+        self._total.size_bytes -= size_bytes
+        return count
 
     def drop(self) -> list[Run]:
         """Forgets everything, durable or not: the partition leaves. Returns the runs."""

@@ -1,0 +1,74 @@
+"""A broker's segments put together: what rolls, retains, merges and collects them. Decides nothing itself."""
+
+from bmq.clock_guard import ClockGuard
+from bmq.ports import Clock, ObjectStore, Rng
+from bmq.roles.controller import Metadata
+from bmq.values import StreamId
+from bmq_broker.carrying import Carrier
+from bmq_broker.commit import GroupCommit
+from bmq_broker.coordinator_snapshots import CoordinatorSnapshots
+from bmq_broker.departures import Departures
+from bmq_broker.garbage import Garbage
+from bmq_broker.maintenance import Maintenance
+from bmq_broker.manifests import Manifests
+from bmq_broker.merging import Merger
+from bmq_broker.ownership import Ownership
+from bmq_broker.partitions.tail import TailTotal
+from bmq_broker.retention import Retention
+from bmq_broker.roll_writing import RollWriter
+from bmq_broker.rolling import Roller
+from bmq_broker.segments import Segments
+from bmq_broker.settings import BrokerSettings
+
+
+class Upkeep:
+    """Of one broker incarnation."""
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        cluster_id: str,
+        stream: StreamId,
+        rng: Rng,
+        clock: Clock,
+        clock_guard: ClockGuard,
+        settings: BrokerSettings,
+        metadata: Metadata,
+        ownership: Ownership,
+        departures: Departures,
+        manifests: Manifests,
+        commit: GroupCommit,
+        total: TailTotal,
+    ) -> None:
+        garbage = Garbage(store, linger_ms=settings.segment_linger_ms)
+        writer = RollWriter(store=store, cluster_id=cluster_id, stream=stream, rng=rng, clock=clock, manifests=manifests, garbage=garbage)
+        self.roller = Roller(
+            writer=writer,
+            carrier=Carrier(commit, settings),
+            settings=settings,
+            partitions=ownership.partitions,
+            manifests=manifests,
+            commit=commit,
+            total=total,
+        )
+        self.segments = Segments(store)
+        self.retention = Retention(manifests=manifests, segments=self.segments, garbage=garbage, roller=self.roller, clock=clock)
+        self.snapshots = CoordinatorSnapshots(store=store, rng=rng, manifests=manifests, garbage=garbage)
+        merger = Merger(store=store, cluster_id=cluster_id, rng=rng, manifests=manifests, segments=self.segments, garbage=garbage, settings=settings)
+        self.maintenance = Maintenance(
+            store=store,
+            metadata=metadata,
+            departures=departures,
+            ownership=ownership,
+            manifests=manifests,
+            commit=commit,
+            roller=self.roller,
+            retention=self.retention,
+            merger=merger,
+            segments=self.segments,
+            garbage=garbage,
+            clock=clock,
+            clock_guard=clock_guard,
+            settings=settings,
+        )
