@@ -10,7 +10,7 @@ from bmq.errors import BmqError, ControllerUnavailable, Fenced
 from bmq.metadata.follower import Poll
 from bmq.metadata.image import Image
 from bmq.metadata.journal import MetadataJournal
-from bmq.roles.controller import ClosedPartition, Heartbeat, HeartbeatReply, Registration
+from bmq.roles.controller import ClosedPartition, Heartbeat, HeartbeatReply, PartitionLoad, Registration
 from bmq.storage.stream import StreamWriter
 from bmq.values import BrokerEpoch, NodeId, StreamId
 from bmq_controller.current import CurrentController
@@ -131,6 +131,7 @@ class Member:
         self.epoch = BrokerEpoch(-1)
         self.fenced = 0
         self.closed: Callable[[], tuple[ClosedPartition, ...]] = tuple
+        self.loads: tuple[PartitionLoad, ...] = ()
         self._controllers = controllers
 
     async def register(self) -> None:
@@ -143,7 +144,9 @@ class Member:
                 return
 
     async def beat(self) -> HeartbeatReply:
-        beat = Heartbeat(node_id=self.registration.node_id, broker_epoch=self.epoch, boot=self.registration.boot, closed=self.closed())
+        beat = Heartbeat(
+            node_id=self.registration.node_id, broker_epoch=self.epoch, boot=self.registration.boot, closed=self.closed(), loads=self.loads
+        )
         return await self._controllers.ask(lambda controller: controller.heartbeat(beat))
 
     async def live(self) -> None:
@@ -164,8 +167,8 @@ class Member:
 class SimBroker(Member):
     """A broker without data: a few WAL objects and heartbeats."""
 
-    def __init__(self, controllers: Controllers, node_id: int, *, boot: int = 1) -> None:
-        registration = Registration(node_id=NodeId(node_id), boot=UUID(int=1_000 * node_id + boot), roles=("broker",), host="b", port=9092)
+    def __init__(self, controllers: Controllers, node_id: int, *, boot: int = 1, pool: str = "") -> None:
+        registration = Registration(node_id=NodeId(node_id), boot=UUID(int=1_000 * node_id + boot), roles=("broker",), host="b", port=9092, pool=pool)
         super().__init__(controllers, registration)
         self.process = SimProcess(f"b{node_id}#{boot}", host=f"b{node_id}")
         self.process.start(self.live())
