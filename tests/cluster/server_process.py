@@ -16,8 +16,7 @@ START_S = 60
 NEWER = """
 from importlib import import_module
 hello = import_module("bmq.internal.hello")
-assert (hello.PROTOCOL_VERSION_MIN, hello.PROTOCOL_VERSION) == (1, 1)
-hello.PROTOCOL_VERSION = hello.PROTOCOL_VERSION_MIN = 2
+hello.PROTOCOL_VERSION = hello.PROTOCOL_VERSION_MIN = hello.PROTOCOL_VERSION + 1
 import_module("bmq_cli.main").run()
 """
 """A bmq that speaks the next version of the internal protocol, and no other."""

@@ -1,0 +1,99 @@
+"""One run: a cluster, its clients, faults by a seeded plan; then everything heals, everybody reads to the end, and the checker looks."""
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from chaos_cluster import Cluster
+from chaos_faults import Done, Faults
+from chaos_plan import Fault, plan
+from chaos_report import Report, report_on
+from chaos_workload import WRITERS, Workload, WriterSpec
+
+SHAPE: Final = "2c3b2p"
+PER_SECOND: Final = 500
+"""Records of each of the four writers: 300 s make 600,000, which are sent, acknowledged, and read four times."""
+WARM_UP_S: Final = 2.0
+OPERATIONS_MIN: Final = 1_000_000
+"""For a run of five minutes."""
+
+Deed = Callable[[Cluster, list[Done]], Awaitable[None]]
+
+
+async def run(
+    folder: Path,
+    deed: Deed,
+    *,
+    seed: int,
+    seconds: float,
+    shape: str = SHAPE,
+    per_second: int = PER_SECOND,
+    writers: tuple[WriterSpec, ...] = WRITERS,
+) -> Report:
+    """Has clients at work while `deed` is done to a cluster; the checked outcome. Everything that it started has ended then."""
+    cluster = Cluster(shape, folder)
+    workload = Workload(cluster.servers, folder, per_second=per_second, seed=seed, writers=writers)
+    done: list[Done] = []
+    try:
+        await cluster.start()
+        await workload.start()
+        await asyncio.sleep(WARM_UP_S)
+        await deed(cluster, done)
+        ended = await workload.finish()
+        await cluster.stop()
+    finally:
+        await workload.close()
+        await cluster.close()
+    unexpected = [text for node in cluster.nodes.values() for text in node.unexpected]
+    logs = [node.log for node in cluster.nodes.values()]
+    began_s = monotonic()
+    report = report_on(workload, ended, done, seed=seed, seconds=seconds, unexpected=unexpected, logs=logs)
+    report.starts_refused = sum(len(node.starts_refused) for node in cluster.nodes.values())
+    report.checked_s = monotonic() - began_s
+    return report
+
+
+async def run_plan(
+    folder: Path, *, seed: int, seconds: float, shape: str = SHAPE, per_second: int = PER_SECOND, faults: Sequence[Fault] = tuple(Fault)
+) -> Report:
+    """A run with the faults of a seed."""
+
+    async def deed(cluster: Cluster, done: list[Done]) -> None:
+        injected = Faults(cluster, done)
+        began_s = monotonic()
+        await injected.run(plan(seed, seconds=seconds, nodes=cluster.by_role(), faults=faults))
+        await asyncio.sleep(max(0.0, began_s + seconds - monotonic()))
+
+    return await run(folder, deed, seed=seed, seconds=seconds, shape=shape, per_second=per_second)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; exit code 0 for a run without complaints."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=300, help="how long faults are injected (300)")
+    parser.add_argument("--seed", type=int, default=1, help="which faults, and when (1)")
+    parser.add_argument("--shape", default=SHAPE, help=f"how many controllers, brokers and proxies ({SHAPE})")
+    parser.add_argument("--per-second", type=int, default=PER_SECOND, help=f"records of each of the {len(WRITERS)} writers ({PER_SECOND})")
+    parser.add_argument("--faults", help=f"only these, with commas between, of {', '.join(Fault)}")
+    parser.add_argument("--json", type=Path, help="where all figures are written to")
+    parser.add_argument("--folder", type=Path, help="where data, logs and histories go and stay; without it they stay only where something is wrong")
+    given = parser.parse_args(arguments)
+    faults = tuple(Fault(name) for name in given.faults.split(",")) if given.faults else tuple(Fault)
+    folder = given.folder or Path(tempfile.mkdtemp(prefix=f"bmq-chaos-{given.seed}-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    report = asyncio.run(run_plan(folder, seed=given.seed, seconds=given.seconds, shape=given.shape, per_second=given.per_second, faults=faults))
+    if given.json:
+        given.json.write_text(report.as_json())
+    print(report.table(), file=sys.stderr)
+    print(report.line(), flush=True)
+    if not report.is_good:
+        print(f"{report.complaints()}\nlogs and histories: {folder}\nreplay: python -m tests.chaos --seed {given.seed} --seconds {given.seconds:g}")
+    elif given.folder is None:
+        shutil.rmtree(folder)
+    return 0 if report.is_good else 1

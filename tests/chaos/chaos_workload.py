@@ -1,0 +1,165 @@
+"""Who writes and reads during a run, and how they come to their end: first the writers, then everybody reads up to the end of the log."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Final
+
+from chaos_clients import Client, java_writer, python_client
+from chaos_reader import GROUP
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+TOPIC: Final = "chaos"
+PARTITIONS: Final = 12
+FOLLOWERS: Final = 2
+MEMBERS: Final = 2
+GROUP_AT_END_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterSpec:
+    """A writer of the run; `producer` is its number in the values."""
+
+    name: str
+    producer: int
+    idempotent: bool
+    java: bool
+
+
+WRITERS: Final = (
+    WriterSpec(name="librdkafka-idempotent", producer=1, idempotent=True, java=False),
+    WriterSpec(name="librdkafka-plain", producer=2, idempotent=False, java=False),
+    WriterSpec(name="java-idempotent", producer=3, idempotent=True, java=True),
+    WriterSpec(name="java-plain", producer=4, idempotent=False, java=True),
+)
+
+
+@dataclass(slots=True)
+class Ended:
+    """What is left of a workload besides the rows of its clients."""
+
+    committed: dict[int, int] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    """What clients were told and never should be."""
+    first_errors: dict[str, str] = field(default_factory=dict)
+    """Of writers, the first failed delivery report."""
+
+
+class Workload:
+    """The clients of one run."""
+
+    def __init__(self, servers: str, folder: Path, *, per_second: int, seed: int, writers: tuple[WriterSpec, ...] = WRITERS) -> None:
+        self.specs = writers
+        self._servers = servers
+        self._folder = folder
+        self.writers = {spec: self._writer(spec, per_second=per_second) for spec in writers}
+        self.followers = [self._reader("follow", number) for number in range(FOLLOWERS)]
+        self.members = [self._reader("member", number, commits=folder / f"member-{number}.commits") for number in range(MEMBERS)]
+        self.whole = self._reader("whole", 0)
+        self.prober = python_client("prober", "chaos_prober.py", folder=folder, servers=servers, topic=TOPIC, partitions=PARTITIONS, seed=seed)
+
+    @property
+    def commits(self) -> list[Path]:
+        return [self._folder / f"member-{number}.commits" for number in range(MEMBERS)]
+
+    async def start(self) -> None:
+        """Makes the topic and starts everybody."""
+        await asyncio.to_thread(self._prepare)
+        for client in (*self.writers.values(), *self.followers, *self.members, self.prober):
+            await client.start()
+
+    async def finish(self) -> Ended:
+        """Once all is well again: until every record has its report, and everybody has read what there is."""
+        ended = Ended()
+        for writer in self.writers.values():
+            writer.tell()
+        answers = await asyncio.gather(*(writer.finish() for writer in self.writers.values()))
+        for spec, answer in zip(self.writers, answers, strict=True):
+            if answer["first_error"]:
+                ended.first_errors[spec.name] = answer["first_error"]
+        self.prober.tell()
+        await self.prober.finish()
+        ends = await asyncio.to_thread(self._ends)
+        await self.whole.start()
+        for reader in (*self.followers, self.whole):
+            reader.tell({"ends": ends})
+        for reader in (*self.followers, self.whole):
+            ended.failures += (await reader.finish())["failures"]
+        ended.committed = await asyncio.to_thread(self._until_group_is_at, ends)
+        for member in self.members:
+            member.tell()
+        for member in self.members:
+            ended.failures += (await member.finish())["failures"]
+        return ended
+
+    async def close(self) -> None:
+        await asyncio.gather(*(client.close() for client in (*self.writers.values(), *self.followers, *self.members, self.whole, self.prober)))
+
+    # --- the clients ---
+
+    def _writer(self, spec: WriterSpec, *, per_second: int) -> Client:
+        common = {"servers": self._servers, "topic": TOPIC, "partitions": PARTITIONS, "producer": spec.producer, "per_second": per_second}
+        if spec.java:
+            return java_writer(
+                spec.name,
+                servers=self._servers,
+                topic=TOPIC,
+                partitions=PARTITIONS,
+                producer=spec.producer,
+                per_second=per_second,
+                idempotent=spec.idempotent,
+                folder=self._folder,
+            )
+        arguments = ("--idempotent",) if spec.idempotent else ()
+        return python_client(spec.name, "chaos_writer.py", *arguments, folder=self._folder, **common)
+
+    def _reader(self, mode: str, number: int, **options: object) -> Client:
+        name = f"{mode}-{number}"
+        return python_client(
+            name,
+            "chaos_reader.py",
+            mode,
+            folder=self._folder,
+            servers=self._servers,
+            topic=TOPIC,
+            partitions=PARTITIONS,
+            client_id=f"chaos-{name}",
+            **options,
+        )
+
+    # --- with the cluster well ---
+
+    def _prepare(self) -> None:
+        """The group has offsets from the beginning: nobody may ever be told to look for a place to start at."""
+        admin = AdminClient({"bootstrap.servers": self._servers})
+        for future in admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS)], operation_timeout=30).values():
+            future.result(60)
+        consumer = self._consumer(GROUP)
+        consumer.commit(offsets=[TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)], asynchronous=False)
+        consumer.close()
+
+    def _ends(self) -> dict[int, int]:
+        consumer = self._consumer("ends")
+        ends = {partition: consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=30)[1] for partition in range(PARTITIONS)}
+        consumer.close()
+        return ends
+
+    def _until_group_is_at(self, ends: dict[int, int]) -> dict[int, int]:
+        """The committed offsets: those, unless the group does not come so far in time."""
+        consumer = self._consumer(GROUP)
+        deadline_s = monotonic() + GROUP_AT_END_S
+        committed: dict[int, int] = {}
+        while committed != ends and monotonic() < deadline_s:
+            sleep(0.2)
+            try:
+                found = consumer.committed([TopicPartition(TOPIC, partition) for partition in ends], timeout=10)
+            except KafkaException:
+                continue
+            committed = {one.partition: one.offset for one in found}
+        consumer.close()
+        return committed
+
+    def _consumer(self, group: str) -> Consumer:
+        return Consumer({"bootstrap.servers": self._servers, "group.id": group, "enable.auto.commit": False})
