@@ -99,6 +99,11 @@ def decode_entry(data: Buffer, *, what: str) -> Entry:
     return Entry(number=entry.number, epoch=entry.epoch, nonce=entry.nonce, predecessor=entry.predecessor, claim=entry.claim, payload=bytes(body))
 
 
+def decode_entry_header(first_bytes: Buffer, *, what: str) -> Entry:
+    """An entry without its payload, from its first ENTRY_HEADER_SIZE_BYTES or more. Raises Corrupt, FormatTooNew."""
+    return _decode_header(bytes_view(first_bytes), what=what)[0]
+
+
 def _decode_header(view: memoryview, *, what: str) -> tuple[Entry, int]:
     """(the entry without its payload, the payload's length)."""
     _, nonce = decode_envelope(view, magic=FLAT_LOG_MAGIC, version_max=FORMAT_VERSION, what=what)

@@ -158,6 +158,17 @@ def encode_segment(nonce: Nonce, cluster_id: str, runs: Sequence[SegmentRun], *,
     return EncodedSegment(parts=parts, entries=tuple(entries), size_bytes=position + len(directory) + SEGMENT_FOOTER_SIZE_BYTES)
 
 
+def decode_header(first_bytes: Buffer) -> tuple[Nonce, str, int]:
+    """(nonce, cluster id, key id) from the object's first SEGMENT_HEADER_SIZE_BYTES or more. Raises Corrupt, FormatTooNew."""
+    what = "segment"
+    view = bytes_view(first_bytes)[:SEGMENT_HEADER_SIZE_BYTES]
+    _, nonce = decode_envelope(view, magic=SEGMENT_MAGIC, version_max=FORMAT_VERSION, what=what)
+    if len(view) < SEGMENT_HEADER_SIZE_BYTES:
+        raise Corrupt(f"{what}: {len(view)} bytes are too few for its header")
+    key_id, length, cluster_id = _HEADER.unpack_from(checked(view, what=f"{what} header"), ENVELOPE_SIZE_BYTES)
+    return nonce, decode_cluster_id(length, cluster_id, what=what), key_id
+
+
 def decode_footer(last_bytes: Buffer) -> SegmentFooter:
     """From the object's last SEGMENT_FOOTER_SIZE_BYTES or more. Raises Corrupt, FormatTooNew."""
     what = "segment footer"
@@ -195,7 +206,9 @@ def decode_producer_snapshot(stored: Buffer) -> memoryview:
 def decode_segment(data: Buffer) -> SegmentObject:
     """A whole object, every byte checked: for tools and tests; readers use ranges. Raises Corrupt, FormatTooNew."""
     view = bytes_view(data)
-    nonce, cluster_id, key_id = _decode_header(view)
+    nonce, cluster_id, key_id = decode_header(view)
+    if len(view) < SEGMENT_HEADER_SIZE_BYTES + SEGMENT_FOOTER_SIZE_BYTES:
+        raise Corrupt(f"segment: {len(view)} bytes are too few")
     footer = decode_footer(view)
     if footer.nonce != nonce or footer.directory_position + footer.directory_length + SEGMENT_FOOTER_SIZE_BYTES != len(view):
         raise Corrupt(f"segment: its footer is not that of an object of {len(view)} bytes")
@@ -208,16 +221,6 @@ def _encode_header(nonce: Nonce, cluster_id: str, key_id: int) -> bytes:
     raw = encode_cluster_id(cluster_id)
     header = encode_envelope(magic=SEGMENT_MAGIC, version=FORMAT_VERSION, nonce=nonce) + _HEADER.pack(key_id, len(raw), raw)
     return header + encode_crc(crc32c(header))
-
-
-def _decode_header(view: memoryview) -> tuple[Nonce, str, int]:
-    what = "segment"
-    _, nonce = decode_envelope(view, magic=SEGMENT_MAGIC, version_max=FORMAT_VERSION, what=what)
-    if len(view) < SEGMENT_HEADER_SIZE_BYTES + SEGMENT_FOOTER_SIZE_BYTES:
-        raise Corrupt(f"{what}: {len(view)} bytes are too few")
-    body = checked(view[:SEGMENT_HEADER_SIZE_BYTES], what=f"{what} header")
-    key_id, length, cluster_id = _HEADER.unpack_from(body, ENVELOPE_SIZE_BYTES)
-    return nonce, decode_cluster_id(length, cluster_id, what=what), key_id
 
 
 def _length_of(run: SegmentRun) -> int:

@@ -1,0 +1,52 @@
+"""`bmq store`: what a store holds, whether it is whole, and what it costs. Works on the store itself, with or without a cluster on it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bmq_cli.output import Output
+from bmq_cli.session import NoColorOption, OutputClosed, OutputOption, SharedOptions
+
+app = typer.Typer(name="store", help="Check a store, and see what it costs.", no_args_is_help=True)
+
+StoreOption = Annotated[
+    str | None, typer.Option("--store", metavar="URL", help="The store, e.g. s3://bucket?endpoint=http://127.0.0.1:9000 (docs/stores.md).")
+]
+DataOption = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="The folder that bmq keeps everything in. Default: ./bmq-data", show_default=False)
+]
+
+
+@app.command()
+def check(
+    context: typer.Context,
+    *,
+    store: StoreOption = None,
+    data: DataOption = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Do not read segments: only whether they are there, with the length they should have.")
+    ] = False,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=64, metavar="N", help="Requests at a time.")] = 8,
+    output: OutputOption = None,
+    no_color: NoColorOption = None,
+) -> None:
+    """Read everything in a store and say what is wrong with it.
+
+    Exit code 0: no faults. 1: faults were found. 2: wrong usage, or no bmq store there.
+    """
+    from bmq_cli.store_check import check_store
+    from bmq_cli.store_opening import url_of
+
+    shown = _output(context, output=output, no_color=no_color)
+    try:
+        code = check_store(url_of(store=store, data=data), shown, quick=quick, at_once=concurrency)
+    except BrokenPipeError as error:
+        raise OutputClosed from error
+    raise typer.Exit(code)
+
+
+def _output(context: typer.Context, *, output: OutputOption, no_color: NoColorOption) -> Output:
+    outer = context.find_root().obj
+    given = SharedOptions(output=output, no_color=no_color)
+    return (given.over(outer) if isinstance(outer, SharedOptions) else given).make_output()

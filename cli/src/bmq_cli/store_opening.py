@@ -1,0 +1,43 @@
+"""Opening a store for a tool: only reading it, beside whatever runs on it, or for itself alone."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from bmq.errors import ConfigurationError
+from bmq.ports import ObjectStore
+from bmq.runtime.open_store import open_store
+from bmq.runtime.read_only_folder import open_read_only
+from bmq.runtime.store_url import StoreKind, StoreUrl, parse_store_url
+
+
+def url_of(*, store: str | None, data: Path | None) -> StoreUrl:
+    """Which store is meant. Raises ConfigurationError."""
+    if store is not None and data is not None:
+        raise ConfigurationError(f"--data {data} and --store {store} are both given: give one of them")
+    url = parse_store_url(store if store is not None else f"file://{quote(str((data or Path('bmq-data')).absolute()))}")
+    if url.kind is StoreKind.MEMORY:
+        raise ConfigurationError(f"--store {url.text}: nothing of it outlives its process, so there is nothing to look at")
+    if url.folder is not None and not url.folder.is_dir():
+        raise ConfigurationError(f"data folder {url.folder}: there is no such folder: give the one that bmq keeps its data in")
+    return url
+
+
+@contextmanager
+def opened(url: StoreUrl, *, alone: bool) -> Iterator[ObjectStore]:
+    """`alone`: a folder is locked, so that no bmq runs on it meanwhile; else nothing at all is written to it. Raises BmqError."""
+    if url.folder is not None and not alone:
+        reader = open_read_only(url.folder)
+        try:
+            yield reader
+        finally:
+            reader.close()
+        return
+    if url.shared:
+        raise ConfigurationError(f"store {url.text}: what is mended must not be shared: leave shared=true out")
+    store = open_store(url.text)
+    try:
+        yield store
+    finally:
+        store.close()

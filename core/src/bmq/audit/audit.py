@@ -1,0 +1,224 @@
+"""The audit of a store, from the listing to the last object: what it looks at, in which order, and how much at a time.
+
+The order is what makes it right beside a running cluster: metadata, then the WAL, then manifests, then what these name. Whatever an owner rolls
+and deletes meanwhile is explained by the manifest that is read afterwards.
+"""
+
+import asyncio
+from array import array
+from dataclasses import dataclass
+from typing import Final
+
+from bmq.audit.findings import Kind, Report
+from bmq.audit.manifest_audit import ManifestAudit
+from bmq.audit.metadata_audit import Metadata, audit_metadata
+from bmq.audit.partition_audit import DecodeState, PartitionAudit
+from bmq.audit.partition_listing import PartitionListing, list_partition, list_partitions
+from bmq.audit.places import PlaceKind
+from bmq.audit.reading import Progress, Reader
+from bmq.audit.segment_audit import DecodeProducers, SegmentAudit
+from bmq.audit.shared_audit import SharedAudit, SharedNames
+from bmq.audit.survey import Survey, survey_store
+from bmq.audit.wal_audit import WalAudit
+from bmq.metadata.image import Image
+from bmq.ports import ObjectStore, Rng
+from bmq.storage.durable import cancelled
+from bmq.storage.keys import SHARED_PREFIX, topic_prefix
+from bmq.values import StreamId, TopicId, TopicPartition
+
+AT_ONCE: Final = 8
+"""Requests at a time, and partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOptions:
+    """`quick`: segments are not read, only looked for. `versions_kept`: how many manifest versions bmq keeps behind the newest."""
+
+    decode_producers: DecodeProducers
+    decode_state: DecodeState
+    versions_kept: int
+    quick: bool = False
+    at_once: int = AT_ONCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audited:
+    """What an audit leaves: the report, and the metadata that it rests on."""
+
+    report: Report
+    survey: Survey
+    metadata: Metadata
+
+
+async def audit_store(store: ObjectStore, *, rng: Rng, options: AuditOptions, progress: Progress | None = None) -> Audited:
+    """Reads the whole store; changes nothing. Raises NoMetadata (no store of bmq), StoreLost."""
+    reader = Reader(store, rng=rng, at_once=options.at_once, progress=progress or Progress())
+    return await _Audit(reader, options).run()
+
+
+class _Audit:
+    """One audit."""
+
+    def __init__(self, reader: Reader, options: AuditOptions) -> None:
+        self._reader = reader
+        self._options = options
+        self._report = Report()
+        self._names = SharedNames()
+        self._epochs: dict[TopicId, array[int]] = {}
+        self._unknown_topics: set[TopicId] = set()
+
+    async def run(self) -> Audited:
+        reader, report, options = self._reader, self._report, self._options
+        self._stage("list")
+        survey = await survey_store(reader)
+        reader.progress.total_bytes = survey.total.size_bytes
+        if options.quick:
+            reader.progress.total_bytes -= survey.kinds[PlaceKind.SEGMENT].size_bytes + survey.kinds[PlaceKind.SHARED_SEGMENT].size_bytes
+        self._stage("metadata")
+        metadata = await audit_metadata(reader, report)
+        image = metadata.image
+        report.cluster_id = image.cluster_id
+        self._stage("WAL")
+        wal = WalAudit(reader, report, image)
+        await wal.run(survey.streams)
+        self._stage("partitions")
+        segments = SegmentAudit(reader, cluster_id=image.cluster_id, decode_producers=options.decode_producers)
+        partitions = PartitionAudit(
+            reader,
+            image=image,
+            coverage=wal.coverage,
+            manifests=ManifestAudit(reader, versions_kept=options.versions_kept, quick=options.quick),
+            segments=segments,
+            decode_producers=options.decode_producers,
+            decode_state=options.decode_state,
+            stream_end=lambda stream: survey.stream_ends.get(stream, 0),
+            quick=options.quick,
+        )
+        await self._partitions(partitions, image, in_wal=wal.coverage.partitions())
+        self._stage("shared segments")
+        shared = SharedAudit(reader, report, image=image, names=self._names, segments=segments, epoch_of=self._epoch_of, quick=options.quick)
+        await shared.run()
+        await self._partitions_again(partitions, shared.lost)
+        self._stage("leftovers")
+        latest = await self._latest(metadata)
+        self._leftovers(survey, image, latest, wal.unknown)
+        report.checked.size_bytes = survey.total.size_bytes
+        report.checked.objects = survey.total.objects
+        report.checked.read_bytes = reader.read_bytes
+        self._stage("")
+        return Audited(report=report, survey=survey, metadata=metadata)
+
+    def _stage(self, name: str) -> None:
+        self._reader.progress.stage = name
+        self._reader.progress.tell()
+
+    # --- partitions ---
+
+    async def _partitions(self, audit: PartitionAudit, image: Image, *, in_wal: set[TopicPartition]) -> None:
+        """All that have objects, or something in the WAL; a few at a time."""
+        queue: asyncio.Queue[PartitionListing | None] = asyncio.Queue(maxsize=self._reader.at_once)
+        loop = asyncio.get_running_loop()
+        workers = [loop.create_task(self._work(queue, audit), name=f"audit partitions {n}") for n in range(self._reader.at_once)]
+        feeding = loop.create_task(self._feed(queue, image, in_wal), name="list partitions")
+        try:
+            tasks = [feeding, *workers]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            await cancelled([feeding, *workers])
+
+    async def _feed(self, queue: "asyncio.Queue[PartitionListing | None]", image: Image, in_wal: set[TopicPartition]) -> None:
+        async for listing in list_partitions(self._reader):
+            in_wal.discard(listing.tp)
+            if image.partition(listing.tp) is None:
+                self._without_partition(listing, image)
+            else:
+                await queue.put(listing)
+        for tp in sorted(in_wal):
+            await queue.put(PartitionListing(tp))
+        for _ in range(self._reader.at_once):
+            await queue.put(None)
+
+    async def _work(self, queue: "asyncio.Queue[PartitionListing | None]", audit: PartitionAudit) -> None:
+        while (listing := await queue.get()) is not None:
+            facts = await audit.run(listing, self._report)
+            self._names.add(facts.shared)
+            if facts.pinned.startswith(SHARED_PREFIX):
+                self._names.pin(facts.pinned)
+            self._remember(listing.tp, facts.epoch)
+
+    def _remember(self, tp: TopicPartition, epoch: int) -> None:
+        epochs = self._epochs.setdefault(tp.topic_id, array("q"))
+        epochs.extend([-1] * (tp.partition + 1 - len(epochs)))
+        epochs[tp.partition] = epoch
+
+    def _epoch_of(self, tp: TopicPartition) -> int:
+        epochs = self._epochs.get(tp.topic_id, ())
+        return epochs[tp.partition] if tp.partition < len(epochs) else -1
+
+    def _without_partition(self, listing: PartitionListing, image: Image) -> None:
+        """A partition that the image does not have. Whole topics are told once, at the end."""
+        topic = image.topics.get(listing.tp.topic_id)
+        if topic is None:
+            self._unknown_topics.add(listing.tp.topic_id)
+            return
+        self._report.fault(
+            Kind.FOREIGN,
+            f"{topic_prefix(topic.topic_id)}{listing.tp.partition:010d}/",
+            f"objects of partition {listing.tp.partition}; {topic.name} has {len(topic.partitions)} partitions: somebody else put them there",
+            topic=topic.name,
+            size_bytes=listing.size_bytes,
+        )
+
+    async def _partitions_again(self, audit: PartitionAudit, lost: dict[TopicPartition, set[tuple[str, int]]]) -> None:
+        """Those that lost runs of shared segments: what is to be done about it."""
+        for tp, runs in lost.items():
+            self._report.repairs = [each for each in self._report.repairs if getattr(each, "tp", None) != tp]
+            again = Report()
+            await audit.run(await list_partition(self._reader, tp), again, lost_shared=frozenset(runs))
+            self._report.repairs += [each for each in again.repairs if getattr(each, "tp", None) == tp]
+
+    # --- what is nobody's ---
+
+    async def _latest(self, metadata: Metadata) -> Image:
+        """The image as it is now: what was created while this looked is not foreign."""
+        if not metadata.whole:
+            return metadata.image
+        latest = (await audit_metadata(self._reader, Report())).image
+        self._report.moved_on = latest.position > metadata.position
+        return latest
+
+    def _leftovers(self, survey: Survey, image: Image, latest: Image, unknown: list[tuple[StreamId, int, int]]) -> None:
+        report = self._report
+        for meta in survey.foreign:
+            report.fault(
+                Kind.FOREIGN,
+                meta.key,
+                "bmq makes no such key: another program's, or another cluster's under a prefix of this one. Move it elsewhere, or delete it yourself",
+                size_bytes=meta.size_bytes,
+            )
+        for topic_id in sorted(self._unknown_topics):
+            total = survey.topics[topic_id].total
+            prefix = topic_prefix(topic_id)
+            if topic_id in latest.deleted:
+                text = f"the topic {latest.deleted[topic_id]} was deleted: the controller deletes its objects"
+                report.note(Kind.DUE, prefix, text, topic=latest.deleted[topic_id], objects=total.objects, size_bytes=total.size_bytes)
+            elif topic_id not in latest.topics and topic_id not in image.deleted:
+                text = "no topic has this id, and none will get it: a deleted topic's objects that were made after it had been collected"
+                report.garbage(prefix, text, objects=total.objects, size_bytes=total.size_bytes)
+        for stream, objects, size_bytes in unknown:
+            node = latest.nodes.get(stream.node_id)
+            if (node is not None and node.broker_epoch == stream.broker_epoch) or stream in latest.sealed:
+                continue
+            if stream.broker_epoch <= latest.last_epochs.get(stream.node_id, -1):
+                text = "objects of a stream that was collected: made late, by a broker that was replaced; they count for nothing"
+                report.note(Kind.KEPT, stream.prefix, text, objects=objects, size_bytes=size_bytes)
+            else:
+                text = f"no node {stream.node_id} ever had the epoch {stream.broker_epoch}: another cluster's WAL, or the metadata went back in time"
+                report.fault(Kind.FOREIGN, stream.prefix, text, size_bytes=size_bytes)
+        scratch = survey.kinds[PlaceKind.SCRATCH]
+        if scratch.objects:
+            text = "scratch objects of self-tests and of comparisons of clocks: bmq clears them"
+            report.note(Kind.DUE, "clock/, selftest/", text, objects=scratch.objects, size_bytes=scratch.size_bytes)

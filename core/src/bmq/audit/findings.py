@@ -1,0 +1,177 @@
+"""What an audit found: faults, garbage and notes by key, what each means, and what a repair would do. Bounded, however much is wrong."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from bmq.storage.manifest import Manifest
+from bmq.storage.segment import SegmentEntry
+from bmq.values import Nonce, TopicPartition
+
+FINDINGS_MAX: Final = 10_000
+"""Of each level so many are kept; the others are counted."""
+
+
+class Level(StrEnum):
+    """FAULT: something is lost, damaged or foreign. GARBAGE: nothing can reach it, it only costs money. NOTE: as it should be at this moment."""
+
+    FAULT = "fault"
+    GARBAGE = "garbage"
+    NOTE = "note"
+
+
+class Kind(StrEnum):
+    """What is wrong, for programs."""
+
+    LOST = "lost"
+    """Named, and not there."""
+    DAMAGED = "damaged"
+    """There, and not what was written."""
+    UNREADABLE = "unreadable"
+    """The store does not give it, again and again; or a newer bmq wrote it."""
+    DISAGREES = "disagrees"
+    """Whole, and says something else than the object that names it."""
+    GAP = "gap"
+    """Offsets that nothing holds."""
+    FOREIGN = "foreign"
+    """Under a key that bmq never makes."""
+    UNREACHABLE = "unreachable"
+    """Nothing names it, and nothing can any more."""
+    UNNAMED = "unnamed"
+    """Nothing names it; its writer may yet, or the next owner of the partition deletes it."""
+    DUE = "due"
+    """bmq is about to delete it by itself."""
+    KEPT = "kept"
+    """Not good, and of no consequence: it stays because deleting it could have some."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One object (or all below a key that ends with a slash), what is wrong with it, and what that means."""
+
+    level: Level
+    kind: Kind
+    key: str
+    means: str
+    topic: str = ""
+    """`name-partition`, where it is a partition's."""
+    objects: int = 1
+    size_bytes: int = 0
+    repair: str = ""
+    """What `--repair` does about it; empty: nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """A repair: the object, or all below a key that ends with a slash, goes."""
+
+    key: str
+    size_bytes: int = 0
+    objects: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mend:
+    """A repair: one more manifest version, after the entry `base_number`.
+
+    `manifest` has the old one's pages, of which the first `kept_pages` stay; behind them come `entries`, and new pages of these where they are many.
+    """
+
+    tp: TopicPartition
+    topic: str
+    base_number: int
+    base_epoch: int
+    base_nonce: Nonce
+    manifest: Manifest
+    kept_pages: int
+    entries: tuple[SegmentEntry, ...]
+    gains: tuple[str, ...]
+    loses: tuple[str, ...]
+
+
+Repair = Delete | Mend
+
+
+@dataclass(slots=True)
+class Checked:
+    """How much was looked at."""
+
+    objects: int = 0
+    size_bytes: int = 0
+    read_bytes: int = 0
+    partitions: int = 0
+    segments: int = 0
+    wal_objects: int = 0
+    batches: int = 0
+    records: int = 0
+
+
+@dataclass(slots=True)
+class Report:
+    """Filled while the audit runs."""
+
+    cluster_id: str = ""
+    checked: Checked = field(default_factory=Checked)
+    findings: dict[Level, list[Finding]] = field(default_factory=lambda: {level: [] for level in Level})
+    counts: dict[tuple[Level, Kind], int] = field(default_factory=dict)
+    objects: dict[Level, int] = field(default_factory=lambda: dict.fromkeys(Level, 0))
+    size_bytes: dict[Level, int] = field(default_factory=lambda: dict.fromkeys(Level, 0))
+    repairs: list[Repair] = field(default_factory=list)
+    moved_on: bool = False
+    """Whether the cluster wrote metadata while this looked."""
+
+    def add(self, finding: Finding) -> None:
+        """Counts it, and keeps it while there is room."""
+        level = finding.level
+        self.counts[level, finding.kind] = self.counts.get((level, finding.kind), 0) + 1
+        self.objects[level] += finding.objects
+        self.size_bytes[level] += finding.size_bytes
+        if len(self.findings[level]) < FINDINGS_MAX:
+            self.findings[level].append(finding)
+
+    def fault(self, kind: Kind, key: str, means: str, *, topic: str = "", size_bytes: int = 0, repair: str = "") -> None:
+        """Something is wrong."""
+        self.add(Finding(level=Level.FAULT, kind=kind, key=key, means=means, topic=topic, size_bytes=size_bytes, repair=repair))
+
+    def garbage(self, key: str, means: str, *, topic: str = "", objects: int = 1, size_bytes: int = 0) -> None:
+        """Nothing can reach it: a repair deletes it."""
+        deleted = len(self.repairs) < FINDINGS_MAX
+        if deleted:
+            self.repairs.append(Delete(key=key, objects=objects, size_bytes=size_bytes))
+        self.add(
+            Finding(
+                level=Level.GARBAGE,
+                kind=Kind.UNREACHABLE,
+                key=key,
+                means=means,
+                topic=topic,
+                objects=objects,
+                size_bytes=size_bytes,
+                repair="deleted" if deleted else "deleted by another run",
+            )
+        )
+
+    def note(self, kind: Kind, key: str, means: str, *, topic: str = "", objects: int = 1, size_bytes: int = 0) -> None:
+        """Worth a line, and as it should be."""
+        self.add(Finding(level=Level.NOTE, kind=kind, key=key, means=means, topic=topic, objects=objects, size_bytes=size_bytes))
+
+    def delete(self, key: str) -> None:
+        """A repair of a fault: the object goes."""
+        self.repairs.append(Delete(key=key))
+
+    def count(self, level: Level) -> int:
+        """Findings of a level, those not kept included."""
+        return sum(number for (found, _), number in self.counts.items() if found is level)
+
+    def take(self, other: "Report") -> None:
+        """Adds what another report found; its figures of what was looked at, too."""
+        for findings in other.findings.values():
+            for finding in findings:
+                self.add(finding)
+        for (level, kind), number in other.counts.items():
+            kept = sum(finding.kind is kind for finding in other.findings[level])
+            if number > kept:
+                self.counts[level, kind] = self.counts.get((level, kind), 0) + number - kept
+        self.repairs += other.repairs[: FINDINGS_MAX - len(self.repairs)]
+        for name in Checked.__slots__:
+            setattr(self.checked, name, getattr(self.checked, name) + getattr(other.checked, name))

@@ -1,0 +1,153 @@
+"""How a manifest is mended: a new version that names what is readable, and only that. Pure.
+
+Segments that no manifest names take the place of what is lost where they hold those offsets: what an owner put into a segment was durable,
+so it is what was there. What stays lost becomes a gap, so that nothing else is given up with it; at the beginning the log start rises instead.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+
+from bmq.audit.coverage import Span, joined
+from bmq.storage import leader_epochs
+from bmq.storage.leader_epochs import EpochHistory
+from bmq.storage.manifest import CoordinatorSnapshotRef, Manifest
+from bmq.storage.segment import SegmentEntry
+
+
+class Spare(NamedTuple):
+    """A whole segment that nothing names, as a manifest would name it, with the leader epochs of its batches."""
+
+    entry: SegmentEntry
+    epochs: EpochHistory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """What a manifest names: of each page its entries, None where it cannot be read; then the manifest's own."""
+
+    manifest: Manifest
+    pages: tuple[tuple[SegmentEntry, ...] | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mending:
+    """The new manifest's fields, what is named anew, and which offsets are given up.
+
+    `manifest` keeps the first `kept_pages` pages and has no others; `entries` come behind them.
+    """
+
+    manifest: Manifest
+    kept_pages: int
+    entries: tuple[SegmentEntry, ...]
+    adopted: tuple[SegmentEntry, ...]
+    given_up: tuple[Span, ...]
+
+
+def mend(
+    named: Named,
+    *,
+    lost: Collection[SegmentEntry],
+    spares: Sequence[Spare],
+    forward_to: int | None,
+    snapshot: CoordinatorSnapshotRef | None,
+    producers_usable: bool,
+) -> Mending:
+    """`lost`: entries that cannot be read. `forward_to`: the end may move on over spares, up to that offset; None: as far as they reach.
+
+    `snapshot`: the coordinator snapshot to name. `producers_usable`: whether the producer snapshot that the manifest itself names is.
+    """
+    old = named.manifest
+    whole = [(entry, None) for entry in _entries(named) if entry not in lost]
+    adopted = _fill(_lost_spans(named, lost), spares)
+    end, further = _go_on(old.next_offset, spares, forward_to)
+    adopted += further
+    kept = sorted([entry for entry, _ in whole] + [spare.entry for spare in adopted], key=lambda entry: entry.base_offset)
+    kept = [entry for entry in kept if entry.last_offset >= old.log_start]
+    log_start = max(old.log_start, kept[0].base_offset) if kept else max(old.log_start, end)
+    gaps = [Span(a.last_offset + 1, b.base_offset) for a, b in pairwise(kept) if a.last_offset + 1 < b.base_offset]
+    if kept and kept[-1].last_offset + 1 < end:
+        gaps.append(Span(kept[-1].last_offset + 1, end))
+    given_up = ([Span(old.log_start, log_start)] if log_start > old.log_start else []) + gaps
+    kept_pages = _kept_pages(named, set(lost), adopted, log_start)
+    on_pages = {entry for entries in named.pages[:kept_pages] for entry in entries or ()}
+    manifest = msgspec.structs.replace(
+        old,
+        kind="mirrored" if gaps else old.kind,
+        log_start=log_start,
+        next_offset=end,
+        last_stable_offset=end if old.last_stable_offset == old.next_offset else old.last_stable_offset,
+        leader_epochs=leader_epochs.cut_below(_epochs(old.leader_epochs, further), log_start),
+        coordinator_snapshot=snapshot,
+        pages=old.pages[:kept_pages],
+        entries=(),
+        producer_snapshot=old.producer_snapshot if not kept and producers_usable else None,
+    )
+    return Mending(
+        manifest=manifest,
+        kept_pages=kept_pages,
+        entries=tuple(entry for entry in kept if entry not in on_pages),
+        adopted=tuple(spare.entry for spare in adopted),
+        given_up=tuple(given_up),
+    )
+
+
+def _entries(named: Named) -> list[SegmentEntry]:
+    return [entry for entries in (*named.pages, named.manifest.entries) for entry in entries or ()]
+
+
+def _lost_spans(named: Named, lost: Collection[SegmentEntry]) -> list[Span]:
+    """What cannot be read, neighbours as one: a merged segment may stand in for several."""
+    spans = [Span(entry.base_offset, entry.last_offset + 1) for entry in _entries(named) if entry in lost]
+    spans += [Span(ref.base_offset, ref.last_offset + 1) for ref, entries in zip(named.manifest.pages, named.pages, strict=True) if entries is None]
+    return joined(spans)
+
+
+def _fill(spans: Sequence[Span], spares: Sequence[Spare]) -> list[Spare]:
+    """Spares that lie wholly in what is lost, none over another; of several that begin at one offset the longest."""
+    chosen: list[Spare] = []
+    for span in spans:
+        cursor = span.base
+        for spare in sorted(spares, key=lambda spare: (spare.entry.base_offset, -spare.entry.last_offset)):
+            if cursor <= spare.entry.base_offset and spare.entry.last_offset < span.end:
+                chosen.append(spare)
+                cursor = spare.entry.last_offset + 1
+    return chosen
+
+
+def _go_on(next_offset: int, spares: Sequence[Spare], forward_to: int | None) -> tuple[int, list[Spare]]:
+    """(the new end, spares that follow each other from the old one on)."""
+    chosen: list[Spare] = []
+    end = next_offset
+    longest: dict[int, Spare] = {}
+    for spare in spares:
+        before = longest.get(spare.entry.base_offset)
+        if before is None or before.entry.last_offset < spare.entry.last_offset:
+            longest[spare.entry.base_offset] = spare
+    while (forward_to is None or end < forward_to) and (following := longest.get(end)) is not None:
+        chosen.append(following)
+        end = following.entry.last_offset + 1
+    return end, chosen
+
+
+def _kept_pages(named: Named, lost: set[SegmentEntry], adopted: Sequence[Spare], log_start: int) -> int:
+    """How many of the first pages stay as they are."""
+    kept = 0
+    below = min((spare.entry.base_offset for spare in adopted), default=None)
+    for ref, entries in zip(named.manifest.pages, named.pages, strict=True):
+        changed = entries is None or not lost.isdisjoint(entries) or entries[0].last_offset < log_start
+        if changed or (below is not None and below <= ref.last_offset):
+            break
+        kept += 1
+    return kept
+
+
+def _epochs(history: EpochHistory, adopted: Sequence[Spare]) -> EpochHistory:
+    for spare in adopted:
+        for each in spare.epochs:
+            if not history or each.epoch > history[-1].epoch:
+                history = leader_epochs.with_epoch(history, each.epoch, each.start_offset)
+    return history

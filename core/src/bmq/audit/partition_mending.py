@@ -1,0 +1,157 @@
+"""What is to be done about a partition of which something is lost: which segments that nothing names may stand in, and what has to be given up."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from bmq.audit.coverage import Span, holes
+from bmq.audit.findings import Kind, Level, Mend
+from bmq.audit.mending import Mending, Named, Spare, mend
+from bmq.audit.partition_state import PartitionState
+from bmq.audit.reading import Reader, in_groups
+from bmq.audit.segment_audit import AuditedSegment, SegmentAudit
+from bmq.errors import ObjectMissing
+from bmq.metadata.image import Image
+from bmq.storage.durable import together
+from bmq.storage.keys import manifest_prefix, parse_numbered_key, segment_prefix
+from bmq.storage.numbered import numbered_key
+from bmq.storage.segment import SegmentEntry
+from bmq.values import StreamId, TopicPartition
+
+
+class PartitionMending:
+    """Of any partition of one store. Tells gaps besides, because what fills them decides whether they are any."""
+
+    def __init__(self, reader: Reader, *, image: Image, segments: SegmentAudit, stream_end: Callable[[StreamId], int]) -> None:
+        """`stream_end`: one above the newest number of a stream when the WAL was read."""
+        self._reader = reader
+        self._image = image
+        self._segments = segments
+        self._stream_end = stream_end
+
+    async def run(self, state: PartitionState) -> Mending | None:
+        """What is to be done where something is lost or missing; None where all is well."""
+        manifest, held = state.manifest, state.held
+        missing = holes(held, manifest.next_offset)
+        unnamed = self._beyond_the_end(state)
+        if (missing or unnamed) and await self._is_written(state.listing.tp):
+            missing, unnamed = [], []
+        hidden = state.audited.hidden
+        if not (state.lost or None in state.pages or state.torn or missing or unnamed or hidden):
+            return None
+        spares = await self._spares(state)
+        forward_to = missing[0].end if missing else (None if hidden or unnamed else manifest.next_offset)
+        mending = mend(
+            Named(manifest=manifest, pages=tuple(state.pages)),
+            lost=state.lost,
+            spares=spares,
+            forward_to=forward_to,
+            snapshot=state.snapshot,
+            producers_usable=state.producers_usable,
+        )
+        self._tell_missing(state, missing, mending)
+        self._plan(state, mending)
+        return mending
+
+    def _tell_missing(self, state: PartitionState, missing: Sequence[Span], mending: Mending) -> None:
+        end = mending.manifest.next_offset
+        key = (
+            numbered_key(manifest_prefix(state.listing.tp), state.audited.newest_number)
+            if state.audited.newest_number
+            else manifest_prefix(state.listing.tp)
+        )
+        beyond = [entry for entry in mending.adopted if entry.base_offset >= state.manifest.next_offset]
+        if beyond:
+            state.report.fault(
+                Kind.GAP,
+                key,
+                f"the manifest ends at offset {state.manifest.next_offset}, and offsets {beyond[0].base_offset} to {beyond[-1].last_offset} are in "
+                f"segments that no version names, and not in the WAL: newer versions of the manifest are missing",
+                topic=state.topic,
+                repair="the segments are named anew",
+            )
+        for span in missing:
+            left = Span(max(span.base, end), span.end)
+            if left.base < left.end:
+                state.report.fault(
+                    Kind.GAP,
+                    key,
+                    f"offsets {left.base} to {left.end - 1} are neither in segments nor in the WAL, which holds what follows: the partition does not "
+                    "open. Restore the missing objects from a backup",
+                    topic=state.topic,
+                )
+        if state.held.manifest_version > state.audited.newest_number and not beyond:
+            state.report.fault(
+                Kind.LOST,
+                numbered_key(manifest_prefix(state.listing.tp), state.held.manifest_version),
+                "the WAL names this version of the manifest: it was there and is gone, with every later one; the partition does not open",
+                topic=state.topic,
+            )
+
+    def _plan(self, state: PartitionState, mending: Mending) -> None:
+        audited = state.audited
+        readable = any(run is None for run in state.pages) or state.lost or mending.adopted or state.torn or audited.hidden
+        unreadable_only = any(finding.kind is Kind.UNREADABLE for finding in state.report.findings[Level.FAULT])
+        if not readable or unreadable_only:
+            return  # a newer bmq may read it, and so may this one tomorrow: nothing is given up for that
+        named = {entry.base_offset: entry for entry in state.entries}
+        loses = tuple(_given_up(span, named.values()) for span in mending.given_up)
+        gains = tuple(f"offsets {entry.base_offset} to {entry.last_offset}: named anew, {entry.key}" for entry in mending.adopted)
+        state.report.repairs.append(
+            Mend(
+                tp=state.listing.tp,
+                topic=state.topic,
+                base_number=max(audited.newest_number, state.held.manifest_version - 1),
+                base_epoch=max(audited.newest_epoch, audited.epoch, 0),
+                base_nonce=audited.newest_nonce,
+                manifest=mending.manifest,
+                kept_pages=mending.kept_pages,
+                entries=mending.entries,
+                gains=gains,
+                loses=loses,
+            )
+        )
+
+    async def _is_written(self, tp: TopicPartition) -> bool:
+        """Whether the partition's owner wrote to its WAL since that was read: then what is missing may be there."""
+        meta = self._image.partition(tp)
+        if meta is None or meta.node_id == -1:
+            return False
+        stream = StreamId(meta.node_id, meta.broker_epoch)
+        numbers = await self._reader.numbers(stream.prefix)
+        return max(numbers, default=-1) + 1 > self._stream_end(stream)
+
+    def _beyond_the_end(self, state: PartitionState) -> list[str]:
+        """Segments that nothing names, whose first offset is in no named segment and not in the WAL."""
+        prefix = segment_prefix(state.listing.tp)
+        found = []
+        for key in state.listing.segments:
+            if key in state.named:
+                continue
+            parsed = parse_numbered_key(prefix, key)
+            if parsed is None or parsed.offset < max(state.manifest.next_offset, state.manifest.log_start):
+                continue
+            if not any(span.base <= parsed.offset < span.end for span in state.held.spans):
+                found.append(key)
+        return found
+
+    async def _spares(self, state: PartitionState) -> list[Spare]:
+        """Whole segments that nothing names."""
+        keys = [(key, size_bytes) for key, size_bytes in state.listing.segments.items() if key not in state.named]
+        spares = []
+        for group in in_groups(keys, self._reader.at_once):
+            for found in await together(self._spare(key, size_bytes) for key, size_bytes in group):
+                if found is None:
+                    continue
+                spares += [Spare(run.entry, run.epochs) for run in found.runs if run.tp == state.listing.tp and run.usable and run.entry is not None]
+        return spares
+
+    async def _spare(self, key: str, size_bytes: int) -> AuditedSegment | None:
+        try:
+            found = await self._segments.run(key, size_bytes)
+        except ObjectMissing:
+            return None
+        return None if found.problems else found
+
+
+def _given_up(span: Span, named: Iterable[SegmentEntry]) -> str:
+    records = sum(entry.record_count for entry in named if span.base <= entry.base_offset and entry.last_offset < span.end)
+    return f"offsets {span.base} to {span.end - 1}" + (f" ({records} records)" if records else "")

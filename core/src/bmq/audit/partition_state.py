@@ -1,0 +1,57 @@
+"""One look at one partition: what the parts of its audit hand on to each other."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from bmq.audit.coverage import Held
+from bmq.audit.findings import Report
+from bmq.audit.manifest_audit import AuditedManifest
+from bmq.audit.partition_listing import PartitionListing
+from bmq.storage.manifest import CoordinatorSnapshotRef, Manifest
+from bmq.storage.segment import SegmentEntry
+from bmq.values import TopicPartition
+
+
+class SharedRun(NamedTuple):
+    """A run in a segment of several partitions, as a manifest names it."""
+
+    tp: TopicPartition
+    entry: SegmentEntry
+
+
+@dataclass(slots=True)
+class PartitionFacts:
+    """What the other parts of an audit need of a partition. `epoch`: that of its newest manifest version, -1 without one."""
+
+    epoch: int = -1
+    shared: list[SharedRun] = field(default_factory=list)
+    pinned: str = ""
+    """The segment that it names for its producer snapshot alone."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionState:
+    """One look at one partition."""
+
+    listing: PartitionListing
+    topic: str
+    report: Report
+    audited: AuditedManifest
+    held: Held
+    pages: list[tuple[SegmentEntry, ...] | None] = field(default_factory=list)
+    lost: set[SegmentEntry] = field(default_factory=set)
+    named: set[str] = field(default_factory=set)
+    shared: list[SharedRun] = field(default_factory=list)
+    snapshot: CoordinatorSnapshotRef | None = None
+    producers_usable: bool = True
+    torn: bool = False
+    """Whether something is to be mended besides lost entries and pages."""
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.audited.manifest
+
+    @property
+    def entries(self) -> Iterator[SegmentEntry]:
+        return (entry for entries in (*self.pages, self.manifest.entries) for entry in entries or ())

@@ -1,0 +1,179 @@
+"""Audits the WAL: every object of every stream, where streams end, and what of them is still to be read."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from bmq.audit.coverage import Coverage
+from bmq.audit.findings import Kind, Report
+from bmq.audit.reading import Reader, in_groups
+from bmq.audit.wal_objects import ExaminedWal, examine_wal
+from bmq.errors import ObjectMissing, StoreUnavailable
+from bmq.metadata.image import Image
+from bmq.storage.durable import together
+from bmq.storage.numbered import wal_key
+from bmq.storage.wal import WAL_HEADER_SIZE_BYTES
+from bmq.values import StreamId
+
+LEFT_BEHIND_MAX: Final = 8
+"""An owner deletes from below, so many at once: so far below a missing number there may be others."""
+LOOKS_MAX: Final = 3
+MISSING_MAX: Final = 100
+"""Told of one stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """A stream and what the image says of it."""
+
+    stream: StreamId
+    end: int | None
+    """Its seal, where it is known."""
+    lives: bool
+    """A registered broker's own."""
+    dropped: bool
+    wanted: bool
+    """Whether partitions name it, or it is a registered broker's."""
+
+
+class WalAudit:
+    """Of one store."""
+
+    def __init__(self, reader: Reader, report: Report, image: Image) -> None:
+        self._reader = reader
+        self._report = report
+        self._image = image
+        self.coverage = Coverage(image)
+        self.unknown: list[tuple[StreamId, int, int]] = []
+        """Streams that the image does not know, with their data objects and bytes; the audit's end tells what they are."""
+
+    async def run(self, streams: Mapping[StreamId, object]) -> None:
+        """`streams`: those that a listing showed. Raises StoreLost."""
+        named = {StreamId(node.node_id, node.broker_epoch) for node in self._image.nodes.values() if "broker" in node.roles}
+        for stream in sorted({*streams, *self._image.sealed, *named}):
+            await self._audit(self._known(stream))
+
+    def _known(self, stream: StreamId) -> _Stream:
+        image = self._image
+        node = image.nodes.get(stream.node_id)
+        lives = node is not None and node.broker_epoch == stream.broker_epoch
+        return _Stream(
+            stream=stream,
+            end=image.sealed.get(stream, image.dropped.get(stream)),
+            lives=lives,
+            dropped=stream in image.dropped,
+            wanted=lives or stream in image.range_counts,
+        )
+
+    async def _audit(self, known: _Stream) -> None:
+        listed = await self._reader.numbers(known.stream.prefix)
+        seals = {number for number, size_bytes in listed.items() if size_bytes < WAL_HEADER_SIZE_BYTES}
+        data = {number: size_bytes for number, size_bytes in listed.items() if number not in seals}
+        if known.dropped:
+            self._report.note(
+                Kind.DUE,
+                known.stream.prefix,
+                "no partition needs this stream: the controller deletes it",
+                objects=len(data),
+                size_bytes=sum(data.values()),
+            )
+        elif known.end is None and not known.lives and data:
+            self.unknown.append((known.stream, len(data), sum(data.values())))
+        await self._read_seals(known, seals)
+        if known.wanted or known.end is not None:
+            await self._read_data(known, data, seals)
+        else:
+            self._report.checked.objects += len(data)
+
+    async def _read_seals(self, known: _Stream, seals: set[int]) -> None:
+        for number in sorted(seals):
+            found = await self._examine(known.stream, number)
+            if found is not None and not found.seal and not found.problems:
+                self._report.fault(Kind.DAMAGED, wal_key(known.stream, number), "it has the size of a seal and is none")
+        if known.end is not None and known.end not in seals:
+            self._report.fault(
+                Kind.LOST,
+                wal_key(known.stream, known.end),
+                "the seal that ends this stream, which is never deleted: somebody else deleted it. Its owner, should it still sleep somewhere, "
+                "would not learn that it was replaced: make sure that it has ended, then restore the object from a backup",
+            )
+
+    async def _read_data(self, known: _Stream, data: Mapping[int, int], seals: set[int]) -> None:
+        """Every data object, in order; those below the end count."""
+        durable_below = 0
+        newest = max(data, default=-1)
+        examined: dict[int, ExaminedWal] = {}
+        for numbers in in_groups(sorted(data), self._reader.at_once):
+            for number, found in zip(numbers, await together(self._examine(known.stream, number) for number in numbers), strict=True):
+                if found is None:
+                    continue
+                if found.durable_below < durable_below and not found.problems:
+                    self._report.fault(
+                        Kind.DISAGREES,
+                        wal_key(known.stream, number),
+                        f"it says that all below {found.durable_below} is durable, an earlier object said {durable_below}",
+                    )
+                durable_below = max(durable_below, found.durable_below)
+                examined[number] = ExaminedWal(number=number, durable_below=found.durable_below)
+                if known.end is None or number < known.end:
+                    self.coverage.take(known.stream, number, found.entries)
+        if known.wanted:
+            await self._check_numbers(known, set(data), seals, durable_below=durable_below, newest=newest)
+
+    async def _check_numbers(self, known: _Stream, data: set[int], seals: set[int], *, durable_below: int, newest: int) -> None:
+        """Whether all is there that must be: from where the owner deleted, up to the seal or to what was durable."""
+        for look in range(LOOKS_MAX):
+            missing = list(_missing(data, seals, durable_below=durable_below, end=known.end))
+            if not missing or not known.lives or look == LOOKS_MAX - 1:
+                break
+            # A living owner deletes while this looks.
+            listed = await self._reader.numbers(known.stream.prefix)
+            data = {number for number, size_bytes in listed.items() if size_bytes >= WAL_HEADER_SIZE_BYTES}
+            seals = set(listed) - data
+        for number in missing:
+            self._report.fault(
+                Kind.LOST,
+                wal_key(known.stream, number),
+                "a WAL object that must be there: bmq deletes from below, and there are older ones, or it lies below the stream's end. What it held "
+                "and no segment has is lost; a partition with a gap does not open: restore the object from a backup",
+            )
+
+    async def _examine(self, stream: StreamId, number: int) -> ExaminedWal | None:
+        """None where it is gone, which a living owner may do at any time."""
+        key = wal_key(stream, number)
+        report = self._report
+        report.checked.objects += 1
+        try:
+            data = await self._reader.get(key)
+        except ObjectMissing:
+            return None
+        except StoreUnavailable as error:
+            report.fault(Kind.UNREADABLE, key, f"{error}. What it held and no segment has is lost while it cannot be read")
+            return None
+        found = await self._reader.in_thread(partial(examine_wal, data, stream=stream, number=number, cluster_id=self._image.cluster_id))
+        report.checked.wal_objects += 1
+        report.checked.batches += found.batches
+        report.checked.records += found.records
+        for problem in found.problems:
+            report.fault(
+                Kind.UNREADABLE if found.too_new else Kind.DAMAGED,
+                key,
+                f"{problem}. Partitions with records in it that no segment has do not open: restore the object from a backup",
+                size_bytes=len(data),
+            )
+        return found
+
+
+def _missing(data: set[int], seals: set[int], *, durable_below: int, end: int | None) -> Iterator[int]:
+    """Numbers that have to be data and are not."""
+    first = durable_below
+    while first - 1 in data:
+        first -= 1
+    below = [number for number in data if number < first]
+    if below and first - 1 not in seals and first - 1 - min(below) > LEFT_BEHIND_MAX:
+        yield from islice((number for number in range(min(below), first) if number not in data and number not in seals), MISSING_MAX)
+    if end is not None:
+        start = durable_below if data else end - 1
+        yield from islice((number for number in range(max(start, 0), end) if number not in data), MISSING_MAX)

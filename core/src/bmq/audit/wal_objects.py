@@ -1,0 +1,80 @@
+"""One WAL object, byte by byte: its checksums, its directory, every batch. Pure; runs in a thread."""
+
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from bmq.errors import Corrupt, CorruptBatch, FormatError, UnsupportedMessageFormat
+from bmq.storage.numbered import wal_key
+from bmq.storage.wal import Seal, WalEntry, WalObject, decode_any
+from bmq.values import StreamId
+from bmq.wire.batch_headers import CRC_START, split
+
+PROBLEMS_MAX = 8
+"""Told of one object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExaminedWal:
+    """What an object holds, as far as it can be told; `problems` say what is wrong with it."""
+
+    number: int
+    seal: bool = False
+    durable_below: int = 0
+    entries: tuple[WalEntry, ...] = ()
+    batches: int = 0
+    records: int = 0
+    problems: tuple[str, ...] = ()
+    too_new: bool = False
+
+
+def examine_wal(data: bytes, *, stream: StreamId, number: int, cluster_id: str) -> ExaminedWal:
+    """Looks at every byte of what stands at a number of a stream."""
+    try:
+        found = decode_any(data)
+    except FormatError as error:
+        return ExaminedWal(number=number, problems=(str(error),), too_new=not isinstance(error, Corrupt))
+    head = found if isinstance(found, Seal) else found.header
+    problems = []
+    if head.stream != stream or head.number != number:
+        problems.append(f"it is object {wal_key(head.stream, head.number)}")
+    if cluster_id and head.cluster_id != cluster_id:
+        problems.append(f"it is of cluster {head.cluster_id!r}, this is {cluster_id!r}")
+    if isinstance(found, Seal):
+        return ExaminedWal(number=number, seal=True, problems=tuple(problems))
+    batches = records = 0
+    for entry in found.entries:
+        try:
+            run_batches, run_records = _examine_run(found, entry)
+            batches += run_batches
+            records += run_records
+        except (Corrupt, CorruptBatch, UnsupportedMessageFormat) as error:
+            problems.append(f"{entry.tp} at {entry.base_offset}: {error}")
+    return ExaminedWal(
+        number=number,
+        durable_below=found.header.durable_below,
+        entries=found.entries,
+        batches=batches,
+        records=records,
+        problems=tuple(problems[:PROBLEMS_MAX]),
+    )
+
+
+def _examine_run(wal: WalObject, entry: WalEntry) -> tuple[int, int]:
+    """(batches, records). Raises Corrupt, CorruptBatch, UnsupportedMessageFormat."""
+    data = wal.run(entry)
+    headers = split(data)
+    expected: int = entry.base_offset
+    for header in headers:
+        if header.crc != crc32c(data[header.position + CRC_START : header.end]):
+            raise Corrupt(f"the batch of offset {header.base_offset} does not have its CRC")
+        if header.base_offset < expected:
+            raise Corrupt(f"a batch of offset {header.base_offset} where {expected} is due")
+        if header.leader_epoch > entry.leader_epoch:  # below it: carried forward from an earlier owner's object
+            raise Corrupt(f"the batch of offset {header.base_offset} has leader epoch {header.leader_epoch}, its run {entry.leader_epoch}")
+        expected = header.next_offset
+    if not headers or headers[0].base_offset != entry.base_offset or headers[-1].last_offset != entry.last_offset:
+        raise Corrupt(f"its batches are not those of offsets {entry.base_offset} to {entry.last_offset} that the directory promises")
+    if max(header.max_timestamp_ms for header in headers) != entry.max_timestamp_ms:
+        raise Corrupt("its largest timestamp is not the one that the directory promises")
+    return len(headers), sum(header.record_count for header in headers)
