@@ -18,6 +18,7 @@ from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, ConfigurationError
 from bmq.internal import Identity, InternalServer, RemoteController, admin_handlers, controller_handlers, metadata_handlers, owner_handlers
 from bmq.internal.routes import Handlers
+from bmq.internal.secret import ClusterSecret
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import MetadataFollower
 from bmq.metadata.image import Image
@@ -95,7 +96,7 @@ class ClusterNode:
         config = self._config
         known = (await MetadataJournal(self._store, rng=self._rng).load()).image.cluster_id
         self._check_cluster(known)
-        self._server = server = InternalServer({}, Identity(cluster_id=known or config.cluster_id, node_id=self._node_id))
+        self._server = server = InternalServer({}, self._identity(known or config.cluster_id))
         await bound("internal_listen", config.internal_listen, self._listen(server))
         if config.has(Role.CONTROLLER):
             await self._start_controller(server)
@@ -104,7 +105,7 @@ class ClusterNode:
             self._run("follow metadata", follower.run())
         image = await self._until_founded()
         self._check_cluster(image.cluster_id)
-        server.me = me = Identity(cluster_id=image.cluster_id, node_id=self._node_id)
+        server.me = me = self._identity(image.cluster_id)
         self._control = control = RemoteController(self._feed, me=me)
         self._owners = Owners(self._feed, me=me, own=self._own_broker)
         self._may_ask.set()
@@ -144,6 +145,11 @@ class ClusterNode:
         if self._control is not None:
             await self._control.close()
         await cancelled(self._tasks)
+
+    def _identity(self, cluster_id: str) -> Identity:
+        key = self._config.cluster_secret
+        secret = ClusterSecret(key=key.encode(), nonce=self._rng.nonce) if key else None
+        return Identity(cluster_id=cluster_id, node_id=self._node_id, secret=secret)
 
     # --- roles ---
 

@@ -22,6 +22,7 @@ from bmq_cli.server_values import (
     OptionalAddress,
     Role,
     Roles,
+    Secret,
     Size,
     size_text,
 )
@@ -115,7 +116,11 @@ class ServerConfig(BaseSettings):
         ADDRESSES, "", "Proxies: the address that clients are told. Port 0: the one that is listened on. Empty: what `listen` says.", _AN_ADDRESS
     )
     internal_listen: Address = _key(
-        ADDRESSES, "127.0.0.1:9190", "Where the cluster's other nodes connect. Let nobody else reach it: it asks for no password.", _AN_ADDRESS
+        ADDRESSES,
+        "127.0.0.1:9190",
+        "Where the cluster's other nodes connect. Nothing is encrypted there, and without cluster_secret it asks for no password: "
+        "let nobody else reach it.",
+        _AN_ADDRESS,
     )
     advertised_internal: OptionalAddress = _key(
         ADDRESSES, "", "The address that other nodes are told. Port 0: the one that is listened on. Empty: what `internal_listen` says.", _AN_ADDRESS
@@ -137,6 +142,15 @@ class ServerConfig(BaseSettings):
         "Settings of the whole cluster by Kafka's names, the same for all nodes. In the file a mapping; as a flag KEY=VALUE, repeatable; as a "
         "variable KEY=VALUE with commas between. What is set while the cluster runs goes before it.",
         "write KEY=VALUE with a key of Kafka's brokers, for example num.partitions=3",
+    )
+
+    cluster_secret: Secret = _key(
+        CLUSTER,
+        "",
+        "What nodes prove to each other that they know, the same for all nodes of the cluster: who does not know it is refused. Better as a variable "
+        "or in the file: others on the machine can read flags. Empty: whoever reaches `internal_listen` is served.",
+        "use 16 to 1024 characters",
+        repr=False,
     )
 
     operation_timeout_ms: int = _number(

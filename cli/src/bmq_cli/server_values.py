@@ -15,6 +15,8 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 OFF: Final = "off"
+SECRET_CHARS_MIN: Final = 16
+SECRET_CHARS_MAX: Final = 1024
 _UNITS: Final = {"": 1, "b": 1, "k": KIB, "ki": KIB, "kib": KIB, "m": MIB, "mi": MIB, "mib": MIB, "g": GIB, "gi": GIB, "gib": GIB}
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*([A-Za-z]{0,3})", re.ASCII)
 
@@ -42,6 +44,12 @@ def _address(text: str) -> str:
 
 def _address_or_off(text: str) -> str:
     return text if text in ("", OFF) else _address(text)
+
+
+def _secret(text: str) -> str:
+    if text and not SECRET_CHARS_MIN <= len(text) <= SECRET_CHARS_MAX:
+        raise ValueError(f"has {len(text)} characters: use {SECRET_CHARS_MIN} to {SECRET_CHARS_MAX}")  # and does not show them
+    return text
 
 
 def _size(value: object) -> object:
@@ -91,6 +99,7 @@ def _of_the_cluster(configs: dict[str, str]) -> dict[str, str]:
 Roles = Annotated[tuple[Role, ...], BeforeValidator(_items), AfterValidator(_different)]
 Address = Annotated[str, AfterValidator(_address)]
 OptionalAddress = Annotated[str, AfterValidator(_address_or_off)]
+Secret = Annotated[str, AfterValidator(_secret)]
 """Empty and `off` are addresses, too."""
 Size = Annotated[int, BeforeValidator(_size)]
 """Bytes: a number, or one with a unit (64MiB)."""
