@@ -23,6 +23,8 @@ Ranges = Mapping[TopicPartition, tuple[Range, ...]]
 
 PASSES_AT_ONCE = 2
 """Each holds a few WAL objects in memory."""
+RETRY_S = 1.0
+"""After so long it is tried again to read a stream, or to open a partition of which streams held something, where that failed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +68,10 @@ class Inheriting:
     def held(self, tp: TopicPartition) -> Inheritance:
         """What was found of the partition."""
         return self._held.get(tp) or Inheritance()
+
+    def holds(self, tp: TopicPartition) -> bool:
+        """Whether something was found that the partition has yet to take over."""
+        return tp in self._held
 
     def stop(self, tp: TopicPartition, stopped: PartitionStopped) -> None:
         """What was found cannot be explained."""
@@ -138,6 +144,7 @@ class Inheriting:
                 found = await self._read_ranges(this.ranges)
         except BmqError as error:
             log.error("streams of earlier owners cannot be read", streams=sorted(stream.prefix for stream in this.streams), error=str(error))
+            asyncio.get_running_loop().call_later(RETRY_S, self.start)
             raise
         finally:
             self._passes.remove(this)
@@ -177,6 +184,6 @@ def _by_streams(ranges: Ranges) -> list[tuple[frozenset[StreamId], dict[TopicPar
 
 
 def _reap(task: "asyncio.Task[None]") -> None:
-    """What was not read is still wanted: whoever asks for the partition has it tried again."""
+    """What was not read is still wanted: it is tried again soon, or when somebody asks for the partition."""
     if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, BmqError):
         raise error  # a bug: the loop's handler says so

@@ -19,7 +19,7 @@ from bmq.storage.durable import cancelled
 from bmq.topic_config import TopicConfig, resolve
 from bmq.values import BrokerEpoch, ManifestVersion, NodeId, TopicId, TopicPartition
 from bmq_broker.departures import Departures
-from bmq_broker.inheriting import Inheriting
+from bmq_broker.inheriting import RETRY_S, Inheriting
 from bmq_broker.manifests import Manifests
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
@@ -253,6 +253,11 @@ class Ownership:
             if self._ended is None and tp not in self.partitions:
                 self._open_task(tp)
 
+    def _adopt_again(self, tp: TopicPartition) -> None:
+        """Nobody may ever ask for it, and what was inherited pins WAL objects until it is rolled."""
+        if self._ended is None and tp not in self.partitions and self._inheriting.holds(tp):
+            self._open_task(tp)
+
     # --- opening ---
 
     def _check_owned(self, tp: TopicPartition) -> PartitionMeta:
@@ -300,6 +305,8 @@ class Ownership:
         elif isinstance(error, BmqError):
             if (left_out := self._limit.due(tp, now=asyncio.get_running_loop().time())) is not None:
                 log.warning("partition is not open", partition=str(tp), error=str(error), left_out=left_out)
+            if isinstance(error, StoreError) and self._inheriting.holds(tp):
+                asyncio.get_running_loop().call_later(RETRY_S, self._adopt_again, tp)
             self._serve_waiting(tp, error if not isinstance(error, StoreError) else NotReady(f"partition {tp} cannot be opened now: {error}"))
         else:
             self._serve_waiting(tp, NotReady(f"partition {tp} was not opened: {error!r}"))

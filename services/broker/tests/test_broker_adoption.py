@@ -1,0 +1,58 @@
+"""What an heir takes up by itself though the store fails it at first: nobody has to ask for the partition."""
+
+import asyncio
+
+from broker_under_test import Cluster
+
+from bmq.errors import StoreUnavailable
+from bmq_broker.inheriting import RETRY_S
+from bmq_sim.loop import on_virtual_time
+
+
+@on_virtual_time
+async def test_a_partition_that_cannot_be_opened_is_adopted_as_soon_as_the_store_gives_what_it_needs() -> None:
+    cluster = Cluster()
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    await cluster.append(tp, b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+    await cluster.roll(tp)
+    await cluster.append(tp, b"b")
+    (entry,) = cluster.broker._ownership.partitions[tp].manifest.entries
+    await cluster.kill()
+    kept = cluster.store.objects.pop(entry.key)
+    await cluster.start("again")
+    await asyncio.sleep(3 * RETRY_S)
+    assert not cluster.broker._ownership.is_open(tp)
+    cluster.store.objects[entry.key] = kept
+    await asyncio.sleep(1.1 * RETRY_S)
+    assert cluster.broker._ownership.is_open(tp)
+    assert await cluster.read_all(tp) == [(0, b"a"), (1, b"b")]
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_a_stream_that_cannot_be_read_is_read_again() -> None:
+    cluster = Cluster()
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    await cluster.append(tp, b"a")
+    await cluster.kill()
+    await cluster.start("again")
+    inheriting = cluster.broker._ownership._inheriting
+    meta = cluster.controller.metadata.image.partition(tp)
+    assert meta is not None
+    read, failures = inheriting._read_ranges, [StoreUnavailable("down"), StoreUnavailable("down")]
+
+    async def fails_twice(ranges: object) -> object:
+        if failures:
+            raise failures.pop()
+        return await read(ranges)  # type: ignore[arg-type]
+
+    inheriting._read_ranges = fails_twice  # type: ignore[assignment]
+    inheriting.forget(tp)
+    inheriting.want(tp, meta.ranges)
+    inheriting.start()
+    await asyncio.sleep(2.5 * RETRY_S)
+    assert not failures
+    assert inheriting.has_read(tp, meta.ranges)
+    await cluster.stop()
