@@ -18,10 +18,16 @@ class Coverage:
         self._partitions = partitions
         self._metadata = metadata
         self._nothing: dict[TopicPartition, tuple[Range, ...]] = {}
+        self._left: dict[TopicPartition, tuple[Range, ...]] = {}
 
     def held_nothing(self, ranges: Ranges) -> None:
         """These ranges were read and hold nothing of their partitions: they are covered as they are."""
         self._nothing.update(ranges)
+
+    def left(self, partition: Partition) -> None:
+        """It leaves by plan. What its manifest covers is told with the report that it is closed, so that its heir need not read it."""
+        if partition.ranges and partition.manifest.next_offset >= partition.recovered_next_offset:
+            self._left[partition.tp] = partition.ranges
 
     def forget(self, tp: TopicPartition) -> None:
         """The partition is not this broker's any more."""
@@ -30,11 +36,12 @@ class Coverage:
     def current(self, *, count_max: int) -> Covered:
         """What is covered and still in the image, of `count_max` partitions at most."""
         image = self._metadata.image
-        for tp, ranges in list(self._nothing.items()):
-            meta = image.partition(tp)
-            if meta is None or not set(ranges) & set(meta.ranges):
-                del self._nothing[tp]
-        covered = dict(self._nothing)
+        for known in (self._nothing, self._left):
+            for tp, ranges in list(known.items()):
+                meta = image.partition(tp)
+                if meta is None or not set(ranges) & set(meta.ranges):
+                    del known[tp]
+        covered = self._left | self._nothing
         for tp, partition in self._partitions.items():
             if len(covered) >= count_max:
                 break

@@ -25,6 +25,7 @@ from bmq_broker.handing_over import HandingOver
 from bmq_broker.heartbeats import REPORTS_MAX, Heartbeats
 from bmq_broker.inheriting import Inheriting, Ranges
 from bmq_broker.lag import GroupLags
+from bmq_broker.leaving import Leaving
 from bmq_broker.loads import Loads
 from bmq_broker.lookups import Lookups
 from bmq_broker.manifests import Manifests
@@ -157,6 +158,7 @@ class BrokerRole:
             self._commit.end(UnknownOutcome("the broker stopped: whether the batch is in the log is not known"))
         self._ownership.end(NotReady("this broker has stopped, or starts again"))  # what comes now is certainly not applied
         self._waiters.wake_all()
+        await self._leaving.close()
         await self._coordinators.close()
         await self._ownership.close()
         await self._roller.close()
@@ -232,6 +234,7 @@ class BrokerRole:
             manifests=self._manifests,
             commit=self._commit,
             total=total,
+            verify_not_sealed=self._verify_not_sealed,
         )
         self._roller, self._maintenance, self.segments = upkeep.roller, upkeep.maintenance, upkeep.segments
         self._writer = StreamWriter(
@@ -264,6 +267,7 @@ class BrokerRole:
         self._handing_over = HandingOver(
             partitions=self._ownership.partitions, commit=self._commit, roller=self._roller, writer=self._writer, settings=settings
         )
+        self._leaving = Leaving(self._roller.roll_to, roll_bytes=settings.stop_roll_bytes)
         coverage = Coverage(partitions=self._ownership.partitions, metadata=self._metadata)
         loads = Loads(self._ownership.partitions, count_max=settings.loads_max)
         self._heartbeats = Heartbeats(
@@ -286,9 +290,14 @@ class BrokerRole:
             coverage.held_nothing(ranges)
             self._heartbeats.shortly()
 
+        def left(partition: Partition) -> None:
+            coverage.left(partition)
+            self._partition_left(partition)
+
         inheriting.held_nothing = held_nothing
+        self._ownership.rolls_first = self._leaving.rolls_first
         self._ownership.closed = self._partition_closed
-        self._ownership.left = self._partition_left
+        self._ownership.left = left
         self._ownership.forgotten = forgotten
         self._ownership.fenced = self._fenced
         self._ownership.inherited = self._roller.inherited

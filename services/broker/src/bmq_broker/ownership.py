@@ -73,6 +73,8 @@ class Ownership:
         self.waiting_bytes = 0
         self.partitions: dict[TopicPartition, Partition] = {}
         """Those that may append."""
+        self.rolls_first: Callable[[Partition, Callable[[], None]], bool] = lambda *_: False
+        """Asked when a partition is to leave by plan: True where it stays until the function is called."""
         self.closed: Callable[[Partition, list[Run], bool], None] = lambda *_: None
         """Called when a partition was deleted or taken away: with the runs that its tail held, and whether it was deleted."""
         self.left: Callable[[Partition], None] = lambda _: None
@@ -201,8 +203,9 @@ class Ownership:
                 return  # as nearly all are that change anywhere in the cluster
             self._forget(tp)
         elif meta.moving_to != NO_NODE:
-            self._leave(tp, meta)
-            self._forget(tp)
+            if partition is None or partition.leader_epoch != meta.leader_epoch or not self.rolls_first(partition, lambda: self._rolled(tp)):
+                self._leave(tp, meta)
+                self._forget(tp)
         elif partition is None:
             if not self._departures.holds(tp, meta.leader_epoch):
                 self._inheriting.want(tp, meta.ranges)
@@ -220,6 +223,13 @@ class Ownership:
         if partition is not None:
             self._close(partition, deleted=True)
         self._forget(tp)
+
+    def _rolled(self, tp: TopicPartition) -> None:
+        """What is to leave may leave, if it still is to."""
+        meta = self._metadata.image.partition(tp)
+        if meta is not None and self._is_owned(meta) and meta.moving_to != NO_NODE and self._ended is None and tp in self.partitions:
+            self._leave(tp, meta)
+            self._forget(tp)
 
     def _leave(self, tp: TopicPartition, meta: PartitionMeta) -> None:
         """By plan: the partition takes no more batches, and once everything of it is durable the controller is told."""
