@@ -18,6 +18,8 @@ from bmq_cli.supervised import SUPERVISOR_VARIABLE
 from bmq_cli.up_nodes import OF_ONE_MACHINE
 
 START_S: Final = 60.0
+UNBALANCED: Final = ("--balance-interval-ms", "0")
+"""So that nothing moves but what the measure moves."""
 _SERVES: Final = re.compile(r"(\S+) \((Kafka|admin)\)")
 
 OptionsOf = Callable[[NodePlan], Sequence[str]]
@@ -128,7 +130,7 @@ class Cluster(Server):
         """`options` are for every node, `options_of(plan)` for one."""
         super().__init__(folder)
         self.store = store or f"file://{folder / 'data'}?shared=true"
-        shared = [*OF_ONE_MACHINE, *options]
+        shared = [*OF_ONE_MACHINE, *UNBALANCED, *options]
         for setting in BMQ_SETTINGS:
             shared += ["--cluster-config", setting]
         plans = plan_nodes(shape_of(shape), store=self.store, listen=("127.0.0.1", 0), admin=("127.0.0.1", 0), options=shared)
