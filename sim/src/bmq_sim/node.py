@@ -54,6 +54,9 @@ class NodeSettings:
             segment_linger_ms=rng.choice((0, 2_000, 20_000)),
             merge_below_bytes=4_096,
             merge_count=rng.choice((2, 4)),
+            shared_look_ms=1_000,
+            shared_look_ms_max=5_000,
+            collect_again_ms=20_000,
         )
         self.groups = GroupSettings(
             initial_rebalance_delay_ms=rng.choice((0, 1_000)),

@@ -136,6 +136,11 @@ class FlatLog:
         self._candidates: dict[int, bool | None] | None = None
         """Entries that may still be there: whether each is a claim, None where that is not known. None before the first listing."""
 
+    @property
+    def settled(self) -> bool:
+        """Whether this writer knows what became of everything that it ever tried: nothing but the newest entry can come to count."""
+        return self._settled
+
     # --- reading ---
 
     async def newest(self, at_least: int = FIRST_NUMBER) -> Entry | None:

@@ -6,10 +6,12 @@ Keys of WAL streams are values.StreamId's.
 import re
 from typing import Final, NamedTuple
 
-from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, Nonce, Offset, TopicId, TopicPartition
+from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, Nonce, Offset, StreamId, TopicId, TopicPartition
 
 SHARED_PREFIX: Final = "shared/"
 _NUMBERED: Final = re.compile(r"([0-9]{10})/([0-9]{20})-([0-9a-f]{8})")
+
+_SHARED: Final = re.compile(SHARED_PREFIX + r"([0-9]{10})/([0-9]{20})/[0-9a-f]{32}")
 
 
 class NumberedKey(NamedTuple):
@@ -58,6 +60,17 @@ def segment_key(tp: TopicPartition, leader_epoch: LeaderEpoch, base_offset: Offs
 def shared_segment_prefix(node_id: NodeId, broker_epoch: BrokerEpoch) -> str:
     """The segments with runs of several partitions that one broker incarnation wrote."""
     return f"{SHARED_PREFIX}{node_id:010d}/{broker_epoch:020d}/"
+
+
+def shared_node_prefix(node_id: NodeId) -> str:
+    """The shared segments that a node id ever wrote."""
+    return f"{SHARED_PREFIX}{node_id:010d}/"
+
+
+def parse_shared_key(key: str) -> StreamId | None:
+    """The broker incarnation that wrote a shared segment; None where bmq makes no such key."""
+    found = _SHARED.fullmatch(key)
+    return None if found is None else StreamId(NodeId(int(found[1])), BrokerEpoch(int(found[2])))
 
 
 def shared_segment_key(node_id: NodeId, broker_epoch: BrokerEpoch, nonce: Nonce) -> str:

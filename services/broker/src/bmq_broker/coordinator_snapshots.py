@@ -36,8 +36,8 @@ class CoordinatorSnapshots:
         nonce = self._rng.nonce()
         key = coordinator_snapshot_key(partition.tp, partition.leader_epoch, offset, nonce)
         snapshot = CoordinatorSnapshot(nonce=nonce, tp=partition.tp, offset=offset, state=state)
-        await create_once(self._store, key, encode_snapshot(snapshot), nonce=nonce, rng=self._rng)
         async with self._manifests.lock(partition.tp):
+            await create_once(self._store, key, encode_snapshot(snapshot), nonce=nonce, rng=self._rng)
             earlier = partition.manifest.coordinator_snapshot
             await self._manifests.commit(partition, lambda manifest: manifest.name_coordinator_snapshot(key, offset))
         if earlier is not None:

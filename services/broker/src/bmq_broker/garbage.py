@@ -24,6 +24,7 @@ class Garbage:
         self._store = store
         self._linger_ms = linger_ms
         self._keys: deque[tuple[float, str]] = deque()
+        self._shared: set[str] = set()
 
     def give_up(self, keys: Iterable[str]) -> None:
         """A partition's manifest names these no more. Of shared segments that says nothing: other partitions may still name them."""
@@ -31,7 +32,12 @@ class Garbage:
 
     def give_up_shared(self, key: str) -> None:
         """No partition names this shared segment, and none ever will."""
+        self._shared.add(key)
         self._put((key,))
+
+    def holds(self, key: str) -> bool:
+        """Whether this shared segment was given up and is not deleted yet."""
+        return key in self._shared
 
     def _put(self, keys: Iterable[str]) -> None:
         due_s = asyncio.get_running_loop().time() + self._linger_ms / 1000
@@ -49,6 +55,7 @@ class Garbage:
     async def _delete(self, key: str) -> None:
         try:
             await self._store.delete(key)
+            self._shared.discard(key)
             DELETED_SEGMENTS.inc()
         except StoreError as error:
             log.info("object not deleted, tried again later", key=key, error=str(error))

@@ -234,6 +234,7 @@ class BrokerRole:
             manifests=self._manifests,
             commit=self._commit,
             total=total,
+            verify_not_sealed=self._verify_not_sealed,
         )
         self._roller, self._maintenance, self.segments = upkeep.roller, upkeep.maintenance, upkeep.segments
         self._writer = StreamWriter(

@@ -27,6 +27,7 @@ from bmq_broker.retention import Retention
 from bmq_broker.rolling import Roller
 from bmq_broker.segments import Segments
 from bmq_broker.settings import BrokerSettings
+from bmq_broker.shared_garbage import SharedGarbage
 
 log = structlog.get_logger()
 
@@ -52,10 +53,13 @@ class Maintenance:
         merger: Merger,
         segments: Segments,
         garbage: Garbage,
+        shared: SharedGarbage,
         clock: Clock,
         clock_guard: ClockGuard,
         settings: BrokerSettings,
+        verify_not_sealed: Callable[[], Awaitable[None]],
     ) -> None:
+        """`verify_not_sealed` returns if nobody had replaced this broker when it was called."""
         self._store = store
         self._metadata = metadata
         self._departures = departures
@@ -67,15 +71,17 @@ class Maintenance:
         self._merger = merger
         self._segments = segments
         self._garbage = garbage
+        self._shared = shared
         self._clock = clock
         self._clock_guard = clock_guard
         self._settings = settings
+        self._verify_not_sealed = verify_not_sealed
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
-        self._collected: set[TopicPartition] = set()
+        self._collect_again_s: dict[TopicPartition, float] = {}
 
     def forget(self, tp: TopicPartition) -> None:
         """The partition has left."""
-        self._collected.discard(tp)
+        self._collect_again_s.pop(tp, None)
 
     async def run(self) -> None:
         """Rolls by age, deletes what was given up. Until cancelled, or this broker was replaced."""
@@ -98,6 +104,8 @@ class Maintenance:
                 await self._go_on_after(partial(self._retain, partition))
                 if number % YIELD_EVERY == YIELD_EVERY - 1:
                     await asyncio.sleep(0)
+            if self._ownership.alive:
+                await self._go_on_after(self._shared.sweep_if_due)
 
     async def _go_on_after(self, step: Callable[[], Awaitable[None]]) -> None:
         """Whatever a step fails with, upkeep goes on: it comes again at the next round."""
@@ -155,28 +163,35 @@ class Maintenance:
         await self._collect(partition)
 
     async def _collect(self, partition: Partition) -> None:
-        """Gives up what earlier owners made and no manifest names: only once per ownership, and only after the own claim holds.
+        """Gives up what no manifest names: once per ownership, after the own claim holds, and again from time to time.
 
-        An earlier owner can commit nothing any more, so what is not named now never will be. What this owner made is left alone: the
-        outcome of one of its commits may not be known.
+        An earlier owner can commit nothing any more, so what is not named now never will be. Nor will what this owner made, while nobody writes
+        for the partition and the outcome of all its commits is known. A create that was on its way is found the next time.
         """
-        tp = partition.tp
-        if not partition.claimed or tp in self._collected:
+        tp, loop = partition.tp, asyncio.get_running_loop()
+        if not partition.claimed or loop.time() < self._collect_again_s.get(tp, 0.0):
             return
-        named = {entry.key for entry in await self._segments.entries(tp, partition.manifest)} | partition.manifest.keys()
-        orphans = []
-        for prefix in (segment_prefix(tp), coordinator_snapshot_prefix(tp)):
-            async for meta in self._store.list(prefix):
-                parsed = parse_numbered_key(prefix, meta.key)
-                if parsed is not None and parsed.leader_epoch < partition.leader_epoch and meta.key not in named:
-                    orphans.append(meta.key)
-        async for meta in self._store.list(manifest_page_prefix(tp)):
-            if meta.key not in named and meta.key not in self._manifests.pages_of(tp):
-                orphans.append(meta.key)
-        if partition.state is not PartitionState.APPENDING:
-            return  # among them may be pages that its heir has made
-        self._garbage.give_up(orphans)
-        self._collected.add(tp)
+        async with self._manifests.lock(tp):
+            settled = self._manifests.settled(tp)
+            named = {entry.key for entry in await self._segments.entries(tp, partition.manifest)} | partition.manifest.keys()
+            orphans, pages = [], []
+            for prefix in (segment_prefix(tp), coordinator_snapshot_prefix(tp)):
+                async for meta in self._store.list(prefix):
+                    parsed = parse_numbered_key(prefix, meta.key)
+                    if parsed is None or meta.key in named:
+                        continue
+                    if parsed.leader_epoch < partition.leader_epoch or (settled and parsed.leader_epoch == partition.leader_epoch):
+                        orphans.append(meta.key)
+            async for meta in self._store.list(manifest_page_prefix(tp)):
+                if meta.key not in named and (settled or meta.key not in self._manifests.pages_of(tp)):
+                    pages.append(meta.key)
+            if pages:  # their keys have no epoch: whose they are follows from there having been no heir when they were listed
+                await self._verify_not_sealed()
+            if not partition.claimed or partition.state is not PartitionState.APPENDING:
+                return
+            orphans += pages
+            self._garbage.give_up(orphans)
+            self._collect_again_s[tp] = loop.time() + self._settings.collect_again_ms / 1000
 
     def _measure(self) -> None:
         TAIL_BYTES.set(self._roller.tail_bytes)

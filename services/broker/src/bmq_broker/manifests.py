@@ -99,6 +99,11 @@ class Manifests:
             self._fenced(error)
             raise
 
+    def settled(self, tp: TopicPartition) -> bool:
+        """Whether it is known what became of every version that was tried here. With the lock held: no other can come to be in force."""
+        flat_log = self._logs.get(tp)
+        return flat_log is not None and flat_log.settled
+
     def pages_of(self, tp: TopicPartition) -> frozenset[str]:
         """The pages that this broker wrote for the partition, named or not."""
         return frozenset(self._pages.get(tp, ()))

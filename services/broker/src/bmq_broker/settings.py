@@ -67,5 +67,11 @@ class BrokerSettings:
     """What one merge makes at most; it holds as much in memory."""
     merge_count: int = 8
     """So many small segments in a row are merged into one."""
+    shared_look_ms: int = 600_000
+    """How often it is looked which shared segments may go."""
+    shared_look_ms_max: int = 21_600_000
+    """How rarely, where the store has to be asked for it: because the partitions are other brokers' now."""
+    collect_again_ms: int = 86_400_000
+    """How often a partition's objects are listed for what nobody names: what was on its way when they were listed before."""
     lease_ms: int = 6_000
     """An idle owner checks at most this often that it is not sealed. Heartbeats come three times as often, until the controller says otherwise."""

@@ -1,5 +1,7 @@
 """A broker's segments put together: what rolls, retains, merges and collects them. Decides nothing itself."""
 
+from collections.abc import Awaitable, Callable
+
 from bmq.clock_guard import ClockGuard
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import Metadata
@@ -19,6 +21,7 @@ from bmq_broker.roll_writing import RollWriter
 from bmq_broker.rolling import Roller
 from bmq_broker.segments import Segments
 from bmq_broker.settings import BrokerSettings
+from bmq_broker.shared_garbage import SharedGarbage
 
 
 class Upkeep:
@@ -40,6 +43,7 @@ class Upkeep:
         manifests: Manifests,
         commit: GroupCommit,
         total: TailTotal,
+        verify_not_sealed: Callable[[], Awaitable[None]],
     ) -> None:
         garbage = Garbage(store, linger_ms=settings.segment_linger_ms)
         writer = RollWriter(store=store, cluster_id=cluster_id, stream=stream, rng=rng, clock=clock, manifests=manifests, garbage=garbage)
@@ -55,6 +59,18 @@ class Upkeep:
         self.segments = Segments(store)
         self.retention = Retention(manifests=manifests, segments=self.segments, garbage=garbage, roller=self.roller, clock=clock)
         self.snapshots = CoordinatorSnapshots(store=store, rng=rng, manifests=manifests, garbage=garbage)
+        shared = SharedGarbage(
+            store=store,
+            stream=stream,
+            rng=rng,
+            metadata=metadata,
+            partitions=ownership.partitions,
+            manifests=manifests,
+            segments=self.segments,
+            garbage=garbage,
+            writing=writer.writing,
+            settings=settings,
+        )
         merger = Merger(store=store, cluster_id=cluster_id, rng=rng, manifests=manifests, segments=self.segments, garbage=garbage, settings=settings)
         self.maintenance = Maintenance(
             store=store,
@@ -68,7 +84,9 @@ class Upkeep:
             merger=merger,
             segments=self.segments,
             garbage=garbage,
+            shared=shared,
             clock=clock,
             clock_guard=clock_guard,
             settings=settings,
+            verify_not_sealed=verify_not_sealed,
         )
