@@ -16,6 +16,7 @@ StoreOption = Annotated[
 DataOption = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="The folder that bmq keeps everything in. Default: ./bmq-data", show_default=False)
 ]
+Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=64, metavar="N", help="Requests at a time.")]
 
 
 @app.command()
@@ -27,7 +28,7 @@ def check(
     quick: Annotated[
         bool, typer.Option("--quick", help="Do not read segments: only whether they are there, with the length they should have.")
     ] = False,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=64, metavar="N", help="Requests at a time.")] = 8,
+    concurrency: Concurrency = 8,
     output: OutputOption = None,
     no_color: NoColorOption = None,
 ) -> None:
@@ -41,6 +42,34 @@ def check(
     shown = _output(context, output=output, no_color=no_color)
     try:
         code = check_store(url_of(store=store, data=data), shown, quick=quick, at_once=concurrency)
+    except BrokenPipeError as error:
+        raise OutputClosed from error
+    raise typer.Exit(code)
+
+
+@app.command()
+def cost(
+    context: typer.Context,
+    *,
+    store: StoreOption = None,
+    data: DataOption = None,
+    prices: Annotated[
+        str, typer.Option("--prices", metavar="NAME|FILE", help="Whose prices: s3, gcs, free, or a YAML file (docs/store-cost.md).")
+    ] = "s3",
+    concurrency: Concurrency = 8,
+    output: OutputOption = None,
+    no_color: NoColorOption = None,
+) -> None:
+    """Show bytes, objects and requests by topic, and what they cost.
+
+    Requests are those that what is stored tells of. Prices and formula are printed.
+    """
+    from bmq_cli.store_cost import cost_of_store
+    from bmq_cli.store_opening import url_of
+
+    shown = _output(context, output=output, no_color=no_color)
+    try:
+        code = cost_of_store(url_of(store=store, data=data), shown, prices=prices, at_once=concurrency)
     except BrokenPipeError as error:
         raise OutputClosed from error
     raise typer.Exit(code)

@@ -143,6 +143,24 @@ def decode_wal_header(first_bytes: Buffer) -> WalHeader:
     return _decode_header(bytes_view(first_bytes))[0]
 
 
+def directory_end(first_bytes: Buffer) -> int:
+    """How many of a data object's first bytes its header and directory are, from the first WAL_HEADER_SIZE_BYTES. Raises Corrupt, FormatTooNew."""
+    return WAL_HEADER_SIZE_BYTES + _decode_header(bytes_view(first_bytes))[1] * _ENTRY.size
+
+
+def decode_wal_directory(first_bytes: Buffer) -> tuple[WalEntry, ...]:
+    """The directory from the first `directory_end` bytes of a data object: for figures only, since the checksum covers the whole object.
+
+    Raises Corrupt, FormatTooNew.
+    """
+    view = bytes_view(first_bytes)
+    header, entry_count, _ = _decode_header(view)
+    what = _name(header.node_id, header.broker_epoch, header.number)
+    if len(view) < WAL_HEADER_SIZE_BYTES + entry_count * _ENTRY.size:
+        raise Corrupt(f"{what}: {entry_count} directory entries do not fit into {len(view)} bytes")
+    return _decode_directory(view, entry_count, what=what)
+
+
 def decode_wal(data: Buffer) -> WalObject:
     """A whole data object, every byte checked. Raises Corrupt, FormatTooNew."""
     view = bytes_view(data)

@@ -1,0 +1,196 @@
+"""`bmq store check` and `bmq store cost` over folders that a real bmq filled."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_cluster import BMQ, Result, run_process, started_bmq
+
+from bmq.errors import ConfigurationError
+from bmq_cli.store_cost import load_prices
+
+RECORD = b"a record that is long enough to fill a segment after some hundred thousand of them"
+
+
+def store(*arguments: str | Path) -> Result:
+    """`bmq store …` as a process of its own, which needs no cluster."""
+    done = subprocess.run([BMQ, "store", *map(str, arguments)], capture_output=True, timeout=60, check=False, env={**os.environ, "COLUMNS": "200"})
+    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def check(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    done = store("check", "--data", folder, "-o", "json", *options)
+    assert not done.err, done.err
+    return done.code, json.loads(done.out)
+
+
+def fill(address: str) -> None:
+    run_process(address, ["topics", "create", "orders", "-p", "2", "--config", "segment.bytes=1048576"])
+    run_process(address, ["topics", "create", "gone", "-p", "1"])
+    for name, count in (("orders", 60_000), ("gone", 1_000)):
+        assert run_process(address, ["produce", name], stdin=b"\n".join(RECORD + b" %d" % n for n in range(count))).code == 0
+    assert run_process(address, ["consume", "orders", "--group", "readers", "--from", "beginning", "--count", "100"]).code == 0
+    assert run_process(address, ["topics", "delete", "gone", "--yes"]).code == 0
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a bmq that was stopped."""
+    folder = tmp_path_factory.mktemp("stopped")
+    with started_bmq(folder) as address:
+        fill(address)
+    yield folder / "data"
+
+
+@pytest.fixture
+def copy(stopped: Path, tmp_path: Path) -> Path:
+    shutil.copytree(stopped, tmp_path / "data")
+    return tmp_path / "data"
+
+
+def objects(folder: Path, pattern: str) -> list[Path]:
+    """By size, the largest first."""
+    return sorted((path for path in folder.glob(pattern) if path.is_file()), key=lambda path: -path.stat().st_size)
+
+
+def key_of(folder: Path, path: Path) -> str:
+    return str(path.relative_to(folder))
+
+
+def test_a_stopped_store_has_no_faults_and_is_not_touched(stopped: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in stopped.rglob("*")}
+    code, found = check(stopped)
+    assert (code, found["faults"]) == (0, [])
+    assert found["checked"]["records"] >= 60_000
+    assert found["checked"]["segments"] >= 2
+    assert {path: path.stat().st_mtime_ns for path in stopped.rglob("*")} == before
+
+
+def test_a_running_and_then_killed_store_has_no_faults(tmp_path: Path) -> None:
+    with started_bmq(tmp_path) as address:
+        assert run_process(address, ["topics", "create", "orders", "-p", "2", "--config", "segment.bytes=1048576"]).code == 0
+        assert run_process(address, ["produce", "orders"], stdin=b"\n".join([RECORD] * 60_000)).code == 0
+        code, found = check(tmp_path / "data")
+        assert (code, found["faults"]) == (0, [])
+        pid = int((tmp_path / "data" / ".lock").read_text())
+        os.kill(pid, signal.SIGKILL)
+    code, found = check(tmp_path / "data")
+    assert (code, found["faults"]) == (0, [])
+
+
+DAMAGE = {
+    "segment": "topics/*/*/segment/*/*",
+    "manifest": "topics/*/*/manifest/*",
+    "WAL": "wal/*/*/*",
+    "metadata": "meta/log/*",
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_flipped_byte_is_found_and_its_object_named(copy: Path, what: str) -> None:
+    path = objects(copy, DAMAGE[what])[0]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    path.write_bytes(data)
+    code, found = check(copy)
+    named = {finding["key"] for finding in (*found["faults"], *found["notes"])}
+    assert key_of(copy, path) in named
+    assert code == (1 if found["faults"] else 0)
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_cut_object_is_found_and_named(copy: Path, what: str) -> None:
+    path = objects(copy, DAMAGE[what])[0]
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    _, found = check(copy)
+    assert key_of(copy, path) in {finding["key"] for finding in (*found["faults"], *found["notes"])}
+
+
+def test_a_deleted_segment_is_named_with_the_records_that_are_lost(copy: Path) -> None:
+    path = objects(copy, DAMAGE["segment"])[0]
+    path.unlink()
+    for options in ((), ("--quick",)):
+        code, found = check(copy, *options)
+        (fault,) = found["faults"]
+        assert code == 1
+        assert (fault["kind"], fault["key"]) == ("lost", key_of(copy, path))
+        assert fault["partition"].startswith("orders-")
+        assert "records) cannot be read" in fault["means"]
+
+
+def test_a_foreign_object_is_named(copy: Path) -> None:
+    (copy / "notes.txt").write_text("hello")
+    code, found = check(copy)
+    assert (code, [fault["key"] for fault in found["faults"]]) == (1, ["notes.txt"])
+    shown = store("check", "--data", copy)
+    assert shown.code == 1
+    assert "fault foreign: notes.txt" in shown.out
+    assert shown.out.endswith("1 fault\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--data", "/nowhere/at/all"], "no such folder"),
+        (["--store", "nonsense://x"], "scheme"),
+        (["--store", "memory://"], "nothing to look at"),
+    ],
+)
+def test_what_is_no_store_is_bad_usage(arguments: list[str], said: str) -> None:
+    done = store("check", *arguments)
+    assert done.code == 2
+    assert done.err.startswith("error: ")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_folder_without_a_store_is_bad_usage(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("hello")
+    done = store("check", "--data", tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert "no store of bmq" in done.err
+
+
+def test_the_cost_of_a_store_adds_up(stopped: Path, tmp_path: Path) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("storage_gib_month: 1000\nput_per_1000: 1\nget_per_1000: 0.5\n")
+    done = store("cost", "--data", stopped, "-o", "json", "--prices", prices)
+    assert done.code == 0, done.err
+    bill = json.loads(done.out)
+    size_bytes = sum(path.stat().st_size for path in stopped.rglob("*") if path.is_file() and path.name != ".lock")
+    assert bill["total"]["own_bytes"] == size_bytes
+    assert sum(each["own_bytes"] + each["shared_bytes"] for each in bill["topics"]) == pytest.approx(size_bytes, abs=10)
+    assert bill["total"]["storage_dollars_a_month"] == pytest.approx(size_bytes / 2**30 * 1000, rel=1e-4)
+    assert bill["topics"][0]["topic"] == "orders"
+    shown = store("cost", "--data", stopped)
+    assert "orders" in shown.out
+    assert "$0.023" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("storage_gib_month: 1\nput_per_1000: x\nget_per_1000: 1\n", "put_per_1000 'x'"),
+        ("storage_gib_month: 1\nput_per_1000: 1\n", "get_per_1000 None"),
+        ("storage: 1\n", "storage: no such key"),
+        ("- 1\n", "not a mapping"),
+        ("a: [\n", "no YAML"),
+    ],
+)
+def test_prices_that_cannot_be_used_are_told_by_key(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "prices.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        load_prices(str(path))
+    assert said in str(caught.value)
+
+
+def test_a_price_list_that_does_not_exist_names_those_that_do() -> None:
+    with pytest.raises(ConfigurationError, match="s3, gcs, free"):
+        load_prices("ebay")
