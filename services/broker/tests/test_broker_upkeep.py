@@ -8,8 +8,9 @@ from broker_under_test import Cluster, small
 from held_store import HeldStore
 
 from bmq.errors import UnknownOutcome
-from bmq.storage.keys import coordinator_snapshot_key, manifest_page_key, segment_key
+from bmq.storage.keys import coordinator_snapshot_key, manifest_page_key, segment_key, segment_prefix
 from bmq.values import LeaderEpoch, Nonce, Offset
+from bmq_broker.settings import BrokerSettings
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore, StoreFaults
 
@@ -137,16 +138,43 @@ async def test_what_a_killed_owner_left_unnamed_is_collected_by_the_next() -> No
         coordinator_snapshot_key(tp, LeaderEpoch(1), Offset(7), Nonce(bytes(16))),
         manifest_page_key(tp, Nonce(bytes(16))),
     ]
+    await cluster.kill()
     for key in orphans:
         cluster.store.apply_create("node", key, b"left behind")
-    await asyncio.sleep(700)
-    assert orphans[0] in cluster.store.objects
-    await cluster.kill()
     await cluster.start("again")
+    await asyncio.sleep(700)
+    assert set(orphans) <= set(cluster.store.objects)  # the earlier owner may yet wake up: it has met no claim
     await cluster.append(tp, b"b")
     await cluster.roll(tp)
     await asyncio.sleep(700)
     assert not set(orphans) & set(cluster.store.objects)
+    assert await cluster.read_all(tp) == [(0, b"a"), (1, b"b")]
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_what_an_owner_itself_left_unnamed_goes_once_all_its_commits_are_known_also_what_arrives_late() -> None:
+    store = HeldStore()
+    cluster = Cluster(store, settings=replace(BrokerSettings(), collect_again_ms=60_000))
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    await cluster.append(tp, b"a")
+    await cluster.roll(tp)
+    await cluster.append(tp, b"b")
+    store.unknown.add("/manifest/")
+    with pytest.raises(UnknownOutcome):
+        await cluster.roll(tp)
+    (named_by_a_try,) = [key for key in store.keys(segment_prefix(tp)) if "/00000000000000000001-" in key]
+    await asyncio.sleep(700)
+    assert named_by_a_try in store.objects
+    store.unknown.clear()
+    await cluster.roll(tp)
+    await asyncio.sleep(700)
+    assert named_by_a_try not in store.objects
+    late = segment_key(tp, LeaderEpoch(1), Offset(7), Nonce(bytes(16)))
+    store.apply_create("node", late, b"a create of this owner's that came through an hour later")
+    await asyncio.sleep(800)
+    assert late not in store.objects
     assert await cluster.read_all(tp) == [(0, b"a"), (1, b"b")]
     await cluster.stop()
 
