@@ -22,7 +22,7 @@ from bmq.internal.secret import ClusterSecret
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import MetadataFollower
 from bmq.metadata.image import Image
-from bmq.metadata.journal import MetadataJournal
+from bmq.metadata.journal import MetadataJournal, Position
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import Registration
 from bmq.roles.owner import Owner
@@ -94,14 +94,16 @@ class ClusterNode:
         Raises BmqError; CannotListen, ConfigurationError for the store of another cluster.
         """
         config = self._config
-        known = (await MetadataJournal(self._store, rng=self._rng).load()).image.cluster_id
+        loaded = await MetadataJournal(self._store, rng=self._rng).load()
+        known = loaded.image.cluster_id
         self._check_cluster(known)
         self._server = server = InternalServer({}, self._identity(known or config.cluster_id))
         await bound("internal_listen", config.internal_listen, self._listen(server))
         if config.has(Role.CONTROLLER):
-            await self._start_controller(server)
+            await self._start_controller(server, loaded)
         else:
             follower = MetadataFollower(self._store, rng=self._rng, feed=self._feed, poll=self._poll)
+            await follower.load(loaded)
             self._run("follow metadata", follower.run())
         image = await self._until_founded()
         self._check_cluster(image.cluster_id)
@@ -157,7 +159,7 @@ class ClusterNode:
         _, port = await server.start(*address_of(self._config.internal_listen))
         self._internal = advertised(self._config.internal_listen, self._config.advertised_internal, port=port)
 
-    async def _start_controller(self, server: InternalServer) -> None:
+    async def _start_controller(self, server: InternalServer, loaded: Position) -> None:
         self._serve(server, {**controller_handlers(self._leading), **metadata_handlers(self._leading)})
         host, port = self._internal
         self._controller = await start_standby(
@@ -170,6 +172,7 @@ class ClusterNode:
             host=host,
             port=port,
             on_ended=lambda reason: self._end(f"the controller cannot go on: {reason}"),
+            loaded=loaded,
         )
         self._feed = self._controller.metadata
 

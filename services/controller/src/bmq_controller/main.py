@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import Poll
+from bmq.metadata.journal import Position
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.values import NodeId
 from bmq_controller.controller import LeadingController
@@ -93,11 +94,13 @@ async def start_standby(
     host: str = "",
     port: int = 0,
     on_ended: Callable[[str], None] | None = None,
+    loaded: Position | None = None,
 ) -> StandbyRole:
     """A controller that follows while another one leads, and leads when none does, in turns for ever. Waits out a store that is down.
 
     `poll` asks the leader for entries (`MetadataSource.metadata_poll`); without it they come from the store. `host` and `port`: where other
-    nodes reach this one when it leads. For the leader to know of it, the node has to be registered with the role "controller".
+    nodes reach this one when it leads. `loaded`: what was read of the metadata before.
+    For the leader to know of it, the node has to be registered with the role "controller".
     Raises FormatError where the metadata cannot be read.
     """
     ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -120,6 +123,7 @@ async def start_standby(
         host=host,
         port=port,
         on_ended=lost,
+        loaded=loaded,
     )
     await standby.start()
     return StandbyRole(controller=standby.controller, metadata=feed, standby=standby, ended=ended)

@@ -79,8 +79,12 @@ class Standby:
         host: str,
         port: int,
         on_ended: Callable[[str], None],
+        loaded: Position | None = None,
     ) -> None:
-        """`on_ended(reason)` is called once where neither following nor leading is possible any more; never after `stop`."""
+        """`loaded`: what was read of the metadata before.
+
+        `on_ended(reason)` is called once where neither following nor leading is possible any more; never after `stop`.
+        """
         self._store = store
         self._node_id = node_id
         self._clock = clock
@@ -91,6 +95,7 @@ class Standby:
         self._host = host
         self._port = port
         self._on_ended = on_ended
+        self._loaded_before = loaded
         self._loaded = asyncio.Event()
         self._restarted = True
         """Whether this process has neither followed nor led before."""
@@ -120,7 +125,7 @@ class Standby:
             await cancelled((self._task,))
 
     async def _run(self) -> None:
-        position: Position | None = None
+        position, self._loaded_before = self._loaded_before, None
         while True:
             position, silent_s = await self._follow(position)
             position = await self._lead(position, silent_s)
