@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, Nonce, Offset, StreamId, TopicId, TopicPartition
 
 SHARED_PREFIX: Final = "shared/"
+TOPICS_PREFIX: Final = "topics/"
 _NUMBERED: Final = re.compile(r"([0-9]{10})/([0-9]{20})-([0-9a-f]{8})")
 
 _SHARED: Final = re.compile(SHARED_PREFIX + r"([0-9]{10})/([0-9]{20})/[0-9a-f]{32}")
@@ -24,7 +25,7 @@ class NumberedKey(NamedTuple):
 
 def topic_prefix(topic_id: TopicId) -> str:
     """Everything of a topic but its runs in shared segments."""
-    return f"topics/{topic_id}/"
+    return f"{TOPICS_PREFIX}{topic_id}/"
 
 
 def partition_prefix(tp: TopicPartition) -> str:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import structlog
 
-from bmq.errors import BmqError, ControllerUnavailable, Fenced, FormatError, ObjectMissing, StoreError, StoreUnavailable, UnknownOutcome
+from bmq.errors import BmqError, ControllerUnavailable, Fenced, FormatError, NotReady, ObjectMissing, StoreError, StoreUnavailable, UnknownOutcome
 from bmq.metadata.codec import LOG_PREFIX, encode_records
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.image import Image, apply
@@ -30,6 +30,7 @@ from bmq_controller.machine.nodes import collected
 from bmq_controller.operations import Draft, Operation, OperationQueue
 from bmq_controller.recent import RecentEntries
 from bmq_controller.settings import ControllerSettings
+from bmq_controller.strays import Strays
 
 T = TypeVar("T")
 Beside = tuple[str, Callable[[], Awaitable[None]]]
@@ -106,7 +107,9 @@ class ControllerLeader:
             delay_s=self.settings.collect_delay_s,
             interval_s=self.settings.collect_interval_s,
         )
-        for name, work in (("write", self._write), ("snapshot", self._snapshot), ("collect", collector.run), *beside):
+        strays = Strays(self._store, image=lambda: self._image, current=self._current_image, interval_s=self.settings.stray_interval_s)
+        own = (("write", self._write), ("snapshot", self._snapshot), ("collect", collector.run), ("strays", strays.run))
+        for name, work in (*own, *beside):
             self._tasks.append(asyncio.get_running_loop().create_task(self._guarded(work), name=f"controller {name}"))
 
     async def stop(self, *, farewell: Decision[None] | None = None) -> None:
@@ -265,6 +268,15 @@ class ControllerLeader:
         except (ObjectMissing, StoreUnavailable):
             return
         raise Fenced(f"another controller wrote metadata entry {self._entry.number + 1}")
+
+    async def _current_image(self) -> Image:
+        """The image, which nobody had added to when this was called. Raises StoreUnavailable; NotReady where that is not so."""
+        image = self._image
+        try:
+            await self._store.head(numbered_key(LOG_PREFIX, image.position + 1))
+        except ObjectMissing:
+            return image
+        raise NotReady(f"metadata entry {image.position + 1} was written meanwhile")
 
     async def _snapshot(self) -> None:
         """Takes a snapshot when one is due, beside the writer, and deletes what it makes superfluous."""

@@ -46,6 +46,8 @@ class ControllerSettings:
     """How long a deleted topic's objects live on, for owners and readers that have yet to hear of it."""
     collect_interval_s: float = 10.0
     """How often it is looked what is to be collected."""
+    stray_interval_s: float = 21_600.0
+    """How often it is looked what has landed in streams and topics that were collected: a page of a listing for each topic."""
     stop_timeout_s: float = 5.0
     """How long a clean stop waits for the operations that are under way."""
     limits: Limits = field(default_factory=Limits)
