@@ -83,6 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         "_advance_due",
         "_closing",
         "_exchanges",
+        "_finishing",
         "_intake",
         "_loop",
         "_outgoing",
@@ -107,6 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting_bytes = 0
         self._write_paused = False
         self._closing = False
+        self._finishing = False
         self._unflushed: Answer | None = None
         self._outgoing: list[Buffer] = []
         self._advance_due = False
@@ -119,6 +121,13 @@ class Connection(asyncio.BufferedProtocol):
     def idle(self) -> bool:
         """Nothing is in flight."""
         return not self._exchanges
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether something was started that is carried through, or an answer is on its way."""
+        if self._write_paused:
+            return True
+        return bool(self._started) and self._exchanges is not None and self._service.outlives(self._exchanges[0].call.api_key)
 
     @property
     def unsent_bytes(self) -> int:
@@ -173,8 +182,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """The event loop's: so many bytes came."""
-        if self._closing:
-            return
+        if self._closing or self._finishing:
+            return  # read, and not kept: closing with something unread would reset the connection, and take answers from the peer
         self.active_at = self._loop.time()
         try:
             for frame in self._intake.received(nbytes):
@@ -200,6 +209,14 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = False
         self.stalled_at = None
         self._flushed()
+        self._advance()
+
+    def finish(self) -> None:
+        """Starts nothing more, and leaves once what was started is answered: whoever sent the rest certainly may send it again.
+
+        The end is told to the peer, which then closes; `close` it where it does not. A request that changes nothing is not waited for.
+        """
+        self._finishing = True
         self._advance()
 
     def close(self) -> None:
@@ -242,12 +259,21 @@ class Connection(asyncio.BufferedProtocol):
                 exchanges.popleft()
                 self._started -= 1
                 self._send(front)
-            elif self._started < len(exchanges) and self._may_start(exchanges[self._started]):
+            elif not self._finishing and self._started < len(exchanges) and self._may_start(exchanges[self._started]):
                 self._start(exchanges[self._started])
             else:
                 break
         self._write_out()
+        if self._finishing and not self.is_answering:
+            self._leave()
         self._update_reading()
+
+    def _leave(self) -> None:
+        transport = self._transport
+        if self._closing or transport is None:
+            return
+        self._closing = True
+        transport.write_eof()
 
     def _may_start(self, exchange: _Exchange) -> bool:
         if not self._started:
@@ -344,7 +370,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _update_reading(self) -> None:
         """Reads on where there is not enough to do already."""
-        if self._closing:
+        if self._closing or self._finishing:
             return
         self._intake.update(
             wanted=not self._write_paused

@@ -1,7 +1,7 @@
 """What all connections of a proxy share: memory, limits, counters, and the table of APIs. The other side of connection.Service."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import structlog
 from prometheus_client import Counter
@@ -24,6 +24,9 @@ ARRIVING_SHARE = 2
 """Requests that are still arriving may hold as much as whole ones, divided by this, beside it."""
 UNTAKEN_S_MAX = 3.0
 """While consumers want more memory than there is, a peer has to take some of its answer at least this often."""
+LINGER_S = 1.0
+"""How long a peer that was told to go may take to close; closed from this side, what it has sent meanwhile would take its last answers from it."""
+LOOK_S = 0.01
 
 _log = structlog.get_logger("bmq.proxy")
 
@@ -45,8 +48,6 @@ class Endpoint:
         """While consumers want more memory than there is: what each peer has yet to take of its answer, and since when it is so much."""
         self.scratch = bytearray(RECEIVE_BUFFER_BYTES)
         self._counted: dict[tuple[int, str], Counter] = {}
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._stopping = False
         self._complaints = LimitedLog(lambda peer, reason, left_out: _log.warning("connection closed", peer=peer, reason=reason, left_out=left_out))
         metrics.REQUEST_MEMORY.set_function(lambda: request_memory.held_bytes)
@@ -96,14 +97,11 @@ class Endpoint:
             raise WireError(f"version {call.version} of {api.name} is not served, only {api.version_min} to {api.version_max}")
         pending = route.begin(call, body)
         self.in_flight += 1
-        self._idle.clear()
         return pending
 
     def ended(self, call: Call, answer: Answer | None) -> None:
         """Counts an answer."""
         self.in_flight -= 1
-        if not self.in_flight:
-            self._idle.set()
         outcome = call.api_key, "closed" if answer is None else answer.error
         counter = self._counted.get(outcome)
         if counter is None:
@@ -148,15 +146,23 @@ class Endpoint:
                 connection.abort()
 
     async def drain(self, grace_s: float) -> None:
-        """Waits for requests in flight, at most `grace_s`; then closes every connection."""
+        """Takes no more requests, answers those that were begun, at most for `grace_s`, tells peers to go, and closes every connection."""
         self._stopping = True
-        try:
-            async with asyncio.timeout(grace_s):
-                await self._idle.wait()
-        except TimeoutError:
-            _log.warning("closing connections with requests in flight", requests=self.in_flight)
+        if grace_s > 0:
+            for connection in list(self.connections):
+                connection.finish()
+            await self._until(lambda: not any(connection.is_answering for connection in self.connections), limit_s=grace_s)
+            if unanswered := sum(connection.is_answering for connection in self.connections):
+                _log.warning("closing connections with requests in flight", connections=unanswered)
+            await self._until(lambda: not self.connections, limit_s=min(grace_s, LINGER_S))
         for connection in list(self.connections):
             connection.close()
+
+    async def _until(self, condition: Callable[[], bool], *, limit_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + limit_s
+        while not condition() and loop.time() < deadline_s:
+            await asyncio.sleep(LOOK_S)
 
     def _complain(self, peer: str, reason: str) -> None:
         self._complaints.say(asyncio.get_running_loop().time(), peer, reason)
