@@ -97,7 +97,7 @@ class Node:
             last = self.last_line()
             tries = self.starts_refused if code == 1 and last.startswith(WITHOUT_STORE) else self.unexpected
             tries.append(f"{self.role} {self.node_id} ended with {code} before it served: {last}")
-            assert monotonic() < deadline_s, f"node {self.node_id} does not start:\n{self.tail_of_log()}"
+            assert self.starts_s and monotonic() < deadline_s, f"node {self.node_id} does not start:\n{self.tail_of_log()}"
             await asyncio.sleep(AGAIN_S)
 
     async def kill(self) -> None:

@@ -119,14 +119,13 @@ class _Link:
             self.number = self.relay.who(bytes(self._first))
             if self.number is not None and self.trouble.kind in (Kind.CUT, Kind.HALF_OPEN):
                 self.trouble_changed(NO_TROUBLE, self.relay.trouble)
-        trouble = self.trouble
-        match trouble.kind:
-            case Kind.HALF_OPEN | Kind.CUT:
-                return
-            case Kind.DEAF if end is self.server:
-                return
-            case _:
-                end.other.send(data, delay_s=trouble.delay_s)
+        if self.passes(end):
+            end.other.send(data, delay_s=self.trouble.delay_s)
+
+    def passes(self, end: "_End") -> bool:
+        """Whether what comes from this side arrives at the other."""
+        kind = self.trouble.kind
+        return kind not in (Kind.HALF_OPEN, Kind.CUT) and not (kind is Kind.DEAF and end is self.server)
 
     def trouble_changed(self, before: Trouble, now: Trouble) -> None:
         was = before.kind if before.only is None or self.number in before.only else Kind.NONE
@@ -142,11 +141,10 @@ class _Link:
         """A half-open client is not told that the server is gone."""
         if end is self.server and self.trouble.kind is Kind.HALF_OPEN:
             return
-        other = end.other
-        if other.has_pending and other.transport is not None:
-            other.close_when_sent()
-        else:
+        if end.was_reset:
             self.abort()
+        else:
+            end.other.close_when_sent()
 
     def abort(self) -> None:
         if self._is_over:
@@ -182,11 +180,11 @@ class _End(asyncio.Protocol):
         self._pending: deque[tuple[float, bytes]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._closes = False
+        self._ends = False
+        self.was_reset = False
+        self.has_ended = False
+        """It sends nothing more."""
         self._loop = asyncio.get_running_loop()
-
-    @property
-    def has_pending(self) -> bool:
-        return bool(self._pending)
 
     def send(self, data: bytes, *, delay_s: float) -> None:
         if not delay_s and not self._pending:
@@ -202,6 +200,16 @@ class _End(asyncio.Protocol):
 
     def close_when_sent(self) -> None:
         self._closes = True
+        if self.transport is None:
+            self._link.abort()
+        elif not self._pending:
+            self.transport.close()
+
+    def end_when_sent(self) -> None:
+        """The other side sends nothing more, and still hears."""
+        self._ends = True
+        if self.transport is not None and not self._pending:
+            self.transport.write_eof()
 
     def abort(self) -> None:
         self._pending.clear()
@@ -221,6 +229,8 @@ class _End(asyncio.Protocol):
             self._timer = self._loop.call_at(self._pending[0][0], self._send_due)
         elif self._closes and self.transport is not None:
             self.transport.close()
+        elif self._ends and self.transport is not None:
+            self.transport.write_eof()
 
     # --- the event loop's ---
 
@@ -231,8 +241,18 @@ class _End(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._link.arrived(self, data)
 
+    def eof_received(self) -> bool:
+        self.has_ended = True
+        if self.other.has_ended:
+            self.other.close_when_sent()
+            return False
+        if self._link.passes(self):
+            self.other.end_when_sent()
+        return True
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
+        self.was_reset = exc is not None
         self._link.lost(self)
 
     def pause_writing(self) -> None:

@@ -91,6 +91,19 @@ def test_everything_passes_without_trouble() -> None:
     through_a_relay(test)
 
 
+def test_the_end_of_one_side_is_the_end_of_the_other_behind_everything_that_was_sent() -> None:
+    async def test(relay: Relay, echo: Echo) -> None:
+        ends = await connect(relay)
+        data = bytes(1 << 20)
+        ends[1].write(data)
+        ends[1].write_eof()
+        assert await ends[0].read() == data
+        assert bytes(echo.got) == data
+        assert echo.lost == 1
+
+    through_a_relay(test)
+
+
 def test_a_delay_is_kept_in_both_directions_and_order_stays() -> None:
     async def test(relay: Relay, echo: Echo) -> None:
         ends = await connect(relay)

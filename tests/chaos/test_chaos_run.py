@@ -34,6 +34,8 @@ def test_nothing_is_lost_doubled_or_reordered_under_faults_of_all_kinds(tmp_path
 
 
 def test_a_rolling_restart_of_all_nodes_fails_no_delivery_report(tmp_path: Path) -> None:
+    """Nor does it make a plain producer write twice: who stops has answered what it began, and begins nothing more."""
+
     async def deed(cluster: Cluster, done: list[Done]) -> None:
         for node in cluster.nodes.values():
             began_s = monotonic()
@@ -43,3 +45,4 @@ def test_a_rolling_restart_of_all_nodes_fails_no_delivery_report(tmp_path: Path)
     report = asyncio.run(run(tmp_path, deed, seed=SEED, seconds=0, per_second=PER_SECOND))
     check(report)
     assert sum(report.faults.values()) == 7
+    assert report.duplicates == 0, report.line()
