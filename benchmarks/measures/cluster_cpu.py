@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from os import environ, sync
+from statistics import median
 from typing import Any
 
 from benchmarks import topics
@@ -41,7 +42,7 @@ def measure(plan: Plan) -> Iterator[Row]:
 def _rows(plan: Plan, store: str, cpu: dict[int, list[float]], shares: list[float], split: dict[str, list[float]]) -> Iterator[Row]:
     setting = f"librdkafka, {PARTITIONS} partitions, {BATCH_KIB} KiB batches, over {store}"
     shared: dict[str, Any] = {"topic": "cluster-cpu", "unit": "s", "at_least": False, "quick": plan.quick}
-    of_one = ", ".join(f"{role} {min(values):.2f}" for role, values in split.items())
+    of_one = ", ".join(f"{role} {median(values):.2f}" for role, values in split.items())
     yield Row(
         measure="server CPU per GiB, 1 broker and 1 proxy ÷ one process",
         setting=setting,
@@ -65,32 +66,38 @@ def _rows(plan: Plan, store: str, cpu: dict[int, list[float]], shares: list[floa
     )
 
 
-def _load(plan: Plan, server: Bmq | Cluster) -> float:
-    """CPU seconds per GiB of all its processes."""
+def _load(plan: Plan, server: Bmq | Cluster) -> tuple[float, dict[str, float]]:
+    """CPU seconds per GiB of all its processes, and of those of each role."""
     topic = topics.fresh("cpu")
     topics.create(server, topic, partitions=PARTITIONS, retention_bytes=RETENTION_BYTES // PARTITIONS)
     sizes: dict[str, Any] = {"record_bytes": RECORD_BYTES, "batch_bytes": BATCH_KIB << 10, "timeout_s": 900}
     librdkafka.produce(server, topic, records=plan.cluster_bytes // 8 // RECORD_BYTES, **sizes)  # everybody is warm, every connection made
     sync()
-    before_s = server.cpu_s
+    before = _used(server)
     found = librdkafka.produce(server, topic, records=plan.cluster_bytes // RECORD_BYTES, **sizes)
-    used_s = server.cpu_s - before_s
+    used = {role: (after - before[role]) / plan.cluster_bytes * GIB for role, after in _used(server).items()}
     plan.say(f"  {found.mib_per_s:.0f} MiB/s")
-    return used_s / plan.cluster_bytes * GIB
+    return sum(used.values()), used
+
+
+def _used(server: Bmq | Cluster) -> dict[str, float]:
+    """CPU seconds by role."""
+    if isinstance(server, Bmq):
+        return {"all": server.cpu_s}
+    return {str(role): sum(node.cpu_s for node in server.of(role)) for role in Role}
 
 
 def _one_process(plan: Plan, url: str | None) -> float:
     with Bmq(plan.folder("bmq"), store=url, environment=environ) as bmq:
-        return _load(plan, bmq)
+        return _load(plan, bmq)[0]
 
 
 def _cluster(plan: Plan, brokers: int, url: str | None, shares: list[float], split: dict[str, list[float]]) -> float:
     with Cluster(plan.folder("bmq"), f"1c{brokers}b1p", store=url) as cluster:
-        found = _load(plan, cluster)
+        found, used = _load(plan, cluster)
         if brokers == 1:
-            for role in Role:
-                whole_bytes = plan.cluster_bytes * 9 / 8
-                split[str(role)].append(sum(node.cpu_s for node in cluster.of(role)) / whole_bytes * GIB)
+            for role, used_s in used.items():
+                split[role].append(used_s)
         if brokers == BROKERS[-1]:
             shares.append(_busiest([node.metrics()["bmq_appended_bytes_total"] for node in cluster.of(Role.BROKER)]))
         return found
