@@ -12,6 +12,8 @@ from bmq.wire.message import Message
 from bmq.wire.records import Record, build_batch
 from bmq_cli.cluster_node import ClusterNode
 
+FAST = 103
+
 
 class Answer(NamedTuple):
     status: int
@@ -49,10 +51,15 @@ async def ask(node: ClusterNode, method: str, path: str, body: Any = None, *, qu
 
 
 async def started(cluster: Cluster) -> ClusterNode:
-    """A leading controller, a standby, two brokers and a proxy; the proxy."""
-    await cluster.start(201, "controller")
-    await asyncio.gather(cluster.start(202, "controller"), *(cluster.start(broker, "broker") for broker in BROKERS), cluster.start(1, "proxy"))
-    nodes = {1, 201, 202, *BROKERS}
+    """A leading controller, a standby, two brokers (the second one in the pool `fast`) and a proxy; nothing is balanced by itself. The proxy."""
+    await cluster.start(201, "controller", balance_interval_ms="0")
+    await asyncio.gather(
+        cluster.start(202, "controller", balance_interval_ms="0"),
+        *(cluster.start(broker, "broker") for broker in BROKERS),
+        cluster.start(FAST, "broker", pool="fast"),
+        cluster.start(1, "proxy"),
+    )
+    nodes = {1, 201, 202, FAST, *BROKERS}
     for node in cluster.nodes.values():
         assert node.admin.front.state.sources is not None
         await until(node.admin.front.state.sources.metadata, lambda image: nodes <= set(image.nodes))
@@ -246,7 +253,8 @@ def test_nodes_are_shown_with_what_the_leader_knows_of_them() -> None:
     async def test(cluster: Cluster) -> None:
         proxy = await with_topic(cluster)
         nodes = {one["node_id"]: one for one in (await ask(proxy, "GET", "/v1/nodes")).body["items"]}
-        assert set(nodes) == {1, 201, 202, *BROKERS}
+        assert set(nodes) == {1, 201, 202, FAST, *BROKERS}
+        assert nodes[FAST]["pool"] == "fast"
         assert {one["state"] for one in nodes.values()} == {"alive"}
         assert [number for number, one in nodes.items() if one["leads"]] == [201]
         assert sum(one["partitions"] for one in nodes.values()) == 4
@@ -267,23 +275,26 @@ def test_any_nodes_own_page_and_metrics_are_had_through_any_other() -> None:
     run(test)
 
 
-def test_a_plan_names_its_reasons_and_balancing_carries_it_out() -> None:
+def test_a_plan_names_its_reasons_and_balancing_carries_it_out_round_by_round() -> None:
     async def test(cluster: Cluster) -> None:
-        proxy = await with_topic(cluster, partitions=8)
-        await ask(proxy, "POST", "/v1/nodes/101/drain")
-        while 101 in await owners(proxy):
-            await asyncio.sleep(0.02)
-        await ask(proxy, "POST", "/v1/nodes/101/uncordon")
+        proxy = await with_topic(cluster, partitions=5)
+        assert (await ask(proxy, "PATCH", "/v1/topics/orders/configs", {"bmq.pool": "fast"})).status == 200
         while (plan := await ask(proxy, "GET", "/v1/balance")).status == 503:
             assert plan.body["code"] == "LoadsUnknown"
             await asyncio.sleep(0.1)
-        shares = {one["node_id"]: (one["partitions_before"], one["partitions_after"]) for one in plan.body["brokers"]}
-        if plan.body["moves"]:  # partitions that have just moved rest for a while
-            assert all(one["reason"] and one["target"] == 101 for one in plan.body["moves"])
-            assert shares[101][1] > shares[101][0]
+        moves = plan.body["moves"]
+        assert [(one["topic"], one["kind"], one["target"], bool(one["reason"])) for one in moves] == [("orders", "pin", FAST, True)] * 5
+        assert {one["node_id"]: one["partitions_after"] for one in plan.body["brokers"]} == {101: 0, 102: 0, FAST: 5}
+        assert plan.body["before"]["misplaced"] == 5
+        assert set(await owners(proxy)) <= set(BROKERS), "a plan moves nothing"
         begun = await ask(proxy, "POST", "/v1/balance", {"moves_max": 2})
-        assert begun.status == 202
-        assert len(begun.body["begun"]) == min(2, len(plan.body["moves"]))
+        assert (begun.status, len(begun.body["begun"])) == (202, 2)
+        while (await owners(proxy)).count(FAST) < 2:
+            await asyncio.sleep(0.02)
+        await ask(proxy, "POST", "/v1/balance")
+        while set(await owners(proxy)) != {FAST}:
+            await asyncio.sleep(0.02)
+        assert (await ask(proxy, "POST", "/v1/balance")).body == {"begun": [], "planned": 0, "problems": []}
 
     run(test)
 
@@ -370,6 +381,25 @@ def test_the_metadata_and_its_log_are_shown_for_whoever_looks_for_a_fault() -> N
         assert log[0]["records"][0]["record"] == "cluster"
         assert [one["position"] for one in log] == list(range(1, len(log) + 1))
         assert any(record["record"] == "topic" and record["name"] == "orders" for one in log for record in one["records"])
+
+    run(test)
+
+
+def test_nodes_ask_each_other_with_the_token_of_who_asks() -> None:
+    class Tokens:
+        async def admits(self, presented: str) -> bool:
+            return presented == "a-token-of-the-operators"
+
+    async def test(cluster: Cluster) -> None:
+        proxy = await started(cluster)
+        for node in cluster.nodes.values():
+            node.admin.front.state.tokens = Tokens()
+        assert (await ask(proxy, "GET", "/v1/nodes/101/self")).status == 401
+        token = {"authorization": "Bearer a-token-of-the-operators"}
+        assert (await ask(proxy, "GET", "/v1/nodes/101/self", headers=token)).body["node_id"] == 101
+        assert (await ask(proxy, "POST", "/v1/topics", {"name": "a"}, headers=token)).status == 201
+        proxy.admin.front.state.tokens = None
+        assert (await ask(proxy, "POST", "/v1/topics", {"name": "b"})).status == 401, "the leader asks for one"
 
     run(test)
 

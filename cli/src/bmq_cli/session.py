@@ -3,9 +3,9 @@
 import functools
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Concatenate, Final, ParamSpec
+from typing import Annotated, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import typer
 
@@ -13,6 +13,7 @@ from bmq_cli.connection import DEFAULT_BOOTSTRAP_SERVER, DEFAULT_TIMEOUT_S, Conn
 from bmq_cli.output import Output, OutputFormat
 
 P = ParamSpec("P")
+S = TypeVar("S")
 _PANEL: Final = "Connection and output"
 
 BootstrapServer = Annotated[
@@ -84,31 +85,39 @@ class OutputClosed(Exception):
 
 def with_session(command: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
     """Gives `command` the shared options and, as its first argument, the session that they make."""
+    options = {"bootstrap_server": BootstrapServer, "output": OutputOption, "timeout": TimeoutOption, "no_color": NoColorOption}
+
+    def make(outer: SharedOptions, values: dict[str, Any]) -> Session:
+        return make_session(SharedOptions(**values).over(outer))
+
+    return with_options(command, options, make)
+
+
+def with_options(
+    command: Callable[Concatenate[S, P], None], options: Mapping[str, Any], make: Callable[[SharedOptions, dict[str, Any]], S]
+) -> Callable[..., None]:
+    """Gives `command` more options, each with its annotation, and as its first argument what `make` makes of their values.
+
+    `make` gets the shared options that stood before the command's name, too.
+    """
     inner: Callable[..., None] = command
-    shared: dict[str, Any] = {
-        "bootstrap_server": BootstrapServer,
-        "output": OutputOption,
-        "timeout": TimeoutOption,
-        "no_color": NoColorOption,
-    }
     hints = typing.get_type_hints(command, include_extras=True)
     own = [parameter.replace(annotation=hints[parameter.name]) for parameter in list(inspect.signature(command).parameters.values())[1:]]
     keyword = inspect.Parameter.KEYWORD_ONLY
     context = inspect.Parameter("context", keyword, annotation=typer.Context)
-    options = [inspect.Parameter(name, keyword, default=None, annotation=annotation) for name, annotation in shared.items()]
+    added = [inspect.Parameter(name, keyword, default=None, annotation=annotation) for name, annotation in options.items()]
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
         outer = values.pop("context").find_root().obj
-        given = SharedOptions(**{name: values.pop(name) for name in shared})
-        options = given.over(outer) if isinstance(outer, SharedOptions) else given
-        session = make_session(options)
+        given = {name: values.pop(name) for name in options}
+        session = make(outer if isinstance(outer, SharedOptions) else SharedOptions(), given)
         try:
             inner(session, **values)
         except BrokenPipeError as error:
             raise OutputClosed from error
 
-    parameters = [context, *(parameter.replace(kind=keyword) for parameter in own), *options]
+    parameters = [context, *(parameter.replace(kind=keyword) for parameter in own), *added]
     run.__signature__ = inspect.Signature(parameters, return_annotation=None)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters} | {"return": None}
     del run.__wrapped__

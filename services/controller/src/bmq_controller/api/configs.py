@@ -91,7 +91,7 @@ def _of_topic(sources: ApiSources, name: str, response: Response) -> ConfigsView
     image = sources.image
     topic = image.topic(name)
     if topic is None:
-        raise UnknownTopic("there is no such topic: GET /v1/topics lists them")
+        raise UnknownTopic("there is no such topic: list the topics")
     rows = describe_topic(topic.configs, dynamic_defaults=image.configs.get(("broker", ""), {}), static_defaults=sources.static_configs)
     return _view(rows, topic_version(topic), response)
 

@@ -166,4 +166,4 @@ def _check(code: int) -> None:
 
 
 def _no_such_group() -> Refused:
-    return Refused(404, "UnknownGroup", "there is no such group", "GET /v1/groups lists them")
+    return Refused(404, "UnknownGroup", "there is no such group", "list the groups")

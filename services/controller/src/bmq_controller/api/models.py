@@ -177,6 +177,7 @@ class NodeView(BaseModel):
     node_id: int
     roles: list[str]
     rack: str
+    pool: str = Field(description="Of a broker: it owns partitions of the topics of this pool alone; empty: of those that name none")
     host: str
     port: int
     internal_address: str

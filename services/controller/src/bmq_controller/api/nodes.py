@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from fastapi import FastAPI, Path, Response
+from fastapi import FastAPI, Path, Request, Response
 
-from bmq.metadata.image import Image
+from bmq.metadata.image import Image, Topic
 from bmq.roles.admin import AdminRequest
+from bmq.topic_config import pool_of
 from bmq.values import NodeId
 from bmq_controller.api.models import NODE_ID_MAX, NodeView
 from bmq_controller.api.paging import Continue, Limit, Page, page
@@ -49,6 +50,7 @@ class _Seen:
             node_id=node_id,
             roles=[] if node is None else list(node.roles),
             rack="" if node is None else node.rack,
+            pool="" if node is None else node.pool,
             host="" if node is None else node.host,
             port=0 if node is None else node.port,
             internal_address="" if node is None or not node.internal_host else f"{node.internal_host}:{node.internal_port}",
@@ -97,9 +99,10 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         _check_known(image, number)
         if all(node.node_id != number for node in living_brokers(image)):
             raise Refused(409, "NotABroker", "it is no registered broker, so there is nothing to drain", "drain one that is")
-        heirs = (node for node in living_brokers(image) if node.node_id != number and node.node_id not in image.cordoned)
-        if image.owned_counts.get(number, 0) and next(heirs, None) is None:
-            raise Refused(409, "NoHeir", "no other broker takes partitions", "start another broker, or uncordon one, first")
+        if image.owned_counts.get(number, 0) and (stays := await in_thread(lambda: _without_heir(image, number))) is not None:
+            pool = pool_of(stays.configs)
+            whose = f" of the pool {pool}, which topic {stays.name} is in," if pool else ""
+            raise Refused(409, "NoHeir", f"no other broker{whose} takes partitions", "start another one, or uncordon one, first")
         await _conditional(sources, number, if_match).drain(number)
         return _shown(sources, number, response)
 
@@ -114,14 +117,21 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         return await _cordon(sources, NodeId(node_id), response, if_match, cordoned=False)
 
     @app.get("/v1/nodes/{node_id}/self", tags=["nodes"], responses=_MISSING)
-    async def node_self(node_id: Number) -> Response:
+    async def node_self(node_id: Number, request: Request) -> Response:
         """What a node says of itself (`/v1/self`), asked by the leader."""
-        return await _asked(sources, NodeId(node_id), "/v1/self")
+        return await _asked(sources, NodeId(node_id), "/v1/self", request)
 
     @app.get("/v1/nodes/{node_id}/metrics", tags=["nodes"], responses=_MISSING)
-    async def node_metrics(node_id: Number) -> Response:
+    async def node_metrics(node_id: Number, request: Request) -> Response:
         """A node's metrics in the Prometheus text format, asked by the leader."""
-        return await _asked(sources, NodeId(node_id), "/metrics")
+        return await _asked(sources, NodeId(node_id), "/metrics", request)
+
+
+def _without_heir(image: Image, node_id: NodeId) -> Topic | None:
+    """A topic with partitions on the node that no other broker of its pool could take."""
+    pools = {node.pool for node in living_brokers(image) if node.node_id != node_id and node.node_id not in image.cordoned}
+    topics = (topic for topic in image.topics.values() if pool_of(topic.configs) not in pools)
+    return next((topic for topic in topics if any(meta.node_id == node_id for meta in topic.partitions)), None)
 
 
 async def _cordon(sources: ApiSources, node_id: NodeId, response: Response, if_match: str | None, *, cordoned: bool) -> NodeView:
@@ -134,9 +144,11 @@ def _conditional(sources: ApiSources, node_id: NodeId, if_match: str | None) -> 
     return sources.leader().when(holds(if_match, lambda image: node_version(image, node_id)))
 
 
-async def _asked(sources: ApiSources, node_id: NodeId, path: str) -> Response:
+async def _asked(sources: ApiSources, node_id: NodeId, path: str, request: Request) -> Response:
     _check_known(sources.image, node_id)
-    reply = await sources.ask_node(node_id, AdminRequest(method="GET", path=path, trusted=True))
+    token = request.headers.get("authorization")  # the other node asks for it, too
+    headers = {} if token is None else {"authorization": token}
+    reply = await sources.ask_node(node_id, AdminRequest(method="GET", path=path, headers=headers, trusted=True))
     return Response(reply.body, status_code=reply.status, headers=_kept(reply.headers))
 
 
@@ -146,13 +158,13 @@ def _kept(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _check_known(image: Image, node_id: NodeId) -> None:
     if node_id not in image.nodes and node_id not in image.last_epochs and node_id not in image.cordoned:
-        raise Refused(404, "UnknownNode", "no node of this number was ever registered", "GET /v1/nodes lists them")
+        raise Refused(404, "UnknownNode", "no node of this number was ever registered", "list the nodes")
 
 
 def _shown(sources: ApiSources, node_id: NodeId, response: Response) -> NodeView:
     image = sources.image
     if node_id not in image.nodes and node_id not in image.cordoned:
-        raise Refused(404, "UnknownNode", "no such node is registered", "GET /v1/nodes lists them")
+        raise Refused(404, "UnknownNode", "no such node is registered", "list the nodes")
     view = _Seen(sources.leader(), image).view(node_id)
     response.headers["ETag"] = etag(view.version)
     return view

@@ -114,7 +114,7 @@ def find(image: Image, name: str) -> Topic:
     """The topic of this name. Raises UnknownTopic."""
     topic = image.topic(name)
     if topic is None:
-        raise UnknownTopic("there is no such topic: GET /v1/topics lists them")
+        raise UnknownTopic("there is no such topic: list the topics")
     return topic
 
 
