@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
+import structlog
 from proxy_in_memory import Client, Running, running_proxy
 
 from bmq.errors import BmqError, NotOwner, NotReady, StoreUnavailable
@@ -161,5 +162,17 @@ def test_old_versions_of_membership_become_the_newest_form() -> None:
         failed = await client.ask(11, 7, {**join, "member_id": "m", "rebalance_timeout_ms": 9_000})
         assert (failed.error_code, failed.member_id) == (ErrorCode.coordinator_load_in_progress, "m")
         assert (await client.ask(12, 4, {"group_id": "g", "member_id": "m"})).error_code == ErrorCode.coordinator_load_in_progress
+
+    run(test)
+
+
+def test_a_coordinator_that_is_away_is_told_of_once_and_not_with_each_heartbeat() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.owner.on_group_call = lambda *_: NotReady("loading")
+        heartbeat = {"group_id": "hello", "generation_id": 1, "member_id": "one", "group_instance_id": None}
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(20):
+                assert (await client.ask(12, 4, heartbeat)).error_code == ErrorCode.coordinator_load_in_progress
+        assert len([line for line in logs if line["event"] == "group request not answered"]) == 1
 
     run(test)

@@ -20,5 +20,7 @@ async def forward(proxy: Proxy, call: Call, group_id: str, request: Message) -> 
     try:
         return fields_of(await proxy.coordinators.call(group_id, call.api_key, request, call))
     except BmqError as error:
-        proxy.log.info("group request not answered", group=group_id, api=call.api_key, error=str(error))
+        left_out = proxy.complaints.due(("group", type(error)), now=proxy.loop.time())
+        if left_out is not None:
+            proxy.log.info("group request not answered", group=group_id, api=call.api_key, error=str(error), left_out=left_out)
         return {"error_code": coordinator_code(error)}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from bmq.cluster_config import resolve_cluster
+from bmq.log_limit import RateLimited
 from bmq.metadata.image import Image
 from bmq.ports import Clock, Rng
 from bmq.roles.controller import Controller, Metadata
@@ -20,6 +21,7 @@ from bmq_proxy.producer_ids import ProducerIds
 from bmq_proxy.settings import ProxySettings
 
 AUTO_CREATE_KEY = "auto.create.topics.enable"
+COMPLAIN_EVERY_S = 10.0
 
 OwnerFor = Callable[[TopicPartition], Owner]
 """Raises NotOwner where nobody owns the partition at present."""
@@ -41,6 +43,8 @@ class Proxy:
     appends: Appends
     producer_ids: ProducerIds
     log: structlog.stdlib.BoundLogger
+    complaints: RateLimited = field(default_factory=lambda: RateLimited(interval_s=COMPLAIN_EVERY_S))
+    """Of what many requests fail for at the same time."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     """Kept, because asking for it is a system call."""
     advertised_port: int = 0
