@@ -69,14 +69,14 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
 
-def produce_frame(topic: str, partition: int, *, records: int, record_bytes: int, fill: bytes) -> bytes:
+def produce_frame(topic: str, partition: int, *, records: int, record_bytes: int, fill: bytes, client_id: str = "bench") -> bytes:
     """A Produce request, acks=all, of one batch; its values repeat `fill`, which should be random."""
     value = (fill * (record_bytes // len(fill) + 1))[:record_bytes]
     now_ms = int(time.time() * 1000)
     batch = build_batch([Record(index, now_ms, None, value) for index in range(records)])
     data = [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]
     body = encode_request(PRODUCE, PRODUCE_VERSION, {"acks": -1, "timeout_ms": 60_000, "topic_data": data})
-    return encode_request_frame(api_key=PRODUCE, api_version=PRODUCE_VERSION, correlation_id=0, client_id="bench", body=body)
+    return encode_request_frame(api_key=PRODUCE, api_version=PRODUCE_VERSION, correlation_id=0, client_id=client_id, body=body)
 
 
 def check_produced(topic: str, answer: memoryview) -> int:
@@ -87,12 +87,12 @@ def check_produced(topic: str, answer: memoryview) -> int:
     return int(base_offset)
 
 
-def fetch_frame(topic: str, partition: int, offset: int) -> bytes:
+def fetch_frame(topic: str, partition: int, offset: int, *, client_id: str = "bench") -> bytes:
     """A Fetch of one partition that waits up to half a second for the first byte."""
     partitions = [{"partition": partition, "fetch_offset": offset, "partition_max_bytes": 4 << 20}]
     fields = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 32 << 20, "session_epoch": -1, "topics": [{"topic": topic, "partitions": partitions}]}
     body = encode_request(FETCH, FETCH_VERSION, fields)
-    return encode_request_frame(api_key=FETCH, api_version=FETCH_VERSION, correlation_id=0, client_id="bench", body=body)
+    return encode_request_frame(api_key=FETCH, api_version=FETCH_VERSION, correlation_id=0, client_id=client_id, body=body)
 
 
 def fetched_to(topic: str, answer: memoryview, offset: int) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing_extensions import Buffer
 
 from bmq_proxy.budget import MemoryBudget
+from bmq_proxy.fair_shares import Admitted, Share
 
 
 class Lease:
@@ -45,6 +46,9 @@ class Call:
     arrived: float
     origin: Hashable = None
     """The connection, where it came over one: what it writes to a partition keeps its order."""
+    share: Share | None = None
+    """Of whose bytes under way it is, where they are counted."""
+    admitted: Admitted = Admitted.MODEST
 
 
 @dataclass(slots=True, kw_only=True)

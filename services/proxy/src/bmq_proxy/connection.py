@@ -18,6 +18,7 @@ from bmq.wire.frames import encode_response_frame, parse_request_header
 from bmq_proxy.arriving import ArrivingMemory
 from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.calls import Answer, Call, Lease, Pending
+from bmq_proxy.fair_shares import Share
 from bmq_proxy.intake import Intake
 
 WAITING_BYTES_MAX = 1 << 20
@@ -50,8 +51,11 @@ class Service(Protocol):
     def outlives(self, api_key: int) -> bool:
         """Whether a request is carried through when its client is gone."""
 
+    def admits(self, connection: "Connection", call: Call) -> bool:
+        """Whether the request may start now; otherwise `go_on` is called when it may be asked again."""
+
     def begin(self, call: Call, body: Buffer) -> Pending:
-        """Starts a request. Raises WireError."""
+        """Starts a request that was admitted. Raises WireError."""
 
     def ended(self, call: Call, answer: Answer | None) -> None:
         """It was answered, or (None) it failed."""
@@ -95,6 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         "_waiting_bytes",
         "_write_paused",
         "active_at",
+        "share",
         "stalled_at",
     )
 
@@ -114,6 +119,8 @@ class Connection(asyncio.BufferedProtocol):
         self._advance_due = False
         self._peer = ""
         self.active_at = 0.0
+        self.share: Share | None = None
+        """The service's: what it has under way of what is shared out."""
         self.stalled_at: float | None = None
         """Since when the peer has not taken what it was sent."""
 
@@ -219,6 +226,10 @@ class Connection(asyncio.BufferedProtocol):
         self._finishing = True
         self._advance()
 
+    def go_on(self) -> None:
+        """A request that was not admitted may be asked for again."""
+        self._advance()
+
     def close(self) -> None:
         """Ends the connection; what was written before is still sent."""
         self._closing = True
@@ -276,11 +287,13 @@ class Connection(asyncio.BufferedProtocol):
         transport.write_eof()
 
     def _may_start(self, exchange: _Exchange) -> bool:
-        if not self._started:
-            return True
-        assert self._exchanges
-        # What overlaps is only ever started behind others that overlap: looking at the first is enough.
-        return self._service.overlaps(exchange.call.api_key) and self._service.overlaps(self._exchanges[0].call.api_key)
+        """Who is told yes starts it."""
+        if self._started:
+            assert self._exchanges
+            # What overlaps is only ever started behind others that overlap: looking at the first is enough.
+            if not (self._service.overlaps(exchange.call.api_key) and self._service.overlaps(self._exchanges[0].call.api_key)):
+                return False
+        return self._service.admits(self, exchange.call)
 
     def _start(self, exchange: _Exchange) -> None:
         assert exchange.body is not None

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import structlog
 from prometheus_client import Counter
 from typing_extensions import Buffer
 
 from bmq.errors import WireError
-from bmq.wire.apis import SERVED
+from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.limits import RECEIVE_BUFFER_BYTES
 from bmq_proxy import metrics
 from bmq_proxy.api import Route
@@ -16,12 +17,15 @@ from bmq_proxy.arriving import ArrivingMemory
 from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.connection import Connection
+from bmq_proxy.fair_shares import FairShares
 from bmq_proxy.intake import Intake
 from bmq_proxy.limited_log import LimitedLog
 from bmq_proxy.settings import ProxySettings
 
 ARRIVING_SHARE = 2
 """Requests that are still arriving may hold as much as whole ones, divided by this, beside it."""
+CONNECTION_SHARE = 4
+"""What one connection may have under way of Produce requests: the memory of all requests, divided by this."""
 UNTAKEN_S_MAX = 3.0
 """While consumers want more memory than there is, a peer has to take some of its answer at least this often."""
 LINGER_S = 1.0
@@ -38,6 +42,10 @@ class Endpoint:
         self.requests_in_flight_max = settings.requests_in_flight_max
         self.request_memory = request_memory
         self.arriving = ArrivingMemory(max(1, request_memory.limit_bytes // ARRIVING_SHARE))
+        self.shares = FairShares(
+            connection_bytes_max=max(1, request_memory.limit_bytes // CONNECTION_SHARE), window_bytes_max=request_memory.limit_bytes
+        )
+        self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self.connections: dict[Connection, None] = {}  # in the order of their opening, which a seed replays
         self.in_flight = 0
         self._settings = settings
@@ -51,6 +59,8 @@ class Endpoint:
         self._stopping = False
         self._complaints = LimitedLog(lambda peer, reason, left_out: _log.warning("connection closed", peer=peer, reason=reason, left_out=left_out))
         metrics.REQUEST_MEMORY.set_function(lambda: request_memory.held_bytes)
+        metrics.PRODUCE_WINDOW.set_function(lambda: self.shares.window_bytes)
+        metrics.GREEDY_BYTES.set_function(lambda: self.shares.greedy_bytes)
         metrics.IN_FLIGHT.set_function(lambda: self.in_flight)
         metrics.CONNECTIONS.set_function(lambda: len(self.connections))
 
@@ -66,6 +76,8 @@ class Endpoint:
     def closed(self, connection: Connection) -> None:
         """Forgets a connection."""
         self.connections.pop(connection, None)
+        if connection.share is not None:
+            self.shares.close(connection.share, self._loop.time())
 
     def broken(self, peer: str, reason: str) -> None:
         """One log line at most per peer and interval."""
@@ -87,17 +99,52 @@ class Endpoint:
         route = self._routes.get(api_key)
         return route is None or route.outlives
 
+    def admits(self, connection: Connection, call: Call) -> bool:
+        """Whether a request may start now: a Produce of who has much under way waits for its turn while there are others to protect."""
+        if call.api_key != ApiKey.PRODUCE:
+            return True
+        share = connection.share
+        if share is None:
+            share = connection.share = self.shares.open((call.client_host, call.client_id), connection.go_on)
+        admitted = self.shares.admit(share, call.lease.size_bytes, self._loop.time())
+        if admitted is None:
+            return False
+        call.share, call.admitted = share, admitted
+        return True
+
     def begin(self, call: Call, body: Buffer) -> Pending:
         """Starts a request. Raises WireError for an API or version that is not served, or a body that does not decode."""
+        began_s = self._loop.time()
+        try:
+            pending = self._begin(call, body)
+        except BaseException:
+            self._over(call, began_s)
+            raise
+        if call.share is not None:
+            if isinstance(pending, Answer):
+                self._over(call, began_s)
+            else:
+                pending.add_done_callback(partial(self._over_later, call, began_s))
+        self.in_flight += 1
+        return pending
+
+    def _begin(self, call: Call, body: Buffer) -> Pending:
         route = self._routes.get(call.api_key)
         if route is None:
             raise WireError(f"API {call.api_key} is not served")
         api = route.api
         if not api.serves(call.version) and not route.any_version:
             raise WireError(f"version {call.version} of {api.name} is not served, only {api.version_min} to {api.version_max}")
-        pending = route.begin(call, body)
-        self.in_flight += 1
-        return pending
+        return route.begin(call, body)
+
+    def _over(self, call: Call, began_s: float) -> None:
+        share, call.share = call.share, None
+        if share is not None:
+            now = self._loop.time()
+            self.shares.over(share, call.lease.size_bytes, call.admitted, took_s=now - began_s, now=now)
+
+    def _over_later(self, call: Call, began_s: float, _: "asyncio.Future[Answer]") -> None:
+        self._over(call, began_s)
 
     def ended(self, call: Call, answer: Answer | None) -> None:
         """Counts an answer."""

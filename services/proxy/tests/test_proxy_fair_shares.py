@@ -1,0 +1,241 @@
+"""Who sends little does not wait behind who sends all it can, and nobody is held back where there is nobody to protect."""
+
+import asyncio
+from random import Random
+
+import pytest
+from proxy_in_memory import Client, Running, batch, running_proxy
+
+from bmq_proxy.fair_shares import (
+    MODEST_BYTES,
+    MODEST_CLIENT_BYTES,
+    REMEMBERED_S,
+    SLOWER_MAX,
+    SMALL_BYTES,
+    WINDOW_FIRST_BYTES,
+    WINDOW_MIN_BYTES,
+    Admitted,
+    FairShares,
+    Share,
+)
+
+MIB = 1 << 20
+LARGE = 512 << 10
+CONNECTION_MAX = 16 * MIB
+
+
+class Sender:
+    """A connection that wants to send so many requests of one size, one after the other."""
+
+    def __init__(self, shares: FairShares, client: str, size_bytes: int, count: int) -> None:
+        self.shares = shares
+        self.size_bytes = size_bytes
+        self.left = count
+        self.started: list[Admitted] = []
+        self.share: Share = shares.open(client, self.advance)
+
+    now = 100.0
+
+    def advance(self) -> None:
+        while self.left:
+            admitted = self.shares.admit(self.share, self.size_bytes, Sender.now)
+            if admitted is None:
+                return
+            self.left -= 1
+            self.started.append(admitted)
+
+    def answered(self, *, took_s: float = 0.01) -> None:
+        """The oldest of its requests."""
+        self.shares.over(self.share, self.size_bytes, self.started.pop(0), took_s=took_s, now=Sender.now)
+
+
+@pytest.fixture(autouse=True)
+def _time() -> None:
+    Sender.now = 100.0
+
+
+def made(**bounds: int) -> FairShares:
+    return FairShares(connection_bytes_max=bounds.get("connection", CONNECTION_MAX), window_bytes_max=bounds.get("window", 64 * MIB))
+
+
+def modest_there(shares: FairShares) -> Sender:
+    sender = Sender(shares, "modest", 1000, 1)
+    sender.advance()
+    assert sender.started == [Admitted.MODEST]
+    return sender
+
+
+def test_where_there_is_nobody_to_protect_only_the_connections_own_bound_holds() -> None:
+    shares = made()
+    senders = [Sender(shares, f"greedy {n}", LARGE, 100) for n in range(3)]
+    for sender in senders:
+        sender.advance()
+        assert sender.share.held_bytes == CONNECTION_MAX
+    assert shares.greedy_bytes == 3 * CONNECTION_MAX
+
+
+def test_a_request_above_every_bound_goes_alone() -> None:
+    sender = Sender(made(connection=MIB), "greedy", 4 * MIB, 2)
+    sender.advance()
+    assert len(sender.started) == 1
+    sender.answered()
+    assert len(sender.started) == 1
+    assert sender.left == 0
+
+
+def test_beside_a_modest_client_the_greedy_have_a_window_together_and_take_turns() -> None:
+    shares = made()
+    modest_there(shares)
+    senders = [Sender(shares, f"greedy {n}", LARGE, 1000) for n in range(4)]
+    for sender in senders:
+        sender.advance()
+    assert shares.greedy_bytes == WINDOW_FIRST_BYTES
+    left = {id(sender): sender.left for sender in senders}
+    for _ in range(400):
+        oldest = next(sender for sender in senders if sender.started)
+        oldest.answered()
+        senders.append(senders.pop(senders.index(oldest)))
+        assert shares.greedy_bytes == WINDOW_FIRST_BYTES
+    served = [left[id(sender)] - sender.left for sender in senders]
+    assert all(80 <= count <= 120 for count in served), served
+
+
+def test_the_modest_are_admitted_whatever_the_greedy_have_under_way() -> None:
+    shares = made()
+    greedy = Sender(shares, "greedy", LARGE, 1000)
+    greedy.advance()
+    modest = Sender(shares, "modest", 10_000, 20)
+    modest.advance()
+    assert modest.started == [Admitted.MODEST] * 20
+    greedy.answered()
+    assert len(greedy.started) == CONNECTION_MAX // LARGE - 1  # nothing new while there is more than the window
+
+
+def test_the_greedy_are_free_again_when_the_modest_are_gone() -> None:
+    shares = made()
+    modest = modest_there(shares)
+    greedy = Sender(shares, "greedy", LARGE, 1000)
+    greedy.advance()
+    assert greedy.share.held_bytes == WINDOW_FIRST_BYTES
+    Sender.now += 10 * REMEMBERED_S
+    greedy.answered()
+    assert greedy.share.held_bytes == WINDOW_FIRST_BYTES  # it waits for its answer all the while
+    modest.answered()
+    Sender.now += REMEMBERED_S
+    greedy.answered()
+    assert greedy.share.held_bytes == CONNECTION_MAX
+
+
+def test_the_window_follows_how_long_the_modest_wait() -> None:
+    shares = made()
+    modest = Sender(shares, "modest", 1000, 10_000)
+    greedy = Sender(shares, "greedy", LARGE, 1)
+    greedy.advance()
+
+    def one(took_s: float) -> None:
+        Sender.now += 0.05
+        admitted = shares.admit(modest.share, 1000, Sender.now)
+        assert admitted is Admitted.MODEST
+        Sender.now += took_s
+        shares.over(modest.share, 1000, admitted, took_s=took_s, now=Sender.now)
+
+    for _ in range(20):
+        one(0.01)
+    grown = shares.window_bytes
+    assert grown > WINDOW_FIRST_BYTES
+    for _ in range(100):
+        one(0.01 * 3 * SLOWER_MAX)
+    assert shares.window_bytes == WINDOW_MIN_BYTES
+    for _ in range(2000):  # a store that is slower for good is what requests need by themselves, after a while
+        one(0.01 * 3 * SLOWER_MAX)
+    assert shares.window_bytes > WINDOW_FIRST_BYTES
+
+
+def test_many_connections_do_not_make_a_client_modest() -> None:
+    shares = made()
+    modest_there(shares)
+    senders = [Sender(shares, "greedy", MODEST_BYTES // 2, 2) for _ in range(100)]
+    for sender in senders:
+        sender.advance()
+    assert sum(sender.share.held_bytes for sender in senders) <= MODEST_CLIENT_BYTES + WINDOW_FIRST_BYTES
+    small = Sender(shares, "greedy", SMALL_BYTES, 2)
+    small.advance()
+    assert small.started == [Admitted.MODEST]
+
+
+def test_who_goes_while_it_waits_holds_up_nobody() -> None:
+    shares = made()
+    modest_there(shares)
+    first, second, third = (Sender(shares, f"greedy {n}", WINDOW_FIRST_BYTES, 1) for n in range(3))
+    for sender in (first, second, third):
+        sender.advance()
+    assert [len(sender.started) for sender in (first, second, third)] == [1, 0, 0]
+    shares.close(second.share, Sender.now)
+    shares.close(first.share, Sender.now)
+    assert shares.greedy_bytes == WINDOW_FIRST_BYTES  # it is still with its owner
+    first.answered()
+    assert len(third.started) == 1
+    third.answered()
+    assert shares.greedy_bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_everybody_gets_through_in_the_end_and_every_byte_comes_back(seed: int) -> None:
+    rng = Random(seed)
+    shares = made(connection=rng.choice((MIB, CONNECTION_MAX)))
+    senders = [Sender(shares, f"client {rng.randrange(5)}", rng.choice((100, SMALL_BYTES, MODEST_BYTES, LARGE, 2 * MIB)), 50) for _ in range(12)]
+    for _ in range(100_000):
+        Sender.now += rng.random() / 50
+        sender = rng.choice(senders)
+        if rng.random() < 0.5:
+            sender.advance()
+        elif sender.started:
+            sender.answered(took_s=rng.random() / 10)
+        if all(not one.left and not one.started for one in senders):
+            break
+    assert [one.left for one in senders] == [0] * len(senders)
+    assert shares.greedy_bytes == 0
+    assert all(one.share.held_bytes == 0 for one in senders)
+
+
+def test_a_proxy_lets_a_small_request_past_the_large_ones_of_another_connection() -> None:
+    async def main() -> None:
+        async with running_proxy() as proxy:
+            proxy.metadata.add_topic("orders", 2)
+            proxy.owner.hold = True
+            modest, greedy = await proxy.connect(), await proxy.connect()
+            modest.send_produce("orders", {1: batch(b"first")})
+            await until(lambda: len(proxy.owner.held) == 1)
+            large = batch(bytes(LARGE))
+            for _ in range(30):
+                greedy.send_produce("orders", {0: large})
+            window = WINDOW_FIRST_BYTES // LARGE
+            await until(lambda: len(proxy.owner.held) >= window)
+            modest.send_produce("orders", {1: batch(b"second")})
+            await until(lambda: sum(tp.partition == 1 for tp, _ in proxy.owner.appended) == 2)
+            assert sum(tp.partition == 0 for tp, _ in proxy.owner.appended) <= window
+            await answered_in_order(proxy, greedy, 30)
+            assert proxy.role.server.endpoint.shares.greedy_bytes == 0
+
+    asyncio.run(main())
+
+
+async def answered_in_order(proxy: Running, client: Client, count: int) -> None:
+    releasing = asyncio.ensure_future(release(proxy))
+    offsets = [(await client.receive())[1].responses[0].partition_responses[0].base_offset for _ in range(count)]
+    releasing.cancel()
+    assert offsets == list(range(count))
+
+
+async def release(proxy: Running) -> None:
+    while True:
+        if proxy.owner.held:
+            proxy.owner.let_go()
+        await asyncio.sleep(0)
+
+
+async def until(condition: object) -> None:
+    assert callable(condition)
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0)
