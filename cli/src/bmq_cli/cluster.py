@@ -9,6 +9,7 @@ from bmq_cli.cluster_session import ClusterSession, with_cluster
 from bmq_cli.cluster_waiting import Wait
 from bmq_cli.exit_codes import CommandFailed, ExitCode
 from bmq_cli.output import Column, Output, counted, fields
+from bmq_cli.sizes import size_text
 from bmq_cli.topics import raise_failures
 from bmq_cli.wall_clock import sleep_s
 
@@ -269,25 +270,25 @@ def _node_row(node: dict[str, Any]) -> list[Any]:
     address = f"{node['host']}:{node['port']}" if node["host"] else node["internal_address"] or None
     holds = "broker" in node["roles"] or node["partitions"]
     moving = f"-{node['moving_away']} +{node['moving_here']}" if node["moving_away"] or node["moving_here"] else None
-    figures = [node["partitions"], moving, _rate(node["bytes_per_s"])] if holds else [None, None, None]
+    figures = [node["partitions"], moving, size_text(node["bytes_per_s"])] if holds else [None, None, None]
     return [node["node_id"], ",".join(node["roles"]) or None, node["rack"] or None, state, heard, *figures, address]
 
 
 def _show_load(output: Output, load: dict[str, Any]) -> None:
     total = load["bytes_per_s"]
-    output.text(f"{_rate(total)}/s written")
+    output.text(f"{size_text(total)}/s written")
     output.text()
     shares = [f"{broker['bytes_per_s'] / total:.0%}" if total else None for broker in load["brokers"]]
     output.table(
         _BROKER_COLUMNS,
         [
-            [broker["node_id"], broker["rack"] or None, broker["partitions"], _rate(broker["bytes_per_s"]), share]
+            [broker["node_id"], broker["rack"] or None, broker["partitions"], size_text(broker["bytes_per_s"]), share]
             for broker, share in zip(load["brokers"], shares, strict=True)
         ],
     )
     if load["partitions"]:
         output.text()
-        output.table(_BUSY_COLUMNS, [[one["topic"], one["partition"], one["owner"], _rate(one["bytes_per_s"])] for one in load["partitions"]])
+        output.table(_BUSY_COLUMNS, [[one["topic"], one["partition"], one["owner"], size_text(one["bytes_per_s"])] for one in load["partitions"]])
 
 
 def _show_plan(output: Output, plan: dict[str, Any]) -> None:
@@ -300,8 +301,8 @@ def _show_plan(output: Output, plan: dict[str, Any]) -> None:
                 share["pool"] or None,
                 share["partitions_before"],
                 share["partitions_after"],
-                _rate(share["bytes_per_s_before"]),
-                _rate(share["bytes_per_s_after"]),
+                size_text(share["bytes_per_s_before"]),
+                size_text(share["bytes_per_s_after"]),
             ]
             for share in plan["brokers"]
         ],
@@ -317,13 +318,4 @@ def _show_plan(output: Output, plan: dict[str, Any]) -> None:
 
 def _move_row(move: dict[str, Any]) -> list[Any]:
     source = None if move["source"] < 0 else move["source"]
-    return [move["topic"], move["partition"], source, move["target"], _rate(move["bytes_per_s"]), move["reason"]]
-
-
-def _rate(bytes_per_s: float) -> str:
-    """`1.5 MiB`."""
-    size, units = float(bytes_per_s), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while size >= 999.5 and len(units) > 1:
-        size /= 1024
-        units.pop(0)
-    return f"{size:.0f} {units[0]}" if size >= 99.95 or units[0] == "B" else f"{size:.1f} {units[0]}"
+    return [move["topic"], move["partition"], source, move["target"], size_text(move["bytes_per_s"]), move["reason"]]

@@ -1,5 +1,6 @@
 """Waiting for what the cluster does by itself once it is asked to: with a progress bar on a terminal, else with a line now and then."""
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
@@ -16,13 +17,25 @@ SAY_EVERY_S: Final = 5.0
 class Wait:
     """Used as a context around the loop that looks. `total` None: it is not known yet, and grows with what is done and left."""
 
-    def __init__(self, output: Output, what: str, *, total: int | None, unit: str, within_s: float) -> None:
+    def __init__(
+        self,
+        output: Output,
+        what: str,
+        *,
+        total: int | None,
+        unit: str,
+        within_s: float,
+        now_s: Callable[[], float] = monotonic_s,
+        sleep: Callable[[float], None] = sleep_s,
+    ) -> None:
+        self._now_s = now_s
+        self._sleep = sleep
         self._output = output
         self._what = what
         self._unit = unit
         self._within_s = within_s
         self._total = total
-        self._began_s = self._said_s = monotonic_s()
+        self._began_s = self._said_s = now_s()
         self._progress: Progress | None = None
         self._task = TaskID(0)
 
@@ -40,7 +53,7 @@ class Wait:
 
     def pause(self, done: int, left: int) -> None:
         """Shows how far it is, and waits a moment. Raises CommandFailed where the time is up."""
-        now_s = monotonic_s()
+        now_s = self._now_s()
         if self._progress is not None:
             self._progress.update(self._task, completed=done, total=done + left)
         elif now_s - self._said_s >= SAY_EVERY_S:
@@ -49,4 +62,4 @@ class Wait:
         if now_s - self._began_s >= self._within_s:
             why = f"{counted(left, self._unit)} left after {self._within_s:g} s"
             raise CommandFailed(self._what, why, "it goes on; look with `bmq cluster nodes`, or wait with a longer --within")
-        sleep_s(PAUSE_S)
+        self._sleep(PAUSE_S)

@@ -87,7 +87,11 @@ class LeadingController:
     @property
     def loads(self) -> dict[TopicPartition, float]:
         """Bytes written per second, as the owners said last."""
-        return merged(self._loads.snapshot(_now_ms()))
+        return self.loads_later()()
+
+    def loads_later(self) -> Callable[[], dict[TopicPartition, float]]:
+        """What gives `loads` as they are now, in any thread: it takes a look at every partition."""
+        return partial(merged, self._loads.snapshot(_now_ms()))
 
     @property
     def silent_s(self) -> dict[NodeId, float]:

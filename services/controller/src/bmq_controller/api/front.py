@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
+import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from bmq.errors import BmqError
@@ -31,6 +32,9 @@ Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 BODY_BYTES_MAX: Final = 1 << 20
 REQUESTS_AT_ONCE: Final = 64
 BODY_WITHIN_S: Final = 10.0
+ANSWER_WITHIN_S: Final = 35.0
+"""Longer than an operation waits for the store, and shorter than other nodes wait for this one."""
+_log = structlog.get_logger(__name__)
 _TEXT: Final = "text/plain; charset=utf-8"
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 _PASSED_ON: Final = frozenset(("authorization", "content-type", "if-match", "if-none-match"))
@@ -140,7 +144,15 @@ class AdminFront:
             return _unknown(request)
         if not here:
             return _no_leader(request, f"node {sources.node_id} does not lead (any more)")
-        return await call(await self._loaded(sources), request)
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                return await call(await self._loaded(sources), request)
+        except TimeoutError:
+            why = f"the answer is not there after {ANSWER_WITHIN_S:g} s"
+            return _refusal(request, 504, "TooSlow", why, "look whether it was done, and at the brokers' and the store's health").reply()
+        except Exception as error:  # noqa: BLE001 other requests go on
+            _log.exception("an admin request failed, this is a bug in bmq", method=request.method, path=request.path)
+            return _refusal(request, 500, "Bug", f"an internal error, {type(error).__name__}", "look at this node's log").reply()
 
     async def _handed_on(self, sources: ApiSources, request: AdminRequest) -> AdminReply:
         try:
@@ -183,7 +195,7 @@ async def call(application: Application, request: AdminRequest) -> AdminReply:
         "scheme": "http",
         "path": request.path,
         "raw_path": request.path.encode(),
-        "query_string": request.query.encode(),
+        "query_string": request.query.encode("latin-1"),
         "root_path": "",
         "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()],
         "client": None,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
 from fastapi import FastAPI, Path, Request, Response
 
@@ -28,20 +28,30 @@ _SILENT_SHARE: Final = 0.5
 
 
 class _Seen:
-    """What the leader knows of all nodes at one moment."""
+    """What the leader knows of all nodes at one moment. Made on the event loop, counted in a thread: that looks at every partition."""
 
     def __init__(self, leader: LeadingController, image: Image) -> None:
         self.image = image
         self.draining = leader.draining
         self.silent_s = leader.silent_s
         self.lease_s = leader.lease_s
+        self._loads = leader.loads_later()
         self.bytes_per_s: dict[NodeId, float] = {}
-        for tp, bytes_per_s in leader.loads.items():
+        self.moving_here: Counter[NodeId] = Counter()
+        self.moving_away: Counter[NodeId] = Counter()
+
+    def counted(self) -> Self:
+        image = self.image
+        for tp, bytes_per_s in self._loads().items():
             meta = image.partition(tp)
             if meta is not None:
                 self.bytes_per_s[meta.node_id] = self.bytes_per_s.get(meta.node_id, 0.0) + bytes_per_s
-        self.moving_here = Counter(to for tp, to in image.moving.items() if _owner(image, tp) != to)
-        self.moving_away = Counter(_owner(image, tp) for tp, to in image.moving.items() if _owner(image, tp) != to)
+        for tp, to in image.moving.items():
+            meta = image.partition(tp)
+            if meta is not None and meta.node_id != to:
+                self.moving_here[to] += 1
+                self.moving_away[meta.node_id] += 1
+        return self
 
     def view(self, node_id: NodeId) -> NodeView:
         image, node = self.image, self.image.nodes.get(node_id)
@@ -83,12 +93,16 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         """Nodes by their number: those that are registered, and those that are cordoned and not there."""
         seen = _Seen(sources.leader(), sources.image)
         known = {*seen.image.nodes, *seen.image.cordoned}
-        return await in_thread(lambda: page(known, key=lambda node_id: (node_id,), view=seen.view, limit=limit, after=after, kind="nodes"))
+
+        def listed() -> Page[NodeView]:
+            return page(known, key=lambda node_id: (node_id,), view=seen.counted().view, limit=limit, after=after, kind="nodes")
+
+        return await in_thread(listed)
 
     @app.get("/v1/nodes/{node_id}", tags=["nodes"], responses=_MISSING)
     async def get_node(node_id: Number, response: Response) -> NodeView:
         """One node."""
-        return _shown(sources, NodeId(node_id), response)
+        return await _shown(sources, NodeId(node_id), response)
 
     @app.post(
         "/v1/nodes/{node_id}/drain", tags=["nodes"], status_code=202, responses={**_CHANGED, 409: {"description": "Nobody takes its partitions"}}
@@ -104,7 +118,7 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
             whose = f" of the pool {pool}, which topic {stays.name} is in," if pool else ""
             raise Refused(409, "NoHeir", f"no other broker{whose} takes partitions", "start another one, or uncordon one, first")
         await _conditional(sources, number, if_match).drain(number)
-        return _shown(sources, number, response)
+        return await _shown(sources, number, response)
 
     @app.post("/v1/nodes/{node_id}/cordon", tags=["nodes"], responses=_CHANGED)
     async def cordon(node_id: Number, response: Response, if_match: IfMatch = None) -> NodeView:
@@ -137,7 +151,7 @@ def _without_heir(image: Image, node_id: NodeId) -> Topic | None:
 async def _cordon(sources: ApiSources, node_id: NodeId, response: Response, if_match: str | None, *, cordoned: bool) -> NodeView:
     _check_known(sources.image, node_id)
     await _conditional(sources, node_id, if_match).cordon(node_id, cordoned)
-    return _shown(sources, node_id, response)
+    return await _shown(sources, node_id, response)
 
 
 def _conditional(sources: ApiSources, node_id: NodeId, if_match: str | None) -> LeadingController:
@@ -161,15 +175,11 @@ def _check_known(image: Image, node_id: NodeId) -> None:
         raise Refused(404, "UnknownNode", "no node of this number was ever registered", "list the nodes")
 
 
-def _shown(sources: ApiSources, node_id: NodeId, response: Response) -> NodeView:
+async def _shown(sources: ApiSources, node_id: NodeId, response: Response) -> NodeView:
     image = sources.image
     if node_id not in image.nodes and node_id not in image.cordoned:
         raise Refused(404, "UnknownNode", "no such node is registered", "list the nodes")
-    view = _Seen(sources.leader(), image).view(node_id)
+    seen = _Seen(sources.leader(), image)
+    view = await in_thread(lambda: seen.counted().view(node_id))
     response.headers["ETag"] = etag(view.version)
     return view
-
-
-def _owner(image: Image, tp: Any) -> NodeId:
-    meta = image.partition(tp)
-    return NodeId(-1) if meta is None else meta.node_id

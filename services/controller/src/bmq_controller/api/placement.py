@@ -36,36 +36,39 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         leader, image = sources.leader(), sources.image
         if topic is not None:
             find(image, topic)
-        loads = leader.loads
-        return await in_thread(
-            lambda: page(
+        loads = leader.loads_later()
+
+        def listed() -> Page[PlacementView]:
+            known = loads()
+            return page(
                 _selected(image, topic=topic, node=node, moving=moving),
                 key=lambda tp: (image.topics[tp.topic_id].name, tp.partition),
-                view=lambda tp: _view(image, tp, loads),
+                view=lambda tp: _view(image, tp, known.get(tp, 0.0)),
                 limit=limit,
                 after=after,
                 kind="placement",
             )
-        )
+
+        return await in_thread(listed)
 
     @app.get("/v1/placement/{topic}/{partition}", tags=["placement"], responses=_MISSING)
     async def get_placement(topic: str, partition: Index, response: Response) -> PlacementView:
         """One partition's owner."""
-        return _shown(sources, _find(sources.image, topic, partition), response)
+        return await _shown(sources, _find(sources.image, topic, partition), response)
 
     @app.post("/v1/placement/{topic}/{partition}/move", tags=["placement"], status_code=202, responses=_CHANGED)
     async def move(topic: str, partition: Index, asked: MoveAsked, response: Response, if_match: IfMatch = None) -> PlacementView:
         """Begins to move a partition; done once it shows the new owner. Nothing is copied. A later move leads it elsewhere."""
         tp = _find(sources.image, topic, partition)
         await sources.leader().when(holds(if_match, lambda image: _version(image, tp))).move(tp, NodeId(asked.to))
-        return _shown(sources, tp, response)
+        return await _shown(sources, tp, response)
 
     @app.get("/v1/load", tags=["placement"])
     async def load(limit: Annotated[int, Query(ge=1, le=LIMIT_MAX, description="How many partitions at most")] = 20) -> LoadView:
         """What is written per second: all brokers, and the busiest partitions."""
         leader, image = sources.leader(), sources.image
-        loads = leader.loads
-        return await in_thread(lambda: _load(image, loads, limit))
+        loads = leader.loads_later()
+        return await in_thread(lambda: _load(image, loads(), limit))
 
 
 def _selected(image: Image, *, topic: str | None, node: int | None, moving: bool) -> Iterator[TopicPartition]:
@@ -93,13 +96,14 @@ def _version(image: Image, tp: TopicPartition) -> str | None:
     return None if meta is None else partition_version(tp.topic_id, tp.partition, meta)
 
 
-def _shown(sources: ApiSources, tp: TopicPartition, response: Response) -> PlacementView:
-    view = _view(sources.image, tp, sources.leader().loads)
+async def _shown(sources: ApiSources, tp: TopicPartition, response: Response) -> PlacementView:
+    loads = sources.leader().loads_later()
+    view = _view(sources.image, tp, await in_thread(lambda: loads().get(tp, 0.0)))
     response.headers["ETag"] = etag(view.version)
     return view
 
 
-def _view(image: Image, tp: TopicPartition, loads: Mapping[TopicPartition, float]) -> PlacementView:
+def _view(image: Image, tp: TopicPartition, bytes_per_s: float) -> PlacementView:
     topic = image.topics[TopicId(tp.topic_id)]
     meta = topic.partitions[tp.partition]
     return PlacementView(
@@ -114,7 +118,7 @@ def _view(image: Image, tp: TopicPartition, loads: Mapping[TopicPartition, float
             RangeView(node_id=part.node_id, epoch=part.broker_epoch, leader_epoch=part.leader_epoch, start=part.start, end=part.end)
             for part in meta.ranges
         ],
-        bytes_per_s=round(loads.get(tp, 0.0), 1),
+        bytes_per_s=round(bytes_per_s, 1),
         version=partition_version(tp.topic_id, tp.partition, meta),
     )
 
@@ -125,7 +129,7 @@ def _load(image: Image, loads: Mapping[TopicPartition, float], limit: int) -> Lo
     for bytes_per_s, tp in known:
         owner = image.topics[tp.topic_id].partitions[tp.partition].node_id
         by_node[owner] = by_node.get(owner, 0.0) + bytes_per_s
-    busiest = heapq.nlargest(limit, known, key=lambda one: (one[0], str(one[1])))
+    busiest = heapq.nlargest(limit, known)
     shares = [
         ShareOfLoad(
             node_id=node.node_id,
