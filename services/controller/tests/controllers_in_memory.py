@@ -81,11 +81,24 @@ class Controllers:
         if not leading:
             await asyncio.sleep(0.01)
             raise ControllerUnavailable("nobody leads")
+        controller = self.roles[leading[-1]].controller
+
+        async def answer() -> T | BmqError:
+            try:
+                return await call(controller)
+            except BmqError as error:
+                return error
+
+        # In the leader's process, and to its end: a caller that is killed must not leave it half-way.
+        answering = self.processes[leading[-1]].start(answer(), name="answer")
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
-                return await call(self.roles[leading[-1]].controller)
+                answered = await asyncio.shield(answering)
         except TimeoutError:
             raise ControllerUnavailable("the leader does not answer") from None
+        if isinstance(answered, BmqError):
+            raise answered
+        return answered
 
     async def image(self) -> Image:
         """What a reader of the store sees."""

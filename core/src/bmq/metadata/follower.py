@@ -6,6 +6,7 @@ The leader's word saves requests and time, nothing else: what it sends is checke
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -61,8 +62,10 @@ class MetadataFollower:
         self._nothing_until_s = float("-inf")
         self._listed_s = float("-inf")
         self._pause_s = interval_s
-        self._is_unanswered = asyncio.Event()
-        """Set for a moment when the leader stops answering."""
+        self._answered = True
+        """Whether the leader did when it was asked last."""
+        self._unanswered = asyncio.Event()
+        """Set for a moment when it stops answering."""
 
     @property
     def position(self) -> Position:
@@ -113,20 +116,17 @@ class MetadataFollower:
     async def _follow_store(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            hurries = await self._pause()
-            if self._poll is None or hurries or loop.time() - self._news_s >= self._quiet_s:
+            await self._pause()
+            if self._poll is None or not self._answered or loop.time() - self._news_s >= self._quiet_s:
                 await self.look()
 
-    async def _pause(self) -> bool:
-        """Until the next look; whether that is sooner than usual, because the leader does not answer."""
+    async def _pause(self) -> None:
+        """Until the next look, which comes sooner where the leader has just stopped answering."""
         wait_s, self._pause_s = self._pause_s, min(2 * self._pause_s, self._interval_s)
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
-                await self._is_unanswered.wait()
-        except TimeoutError:
-            return wait_s < self._interval_s
-        self._is_unanswered.clear()
-        return True
+                await self._unanswered.wait()
+        self._unanswered.clear()
 
     async def _is_new(self, asked_s: float) -> bool:
         """Whether the store had more, which then is taken up."""
@@ -151,7 +151,6 @@ class MetadataFollower:
 
     async def _follow_leader(self, poll: Poll) -> None:
         loop = asyncio.get_running_loop()
-        answered = True
         while True:
             asked_s = loop.time()
             try:
@@ -159,18 +158,18 @@ class MetadataFollower:
                     found = await poll(self._position.image.position, POLL_WAIT_MS)
                 self._take_polled(found)
             except (BmqError, TimeoutError) as error:
-                if answered:
+                if self._answered:
                     _log.info("metadata does not come from the leader, reading the store", reason=str(error) or "no answer")
                     self._pause_s = min(FIRST_PAUSE_S, self._interval_s)
-                    self._is_unanswered.set()
-                answered = False
+                    self._unanswered.set()
+                self._answered = False
                 if isinstance(error, NotReady):
                     self._listed_s = float("-inf")
                 await asyncio.sleep(self._interval_s)
                 continue
-            if not answered:
+            if not self._answered:
                 _log.info("metadata comes from the leader", position=self._position.image.position)
-            answered = True
+            self._answered = True
             if not found and loop.time() - asked_s < POLL_WAIT_MS / 2000:  # one that does not wait is not asked without end
                 await asyncio.sleep(self._interval_s)
 
