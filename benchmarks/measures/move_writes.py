@@ -191,8 +191,11 @@ async def _coordinator_moves(plan: Plan, cluster: Cluster, count: int) -> tuple[
                 await asyncio.sleep(SETTLE_S)
                 began_s = perf_counter()
                 await watch.move(tp, NodeId(203 - watch.meta(tp).node_id))
-                await asyncio.sleep(2 * SETTLE_S)
-                longest.append(max((took_s for at_s, took_s in member.committed if at_s + took_s >= began_s), default=float("inf")))
+                there_s = perf_counter()
+                while not member.committed or member.committed[-1][0] < there_s:
+                    assert perf_counter() < there_s + 30 and not member.failed, f"commits do not go on: {member.failed[:1]}"
+                    await asyncio.sleep(0.02)
+                longest.append(max(took_s for at_s, took_s in member.committed if at_s + took_s >= began_s))
         plan.say(f"  {member.rebalances} rebalances, {len(member.committed)} commits, {len(member.failed)} failed {member.failed[:1]}")
         assert not member.failed, f"{len(member.failed)} commits failed: {member.failed[0]}"
         return member.rebalances, longest
