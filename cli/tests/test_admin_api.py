@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from nodes_in_one_loop import BROKERS, Cluster, run, until
 
 from bmq.roles.admin import AdminRequest
+from bmq.runtime.system import SystemClock
 from bmq.values import NodeId, TopicPartition
 from bmq.wire.message import Message
 from bmq.wire.records import Record, build_batch
@@ -305,10 +306,17 @@ def test_groups_are_reached_through_the_owners_of_their_partitions() -> None:
         assert (await ask(proxy, "GET", "/v1/groups")).body == {"items": [], "continue": None}
         assert (await ask(proxy, "DELETE", "/v1/groups/none")).status == 404
         assert proxy.proxy is not None
-        await commit(proxy, "team/billing", offset=0)
+        tp = TopicPartition(proxy.proxy.proxy.image.topic_ids["orders"], 1)
+        for timestamp_ms in (1_000, 5_000):
+            records = build_batch([Record(0, timestamp_ms, None, b"value")])
+            await proxy.proxy.proxy.appends.submit(tp, records, produce_version=9, give_up_at=asyncio.get_running_loop().time() + 20).done
+        await commit(proxy, "team/billing", offset=1)
         assert [one["group_id"] for one in (await ask(proxy, "GET", "/v1/groups")).body["items"]] == ["team/billing"]
         group = (await ask(proxy, "GET", "/v1/groups/team/billing")).body
-        assert [(one["topic"], one["partition"], one["lag_records"]) for one in group["offsets"]] == [("orders", 1, 0)]
+        [offset] = group["offsets"]
+        assert (offset["topic"], offset["partition"], offset["high_watermark"], offset["lag_records"]) == ("orders", 1, 2, 1)
+        now_ms = SystemClock().now_ms()
+        assert abs(offset["lag_seconds"] - (now_ms - 5_000) / 1000) < 60, "told by the leader, which has no proxy"
         assert (await ask(proxy, "GET", "/v1/groups/none")).status == 404
         assert (await ask(proxy, "DELETE", "/v1/groups/team/billing")).status == 204
         assert (await ask(proxy, "GET", "/v1/groups/team/billing")).status == 404
@@ -368,6 +376,19 @@ def test_what_was_not_understood_is_told_with_the_field_that_it_is_about() -> No
         assert (await ask(node, "GET", "/v1/topics", query="continue=%21")).body["code"] == "InvalidContinue"
         assert (await ask(node, "PUT", "/v1/topics")).status == 405
         assert (await ask(node, "GET", "/v1/nothing")).status == 404
+
+    run(test)
+
+
+def test_no_page_tells_the_clusters_secret() -> None:
+    async def test(cluster: Cluster) -> None:
+        secret = "known-to-the-nodes-alone"
+        node = await cluster.start(1, "controller,broker,proxy", cluster_secret=secret)
+        for path in ("/v1/self", "/v1/nodes/1/self", "/v1/debug/image", "/v1/debug/log", "/v1/configs", "/v1/cluster"):
+            answer = await ask(node, "GET", path)
+            assert answer.status == 200, answer
+            assert secret not in json.dumps(answer.body), path
+        assert (await ask(node, "GET", "/v1/self")).body["configuration"]["cluster_secret"] == "(hidden)"
 
     run(test)
 

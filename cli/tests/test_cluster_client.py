@@ -82,6 +82,19 @@ def test_the_next_address_is_asked_where_one_is_not_reached_and_not_where_it_ref
     assert raised.value.passes
 
 
+def test_who_is_patient_asks_again_while_nobody_leads_and_not_for_ever() -> None:
+    slept: list[float] = []
+    with serving(problem(503, "NoLeader"), problem(503, "LoadsUnknown"), ok(1), *[problem(503, "NoLeader")] * 4, problem(409, "NoHeir")) as server:
+        client = ClusterClient([server.url], timeout_s=5, patience_s=0.75, sleep=slept.append)
+        assert client.get("/v1/nodes") == 1
+        with pytest.raises(ApiFailed, match="node 7") as raised:
+            client.post("/v1/nodes/7/drain")
+        assert (raised.value.problem, len(slept)) == ("NoLeader", 5)
+        with pytest.raises(ApiFailed) as raised:
+            client.get("/v1/nodes")
+        assert raised.value.problem == "NoHeir", "asked once"
+
+
 def test_addresses_are_urls_or_host_and_port() -> None:
     assert check_urls("127.0.0.1:9080, https://bmq.example/admin") == ["http://127.0.0.1:9080", "https://bmq.example/admin"]
     for text in ("", "ftp://host:1", "http://:9080", "http://host:port", "http://host:99999", "a,,b"):

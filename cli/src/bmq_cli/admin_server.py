@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 from bmq_controller.api.front import AdminFront
 
 STOP_S = 3.0
+CONNECTIONS_MAX = 1_000
 
 
 class _Server(uvicorn.Server):
@@ -28,7 +29,15 @@ class AdminServer:
         self.port = port
         self._front = front
         # Who asks is who connects: what a header says of it is anybody's to say.
-        config = uvicorn.Config(front, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2, proxy_headers=False)
+        config = uvicorn.Config(
+            front,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=2,
+            proxy_headers=False,
+            limit_concurrency=CONNECTIONS_MAX,
+        )
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
 

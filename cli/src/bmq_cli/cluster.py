@@ -71,7 +71,7 @@ _SHARE_COLUMNS: Final = (
 @with_cluster
 def status(session: ClusterSession) -> None:
     """Show whether the cluster is well: its leader, its nodes, and what is amiss. Exit code 4 while no controller leads."""
-    client, output = session.client, session.output
+    client, output = session.client.at_once(), session.output
     cluster = client.get("/v1/cluster")
     nodes: list[dict[str, Any]] | None = None
     failure: ApiFailed | None = None

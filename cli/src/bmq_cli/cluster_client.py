@@ -3,7 +3,7 @@
 import ipaddress
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.client import HTTPException
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
@@ -11,12 +11,18 @@ from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, ProxyHandler, Request, build_opener
 
 from bmq_cli.exit_codes import CommandFailed, ExitCode, one_line
+from bmq_cli.wall_clock import sleep_s
+
+Sleep = Callable[[float], None]
 
 DEFAULT_URL: Final = "http://127.0.0.1:9080"
 URL_VARIABLE: Final = "BMQ_ADMIN_URL"
 TOKEN_VARIABLE: Final = "BMQ_TOKEN"
 PAGE_ITEMS: Final = 1_000
 PAGES_MAX: Final = 10_000
+PATIENCE_STEP_S: Final = 0.25
+_SOON: Final = frozenset(("LoadsUnknown", "NoLeader", "Starting", "TooManyRequests"))
+"""Problems that are over in a moment where all is well."""
 _ANSWER_BYTES_MAX: Final = 256 << 20
 _CODES: Final = {400: ExitCode.USAGE, 404: ExitCode.NOT_FOUND, 405: ExitCode.USAGE, 413: ExitCode.USAGE, 503: ExitCode.NO_CONNECTION}
 _TOKEN_REMEDY: Final = f"present a token with ${TOKEN_VARIABLE} or --token"
@@ -46,10 +52,17 @@ class _NoRedirects(HTTPRedirectHandler):
 class ClusterClient:
     """Asks the first of several addresses that answers; any node of a cluster will do."""
 
-    def __init__(self, urls: Sequence[str], *, token: str = "", timeout_s: float) -> None:
+    def __init__(self, urls: Sequence[str], *, token: str = "", timeout_s: float, patience_s: float = 0.0, sleep: Sleep = sleep_s) -> None:
+        """`patience_s`: how long it asks again while nobody leads, or the leader is new and knows too little yet."""
         self.urls = tuple(urls)
         self.timeout_s = timeout_s
         self._token = token
+        self._patience_s = patience_s
+        self._sleep = sleep
+
+    def at_once(self) -> "ClusterClient":
+        """The same without patience: what cannot be answered now is of interest."""
+        return ClusterClient(self.urls, token=self._token, timeout_s=self.timeout_s)
 
     def get(self, path: str, **query: object) -> Any:
         """The JSON that a page answers. Raises ApiFailed."""
@@ -75,6 +88,17 @@ class ClusterClient:
         return self._ask("GET", f"{path}?{text}" if text else path, None)
 
     def _ask(self, method: str, path: str, body: bytes | None) -> bytes:
+        """What is asked here may be asked again: it says what is wanted, not what is to be done once more."""
+        for _ in range(int(self._patience_s / PATIENCE_STEP_S)):
+            try:
+                return self._ask_any(method, path, body)
+            except ApiFailed as failure:
+                if failure.problem not in _SOON:
+                    raise
+            self._sleep(PATIENCE_STEP_S)
+        return self._ask_any(method, path, body)
+
+    def _ask_any(self, method: str, path: str, body: bytes | None) -> bytes:
         failures: list[CommandFailed] = []
         for url in self.urls:
             try:

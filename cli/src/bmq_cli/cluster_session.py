@@ -61,4 +61,4 @@ def _make(outer: SharedOptions, values: dict[str, Any]) -> ClusterSession:
     given = token or os.environ.get(TOKEN_VARIABLE, "")
     if not (given.isascii() and given.isprintable()):
         raise CommandFailed("--token", "it has characters that no header can carry", "use letters, digits and signs of ASCII", code=ExitCode.USAGE)
-    return ClusterSession(client=ClusterClient(urls, token=given, timeout_s=timeout_s), output=options.make_output())
+    return ClusterSession(client=ClusterClient(urls, token=given, timeout_s=timeout_s, patience_s=timeout_s), output=options.make_output())

@@ -35,7 +35,7 @@ def bundle(
 
     path = file if file is not None else Path(f"bmq-debug-{utc_text()}.tar.gz")
     with session.output.waiting("asking the nodes …"):
-        found = collect(session.client, entries=entries)
+        found = collect(session.client.at_once(), entries=entries)
     try:
         size_bytes = write(found, path)
     except OSError as error:

@@ -94,5 +94,6 @@ def _hello(plans: Sequence[NodePlan], children: Sequence[Child], url: str) -> st
         f"  {command} topics create hello --partitions {3 * brokers} -b {servers}\n"
         f"  echo world | {command} produce hello -b {servers}\n"
         f"  {command} consume hello --from beginning -b {servers}\n"
+        f"  {command} cluster status --admin {addresses[0].get('admin', 'ADDRESS')}\n"
         "Ctrl-C stops it."
     )

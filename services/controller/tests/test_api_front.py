@@ -9,7 +9,7 @@ import pytest
 
 from bmq.errors import ControllerUnavailable
 from bmq.roles.admin import AdminReply, AdminRequest
-from bmq_controller.api.front import BODY_BYTES_MAX, REQUESTS_AT_ONCE, AdminFront, FrontState
+from bmq_controller.api.front import BODY_BYTES_MAX, HANDED_ON_AT_ONCE, REQUESTS_AT_ONCE, AdminFront, FrontState
 
 LOCAL, REMOTE = "127.0.0.1", "10.1.2.3"
 
@@ -236,5 +236,26 @@ def test_too_many_requests_at_once_are_refused_and_health_is_not() -> None:
         gate.set()
         assert {status for status, _, _ in await asyncio.gather(*waiting)} == {299}
         assert (await ask(front, "GET", "/v1/nodes"))[0] == 299
+
+    run(test)
+
+
+def test_other_nodes_requests_are_bounded_too() -> None:
+    async def test() -> None:
+        front, gate = front_of(Sources(), tokens=Tokens("secret-secret-secret")), asyncio.Event()
+
+        class Waiting:
+            async def admits(self, presented: str) -> bool:
+                await gate.wait()
+                return False
+
+        front.state.tokens = Waiting()
+        request = AdminRequest(method="GET", path="/v1/self", trusted=True)
+        waiting = [asyncio.create_task(front.answer(request)) for _ in range(HANDED_ON_AT_ONCE)]
+        await asyncio.sleep(0)
+        refused = await front.answer(request)
+        assert (refused.status, json.loads(refused.body)["code"]) == (503, "TooManyRequests")
+        gate.set()
+        assert {reply.status for reply in await asyncio.gather(*waiting)} == {401}
 
     run(test)

@@ -74,6 +74,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
     why = f"{where}: {str(first['msg'])[0].lower()}{str(first['msg'])[1:]}"
+    if where == "body" and "json" not in request.headers.get("content-type", ""):
+        why = "its body is not sent as application/json"
     return _answer(Refusal(status=400, code="InvalidRequest", what=_subject(request), why=why, remedy="/docs shows what the request may be"))
 
 

@@ -31,13 +31,15 @@ Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BODY_BYTES_MAX: Final = 1 << 20
 REQUESTS_AT_ONCE: Final = 64
+HANDED_ON_AT_ONCE: Final = 256
+"""Requests of other nodes, beside this one's own."""
 BODY_WITHIN_S: Final = 10.0
 ANSWER_WITHIN_S: Final = 35.0
 """Longer than an operation waits for the store, and shorter than other nodes wait for this one."""
 _log = structlog.get_logger(__name__)
 _TEXT: Final = "text/plain; charset=utf-8"
 _READING: Final = ("GET", "HEAD", "OPTIONS")
-_PASSED_ON: Final = frozenset(("authorization", "content-type", "if-match", "if-none-match"))
+_PASSED_ON: Final = frozenset(("authorization", "content-type", "if-match"))
 _PUBLIC: Final = frozenset(("/docs", "/openapi.json"))
 _OF_EVERY_NODE: Final = ("/v1/cluster", "/v1/self", "/v1/debug/")
 """Answered by the node that is asked."""
@@ -66,6 +68,7 @@ class AdminFront:
         self._pages: Application | None = None
         self._loading = asyncio.Lock()
         self._under_way = 0
+        self._handed_on_here = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One HTTP request."""
@@ -79,7 +82,15 @@ class AdminFront:
 
     async def answer(self, request: AdminRequest) -> AdminReply:
         """A request that another node handed on: answered here, or not at all."""
-        reply = self._health(request) or await self._authorised(request, hand_on=False)
+        if (health := self._health(request)) is not None:
+            return health
+        if self._handed_on_here >= HANDED_ON_AT_ONCE:
+            return _too_many(request, self._handed_on_here)
+        self._handed_on_here += 1
+        try:
+            reply = await self._authorised(request, hand_on=False)
+        finally:
+            self._handed_on_here -= 1
         if len(reply.body) > ADMIN_REPLY_BYTES_MAX:
             return _refusal(request, 500, "AnswerTooLarge", f"the answer has {len(reply.body)} bytes", "ask for less at a time").reply()
         return reply
@@ -100,7 +111,7 @@ class AdminFront:
 
     async def _bounded(self, scope: Scope, request: AdminRequest, receive: Receive) -> AdminReply:
         if self._under_way >= REQUESTS_AT_ONCE:
-            return _refusal(request, 503, "TooManyRequests", f"{self._under_way} requests are under way already", "try again in a moment").reply()
+            return _too_many(request, self._under_way)
         self._under_way += 1
         try:
             if _crosses_sites(scope):
@@ -267,6 +278,10 @@ def _header(scope: Scope, name: bytes) -> str:
 def _unknown(request: AdminRequest) -> AdminReply:
     given = "it has no bearer token" if not _bearer(request) else "its token is none of this bmq's"
     return _refusal(request, 401, "Unauthenticated", given, "send Authorization: Bearer TOKEN with a token of admin_token_file").reply()
+
+
+def _too_many(request: AdminRequest, count: int) -> AdminReply:
+    return _refusal(request, 503, "TooManyRequests", f"{count} requests are under way already", "try again in a moment").reply()
 
 
 def _no_leader(request: AdminRequest, why: str) -> AdminReply:

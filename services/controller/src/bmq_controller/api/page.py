@@ -11,6 +11,7 @@ table { border-collapse: collapse; } td { padding: .1rem .8rem .1rem 0; vertical
 </style></head><body>
 <h1>bmq REST API</h1>
 <p>The same as a document for tools: <a href="openapi.json">openapi.json</a>.</p>
+<p><label>Token, where the node asks for one: <input id="token" type="password" autocomplete="off"></label></p>
 <main></main>
 <script>
 const main = document.querySelector("main");
@@ -32,7 +33,10 @@ fetch("openapi.json").then(reply => reply.json()).then(api => {
       out.hidden = true;
       button.onclick = () => {
         const target = path.replace(/{([^}]+)}/g, (_, name) => encodeURIComponent(prompt(name) ?? ""));
-        fetch(target.replace(/^[/]/, "")).then(async reply => { out.hidden = false; out.textContent = reply.status + "\\n" + await reply.text(); });
+        const headers = token.value ? {authorization: "Bearer " + token.value} : {};
+        fetch(target.replace(/^[/]/, ""), {headers}).then(async reply => {
+          out.hidden = false; out.textContent = reply.status + "\\n" + await reply.text();
+        });
       };
     }
   }
