@@ -207,3 +207,28 @@ def test_a_roll_that_began_before_its_runs_were_carried_takes_its_part_of_the_co
     assert list(partition.tail.durable_batches()) == log[2:]
     assert [(run.base_offset, run.batches) for run in partition.tail.runs] == [(2, log[2:])]
     assert partition.tail.size_bytes == partition.tail.durable_bytes == sum(map(len, log[2:]))
+
+
+@on_virtual_time
+async def test_the_wal_is_kept_short_in_objects_too_so_that_an_heir_has_few_to_read() -> None:
+    """A trickle: each batch is an object of its own, and all of them together never come near the budget of bytes."""
+    store = SimStore(faults=StoreFaults(latency_s_min=0.001, latency_s_max=0.005))
+    cluster = Cluster(store, settings=carrying(wal_objects_max=100))
+    cluster.store.keep_all = True
+    await cluster.start()
+    quiet = await cluster.topic("orders", partitions=QUIET)
+    expected: dict[TopicPartition, list[bytes]] = {tp: [] for tp in quiet}
+    longest = 0
+    for number in range(1_000):
+        tp = quiet[number % QUIET]
+        expected[tp].append(b"%d" % number)
+        await cluster.append(tp, expected[tp][-1])
+        longest = max(longest, cluster.broker._commit.wal_objects)
+    assert longest <= 100 + 20
+    assert created(cluster, prefix="topics/") + created(cluster, prefix=SHARED_PREFIX) < 100, "it costs a tenth of the WAL's own requests at most"
+    await cluster.kill()
+    await cluster.start("again")
+    assert 0 < cluster.broker._roller._inherited_objects <= 100 + 20
+    for tp in quiet:
+        assert [value for _, value in await cluster.read_all(tp)] == expected[tp]
+    await cluster.stop()

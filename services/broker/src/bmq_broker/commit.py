@@ -201,6 +201,11 @@ class GroupCommit:
             slot.runs -= 1
         self._advance_checkpoint()
 
+    @property
+    def wal_objects(self) -> int:
+        """How many have to be kept, or are kept because of older ones."""
+        return len(self._slots)
+
     def needed(self) -> Iterator[Slot]:
         """The objects that have to be kept, or are kept because of older ones, oldest first."""
         return iter(self._slots)

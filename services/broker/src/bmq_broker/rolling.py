@@ -63,6 +63,7 @@ class Roller:
         self._heirs: deque[Partition] = deque()
         """Partitions that hold what was recovered, in the order in which they were opened."""
         self._inherited_bytes = 0
+        self._inherited_objects = 0
         self._ending = False
         self.covered: Callable[[], None] = lambda: None
         """Called when a partition's manifest, or this broker's own stream, covers what it inherited from earlier owners."""
@@ -83,9 +84,13 @@ class Roller:
             if not self._start_largest():
                 break
         self._forget_covered()
-        excess_bytes = self._commit.wal_bytes + self._inherited_bytes - self._settings.wal_budget_bytes
-        if excess_bytes > 0 and not self._carrier.under_way:
-            self._relieve(excess_bytes + self._settings.wal_budget_bytes // RELIEF_PARTS)
+        if self._carrier.under_way:
+            return
+        budget_bytes, objects_max = self._settings.wal_budget_bytes, self._settings.wal_objects_max
+        excess_bytes = self._commit.wal_bytes + self._inherited_bytes - budget_bytes
+        excess_objects = self._commit.wal_objects + self._inherited_objects - objects_max
+        if excess_bytes > 0 or excess_objects > 0:
+            self._relieve(excess_bytes + budget_bytes // RELIEF_PARTS, excess_objects + max(1, objects_max // RELIEF_PARTS))
 
     def carry_or_roll(self, partitions: Sequence[Partition], cause: str) -> None:
         """Takes these out of the WAL objects that they pin, without hurry: what finds no place comes again at the next round of upkeep."""
@@ -98,8 +103,9 @@ class Roller:
             self.covered()
 
     def read(self, size_bytes: int) -> None:
-        """So much of earlier owners' WAL was read, and would be again."""
+        """An object of an earlier owner's WAL, of this size, was read, and would be again."""
         self._inherited_bytes += size_bytes
+        self._inherited_objects += 1
         RECOVERED_BYTES.inc(size_bytes)
 
     def inherited(self, partition: Partition) -> None:
@@ -110,7 +116,7 @@ class Roller:
         while self._heirs and (self._heirs[0].covers_recovered() or self._heirs[0].state is not PartitionState.APPENDING):
             self._heirs.popleft()
         if not self._heirs:
-            self._inherited_bytes = 0
+            self._inherited_bytes = self._inherited_objects = 0
 
     def end(self) -> None:
         """Starts nothing more in the background."""
@@ -189,11 +195,11 @@ class Roller:
                 break
         return self.start_together(chosen, "memory") > 0
 
-    def _relieve(self, room_bytes: int) -> None:
+    def _relieve(self, room_bytes: int, room_objects: int) -> None:
         """Carries, or rolls, what pins the oldest objects, and what was inherited: until so much of the WAL will be free, as far as is seemly now."""
         carried = 0
         to_roll = []
-        for partition in self._pinning(room_bytes):
+        for partition in self._pinning(room_bytes, room_objects):
             if not self._may_start(partition):
                 continue
             if self._carry(partition):
@@ -204,7 +210,7 @@ class Roller:
                 break
         self.start_together(to_roll, "wal-length")
 
-    def _pinning(self, room_bytes: int) -> Iterator[Partition]:
+    def _pinning(self, room_bytes: int, room_objects: int) -> Iterator[Partition]:
         seen = set()
         for heir in self._heirs:
             if not heir.covers_recovered():
@@ -213,9 +219,10 @@ class Roller:
         tps: dict[TopicPartition, None] = {}
         newest = -1
         for slot in self._commit.needed():
-            if room_bytes <= 0 or not slot.durable:
+            if (room_bytes <= 0 and room_objects <= 0) or not slot.durable:
                 break
             room_bytes -= slot.size_bytes
+            room_objects -= 1
             newest = slot.number
             tps.update(dict.fromkeys(slot.tps))
         for tp in tps:

@@ -29,6 +29,8 @@ class BrokerSettings:
     """Above it nothing more is sent to the WAL until rolls have caught up."""
     wal_budget_bytes: int = 256 * MIB
     """WAL objects kept; above it the partitions that pin the oldest are carried forward or rolled."""
+    wal_objects_max: int = 1_000
+    """WAL objects kept, however small: an heir reads them one by one, and nothing is written to their partitions meanwhile."""
     carry_bytes_max: int = 128 * 1024
     """Tails of at most this size are carried forward: written to the WAL once more instead of rolled."""
     carry_share: float = 0.25
