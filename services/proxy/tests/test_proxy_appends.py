@@ -198,6 +198,27 @@ def test_what_is_given_up_holds_up_nobody_and_nothing_is_remembered_of_it() -> N
     in_virtual_time(main)
 
 
+def test_what_follows_a_batch_of_an_idempotent_producer_that_is_given_up_does_not_go_before_it() -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        first = proxied.submit(idempotent(b"first"))
+        owner.refuses(0)
+        await asyncio.sleep(0)
+        second, plain = proxied.submit(idempotent(b"second")), proxied.submit(b"plain")
+        proxied.appends.give_up(first)
+        with pytest.raises(NotReady, match="send it again first"):
+            await second.done
+        await long_enough()
+        assert owner.got == [idempotent(b"first"), b"plain"]
+        owner.takes(1)
+        await plain.done
+        await asyncio.sleep(0)
+        assert proxied.appends._lanes == {}
+
+    in_virtual_time(main)
+
+
 def test_a_partition_that_is_gone_is_said_at_once_also_to_who_waits() -> None:
     async def main() -> None:
         owner = HoldingOwner()

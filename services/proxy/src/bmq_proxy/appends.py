@@ -103,6 +103,7 @@ class Appends:
         if append in lane.waiting:
             lane.waiting.remove(append)
             append.done.cancel()
+            _give_up_followers(append)
             self._go_on(lane)
 
     def close(self) -> None:
@@ -162,6 +163,7 @@ class Appends:
             return
         if self._is_closed or self._loop.time() >= append.give_up_at or not _may_be_sent_again(append, error):
             _fail(append, error)
+            _give_up_followers(append)
             return
         lane = append.lane
         insort(lane.waiting, append)
@@ -206,11 +208,29 @@ def _may_be_sent_again(append: Append, error: BmqError) -> bool:
     return isinstance(error, Fenced | StoreError) and _is_idempotent(append.records)
 
 
+def _give_up_followers(append: Append) -> None:
+    """What waits of the same producer behind a batch that is given up goes no further either, so that the client sends all of it in order.
+
+    An owner that knows nothing of a producer yet takes any batch of it for the first, and would refuse those before it for good.
+    """
+    lane, producer_id = append.lane, _producer_id(append.records)
+    if producer_id < 0 or not lane.waiting:
+        return
+    followers = [other for other in lane.waiting if append < other and _producer_id(other.records) == producer_id]
+    lane.waiting = [other for other in lane.waiting if other not in followers]
+    for follower in followers:
+        _fail(follower, NotReady(f"{lane.tp}: an earlier batch of this producer was given up: send it again first"))
+
+
 def _is_idempotent(records: Buffer) -> bool:
+    return _producer_id(records) >= 0
+
+
+def _producer_id(records: Buffer) -> int:
     try:
-        return read_header(records).producer_id >= 0
+        return read_header(records).producer_id
     except BmqError:
-        return False
+        return -1
 
 
 def _fail(append: Append, error: BmqError) -> None:
