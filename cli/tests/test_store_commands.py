@@ -1,7 +1,10 @@
 """`bmq store check` and `bmq store cost` over folders that a real bmq filled."""
 
+import contextlib
+import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,14 +16,23 @@ import pytest
 from cli_cluster import BMQ, Result, run_process, started_bmq
 
 from bmq.errors import ConfigurationError
+from bmq_cli.main import execute
 from bmq_cli.store_cost import load_prices
 
 RECORD = b"a record that is long enough to fill a segment after some hundred thousand of them"
 
 
 def store(*arguments: str | Path) -> Result:
-    """`bmq store …` as a process of its own, which needs no cluster."""
-    done = subprocess.run([BMQ, "store", *map(str, arguments)], capture_output=True, timeout=60, check=False, env={**os.environ, "COLUMNS": "200"})
+    """`bmq store …` in this process; it needs no cluster."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = execute(["store", *map(str, arguments)])
+    return Result(int(code), out.getvalue(), err.getvalue())
+
+
+def repair(folder: Path, *options: str) -> Result:
+    """`bmq store check --repair` as a process of its own: it sets up logging."""
+    done = subprocess.run([BMQ, "store", "check", "--data", folder, "--repair", *options], capture_output=True, timeout=60, check=False)
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -132,6 +144,49 @@ def test_a_foreign_object_is_named(copy: Path) -> None:
     assert shown.code == 1
     assert "fault foreign: notes.txt" in shown.out
     assert shown.out.endswith("1 fault\n")
+
+
+def test_a_repair_says_what_is_lost_and_the_rest_is_read(copy: Path, tmp_path: Path) -> None:
+    lost = objects(copy, DAMAGE["segment"])[0]
+    lost.unlink()
+    newest = max((copy / "topics").glob("*/0000000001/manifest/*"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    _, found = check(copy)
+    refused = repair(copy)
+    assert refused.code == 1
+    assert "add --yes" in refused.err
+    assert "for good" in refused.out
+    assert check(copy)[1]["faults"] == found["faults"], "nothing was done without being asked to"
+    done = repair(copy, "--yes", "-o", "json")
+    assert done.code == 0, done.out
+    said = json.loads(done.out)
+    assert said["left"] == []
+    (loss,) = (text for each in said["planned"] for text in each["without"])
+    assert check(copy)[0] == 0
+    first, last = re.findall(r"[0-9]+", loss)[:2]
+    assert read_again(copy, tmp_path) == 60_000 - (int(last) - int(first) + 1)
+
+
+def read_again(folder: Path, place: Path) -> int:
+    """How many records a started bmq gives of what is in the folder."""
+    with started_bmq(place) as address:
+        assert folder == place / "data"
+        done = run_process(address, ["consume", "orders", "--from", "beginning", "--format", "%o\\n"])
+    assert done.code == 0, done.err
+    return len(done.out.splitlines())
+
+
+def test_a_folder_in_use_is_not_repaired(tmp_path: Path) -> None:
+    with started_bmq(tmp_path):
+        done = repair(tmp_path / "data", "--yes")
+        assert done.code == 2
+        assert "in use by process" in done.err
+
+
+def test_repair_options_without_repair_are_bad_usage(stopped: Path) -> None:
+    done = store("check", "--data", stopped, "--yes")
+    assert done.code == 2
+    assert "--repair only" in done.err
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_a_segment_of_several_partitions_is_garbage_once_all_of_them_have_moved_
     assert found(world, Level.GARBAGE)[shared] is Kind.UNREACHABLE
 
 
-def test_objects_of_a_deleted_topic_are_due_and_later_garbage() -> None:
+def test_objects_of_a_deleted_topic_are_due_and_later_of_an_unknown_one() -> None:
     world = full_world()
     world.commit(
         *(RangesCovered(topic_id=ORDERS, partition=p, ranges=world.image.topics[ORDERS].partitions[p].ranges) for p in range(3)),
@@ -163,8 +163,8 @@ def test_objects_of_a_deleted_topic_are_due_and_later_garbage() -> None:
     assert found(world, Level.NOTE)[topic_prefix(ORDERS)] is Kind.DUE
     assert found(world, Level.FAULT) == {}
     world.commit(TopicCollected(topic_id=ORDERS), epoch=2)
-    assert found(world, Level.GARBAGE)[topic_prefix(ORDERS)] is Kind.UNREACHABLE
-    assert found(world, Level.FAULT) == {}
+    assert found(world, Level.FAULT) == {topic_prefix(ORDERS): Kind.FOREIGN}
+    assert world.audit().report.repairs == [], "what the metadata does not know is never deleted"
 
 
 def test_a_manifest_that_says_otherwise_than_its_segment_is_named() -> None:

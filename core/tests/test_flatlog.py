@@ -251,6 +251,22 @@ def test_claims_and_the_newest_entry_and_protected_ones_are_never_deleted() -> N
     run(main())
 
 
+def test_a_damaged_entry_stays_and_holds_up_the_deletion_of_no_other() -> None:
+    async def main() -> None:
+        logs = Logs()
+        log = logs.writer()
+        entry = await log.claim(None, epoch=1, payload=b"")
+        for _ in range(9):
+            entry = await log.append(entry, epoch=1, payload=b"")
+        key = "meta/log/" + "3".zfill(20)
+        logs.store.objects[key] = logs.store.objects[key][:40]
+        assert await logs.writer().delete_covered(100) == 7
+        assert await logs.writer().delete_covered(100) == 0
+        assert logs.numbers() == [1, 3, 10]
+
+    run(main())
+
+
 def test_what_cannot_be_deleted_now_goes_with_the_next_call() -> None:
     async def main() -> None:
         logs = Logs(seed=5)

@@ -28,20 +28,35 @@ def check(
     quick: Annotated[
         bool, typer.Option("--quick", help="Do not read segments: only whether they are there, with the length they should have.")
     ] = False,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Mend what can be mended and delete what nothing can reach, after asking. Nothing may run on the store."),
+    ] = False,
+    stopped: Annotated[
+        bool, typer.Option("--stopped", help="With --repair on a bucket: every process of the cluster is stopped, also those that were killed.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --repair: do not ask.")] = False,
     concurrency: Concurrency = 8,
     output: OutputOption = None,
     no_color: NoColorOption = None,
 ) -> None:
     """Read everything in a store and say what is wrong with it.
 
-    Exit code 0: no faults. 1: faults were found. 2: wrong usage, or no bmq store there.
+    Exit code 0: no faults, or all were mended. 1: there are faults. 2: wrong usage, or no bmq store there.
     """
     from bmq_cli.store_check import check_store
     from bmq_cli.store_opening import url_of
+    from bmq_cli.store_repair import repair_store
 
+    if (stopped or yes) and not repair:
+        raise typer.BadParameter("it goes with --repair only", param_hint="--stopped" if stopped else "--yes")
     shown = _output(context, output=output, no_color=no_color)
     try:
-        code = check_store(url_of(store=store, data=data), shown, quick=quick, at_once=concurrency)
+        url = url_of(store=store, data=data)
+        if repair:
+            code = repair_store(url, shown, quick=quick, at_once=concurrency, stopped=stopped, yes=yes)
+        else:
+            code = check_store(url, shown, quick=quick, at_once=concurrency)
     except BrokenPipeError as error:
         raise OutputClosed from error
     raise typer.Exit(code)

@@ -33,15 +33,19 @@ _TITLES: Final = {Level.FAULT: "fault", Level.GARBAGE: "garbage", Level.NOTE: "n
 
 
 def check_store(url: StoreUrl, output: Output, *, quick: bool, at_once: int) -> ExitCode:
-    """The command. Raises CommandFailed, BmqError."""
+    """The command without --repair. Raises CommandFailed, BmqError."""
     with opened(url, alone=False) as store:
-        began_s = time.monotonic()
-        audited = run(lambda: audit(store, output, quick=quick, at_once=at_once))
-        took_s = time.monotonic() - began_s
-    report = audited.report
+        audited, took_s = timed_audit(store, output, quick=quick, at_once=at_once)
     output.document(document(url, audited, took_s=took_s, quick=quick))
     show(url, audited, output, took_s=took_s, quick=quick)
-    return ExitCode.FAILED if report.count(Level.FAULT) else ExitCode.OK
+    return ExitCode.FAILED if audited.report.count(Level.FAULT) else ExitCode.OK
+
+
+def timed_audit(store: ObjectStore, output: Output, *, quick: bool, at_once: int) -> tuple[Audited, float]:
+    """The audit, and how many seconds it took. Raises CommandFailed."""
+    began_s = time.monotonic()
+    audited = run(lambda: audit(store, output, quick=quick, at_once=at_once))
+    return audited, time.monotonic() - began_s
 
 
 def run(main: Callable[[], Awaitable[T]]) -> T:
@@ -109,7 +113,7 @@ def _show_level(report: Report, level: Level, output: Output) -> None:
     shown = found if level is Level.FAULT else found[:SHOWN_MAX]
     for each in shown:
         output.text(f"{_TITLES[level]} {each.kind}: {each.key}{f' ({each.topic})' if each.topic else ''}")
-        amount = f"{counted(each.objects, 'object')}, {size_text(each.size_bytes)}: " if level is not Level.FAULT else ""
+        amount = f"{counted(each.objects, 'object')}, {size_text(each.size_bytes)}: " if level is not Level.FAULT and each.size_bytes else ""
         output.text(f"    {amount}{each.means}")
         if each.repair and level is Level.FAULT:
             output.text(f"    --repair: {each.repair}")

@@ -92,6 +92,7 @@ class _Audit:
             decode_producers=options.decode_producers,
             decode_state=options.decode_state,
             stream_end=lambda stream: survey.stream_ends.get(stream, 0),
+            blocked=wal.blocked,
             quick=options.quick,
         )
         await self._partitions(partitions, image, in_wal=wal.coverage.partitions())
@@ -105,6 +106,9 @@ class _Audit:
         report.checked.size_bytes = survey.total.size_bytes
         report.checked.objects = survey.total.objects
         report.checked.read_bytes = reader.read_bytes
+        if not metadata.whole:
+            report.doubt()
+        report.sort()
         self._stage("")
         return Audited(report=report, survey=survey, metadata=metadata)
 
@@ -206,8 +210,11 @@ class _Audit:
                 text = f"the topic {latest.deleted[topic_id]} was deleted: the controller deletes its objects"
                 report.note(Kind.DUE, prefix, text, topic=latest.deleted[topic_id], objects=total.objects, size_bytes=total.size_bytes)
             elif topic_id not in latest.topics and topic_id not in image.deleted:
-                text = "no topic has this id, and none will get it: a deleted topic's objects that were made after it had been collected"
-                report.garbage(prefix, text, objects=total.objects, size_bytes=total.size_bytes)
+                text = (
+                    f"{total.objects} objects of a topic that the metadata does not know: its newest entries are missing, or these were made after "
+                    "the topic had been deleted and collected. bmq never deletes what it does not know; neither does --repair"
+                )
+                report.fault(Kind.FOREIGN, prefix, text, size_bytes=total.size_bytes)
         for stream, objects, size_bytes in unknown:
             node = latest.nodes.get(stream.node_id)
             if (node is not None and node.broker_epoch == stream.broker_epoch) or stream in latest.sealed:

@@ -1,9 +1,10 @@
 """What an audit found: faults, garbage and notes by key, what each means, and what a repair would do. Bounded, however much is wrong."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from bmq.audit.mending import Gap
 from bmq.storage.manifest import Manifest
 from bmq.storage.segment import SegmentEntry
 from bmq.values import Nonce, TopicPartition
@@ -34,7 +35,7 @@ class Kind(StrEnum):
     GAP = "gap"
     """Offsets that nothing holds."""
     FOREIGN = "foreign"
-    """Under a key that bmq never makes."""
+    """Under a key that bmq never makes, or of a topic or node that the metadata never heard of."""
     UNREACHABLE = "unreachable"
     """Nothing names it, and nothing can any more."""
     UNNAMED = "unnamed"
@@ -74,17 +75,19 @@ class Delete:
 class Mend:
     """A repair: one more manifest version, after the entry `base_number`.
 
-    `manifest` has the old one's pages, of which the first `kept_pages` stay; behind them come `entries`, and new pages of these where they are many.
+    `manifest` has the pages that stay, and no entries: `entries` come behind them, on new pages where they are many, with segments between them that
+    fill the `gaps`. `leader_epoch` is the partition's in the image.
     """
 
     tp: TopicPartition
     topic: str
+    leader_epoch: int
     base_number: int
     base_epoch: int
     base_nonce: Nonce
     manifest: Manifest
-    kept_pages: int
     entries: tuple[SegmentEntry, ...]
+    gaps: tuple[Gap, ...]
     gains: tuple[str, ...]
     loses: tuple[str, ...]
 
@@ -158,6 +161,31 @@ class Report:
     def delete(self, key: str) -> None:
         """A repair of a fault: the object goes."""
         self.repairs.append(Delete(key=key))
+
+    def doubt(self) -> None:
+        """The metadata is not whole, so nothing is certainly garbage, and nothing is mended before the metadata is."""
+        self.repairs.clear()
+        for finding in self.findings[Level.GARBAGE]:
+            self.add(replace(finding, level=Level.NOTE, kind=Kind.UNNAMED, repair=""))
+        self.counts[Level.GARBAGE, Kind.UNREACHABLE] = 0
+        self.findings[Level.GARBAGE].clear()
+        self.objects[Level.GARBAGE] = self.size_bytes[Level.GARBAGE] = 0
+        self.promise_nothing()
+
+    @property
+    def has_unreadable(self) -> bool:
+        """Whether something cannot be read, which is not known to be damaged."""
+        return (Level.FAULT, Kind.UNREADABLE) in self.counts
+
+    def promise_nothing(self) -> None:
+        """No fault is going to be mended."""
+        self.findings[Level.FAULT] = [replace(finding, repair="") for finding in self.findings[Level.FAULT]]
+
+    def sort(self) -> None:
+        """By key: audits look at several things at a time."""
+        for findings in self.findings.values():
+            findings.sort(key=lambda finding: (finding.key, finding.means))
+        self.repairs.sort(key=lambda repair: ("", repair.topic) if isinstance(repair, Mend) else (repair.key, ""))
 
     def count(self, level: Level) -> int:
         """Findings of a level, those not kept included."""

@@ -54,8 +54,11 @@ class ManifestAudit:
         self._versions_kept = versions_kept
         self._quick = quick
 
-    async def run(self, tp: TopicPartition, sizes: Mapping[int, int], report: Report, *, topic: str) -> AuditedManifest:
-        """`sizes`: the versions that a listing showed. Raises ObjectMissing where one has gone since: list again; StoreLost."""
+    async def run(self, tp: TopicPartition, sizes: Mapping[int, int], report: Report, *, topic: str, written: int) -> AuditedManifest:
+        """`sizes`: the versions that a listing showed; `written`: the number of one that is known to have been written.
+
+        Raises ObjectMissing where one has gone since: list again; StoreLost.
+        """
         prefix = manifest_prefix(tp)
         numbers = sorted(sizes)
         unread = list(numbers)
@@ -70,9 +73,9 @@ class ManifestAudit:
         for version in broken:
             self._hidden(version, prefix, report, topic=topic)
         newest = broken[0] if broken else found
-        self._missing(numbers, prefix, report, topic=topic)
+        self._missing(numbers, prefix, report, topic=topic, written=written)
         if not self._quick and found is not None:
-            await self._older(unread, found, prefix, report, topic=topic)
+            await self._older(unread, found, sizes, prefix, report, topic=topic)
         header = (newest.entry or newest.header) if newest is not None else None
         epoch = found.entry.epoch if found is not None and found.entry is not None else -1
         return AuditedManifest(
@@ -108,7 +111,7 @@ class ManifestAudit:
             repair="a new version from an older one and the segments that are there" if not isinstance(version.error, FormatTooNew) else "",
         )
 
-    def _missing(self, numbers: list[int], prefix: str, report: Report, *, topic: str) -> None:
+    def _missing(self, numbers: list[int], prefix: str, report: Report, *, topic: str, written: int) -> None:
         if not numbers:
             return
         there = set(numbers)
@@ -119,7 +122,7 @@ class ManifestAudit:
                 "the manifest's first version, a claim, which is never deleted: somebody else deleted it. Nothing needs to read it",
                 topic=topic,
             )
-        for number in range(max(FIRST_NUMBER + 1, numbers[-1] - self._versions_kept), numbers[-1]):
+        for number in range(max(FIRST_NUMBER + 1, max(numbers[-1], written) - self._versions_kept), numbers[-1]):
             if number not in there:
                 report.fault(
                     Kind.LOST,
@@ -128,20 +131,15 @@ class ManifestAudit:
                     topic=topic,
                 )
 
-    async def _older(self, numbers: list[int], newer: _Version, prefix: str, report: Report, *, topic: str) -> None:
+    async def _older(self, numbers: list[int], newer: _Version, sizes: Mapping[int, int], prefix: str, report: Report, *, topic: str) -> None:
         """Those behind the newest: nobody reads them but who still holds their number. Far behind there may be claims that fell into the past."""
         recent = newer.number - self._versions_kept
         for number in reversed(numbers):
             version = await self._read(prefix, number)
             key = numbered_key(prefix, number)
             if version.error is not None:
-                if version.header is not None and not version.header.claim and version.header.number == number:
-                    report.fault(
-                        _kind_of(version.error), key, f"{version.error}. An old manifest version, which nothing needs", topic=topic, repair="deleted"
-                    )
-                    report.delete(key)
-                else:
-                    report.note(Kind.KEPT, key, f"{version.error}. An old manifest version; it stays because it may be a claim", topic=topic)
+                text = f"{version.error}. An old manifest version, which nothing needs; it stays because it may be a claim"
+                report.note(Kind.KEPT, key, text, topic=topic, size_bytes=sizes[number])
             elif newer.entry is not None and version.entry is not None and number == newer.number - 1 and number >= recent:
                 if newer.entry.predecessor not in (version.entry.nonce, NO_PREDECESSOR):
                     report.fault(Kind.DISAGREES, numbered_key(prefix, newer.number), f"it was built from another version {number}", topic=topic)

@@ -1,7 +1,8 @@
 """How a manifest is mended: a new version that names what is readable, and only that. Pure.
 
 Segments that no manifest names take the place of what is lost where they hold those offsets: what an owner put into a segment was durable,
-so it is what was there. What stays lost becomes a gap, so that nothing else is given up with it; at the beginning the log start rises instead.
+so it is what was there. What stays lost is filled with a segment that has these offsets and no records: offsets stay dense, and nothing else is
+given up. At the beginning the log start rises instead.
 """
 
 from collections.abc import Collection, Sequence
@@ -33,17 +34,25 @@ class Named:
     pages: tuple[tuple[SegmentEntry, ...] | None, ...]
 
 
+class Gap(NamedTuple):
+    """Offsets for which nothing is left, to be filled. `timestamp_ms` is that of what comes before, `leader_epoch` that of the history."""
+
+    span: Span
+    timestamp_ms: int
+    leader_epoch: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mending:
     """The new manifest's fields, what is named anew, and which offsets are given up.
 
-    `manifest` keeps the first `kept_pages` pages and has no others; `entries` come behind them.
+    `manifest` has the pages that stay, and no entries: `entries` come behind them.
     """
 
     manifest: Manifest
-    kept_pages: int
     entries: tuple[SegmentEntry, ...]
     adopted: tuple[SegmentEntry, ...]
+    gaps: tuple[Gap, ...]
     given_up: tuple[Span, ...]
 
 
@@ -55,8 +64,10 @@ def mend(
     forward_to: int | None,
     snapshot: CoordinatorSnapshotRef | None,
     producers_usable: bool,
+    skip_to: int | None = None,
 ) -> Mending:
     """`lost`: entries that cannot be read. `forward_to`: the end may move on over spares, up to that offset; None: as far as they reach.
+    `skip_to`: where the end moves in any case, because what follows in the WAL begins there.
 
     `snapshot`: the coordinator snapshot to name. `producers_usable`: whether the producer snapshot that the manifest itself names is.
     """
@@ -65,22 +76,24 @@ def mend(
     adopted = _fill(_lost_spans(named, lost), spares)
     end, further = _go_on(old.next_offset, spares, forward_to)
     adopted += further
+    end = max(end, skip_to or 0)
     kept = sorted([entry for entry, _ in whole] + [spare.entry for spare in adopted], key=lambda entry: entry.base_offset)
     kept = [entry for entry in kept if entry.last_offset >= old.log_start]
     log_start = max(old.log_start, kept[0].base_offset) if kept else max(old.log_start, end)
-    gaps = [Span(a.last_offset + 1, b.base_offset) for a, b in pairwise(kept) if a.last_offset + 1 < b.base_offset]
+    history = _epochs(old.leader_epochs, further)
+    gaps = [_gap(a, b.base_offset, history) for a, b in pairwise(kept) if a.last_offset + 1 < b.base_offset]
     if kept and kept[-1].last_offset + 1 < end:
-        gaps.append(Span(kept[-1].last_offset + 1, end))
-    given_up = ([Span(old.log_start, log_start)] if log_start > old.log_start else []) + gaps
+        gaps.append(_gap(kept[-1], end, history))
+    given_up = [Span(old.log_start, log_start)] if log_start > old.log_start else []
+    given_up += [gap.span for gap in gaps]
     kept_pages = _kept_pages(named, set(lost), adopted, log_start)
     on_pages = {entry for entries in named.pages[:kept_pages] for entry in entries or ()}
     manifest = msgspec.structs.replace(
         old,
-        kind="mirrored" if gaps else old.kind,
         log_start=log_start,
         next_offset=end,
         last_stable_offset=end if old.last_stable_offset == old.next_offset else old.last_stable_offset,
-        leader_epochs=leader_epochs.cut_below(_epochs(old.leader_epochs, further), log_start),
+        leader_epochs=leader_epochs.cut_below(history, log_start),
         coordinator_snapshot=snapshot,
         pages=old.pages[:kept_pages],
         entries=(),
@@ -88,11 +101,17 @@ def mend(
     )
     return Mending(
         manifest=manifest,
-        kept_pages=kept_pages,
         entries=tuple(entry for entry in kept if entry not in on_pages),
         adopted=tuple(spare.entry for spare in adopted),
+        gaps=tuple(gaps),
         given_up=tuple(given_up),
     )
+
+
+def _gap(before: SegmentEntry, end: int, history: EpochHistory) -> Gap:
+    base = before.last_offset + 1
+    epochs = [each.epoch for each in history if each.start_offset <= base]
+    return Gap(Span(base, end), before.max_timestamp_ms, epochs[-1] if epochs else 0)
 
 
 def _entries(named: Named) -> list[SegmentEntry]:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from bmq.audit.coverage import Coverage
@@ -43,9 +44,13 @@ class PartitionAudit:
         decode_producers: Callable[[bytes], object],
         decode_state: DecodeState,
         stream_end: Callable[[StreamId], int],
+        blocked: AbstractSet[StreamId],
         quick: bool,
     ) -> None:
-        """`stream_end`: one above the newest number of a stream when the WAL was read. `quick`: no segment is read."""
+        """`stream_end`: one above the newest number of a stream when the WAL was read. `blocked`: streams that nobody can read to their end.
+
+        `quick`: no segment is read.
+        """
         self._reader = reader
         self._image = image
         self._coverage = coverage
@@ -53,7 +58,7 @@ class PartitionAudit:
         self._segments = segments
         self._decode_producers = decode_producers
         self._decode_state = decode_state
-        self._mending = PartitionMending(reader, image=image, segments=segments, stream_end=stream_end)
+        self._mending = PartitionMending(reader, image=image, segments=segments, stream_end=stream_end, blocked=blocked)
         self._quick = quick
 
     async def run(self, listing: PartitionListing, report: Report, *, lost_shared: frozenset[tuple[str, int]] = frozenset()) -> PartitionFacts:
@@ -82,8 +87,9 @@ class PartitionAudit:
         label = f"{topic.name}-{tp.partition}"
         report.checked.partitions += 1
         report.checked.objects += listing.objects
-        audited = await self._manifests.run(tp, listing.manifests, report, topic=label)
-        state = PartitionState(listing=listing, topic=label, report=report, audited=audited, held=self._coverage.of(tp))
+        held = self._coverage.of(tp)
+        audited = await self._manifests.run(tp, listing.manifests, report, topic=label, written=held.manifest_version)
+        state = PartitionState(listing=listing, topic=label, report=report, audited=audited, held=held)
         await self._pages(state)
         await self._named_segments(state)
         state.lost.update(run.entry for run in state.shared if (run.entry.key, run.entry.position) in lost_shared)
@@ -91,6 +97,8 @@ class PartitionAudit:
         await self._producer_snapshot(state)
         state.named |= {ref.key for ref in audited.manifest.pages} | {entry.key for entry in state.entries}
         mending = await self._mending.run(state)
+        if report.has_unreadable:
+            report.promise_nothing()
         self._unnamed(state, frozenset(entry.key for entry in mending.adopted) if mending is not None else frozenset())
         pinned = audited.manifest.producer_snapshot
         return PartitionFacts(epoch=audited.epoch, shared=state.shared, pinned=pinned.key if pinned is not None else "")

@@ -1,31 +1,38 @@
 """What is to be done about a partition of which something is lost: which segments that nothing names may stand in, and what has to be given up."""
 
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
 
 from bmq.audit.coverage import Span, holes
-from bmq.audit.findings import Kind, Level, Mend
+from bmq.audit.findings import Kind, Mend
 from bmq.audit.mending import Mending, Named, Spare, mend
 from bmq.audit.partition_state import PartitionState
 from bmq.audit.reading import Reader, in_groups
 from bmq.audit.segment_audit import AuditedSegment, SegmentAudit
 from bmq.errors import ObjectMissing
-from bmq.metadata.image import Image
+from bmq.metadata.image import Image, stream_of
 from bmq.storage.durable import together
 from bmq.storage.keys import manifest_prefix, parse_numbered_key, segment_prefix
 from bmq.storage.numbered import numbered_key
 from bmq.storage.segment import SegmentEntry
 from bmq.values import StreamId, TopicPartition
 
+NAMED_ANEW: Final = "a new version that names the segments that are there"
+
 
 class PartitionMending:
     """Of any partition of one store. Tells gaps besides, because what fills them decides whether they are any."""
 
-    def __init__(self, reader: Reader, *, image: Image, segments: SegmentAudit, stream_end: Callable[[StreamId], int]) -> None:
-        """`stream_end`: one above the newest number of a stream when the WAL was read."""
+    def __init__(
+        self, reader: Reader, *, image: Image, segments: SegmentAudit, stream_end: Callable[[StreamId], int], blocked: AbstractSet[StreamId]
+    ) -> None:
+        """`stream_end`: one above the newest number of a stream when the WAL was read. `blocked`: streams that nobody can read to their end."""
         self._reader = reader
         self._image = image
         self._segments = segments
         self._stream_end = stream_end
+        self._blocked = blocked
 
     async def run(self, state: PartitionState) -> Mending | None:
         """What is to be done where something is lost or missing; None where all is well."""
@@ -34,81 +41,90 @@ class PartitionMending:
         unnamed = self._beyond_the_end(state)
         if (missing or unnamed) and await self._is_written(state.listing.tp):
             missing, unnamed = [], []
-        hidden = state.audited.hidden
+        vanished = held.manifest_version > state.audited.newest_number
+        hidden = state.audited.hidden or vanished
         if not (state.lost or None in state.pages or state.torn or missing or unnamed or hidden):
             return None
-        spares = await self._spares(state)
-        forward_to = missing[0].end if missing else (None if hidden or unnamed else manifest.next_offset)
+        skips = len(missing) == 1 and self._is_readable(state.listing.tp)
         mending = mend(
             Named(manifest=manifest, pages=tuple(state.pages)),
             lost=state.lost,
-            spares=spares,
-            forward_to=forward_to,
+            spares=await self._spares(state),
+            forward_to=missing[0].end if missing else (None if hidden or unnamed else manifest.next_offset),
             snapshot=state.snapshot,
             producers_usable=state.producers_usable,
+            skip_to=missing[0].end if skips else None,
         )
-        self._tell_missing(state, missing, mending)
-        self._plan(state, mending)
+        self._tell(state, missing, mending, vanished=vanished, skips=skips)
+        if state.lost or None in state.pages or state.torn or hidden or skips or mending.adopted:
+            self._plan(state, mending)
         return mending
 
-    def _tell_missing(self, state: PartitionState, missing: Sequence[Span], mending: Mending) -> None:
-        end = mending.manifest.next_offset
-        key = (
-            numbered_key(manifest_prefix(state.listing.tp), state.audited.newest_number)
-            if state.audited.newest_number
-            else manifest_prefix(state.listing.tp)
-        )
-        beyond = [entry for entry in mending.adopted if entry.base_offset >= state.manifest.next_offset]
+    def _tell(self, state: PartitionState, missing: Sequence[Span], mending: Mending, *, vanished: bool, skips: bool) -> None:
+        """The faults that only all of it together shows."""
+        report, prefix = state.report, manifest_prefix(state.listing.tp)
+        if vanished:
+            report.fault(
+                Kind.LOST,
+                numbered_key(prefix, state.held.manifest_version),
+                "the WAL names this version of the manifest: it was there and is gone, with every later one; the partition does not open",
+                topic=state.topic,
+                repair=NAMED_ANEW,
+            )
+        key = numbered_key(prefix, state.audited.newest_number) if state.audited.newest_number else prefix
+        end = state.manifest.next_offset
+        beyond = [entry for entry in mending.adopted if entry.base_offset >= end]
         if beyond:
-            state.report.fault(
+            report.fault(
                 Kind.GAP,
                 key,
-                f"the manifest ends at offset {state.manifest.next_offset}, and offsets {beyond[0].base_offset} to {beyond[-1].last_offset} are in "
+                f"the manifest ends at offset {end}, and offsets {beyond[0].base_offset} to {beyond[-1].last_offset} are in "
                 f"segments that no version names, and not in the WAL: newer versions of the manifest are missing",
                 topic=state.topic,
-                repair="the segments are named anew",
+                repair=NAMED_ANEW,
             )
+            end = beyond[-1].last_offset + 1
         for span in missing:
             left = Span(max(span.base, end), span.end)
             if left.base < left.end:
-                state.report.fault(
+                report.fault(
                     Kind.GAP,
                     key,
                     f"offsets {left.base} to {left.end - 1} are neither in segments nor in the WAL, which holds what follows: the partition does not "
                     "open. Restore the missing objects from a backup",
                     topic=state.topic,
+                    repair="a gap in their place" if skips else "",
                 )
-        if state.held.manifest_version > state.audited.newest_number and not beyond:
-            state.report.fault(
-                Kind.LOST,
-                numbered_key(manifest_prefix(state.listing.tp), state.held.manifest_version),
-                "the WAL names this version of the manifest: it was there and is gone, with every later one; the partition does not open",
-                topic=state.topic,
-            )
 
     def _plan(self, state: PartitionState, mending: Mending) -> None:
         audited = state.audited
-        readable = any(run is None for run in state.pages) or state.lost or mending.adopted or state.torn or audited.hidden
-        unreadable_only = any(finding.kind is Kind.UNREADABLE for finding in state.report.findings[Level.FAULT])
-        if not readable or unreadable_only:
-            return  # a newer bmq may read it, and so may this one tomorrow: nothing is given up for that
-        named = {entry.base_offset: entry for entry in state.entries}
-        loses = tuple(_given_up(span, named.values()) for span in mending.given_up)
-        gains = tuple(f"offsets {entry.base_offset} to {entry.last_offset}: named anew, {entry.key}" for entry in mending.adopted)
+        if state.report.has_unreadable:
+            return  # a newer bmq may read it, or this one tomorrow: nothing is given up for that
+        named = list(state.entries)
+        meta = self._image.partition(state.listing.tp)
+        leader_epoch = max(audited.newest_epoch, audited.epoch, meta.leader_epoch if meta is not None else 0)
         state.report.repairs.append(
             Mend(
                 tp=state.listing.tp,
                 topic=state.topic,
+                leader_epoch=leader_epoch,
                 base_number=max(audited.newest_number, state.held.manifest_version - 1),
-                base_epoch=max(audited.newest_epoch, audited.epoch, 0),
+                base_epoch=leader_epoch,
                 base_nonce=audited.newest_nonce,
                 manifest=mending.manifest,
-                kept_pages=mending.kept_pages,
                 entries=mending.entries,
-                gains=gains,
-                loses=loses,
+                gaps=mending.gaps,
+                gains=tuple(f"offsets {entry.base_offset} to {entry.last_offset} from {entry.key}" for entry in mending.adopted),
+                loses=tuple(_given_up(span, named) for span in mending.given_up),
             )
         )
+
+    def _is_readable(self, tp: TopicPartition) -> bool:
+        """Whether an heir can read all streams that it has to."""
+        meta = self._image.partition(tp)
+        if meta is None:
+            return False
+        return self._blocked.isdisjoint({StreamId(meta.node_id, meta.broker_epoch), *(stream_of(found) for found in meta.ranges)})
 
     async def _is_written(self, tp: TopicPartition) -> bool:
         """Whether the partition's owner wrote to its WAL since that was read: then what is missing may be there."""

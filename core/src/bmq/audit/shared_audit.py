@@ -154,7 +154,7 @@ class SharedAudit:
             )
 
     def _unnamed(self, key: str, found: AuditedSegment, size_bytes: int) -> None:
-        """Nothing can name it once every partition that it has a run of has a manifest version of a higher leader epoch, or is gone."""
+        """Nothing can name it once every partition that it has a run of has a manifest version of a higher leader epoch, or is deleted."""
         place = place_of(key)
         writer = place.stream if place is not None else None
         if found.directory and writer is not None and not self._lives(writer) and all(self._is_over(run) for run in found.runs):
@@ -171,7 +171,7 @@ class SharedAudit:
         return node is not None and node.broker_epoch == writer.broker_epoch
 
     def _is_over(self, run: AuditedRun) -> bool:
-        return self._image.partition(run.tp) is None or self._epoch_of(run.tp) > run.leader_epoch
+        return run.tp.topic_id in self._image.deleted or self._epoch_of(run.tp) > run.leader_epoch
 
     def _label(self, tp: TopicPartition) -> str:
         topic = self._image.topics.get(tp.topic_id)

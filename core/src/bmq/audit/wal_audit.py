@@ -10,16 +10,17 @@ from bmq.audit.coverage import Coverage
 from bmq.audit.findings import Kind, Report
 from bmq.audit.reading import Reader, in_groups
 from bmq.audit.wal_objects import ExaminedWal, examine_wal
-from bmq.errors import ObjectMissing, StoreUnavailable
+from bmq.errors import FormatError, ObjectMissing, StoreUnavailable
 from bmq.metadata.image import Image
 from bmq.storage.durable import together
 from bmq.storage.numbered import wal_key
-from bmq.storage.wal import WAL_HEADER_SIZE_BYTES
+from bmq.storage.wal import WAL_HEADER_SIZE_BYTES, decode_wal_header
 from bmq.values import StreamId
 
 LEFT_BEHIND_MAX: Final = 8
 """An owner deletes from below, so many at once: so far below a missing number there may be others."""
 LOOKS_MAX: Final = 3
+HEADERS_MAX: Final = 16
 MISSING_MAX: Final = 100
 """Told of one stream."""
 
@@ -46,6 +47,8 @@ class WalAudit:
         self._report = report
         self._image = image
         self.coverage = Coverage(image)
+        self.blocked: set[StreamId] = set()
+        """Streams that nobody can read to their end."""
         self.unknown: list[tuple[StreamId, int, int]] = []
         """Streams that the image does not know, with their data objects and bytes; the audit's end tells what they are."""
 
@@ -101,29 +104,41 @@ class WalAudit:
             )
 
     async def _read_data(self, known: _Stream, data: Mapping[int, int], seals: set[int]) -> None:
-        """Every data object, in order; those below the end count."""
-        durable_below = 0
-        newest = max(data, default=-1)
-        examined: dict[int, ExaminedWal] = {}
+        """Every data object, in order. Those count that an heir would read: from the last missing one on, and below the end."""
+        durable_below = await self._durable_below(known, data)
+        first = _first(set(data), durable_below)
+        before = 0
         for numbers in in_groups(sorted(data), self._reader.at_once):
             for number, found in zip(numbers, await together(self._examine(known.stream, number) for number in numbers), strict=True):
-                if found is None:
+                counts = number >= first and (known.end is None or number < known.end)
+                if found is None or found.problems:
+                    if counts and (found is not None or not known.lives):
+                        self.blocked.add(known.stream)
                     continue
-                if found.durable_below < durable_below and not found.problems:
+                if found.durable_below < before:
                     self._report.fault(
                         Kind.DISAGREES,
                         wal_key(known.stream, number),
-                        f"it says that all below {found.durable_below} is durable, an earlier object said {durable_below}",
+                        f"it says that all below {found.durable_below} is durable, an earlier object said {before}",
                     )
-                durable_below = max(durable_below, found.durable_below)
-                examined[number] = ExaminedWal(number=number, durable_below=found.durable_below)
-                if known.end is None or number < known.end:
+                before = max(before, found.durable_below)
+                if counts:
                     self.coverage.take(known.stream, number, found.entries)
         if known.wanted:
-            await self._check_numbers(known, set(data), seals, durable_below=durable_below, newest=newest)
+            await self._check_numbers(known, set(data), seals, durable_below=durable_below)
 
-    async def _check_numbers(self, known: _Stream, data: set[int], seals: set[int], *, durable_below: int, newest: int) -> None:
+    async def _durable_below(self, known: _Stream, data: Mapping[int, int]) -> int:
+        """What the newest data object whose header can be read says."""
+        for number in sorted(data, reverse=True)[:HEADERS_MAX]:
+            try:
+                return decode_wal_header(await self._reader.get(wal_key(known.stream, number), length=WAL_HEADER_SIZE_BYTES)).durable_below
+            except (ObjectMissing, FormatError, StoreUnavailable):
+                continue
+        return 0
+
+    async def _check_numbers(self, known: _Stream, data: set[int], seals: set[int], *, durable_below: int) -> None:
         """Whether all is there that must be: from where the owner deleted, up to the seal or to what was durable."""
+        missing: list[int] = []
         for look in range(LOOKS_MAX):
             missing = list(_missing(data, seals, durable_below=durable_below, end=known.end))
             if not missing or not known.lives or look == LOOKS_MAX - 1:
@@ -133,6 +148,8 @@ class WalAudit:
             data = {number for number, size_bytes in listed.items() if size_bytes >= WAL_HEADER_SIZE_BYTES}
             seals = set(listed) - data
         for number in missing:
+            if number >= durable_below:
+                self.blocked.add(known.stream)
             self._report.fault(
                 Kind.LOST,
                 wal_key(known.stream, number),
@@ -168,12 +185,18 @@ class WalAudit:
 
 def _missing(data: set[int], seals: set[int], *, durable_below: int, end: int | None) -> Iterator[int]:
     """Numbers that have to be data and are not."""
-    first = durable_below
-    while first - 1 in data:
-        first -= 1
+    first = _first(data, durable_below)
     below = [number for number in data if number < first]
     if below and first - 1 not in seals and first - 1 - min(below) > LEFT_BEHIND_MAX:
         yield from islice((number for number in range(min(below), first) if number not in data and number not in seals), MISSING_MAX)
     if end is not None:
         start = durable_below if data else end - 1
         yield from islice((number for number in range(max(start, 0), end) if number not in data), MISSING_MAX)
+
+
+def _first(data: set[int], durable_below: int) -> int:
+    """Where an heir begins to read: right above the highest number that is missing below `durable_below` (bmq.storage.stream_seal)."""
+    first = durable_below
+    while first - 1 in data:
+        first -= 1
+    return first

@@ -14,10 +14,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
 from crc32c import crc32c
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, Conflict, Corrupt, Fenced, ObjectMissing, StoreUnavailable
+from bmq.errors import BmqError, Conflict, Corrupt, Fenced, FormatError, ObjectMissing, StoreUnavailable
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.binary import CRC_SIZE_BYTES, bytes_view, checked, crc_of, encode_crc
 from bmq.storage.durable import LatencyWindow, TroubleLog, cancelled, create_once, together, when_available
@@ -36,6 +37,8 @@ READS_AHEAD: Final = 8
 DELETES_AT_ONCE: Final = 4
 UNSETTLED_MAX: Final = 64
 CANDIDATES_MAX: Final = 65_536
+
+_log = structlog.get_logger(__name__)
 
 _CLAIM: Final = 1
 # flags, number, epoch, predecessor's nonce, payload length
@@ -323,10 +326,7 @@ class FlatLog:
         try:
             claim = candidates.get(number)
             if claim is None:
-                first_bytes = await self._store.get(key, length=ENTRY_HEADER_SIZE_BYTES)
-                entry, _ = _decode_header(bytes_view(first_bytes), what=f"{self._what} {key}")
-                self._check_number(entry, number)
-                candidates[number] = claim = entry.claim
+                candidates[number] = claim = await self._is_claim(key, number)
             if claim:
                 return False
             await self._store.delete(key)
@@ -337,6 +337,17 @@ class FlatLog:
             return False
         candidates.pop(number, None)
         return True
+
+    async def _is_claim(self, key: str, number: int) -> bool:
+        """Whether an entry is one, or may be: one that is damaged stays, and holds up nothing. Raises ObjectMissing, StoreUnavailable."""
+        first_bytes = await self._store.get(key, length=ENTRY_HEADER_SIZE_BYTES)
+        try:
+            entry = decode_entry_header(first_bytes, what=f"{self._what} {key}")
+            self._check_number(entry, number)
+        except FormatError as error:
+            _log.warning("old entry cannot be read and stays", key=key, error=str(error))
+            return True
+        return entry.claim
 
     def _remember(self, entry: Entry) -> None:
         if self._candidates is not None:

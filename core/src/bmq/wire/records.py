@@ -80,6 +80,12 @@ def with_max_timestamp(
     return best
 
 
+def build_empty_batch(*, base_offset: int, offset_count: int, leader_epoch: int, timestamp_ms: int) -> bytes:
+    """A batch that takes offsets and has no records, as Kafka's compaction leaves them: readers go on behind it. At most 2^31 offsets."""
+    covered = _CRC_COVERED.pack(0, offset_count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, 0)
+    return _BEFORE_CRC.pack(base_offset, HEADER_SIZE_BYTES - LOG_OVERHEAD_BYTES, leader_epoch, MAGIC, crc32c(covered)) + covered
+
+
 def build_batch(
     records: Iterable[Record],
     *,

@@ -1,0 +1,150 @@
+"""Carries out repairs on a store on which nothing runs: new manifest versions first, then deletions. Nothing is ever overwritten."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from bmq.audit.findings import Delete, Mend, Repair
+from bmq.audit.mending import Gap
+from bmq.errors import BmqError, StoreError
+from bmq.ports import ObjectStore, Rng
+from bmq.storage.durable import TroubleLog, create_once, together, when_available
+from bmq.storage.flatlog import FIRST_NUMBER, NO_PREDECESSOR, Entry, FlatLog
+from bmq.storage.keys import manifest_page_key, manifest_prefix, segment_key
+from bmq.storage.manifest import ENTRIES_MAX, PAGED_AT_ONCE, Manifest, PageRef, broken_invariant, page_ref
+from bmq.storage.manifest_format import encode_manifest, encode_page
+from bmq.storage.numbered import just_before, number_of
+from bmq.storage.segment import SegmentEntry, SegmentRun, encode_segment
+from bmq.storage.segment_index import SegmentBatch
+from bmq.values import LeaderEpoch, Offset, TopicPartition
+from bmq.wire.batches import build_empty_batch
+
+DELETES_AT_ONCE: Final = 8
+OFFSETS_OF_A_BATCH: Final = 1 << 31
+
+
+class NotMended(BmqError):
+    """A repair that was planned cannot be carried out; nothing was changed by it."""
+
+
+@dataclass(slots=True)
+class Repaired:
+    """What was done. `failed`: the key or partition, and why."""
+
+    deleted_objects: int = 0
+    deleted_bytes: int = 0
+    mended: list[str] = field(default_factory=list)
+    failed: list[tuple[str, str]] = field(default_factory=list)
+
+
+class Repairer:
+    """Of one store."""
+
+    def __init__(
+        self, store: ObjectStore, *, rng: Rng, cluster_id: str, no_producers: bytes, told: Callable[[Repaired], None] = lambda _: None
+    ) -> None:
+        """`no_producers`: a producer snapshot of a partition that nobody wrote to. `told` is called after each step."""
+        self._store = store
+        self._rng = rng
+        self._cluster_id = cluster_id
+        self._no_producers = no_producers
+        self._trouble = TroubleLog("repair")
+        self._told = told
+        self.done = Repaired()
+
+    async def run(self, repairs: Iterable[Repair]) -> Repaired:
+        """Waits out a store that is down. What fails is told, and the rest is done all the same."""
+        repairs = list(repairs)
+        for each in repairs:
+            if isinstance(each, Mend):
+                await self._attempt(each.topic, self._mend(each))
+        deletes = [each for each in repairs if isinstance(each, Delete)]
+        for at in range(0, len(deletes), DELETES_AT_ONCE):
+            await together(self._attempt(each.key, self._delete(each)) for each in deletes[at : at + DELETES_AT_ONCE])
+        return self.done
+
+    async def _attempt(self, what: str, repair: Awaitable[None]) -> None:
+        try:
+            await repair
+        except (BmqError, StoreError) as error:
+            self.done.failed.append((what, str(error)))
+        self._told(self.done)
+
+    async def _mend(self, mend: Mend) -> None:
+        """One more manifest version, in the way that an owner appends one. Raises BmqError."""
+        newest = await self._newest(mend.tp)
+        if newest > mend.base_number:
+            raise NotMended(f"manifest version {newest} was written meanwhile: check again")
+        filled = [await self._fill(mend, gap) for gap in mend.gaps]
+        entries = tuple(sorted((*mend.entries, *filled), key=lambda entry: entry.base_offset))
+        pages, entries = await self._paged(mend.tp, mend.manifest.pages, entries)
+        manifest: Manifest = msgspec.structs.replace(mend.manifest, pages=pages, entries=entries)
+        broken = broken_invariant(manifest)
+        if broken is not None:
+            raise NotMended(f"the mended manifest would not hold that {broken}: this is a bug in bmq")
+        log = FlatLog(self._store, manifest_prefix(mend.tp), rng=self._rng, what=f"manifest of {mend.topic}")
+        payload = encode_manifest(manifest)
+        if mend.base_number < FIRST_NUMBER:
+            await log.claim(None, epoch=mend.base_epoch, payload=payload)
+        else:
+            base = Entry(number=mend.base_number, epoch=mend.base_epoch, nonce=mend.base_nonce, predecessor=NO_PREDECESSOR, claim=False, payload=b"")
+            await log.append(base, epoch=mend.base_epoch, payload=payload)
+        self.done.mended.append(mend.topic)
+
+    async def _fill(self, mend: Mend, gap: Gap) -> SegmentEntry:
+        """A segment that has the gap's offsets and no records. It knows no producers: what they wrote last is not known."""
+        batches = []
+        for base in range(gap.span.base, gap.span.end, OFFSETS_OF_A_BATCH):
+            count = min(OFFSETS_OF_A_BATCH, gap.span.end - base)
+            data = build_empty_batch(base_offset=base, offset_count=count, leader_epoch=gap.leader_epoch, timestamp_ms=gap.timestamp_ms)
+            batches.append(SegmentBatch(data, Offset(base), Offset(base + count - 1), 0, gap.timestamp_ms, gap.timestamp_ms))
+        nonce = self._rng.nonce()
+        leader_epoch = LeaderEpoch(mend.leader_epoch)
+        made = encode_segment(nonce, self._cluster_id, [SegmentRun(mend.tp, leader_epoch, batches, (), self._no_producers)])
+        key = segment_key(mend.tp, leader_epoch, Offset(gap.span.base), nonce)
+        await create_once(self._store, key, made.parts, nonce=nonce, rng=self._rng, trouble=self._trouble)
+        return made.entries_at(key)[0]
+
+    async def _newest(self, tp: TopicPartition) -> int:
+        prefix = manifest_prefix(tp)
+
+        async def newest() -> int:
+            listed = self._store.list(prefix, after=just_before(prefix, FIRST_NUMBER))
+            return max([number async for meta in listed if (number := number_of(prefix, meta.key)) is not None], default=0)
+
+        return await when_available(newest, rng=self._rng, trouble=self._trouble)
+
+    async def _paged(
+        self, tp: TopicPartition, pages: tuple[PageRef, ...], entries: Sequence[SegmentEntry]
+    ) -> tuple[tuple[PageRef, ...], tuple[SegmentEntry, ...]]:
+        """The entries that fit into a manifest, and those before them on new pages."""
+        while len(entries) > ENTRIES_MAX:
+            moved, entries = entries[:PAGED_AT_ONCE], entries[PAGED_AT_ONCE:]
+            nonce = self._rng.nonce()
+            key = manifest_page_key(tp, nonce)
+            await create_once(self._store, key, encode_page(nonce, tp, moved), nonce=nonce, rng=self._rng, trouble=self._trouble)
+            pages = (*pages, page_ref(key, moved))
+        return pages, tuple(entries)
+
+    async def _delete(self, delete: Delete) -> None:
+        if not delete.key.endswith("/"):
+            await self._delete_one(delete.key, delete.size_bytes)
+            return
+        while found := await when_available(partial(self._some_below, delete.key), rng=self._rng, trouble=self._trouble):
+            await together(self._delete_one(key, size_bytes) for key, size_bytes in found)
+
+    async def _some_below(self, prefix: str) -> list[tuple[str, int]]:
+        found: list[tuple[str, int]] = []
+        async for meta in self._store.list(prefix):
+            found.append((meta.key, meta.size_bytes))
+            if len(found) >= DELETES_AT_ONCE:
+                break
+        return found
+
+    async def _delete_one(self, key: str, size_bytes: int) -> None:
+        await when_available(partial(self._store.delete, key), rng=self._rng, trouble=self._trouble)
+        self.done.deleted_objects += 1
+        self.done.deleted_bytes += size_bytes
