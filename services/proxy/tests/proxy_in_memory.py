@@ -326,6 +326,7 @@ class Client:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+        self.client_id = "test"
         self._correlation_ids = itertools.count(1)
         self._asked: dict[int, tuple[int, int]] = {}
 
@@ -334,7 +335,7 @@ class Client:
         number = next(self._correlation_ids)
         self._asked[number] = (api_key, version)
         body = raw if raw is not None else messages.encode_request(api_key, version, request or {})
-        self.writer.write(encode_request_frame(api_key=api_key, api_version=version, correlation_id=number, client_id="test", body=body))
+        self.writer.write(encode_request_frame(api_key=api_key, api_version=version, correlation_id=number, client_id=self.client_id, body=body))
         return number
 
     async def receive(self) -> tuple[int, Message]:

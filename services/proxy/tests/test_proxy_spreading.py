@@ -13,7 +13,7 @@ from proxy_in_memory import Client, Running, running_proxy
 from bmq.metadata.image import Image, Node
 from bmq.values import BrokerEpoch, NodeId, TopicId, TopicPartition
 from bmq_proxy.settings import ProxySettings
-from bmq_proxy.spreading import Proxies, ProxyAddress
+from bmq_proxy.spreading import Proxies, ProxyAddress, zone_of
 
 OWN = 1
 TOPIC = TopicId(UUID("12345678-1234-4abc-8def-1234567890ab"))
@@ -76,6 +76,36 @@ def test_a_proxy_knows_its_own_address_better_than_the_metadata() -> None:
     assert Proxies.of(image, own).by_id[OWN] == ProxyAddress(node_id=OWN, host="here", port=4000, rack="b")
 
 
+@pytest.mark.parametrize(
+    ("client_id", "zone"),
+    [
+        ("bmq_az=eu-1a", "eu-1a"),
+        ("orders,bmq_az=eu-1a,lane=test", "eu-1a"),
+        ("orders bmq_az=b; version=7", "b"),
+        ("orders", None),
+        ("", None),
+        ("bmq_az=", None),
+        ("mybmq_az=a", None),
+    ],
+)
+def test_a_client_says_its_zone_in_its_id(client_id: str, zone: str | None) -> None:
+    assert zone_of(client_id) == zone
+
+
+def test_in_a_zone_with_proxies_these_alone_stand_for_partitions_and_all_do_for_a_zone_that_has_none() -> None:
+    own = ProxyAddress(node_id=OWN, host="here", port=9092, rack="a")
+    image = image_with(node(OWN, "proxy", rack="a"), node(2, "proxy", rack="b"), node(3, "proxy", rack="b"), node(4, "proxy"))
+    partitions = [TopicPartition(TOPIC, index) for index in range(200)]
+
+    def standing(zone: str | None) -> set[int]:
+        return {Proxies.of(image, own, zone=zone).standing_for(tp).node_id for tp in partitions}
+
+    assert standing("a") == {1}
+    assert standing("b") == {2, 3}
+    assert standing("c") == standing(None) == {1, 2, 3, 4}
+    assert list(Proxies.of(image, own, zone="b").by_id) == [1, 2, 3, 4]
+
+
 def run(test: Callable[[Running, Client], Awaitable[None]]) -> None:
     async def main() -> None:
         async with running_proxy(ProxySettings(node_id=OWN)) as proxy:
@@ -122,5 +152,24 @@ def test_a_group_is_sent_to_the_proxy_that_stands_for_its_partition() -> None:
     async def test(proxy: Running, client: Client) -> None:
         reply = await client.ask(10, 5, {"key_type": 0, "coordinator_keys": [f"group-{number}" for number in range(30)]})
         assert {(one.node_id, one.host, one.port) for one in reply.coordinators} == {(1, "127.0.0.1", proxy.role.port), (7, "seven", 70)}
+
+    run(test)
+
+
+def test_metadata_sends_each_client_to_the_proxies_of_its_zone() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.metadata.change(nodes={NodeId(7): node(7, "proxy", host="seven", port=70, rack="b"), NodeId(8): node(8, "proxy", rack="c")})
+        proxy.metadata.add_topic("orders", 40)
+        proxy.metadata.add_topic("__consumer_offsets", 40)
+        leaders: dict[str, set[int]] = {}
+        for _ in range(2):  # the second answer is one that was kept
+            for client.client_id in ("bmq_az=b", "bmq_az=c", "nowhere"):
+                reply = await client.ask(3, 12, {"topics": [{"name": "orders"}]})
+                leaders[client.client_id] = {one.leader_id for one in reply.topics[0].partitions}
+                assert {one.node_id for one in reply.brokers} == {1, 7, 8}
+            assert leaders == {"bmq_az=b": {7}, "bmq_az=c": {8}, "nowhere": {1, 7, 8}}
+        client.client_id = "bmq_az=b"
+        found = await client.ask(10, 5, {"key_type": 0, "coordinator_keys": [f"group-{number}" for number in range(30)]})
+        assert {one.node_id for one in found.coordinators} == {7}
 
     run(test)

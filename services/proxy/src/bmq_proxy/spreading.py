@@ -1,9 +1,11 @@
 """Which proxy stands for a partition: rendezvous hashing over the proxies that the image shows. Pure.
 
 Every proxy serves every partition. Naming one of them for each spreads the clients, lets all readers of a partition meet in one cache, and
-moves only the partitions of a proxy that comes or goes.
+moves only the partitions of a proxy that comes or goes. A client that says its zone is told of a proxy there: what it reads and writes does
+not leave the zone, and each zone has one cache of a partition.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,6 +14,7 @@ from bmq.metadata.image import Image
 from bmq.values import NodeId, TopicPartition
 
 PROXY_ROLE: Final = "proxy"
+_ZONE: Final = re.compile(r"(?:^|[\s,;/|&])bmq_az=([^\s,;/|&]+)")
 _MASK: Final = (1 << 64) - 1
 _ODD: Final = 0x9E3779B97F4A7C15
 _OTHER_ODD: Final = 0xC2B2AE3D27D4EB4F
@@ -36,13 +39,15 @@ class Proxies:
 
     __slots__ = ("_seeds", "by_id")
 
-    def __init__(self, addresses: Mapping[int, ProxyAddress]) -> None:
+    def __init__(self, addresses: Mapping[int, ProxyAddress], *, zone: str | None = None) -> None:
+        """Those of `zone` stand for partitions; all of them where it has none, or is None."""
         assert addresses
         self.by_id = dict(sorted(addresses.items()))
-        self._seeds = [(node_id, _mixed(node_id + 1)) for node_id in self.by_id]
+        near = [node_id for node_id, address in self.by_id.items() if zone is not None and address.rack == zone]
+        self._seeds = [(node_id, _mixed(node_id + 1)) for node_id in near or self.by_id]
 
     @classmethod
-    def of(cls, image: Image, own: ProxyAddress) -> "Proxies":
+    def of(cls, image: Image, own: ProxyAddress, *, zone: str | None = None) -> "Proxies":
         """Those that are registered with an address. `own` is always among them, and at the address that it knows itself."""
         found = {
             int(node.node_id): ProxyAddress(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack or None)
@@ -52,14 +57,20 @@ class Proxies:
         registered = image.nodes.get(NodeId(own.node_id))
         rack = registered.rack or None if registered is not None else own.rack
         found[own.node_id] = ProxyAddress(node_id=own.node_id, host=own.host, port=own.port, rack=rack)
-        return cls(found)
+        return cls(found, zone=zone)
 
     def standing_for(self, tp: TopicPartition) -> ProxyAddress:
-        """The partition's proxy: the same for every proxy with this image, and for as long as it is there."""
+        """The partition's proxy (for this zone): the same for every proxy with this image, and for as long as it is there."""
         if len(self._seeds) == 1:
             return self.by_id[self._seeds[0][0]]
         key = _mixed((tp.topic_id.int >> 64) ^ (tp.topic_id.int & _MASK) ^ (tp.partition * _OTHER_ODD & _MASK))
         return self.by_id[max(self._seeds, key=lambda seed: _mixed(key ^ seed[1]))[0]]
+
+
+def zone_of(client_id: str) -> str | None:
+    """What a client says of itself: `bmq_az=NAME` in its client.id, with commas, semicolons or spaces around it; None: nothing."""
+    found = _ZONE.search(client_id)
+    return found[1] if found is not None else None
 
 
 def _mixed(value: int) -> int:

@@ -8,7 +8,7 @@ from bmq.metadata.image import Image, Topic
 from bmq.names import is_internal
 from bmq.values import TopicId, TopicPartition
 from bmq_proxy.proxy import Proxy
-from bmq_proxy.spreading import Proxies, ProxyAddress
+from bmq_proxy.spreading import Proxies, ProxyAddress, zone_of
 
 AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
 
@@ -63,10 +63,10 @@ def described_topic(topic: Topic) -> dict[str, Any]:
     }
 
 
-def proxies_of(proxy: Proxy, image: Image) -> Proxies:
-    """The proxies that clients are told of."""
+def proxies_of(proxy: Proxy, image: Image, *, client_id: str = "") -> Proxies:
+    """The proxies that clients are told of; those of the client's zone stand for partitions, where it says one."""
     own = ProxyAddress(node_id=proxy.settings.node_id, host=proxy.settings.advertised_host, port=proxy.advertised_port)
-    return Proxies.of(image, own)
+    return Proxies.of(image, own, zone=zone_of(client_id))
 
 
 def stands_for(proxy: Proxy, proxies: Proxies, tp: TopicPartition) -> bool:

@@ -25,7 +25,7 @@ from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
 from bmq_proxy.proxy import Proxy
-from bmq_proxy.spreading import Proxies
+from bmq_proxy.spreading import Proxies, zone_of
 from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, described_partition, described_topic, find_topic, proxies_of
 
 CREATED_AT_ONCE_MAX = 100
@@ -44,29 +44,29 @@ class AnswerCache:
         self._limit_bytes = limit_bytes
         self._held_bytes = 0
         self._image: Image | None = None
-        self._answers: OrderedDict[tuple[int, bytes], Answer] = OrderedDict()
+        self._answers: OrderedDict[tuple[int, bytes, str | None], Answer] = OrderedDict()
 
-    def find(self, image: Image, version: int, body: bytes) -> Answer | None:
-        """The answer to the same request under the same image."""
+    def find(self, image: Image, version: int, body: bytes, zone: str | None = None) -> Answer | None:
+        """The answer to the same request from the same zone under the same image."""
         if not self._is_of(image):
             self._image, self._held_bytes = image, 0
             self._answers.clear()
             return None
-        key = (version, body)
+        key = (version, body, zone)
         answer = self._answers.get(key)
         if answer is not None:
             self._answers.move_to_end(key)
         return answer
 
-    def keep(self, image: Image, version: int, body: bytes, answer: Answer) -> None:
+    def keep(self, image: Image, version: int, body: bytes, answer: Answer, zone: str | None = None) -> None:
         """Remembers an answer that was made from `image`."""
         cost = answer.size_bytes + len(body)
-        if not self._is_of(image) or cost > self._limit_bytes // 4 or (version, body) in self._answers:
+        if not self._is_of(image) or cost > self._limit_bytes // 4 or (version, body, zone) in self._answers:
             return
-        self._answers[version, body] = answer
+        self._answers[version, body, zone] = answer
         self._held_bytes += cost
         while self._held_bytes > self._limit_bytes:
-            (_, old_body), old = self._answers.popitem(last=False)
+            (_, old_body, _), old = self._answers.popitem(last=False)
             self._held_bytes -= old.size_bytes + len(old_body)
 
     def _is_of(self, image: Image) -> bool:
@@ -85,19 +85,20 @@ def route(proxy: Proxy) -> Route:
         image = proxy.image
         answer = encode(call, _reply(proxy, image, call, request))
         if answer.error == "none":
-            cache.keep(image, call.version, raw, answer)
+            cache.keep(image, call.version, raw, answer, zone_of(call.client_id))
         return answer
 
     def begin(call: Call, body: Buffer) -> Pending:
         raw = bytes(body)
-        return cache.find(proxy.image, call.version, raw) or asyncio.get_running_loop().create_task(run(call, raw), name="Metadata")
+        found = cache.find(proxy.image, call.version, raw, zone_of(call.client_id))
+        return found or asyncio.get_running_loop().create_task(run(call, raw), name="Metadata")
 
     return Route(api=SERVED[ApiKey.METADATA], begin=begin)
 
 
 def _reply(proxy: Proxy, image: Image, call: Call, request: Any) -> Reply:
     asked = request.topics
-    proxies = proxies_of(proxy, image)
+    proxies = proxies_of(proxy, image, client_id=call.client_id)
     if asked is None or (not asked and call.version <= _EMPTY_IS_ALL_UP_TO):
         topics = [_topic(proxies, topic) for topic in image.topics.values()]
     else:

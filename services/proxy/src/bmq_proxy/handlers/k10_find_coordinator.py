@@ -33,13 +33,13 @@ def route(proxy: Proxy) -> Route:
 async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
     """One coordinator, or from version 4 on one per key."""
     keys = request.coordinator_keys if call.version >= _SEVERAL_FROM else [request.key]
-    coordinators = await _coordinators(proxy, keys, request.key_type)
+    coordinators = await _coordinators(proxy, call, keys, request.key_type)
     if call.version >= _SEVERAL_FROM:
         return {"coordinators": coordinators}
     return {name: value for name, value in coordinators[0].items() if name != "key"}
 
 
-async def _coordinators(proxy: Proxy, keys: Sequence[str], key_type: int) -> list[dict[str, Any]]:
+async def _coordinators(proxy: Proxy, call: Call, keys: Sequence[str], key_type: int) -> list[dict[str, Any]]:
     if key_type != GROUP:
         reason = f"Key type {key_type}: {_TYPES.get(key_type, 'unknown')} by this version of bmq"
         return [_refused(key, ErrorCode.invalid_request, reason) for key in keys]
@@ -47,7 +47,7 @@ async def _coordinators(proxy: Proxy, keys: Sequence[str], key_type: int) -> lis
         topic = await proxy.coordinators.offsets_topic()
     except BmqError as error:
         return [_refused(key, coordinator_code(error), str(error)) for key in keys]
-    proxies = proxies_of(proxy, proxy.image)
+    proxies = proxies_of(proxy, proxy.image, client_id=call.client_id)
     return [_found(key, topic, proxies) for key in keys]
 
 

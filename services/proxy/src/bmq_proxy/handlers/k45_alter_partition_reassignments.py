@@ -40,7 +40,7 @@ def route(proxy: Proxy) -> Route:
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """Partition by partition; one that occurs twice is refused. Answered once this node knows that the moves have begun."""
     image = proxy.image
-    proxies = proxies_of(proxy, image)
+    proxies = proxies_of(proxy, image, client_id=call.client_id)
     asked = [((topic.name, one.partition_index), one.replicas) for topic in request.topics for one in topic.partitions]
     outcomes: Outcomes = {}
     changes: dict[Key, Reassignment] = {}
