@@ -4,11 +4,13 @@ With heirs this is a drain, without one the clean stop. It costs no requests per
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from bmq.errors import BmqError
+from bmq.errors import BmqError, ControllerUnavailable
+from bmq.ports import Rng
+from bmq.storage.durable import Backoff
 from bmq.storage.stream import StreamWriter
 from bmq.values import TopicPartition
 from bmq_broker.commit import GroupCommit
@@ -18,6 +20,8 @@ from bmq_broker.settings import BrokerSettings
 
 log = structlog.get_logger()
 
+REPORT_S = 5.0
+"""How long the end of the stream is told to controllers that may be changing their leader, which takes 3 s at most. Unheard, the lease runs out."""
 ROLLING_SHARE = 0.5
 """Of the time for the stop: what is not rolled by then is read by heirs."""
 
@@ -33,12 +37,14 @@ class HandingOver:
         roller: Roller,
         writer: StreamWriter,
         settings: BrokerSettings,
+        rng: Rng,
     ) -> None:
         self._partitions = partitions
         self._commit = commit
         self._roller = roller
         self._writer = writer
         self._settings = settings
+        self._rng = rng
 
     async def roll_larger_tails(self) -> None:
         """Writes tails of `stop_roll_bytes` and more as segments, so that heirs have little to read. What cannot be rolled is left to them."""
@@ -56,6 +62,17 @@ class HandingOver:
         await self._commit.when_all_durable()
         await self._roller.drain()
         return await self._writer.seal_own()
+
+    async def tell(self, report: Callable[[], Awaitable[None]]) -> None:
+        """Awaits `report` until a controller has heard it. Raises TimeoutError, and what it raises but for ControllerUnavailable."""
+        backoff = Backoff(self._rng)
+        async with asyncio.timeout(REPORT_S):
+            while True:
+                try:
+                    return await report()
+                except ControllerUnavailable as error:
+                    log.info("no controller hears that this broker stops, trying again", reason=str(error))
+                await backoff.wait()
 
     async def _roll(self, partition: Partition) -> None:
         try:

@@ -136,7 +136,7 @@ class BrokerRole:
                 end = await self._handing_over.seal(self._stop_serving)
                 self._is_sealed = True
                 await self._end_beating()
-                await self._control.report_stopped(self._registration.node_id, self.epoch, end)
+                await self._handing_over.tell(partial(self._control.report_stopped, self._registration.node_id, self.epoch, end))
         except (BmqError, TimeoutError) as error:
             log.warning("not stopped cleanly: the next start recovers", error=repr(error))
         await self._coordinators.close()
@@ -265,7 +265,7 @@ class BrokerRole:
         )
         self.lags = GroupLags(coordinators=self._coordinators, ownership=self._ownership, metadata=self._metadata, clock=clock)
         self._handing_over = HandingOver(
-            partitions=self._ownership.partitions, commit=self._commit, roller=self._roller, writer=self._writer, settings=settings
+            partitions=self._ownership.partitions, commit=self._commit, roller=self._roller, writer=self._writer, settings=settings, rng=rng
         )
         self._leaving = Leaving(self._roller.roll_to, roll_bytes=settings.stop_roll_bytes)
         coverage = Coverage(partitions=self._ownership.partitions, metadata=self._metadata)

@@ -1,0 +1,38 @@
+"""A broker that stops tells a controller so, also where the leading one is being replaced at that moment."""
+
+import asyncio
+
+from moving_brokers import Brokers
+
+from bmq_broker.handing_over import REPORT_S
+from bmq_sim.loop import on_virtual_time
+
+
+@on_virtual_time
+async def test_a_stop_is_told_to_the_next_leader_and_no_lease_has_to_run_out() -> None:
+    brokers = Brokers()
+    await brokers.start(1, 2)
+    (tp,) = brokers.controller.create_topic("orders", partitions=1, owner=1)
+    await brokers.append(tp, b"a")
+    brokers.controller.reachable = False
+    stopping = asyncio.ensure_future(brokers.roles[1].stop())
+    await asyncio.sleep(3)
+    assert not stopping.done()
+    brokers.controller.reachable = True
+    await stopping
+    assert brokers.owner(tp) == 2
+    assert await brokers.read_all(tp) == [(0, b"a")]
+    await brokers.stop()
+
+
+@on_virtual_time
+async def test_a_stop_that_nobody_hears_ends_all_the_same() -> None:
+    brokers = Brokers()
+    await brokers.start(1, 2)
+    (tp,) = brokers.controller.create_topic("orders", partitions=1, owner=1)
+    await brokers.append(tp, b"a")
+    brokers.controller.reachable = False
+    async with asyncio.timeout(REPORT_S + 1):
+        await brokers.roles[1].stop()
+    assert brokers.owner(tp) == 1
+    await brokers.stop()
