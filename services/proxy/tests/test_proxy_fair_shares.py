@@ -6,9 +6,9 @@ from random import Random
 import pytest
 from proxy_in_memory import Client, Running, batch, running_proxy
 
-from bmq_proxy.fair_shares import (
+from bmq.fair_shares import (
     MODEST_BYTES,
-    MODEST_CLIENT_BYTES,
+    MODEST_PARTY_BYTES,
     REMEMBERED_S,
     SLOWER_MAX,
     SMALL_BYTES,
@@ -55,7 +55,7 @@ def _time() -> None:
 
 
 def made(**bounds: int) -> FairShares:
-    return FairShares(connection_bytes_max=bounds.get("connection", CONNECTION_MAX), window_bytes_max=bounds.get("window", 64 * MIB))
+    return FairShares(sender_bytes_max=bounds.get("connection", CONNECTION_MAX), window_bytes_max=bounds.get("window", 64 * MIB))
 
 
 def modest_there(shares: FairShares) -> Sender:
@@ -157,7 +157,7 @@ def test_many_connections_do_not_make_a_client_modest() -> None:
     senders = [Sender(shares, "greedy", MODEST_BYTES // 2, 2) for _ in range(100)]
     for sender in senders:
         sender.advance()
-    assert sum(sender.share.held_bytes for sender in senders) <= MODEST_CLIENT_BYTES + WINDOW_FIRST_BYTES
+    assert sum(sender.share.held_bytes for sender in senders) <= MODEST_PARTY_BYTES + WINDOW_FIRST_BYTES
     small = Sender(shares, "greedy", SMALL_BYTES, 2)
     small.advance()
     assert small.started == [Admitted.MODEST]

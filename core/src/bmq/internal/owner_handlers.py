@@ -5,7 +5,9 @@ from typing import Any
 
 from bmq.errors import BmqError, NotOwner, NotReady
 from bmq.internal.apis import Api
+from bmq.internal.fair_appends import FairAppends
 from bmq.internal.follow_calls import CHANGE_CALL, POLL_CALL, encode_news
+from bmq.internal.limits import PRODUCE_BYTES_MAX
 from bmq.internal.owner_calls import (
     APPEND_CALL,
     DELETE_CALL,
@@ -71,7 +73,8 @@ def owner_handlers(owner: Owner) -> Handlers:
 
 
 def _append(owner: Owner) -> Route[Appended]:
-    """Submitted before `begin` returns, in the order of arrival. What follows a refusal on its connection is refused too."""
+    """A partition's are submitted in the order of arrival, at once but for the greedy. What follows a refusal on its connection is refused too."""
+    fair = FairAppends(bytes_max=PRODUCE_BYTES_MAX)
 
     def begin(incoming: Incoming) -> "asyncio.Future[Appended]":
         call = APPEND_CALL.decode(incoming.header)
@@ -84,8 +87,11 @@ def _append(owner: Owner) -> Route[Appended]:
             if not future.cancelled() and isinstance(future.exception(), NotOwner | NotReady):
                 refusals.refused(tp, correlation_id)
 
+        def submit() -> "asyncio.Future[Appended]":
+            return owner.append(tp, incoming.attachments, produce_version=call.produce_version)
+
         try:
-            future = owner.append(tp, incoming.attachments, produce_version=call.produce_version)
+            future = fair.append(tp, len(incoming.attachments), submit)
         except BmqError as error:
             if isinstance(error, NotOwner | NotReady):
                 refusals.refused(tp, correlation_id)

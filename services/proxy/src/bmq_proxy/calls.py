@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from typing_extensions import Buffer
 
+from bmq.fair_shares import Admitted, Share
 from bmq_proxy.budget import MemoryBudget
-from bmq_proxy.fair_shares import Admitted, Share
 
 
 class Lease:

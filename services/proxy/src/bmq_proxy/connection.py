@@ -13,12 +13,12 @@ from typing import Protocol, cast
 from typing_extensions import Buffer
 
 from bmq.errors import WireError
+from bmq.fair_shares import Share
 from bmq.wire.apis import SERVED
 from bmq.wire.frames import encode_response_frame, parse_request_header
 from bmq_proxy.arriving import ArrivingMemory
 from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.calls import Answer, Call, Lease, Pending
-from bmq_proxy.fair_shares import Share
 from bmq_proxy.intake import Intake
 
 WAITING_BYTES_MAX = 1 << 20

@@ -9,6 +9,7 @@ from prometheus_client import Counter
 from typing_extensions import Buffer
 
 from bmq.errors import WireError
+from bmq.fair_shares import FairShares
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.limits import RECEIVE_BUFFER_BYTES
 from bmq_proxy import metrics
@@ -17,7 +18,6 @@ from bmq_proxy.arriving import ArrivingMemory
 from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.connection import Connection
-from bmq_proxy.fair_shares import FairShares
 from bmq_proxy.intake import Intake
 from bmq_proxy.limited_log import LimitedLog
 from bmq_proxy.settings import ProxySettings
@@ -42,9 +42,7 @@ class Endpoint:
         self.requests_in_flight_max = settings.requests_in_flight_max
         self.request_memory = request_memory
         self.arriving = ArrivingMemory(max(1, request_memory.limit_bytes // ARRIVING_SHARE))
-        self.shares = FairShares(
-            connection_bytes_max=max(1, request_memory.limit_bytes // CONNECTION_SHARE), window_bytes_max=request_memory.limit_bytes
-        )
+        self.shares = FairShares(sender_bytes_max=max(1, request_memory.limit_bytes // CONNECTION_SHARE), window_bytes_max=request_memory.limit_bytes)
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self.connections: dict[Connection, None] = {}  # in the order of their opening, which a seed replays
         self.in_flight = 0
@@ -118,11 +116,11 @@ class Endpoint:
         try:
             pending = self._begin(call, body)
         except BaseException:
-            self._over(call, began_s)
+            self._over(call)
             raise
         if call.share is not None:
             if isinstance(pending, Answer):
-                self._over(call, began_s)
+                self._over(call)
             else:
                 pending.add_done_callback(partial(self._over_later, call, began_s))
         self.in_flight += 1
@@ -137,11 +135,11 @@ class Endpoint:
             raise WireError(f"version {call.version} of {api.name} is not served, only {api.version_min} to {api.version_max}")
         return route.begin(call, body)
 
-    def _over(self, call: Call, began_s: float) -> None:
+    def _over(self, call: Call, began_s: float | None = None) -> None:
         share, call.share = call.share, None
         if share is not None:
             now = self._loop.time()
-            self.shares.over(share, call.lease.size_bytes, call.admitted, took_s=now - began_s, now=now)
+            self.shares.over(share, call.lease.size_bytes, call.admitted, took_s=None if began_s is None else now - began_s, now=now)
 
     def _over_later(self, call: Call, began_s: float, _: "asyncio.Future[Answer]") -> None:
         self._over(call, began_s)
