@@ -1,12 +1,17 @@
 """Snapshots of the metadata, and readers of the store."""
 
 import asyncio
+from time import process_time
+from uuid import UUID
 
 from leading_controller import loaded, start
 
-from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX
+from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, encode_records
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import MetadataFollower
+from bmq.metadata.image import Image, apply
+from bmq.metadata.journal import MetadataJournal, Position
+from bmq.metadata.records import AnyRecord, ClusterCreated, LeaderElected, NodeRegistered, PartitionChange, Range, TopicCreated
 from bmq.roles.controller import NewTopic
 from bmq_controller.settings import ControllerSettings
 from bmq_sim.clock import SimRng
@@ -81,5 +86,34 @@ def test_a_follower_of_the_store_sees_what_the_leader_commits() -> None:
         assert positions == sorted(set(positions))
         follower.cancel()
         await role.stop()
+
+    run(main())
+
+
+def test_the_metadata_of_200_000_partitions_loads_in_less_than_five_seconds_of_processor_time() -> None:
+    brokers, topics, partitions = 10, 20_000, 10
+    records: list[AnyRecord] = [ClusterCreated(cluster_id="large"), LeaderElected(controller_epoch=1, node_id=1)]
+    for node_id in range(brokers):
+        records.append(NodeRegistered(node_id=node_id, broker_epoch=1, boot=UUID(int=node_id), roles=("broker",), host="h", port=1))
+    for number in range(topics):
+        topic_id = UUID(int=(number + 1) << 64)
+        records.append(TopicCreated(topic_id=topic_id, name=f"topic-{number}", partitions=partitions, leader_epoch=0, configs={"retention.ms": "1"}))
+        for partition in range(partitions):
+            owner, before = (number + partition) % brokers, (number + partition + 1) % brokers
+            left = (Range(before, 1, 1, 77),)
+            records.append(PartitionChange(topic_id=topic_id, partition=partition, node_id=owner, broker_epoch=1, leader_epoch=2, ranges=left))
+
+    async def main() -> None:
+        store = SimStore()
+        journal = MetadataJournal(store.for_node("leader"), rng=SimRng(1))
+        await journal.load()
+        entry = await journal.log.claim(None, epoch=1, payload=encode_records(records))
+        image = apply(Image(), 1, records)
+        await journal.save_snapshot(Position(image=image, entry=entry))
+        began_s = process_time()
+        read = await loaded(store)
+        took_s = process_time() - began_s
+        assert read == image
+        assert took_s < 5
 
     run(main())

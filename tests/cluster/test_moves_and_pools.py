@@ -1,0 +1,110 @@
+"""Who owns what, by Kafka's own requests and by configuration, and who leads after a clean stop: in processes."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+from urllib.request import urlopen
+
+import kafka
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from kafka.admin import KafkaAdminClient
+from server_process import Server, server_arguments
+from up_nodes import UpNodes
+
+from bmq.wire.error_codes import ErrorCode
+
+PARTITIONS = 4
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[UpNodes]:
+    # Without a leader's last word a takeover would take half a minute.
+    slow = {"BMQ_TAKEOVER_MS": "30000", "BMQ_LEASE_MS": "60000"}
+    running = UpNodes("2c2b1p", ["--data", str(tmp_path / "data"), "--no-fsync"], log=tmp_path / "bmq.log", environment=slow)
+    try:
+        create_topic(running, "orders")
+        yield running
+        assert running.stop() == 0, running.tail_of_log()
+    finally:
+        running.close()
+
+
+def create_topic(cluster: UpNodes, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.servers})  # it has to outlive its answer
+    admin.create_topics([NewTopic(name, num_partitions=PARTITIONS)])[name].result(60)
+
+
+def owners(cluster: UpNodes, topic: str) -> list[int]:
+    with urlopen(f"http://{cluster.admin}/v1/placement?topic={topic}", timeout=10) as answer:
+        return [one["owner"] for one in json.load(answer)["items"]]
+
+
+def until(condition: Callable[[], Any], cluster: UpNodes, *, timeout_s: float = 30) -> None:
+    deadline = monotonic() + timeout_s
+    while not condition():
+        assert monotonic() < deadline, cluster.tail_of_log()
+        sleep(0.05)
+
+
+def test_kafkas_requests_move_partitions_between_brokers(cluster: UpNodes) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=cluster.servers)
+    before = owners(cluster, "orders")
+    assert sorted(before) == [101, 101, 102, 102]
+    wanted = {index: 203 - owner for index, owner in enumerate(before) if index < 2}
+    asked: dict[kafka.TopicPartition, list[int] | None] = {kafka.TopicPartition("orders", index): [to] for index, to in wanted.items()}
+    assert set(admin.alter_partition_reassignments(asked).values()) == {None}
+    until(lambda: owners(cluster, "orders")[:2] == list(wanted.values()), cluster)
+    assert owners(cluster, "orders")[2:] == before[2:]
+    until(lambda: admin.list_partition_reassignments() == {}, cluster)
+
+    def refusal(topic: str, replicas: list[int] | None) -> int | None:
+        [error] = admin.alter_partition_reassignments({kafka.TopicPartition(topic, 0): replicas}).values()
+        return None if error is None else int(error.errno)
+
+    assert refusal("orders", [101, 102]) == ErrorCode.invalid_replication_factor
+    assert refusal("orders", [201]) == ErrorCode.invalid_replica_assignment
+    assert refusal("orders", [7]) == ErrorCode.invalid_replica_assignment
+    assert refusal("orders", None) == ErrorCode.no_reassignment_in_progress
+    assert refusal("orders", [1]) is None, "the one proxy stands for it already"
+    assert refusal("unknown", [101]) == ErrorCode.unknown_topic_or_partition
+    elected = admin.elect_leaders(0, {"orders": [0, 1]})
+    assert [one.error_code for topic in elected.replica_election_results for one in topic.partition_result] == [ErrorCode.election_not_needed] * 2
+    admin.close()
+
+
+def test_a_topic_that_is_pinned_moves_to_the_brokers_of_its_pool(cluster: UpNodes, tmp_path: Path) -> None:
+    assert 103 not in owners(cluster, "orders")
+    store = f"file://{tmp_path / 'data'}?shared=true&fsync=false"
+    golden = Server(server_arguments("broker", 103, store, "--pool", "gold"), log=tmp_path / "golden.log")
+    try:
+        golden.until_it_serves()
+        pin = ConfigEntry("bmq.pool", "gold", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, "orders", incremental_configs=[pin])
+        admin = AdminClient({"bootstrap.servers": cluster.servers})
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(30)
+        until(lambda: owners(cluster, "orders") == [103] * PARTITIONS, cluster)
+        create_topic(cluster, "others")
+        assert 103 not in owners(cluster, "others")
+    finally:
+        golden.process.send_signal(signal.SIGTERM)
+        golden.process.wait(30)
+    assert owners(cluster, "orders") == [-1] * PARTITIONS, "they wait for a broker of their pool"
+
+
+def test_a_stopped_leader_hands_over_to_the_standby_at_once(cluster: UpNodes) -> None:
+    cluster.until_state(lambda state: {201, 202} <= {node["node_id"] for node in state["nodes"]})
+    leader = cluster.state()["controller_id"]
+    before = cluster.pids()[leader]
+    os.kill(before, signal.SIGTERM)
+    cluster.until_state(lambda state: state["controller_id"] == 403 - leader, timeout_s=20)
+    cluster.until_started_again(leader, before=before)
+    create_topic(cluster, "later")
+    assert cluster.state()["controller_id"] == 403 - leader, "the one that came back follows"
