@@ -6,7 +6,7 @@ from bmq_sim.main import replay_command, run_seeds
 from bmq_sim.scenarios import SCENARIOS
 from bmq_sim.world import simulate
 
-SEEDS = {"engine": 120, "retries": 80, "takeover": 40, "garbage": 40, "lost-object": 40, "tight-memory": 40}
+SEEDS = {"engine": 120, "retries": 80, "takeover": 40, "garbage": 40, "lost-object": 40, "tight-memory": 40, "quiet": 40, "sleeper": 8}
 
 
 @pytest.mark.parametrize("name", SEEDS)

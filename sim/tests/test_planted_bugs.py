@@ -20,6 +20,13 @@ SCENARIO = {
     "append-above-newest": "engine",
     "collect-unnamed": "garbage",
     "claim-without-listing": "flat-logs",
+    "collect-shared-of-one": "garbage",
+    "collect-shared-by-first": "garbage",
+    "forget-originals-when-copy-is-sent": "quiet",
+    "cover-ranges-when-copy-is-sent": "quiet",
+    "take-copies-twice": "quiet",
+    "collect-unknown-streams": "quiet",
+    "leave-strays": "garbage",
 }
 SEEDS_MAX = 300
 

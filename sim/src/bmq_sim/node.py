@@ -50,11 +50,11 @@ class NodeSettings:
             ranges_max=rng.choice((1, 2, 4)),
             stop_roll_bytes=rng.choice((1, 1_000)),
             maintenance_interval_ms=rng.choice((200, 1_000, 5_000)),
-            retention_interval_ms=5_000,
+            retention_interval_ms=rng.choice((300, 5_000)),
             segment_linger_ms=rng.choice((0, 2_000, 20_000)),
             merge_below_bytes=4_096,
             merge_count=rng.choice((2, 4)),
-            shared_look_ms=1_000,
+            shared_look_ms=rng.choice((100, 1_000)),
             shared_look_ms_max=5_000,
             collect_again_ms=20_000,
         )
@@ -63,7 +63,11 @@ class NodeSettings:
             snapshot_record_interval=rng.choice((5, 20, 10_000)),
         )
         self.controller = ControllerSettings(
-            snapshot_entries=rng.choice((3, 10, 1_000)), leading_check_s=rng.choice((1.0, 5.0)), collect_delay_s=2.0, collect_interval_s=1.0
+            snapshot_entries=rng.choice((3, 10, 1_000)),
+            leading_check_s=rng.choice((1.0, 5.0)),
+            collect_delay_s=2.0,
+            collect_interval_s=1.0,
+            stray_interval_s=rng.choice((2.0, 20.0)),
         )
         self.offsets_topic_partitions = rng.choice((1, 3))
 

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 from bmq.metadata.image import Image
 from bmq.storage.flatlog import decode_entry
-from bmq.storage.keys import coordinator_snapshot_prefix, manifest_page_prefix, manifest_prefix, segment_prefix
+from bmq.storage.keys import SHARED_PREFIX, TOPICS_PREFIX, coordinator_snapshot_prefix, manifest_page_prefix, manifest_prefix, segment_prefix
 from bmq.storage.manifest import Manifest
 from bmq.storage.manifest_format import check_page, decode_manifest
+from bmq.storage.segment import decode_segment
 from bmq.storage.wal import WalHeader, decode_head
 from bmq.values import StreamId, TopicPartition
 from bmq_sim.store import SimStore
@@ -26,13 +27,9 @@ def newest_manifest(store: SimStore, tp: TopicPartition) -> Manifest | None:
 
 
 def unreachable(store: SimStore, image: Image) -> Iterator[str]:
-    """One line for each object that nothing names and nobody is going to delete.
-
-    What landed after its sender had given up or died is left out: the next owner of the partition collects it, or it is a few bytes.
-    """
-    for key, line in _unnamed(store, image):
-        if key not in store.landed_late:
-            yield line
+    """One line for each object that nothing names. In the end there are none, also of those that landed when their sender was long dead."""
+    for _, line in _unnamed(store, image):
+        yield line
 
 
 def _unnamed(store: SimStore, image: Image) -> Iterator[tuple[str, str]]:
@@ -40,8 +37,9 @@ def _unnamed(store: SimStore, image: Image) -> Iterator[tuple[str, str]]:
         for index in range(len(topic.partitions)):
             yield from _of_partition(store, TopicPartition(topic.topic_id, index), name=f"{topic.name}-{index}")
     yield from _of_streams(store, image)
+    yield from _shared(store, image)
     known = {str(topic_id) for topic_id in (*image.topics, *image.deleted)}
-    for key in store.keys("topics/"):
+    for key in store.keys(TOPICS_PREFIX):
         found = _TOPIC_KEY.match(key)
         if found is None or found[1] not in known:
             yield key, f"{key}: no topic has this id"
@@ -79,6 +77,14 @@ def _of_partition(store: SimStore, tp: TopicPartition, *, name: str) -> Iterator
     versions = store.keys(manifest_prefix(tp))
     if len(versions) > MANIFEST_VERSIONS_MAX:
         yield versions[0], f"{name}: {len(versions)} manifest versions are kept"
+
+
+def _shared(store: SimStore, image: Image) -> Iterator[tuple[str, str]]:
+    for key in store.keys(SHARED_PREFIX):
+        runs = decode_segment(store.objects[key].data).runs
+        tps = [run.entry.tp for run in runs if image.partition(run.entry.tp) is not None]
+        if not any(key in _named(store, tp) for tp in tps):
+            yield key, f"{key}: none of {len(runs)} partitions names it"
 
 
 def _of_streams(store: SimStore, image: Image) -> Iterator[tuple[str, str]]:

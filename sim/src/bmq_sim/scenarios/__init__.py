@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from bmq_sim.scenarios import cluster_calm, engine, flat_logs, garbage, lost_object, retries, streams, takeover, tight_memory
+from bmq_sim.scenarios import cluster_calm, engine, flat_logs, garbage, lost_object, quiet, retries, sleeper, streams, takeover, tight_memory
 from bmq_sim.world import Scenario
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
@@ -12,7 +12,9 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     "flat-logs": flat_logs.scenario,
     "garbage": garbage.scenario,
     "lost-object": lost_object.scenario,
+    "quiet": quiet.scenario,
     "retries": retries.scenario,
+    "sleeper": sleeper.scenario,
     "streams": streams.scenario,
     "takeover": takeover.scenario,
     "tight-memory": tight_memory.scenario,
