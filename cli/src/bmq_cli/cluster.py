@@ -6,10 +6,10 @@ import typer
 
 from bmq_cli.cluster_client import PAGE_ITEMS, ApiFailed, ClusterClient
 from bmq_cli.cluster_session import ClusterSession, with_cluster
+from bmq_cli.cluster_views import NOTHING, problems, show_load, show_moves, show_nodes, show_plan, show_status
 from bmq_cli.cluster_waiting import Wait
 from bmq_cli.exit_codes import CommandFailed, ExitCode
-from bmq_cli.output import Column, Output, counted, fields
-from bmq_cli.sizes import size_text
+from bmq_cli.output import counted
 from bmq_cli.topics import raise_failures
 from bmq_cli.wall_clock import sleep_s
 
@@ -22,49 +22,6 @@ Within = Annotated[float, typer.Option("--within", min=0, metavar="SECONDS", hel
 
 WITHIN_S: Final = 600.0
 ROUNDS_MAX: Final = 1_000
-_NOTHING: Final = "nothing to move (partitions that moved within the last minute rest)"
-_PLURALS: Final = {"controller": "controllers", "broker": "brokers", "proxy": "proxies"}
-_NODE_COLUMNS: Final = (
-    Column(title="NODE", number=True),
-    Column(title="ROLES"),
-    Column(title="RACK"),
-    Column(title="STATE"),
-    Column(title="HEARD", number=True),
-    Column(title="PARTITIONS", number=True),
-    Column(title="MOVING", number=True),
-    Column(title="BYTES/S", number=True),
-    Column(title="ADDRESS"),
-)
-_BROKER_COLUMNS: Final = (
-    Column(title="BROKER", number=True),
-    Column(title="RACK"),
-    Column(title="PARTITIONS", number=True),
-    Column(title="BYTES/S", number=True),
-    Column(title="SHARE", number=True),
-)
-_BUSY_COLUMNS: Final = (
-    Column(title="TOPIC"),
-    Column(title="PARTITION", number=True),
-    Column(title="OWNER", number=True),
-    Column(title="BYTES/S", number=True),
-)
-_MOVE_COLUMNS: Final = (
-    Column(title="TOPIC"),
-    Column(title="PARTITION", number=True),
-    Column(title="FROM", number=True),
-    Column(title="TO", number=True),
-    Column(title="BYTES/S", number=True),
-    Column(title="REASON"),
-)
-_SHARE_COLUMNS: Final = (
-    Column(title="BROKER", number=True),
-    Column(title="RACK"),
-    Column(title="POOL"),
-    Column(title="PARTITIONS", number=True),
-    Column(title="AFTER", number=True),
-    Column(title="BYTES/S", number=True),
-    Column(title="AFTER", number=True),
-)
 
 
 @app.command()
@@ -81,11 +38,11 @@ def status(session: ClusterSession) -> None:
         if not error.passes:
             raise
         failure = error
-    problems = _problems(cluster, nodes)
-    document = {**{name: value for name, value in cluster.items() if name != "nodes"}, "led": nodes is not None, "problems": problems}
+    found = problems(cluster, nodes)
+    document = {**{name: value for name, value in cluster.items() if name != "nodes"}, "led": nodes is not None, "problems": found}
     document["nodes"] = cluster["nodes"] if nodes is None else nodes
     output.document(document)
-    _show_status(output, document)
+    show_status(output, document)
     if failure is not None:
         raise failure
 
@@ -96,7 +53,7 @@ def list_nodes(session: ClusterSession) -> None:
     """List the nodes with their roles, partitions and load."""
     nodes = list(session.client.items("/v1/nodes"))
     session.output.document(nodes)
-    session.output.table(_NODE_COLUMNS, [_node_row(node) for node in nodes])
+    show_nodes(session.output, nodes)
 
 
 @app.command()
@@ -113,7 +70,7 @@ def top(
     while True:
         load = session.client.get("/v1/load", limit=count)
         session.output.document(load)
-        _show_load(session.output, load)
+        show_load(session.output, load)
         if every is None:
             return
         sleep_s(every)
@@ -179,24 +136,24 @@ def balance(
     if dry_run:
         plan = client.get("/v1/balance")
         output.document(plan)
-        _show_plan(output, plan)
+        show_plan(output, plan)
         return
     begun: list[dict[str, Any]] = []
-    problems: list[str] = []
+    left_over: list[str] = []
     with Wait(output, "balancing", total=None, unit="move", within_s=within) as wait:
         for _ in range(ROUNDS_MAX):
             answer = client.post("/v1/balance", {"moves_max": moves})
             begun += answer["begun"]
-            problems = answer["problems"]
+            left_over = answer["problems"]
             if no_wait or not answer["begun"]:
                 break
             while moving := _moving(client):
                 wait.pause(len(begun) - moving, moving)
-    output.document({"moved": begun, "problems": problems})
-    output.table(_MOVE_COLUMNS, [_move_row(move) for move in begun])
-    for problem in problems:
+    output.document({"moved": begun, "problems": left_over})
+    show_moves(output, begun)
+    for problem in left_over:
         output.note(f"problem: {problem}")
-    output.text(f"{counted(len(begun), 'partition')} {'on the way' if no_wait else 'moved'}" if begun else _NOTHING)
+    output.text(f"{counted(len(begun), 'partition')} {'on the way' if no_wait else 'moved'}" if begun else NOTHING)
 
 
 def _moving(client: ClusterClient) -> int:
@@ -223,99 +180,3 @@ def _each(session: ClusterSession, nodes: list[int], verb: str, done: str) -> No
             session.output.text(f"{done} node {node}")
     session.output.document(changed)
     raise_failures(failures)
-
-
-def _problems(cluster: dict[str, Any], nodes: list[dict[str, Any]] | None) -> list[str]:
-    """What is amiss, in words with a remedy."""
-    if nodes is None:
-        return ["no controller leads: clients go on, but nothing can be created, moved or taken over; look at the controllers"]
-    problems = [
-        f"node {node['node_id']} is {node['state']}: look at its log, or start it again" for node in nodes if node["state"] in ("silent", "fencing")
-    ]
-    if cluster["partitions_unowned"]:
-        problems.append(f"{counted(cluster['partitions_unowned'], 'partition')} without an owner: start a broker, or uncordon one")
-    for role in ("broker", "proxy"):
-        if not any(role in node["roles"] for node in nodes):
-            problems.append(f"there is no {role}: start one")
-    return problems
-
-
-def _show_status(output: Output, document: dict[str, Any]) -> None:
-    led = f"node {document['controller_id']} (epoch {document['controller_epoch']})" if document["led"] else "nobody"
-    output.text(f"cluster {document['cluster_id']}")
-    output.text(fields([("led by", led), ("metadata", document["metadata_position"]), ("as seen by node", document["answered_by"])]))
-    figures = [("topics", document["topics"]), ("partitions", document["partitions"]), ("without owner", document["partitions_unowned"])]
-    output.text(fields([*figures, ("moving", document["partitions_moving"])]))
-    output.text()
-    for role in _PLURALS:
-        members = [node for node in document["nodes"] if role in node["roles"]]
-        numbers = ", ".join(_named(node) for node in members)
-        output.text(f"{role if len(members) == 1 else _PLURALS[role]} {numbers or '-'}")
-    if document["problems"]:
-        output.text()
-    for problem in document["problems"]:
-        output.text(f"problem: {problem}")
-
-
-def _named(node: dict[str, Any]) -> str:
-    """`101`, with what is special about it."""
-    marks = [node["state"]] if node.get("state") not in (None, "alive") else []
-    marks += [mark for mark in ("draining", "cordoned") if node.get(mark)][:1]
-    return f"{node['node_id']} ({', '.join(marks)})" if marks else str(node["node_id"])
-
-
-def _node_row(node: dict[str, Any]) -> list[Any]:
-    state = ", ".join([node["state"], *(mark for mark in ("leads", "draining", "cordoned") if node[mark])])
-    heard = None if node["last_heard_s"] is None else f"{node['last_heard_s']:.1f} s"
-    address = f"{node['host']}:{node['port']}" if node["host"] else node["internal_address"] or None
-    holds = "broker" in node["roles"] or node["partitions"]
-    moving = f"-{node['moving_away']} +{node['moving_here']}" if node["moving_away"] or node["moving_here"] else None
-    figures = [node["partitions"], moving, size_text(node["bytes_per_s"])] if holds else [None, None, None]
-    return [node["node_id"], ",".join(node["roles"]) or None, node["rack"] or None, state, heard, *figures, address]
-
-
-def _show_load(output: Output, load: dict[str, Any]) -> None:
-    total = load["bytes_per_s"]
-    output.text(f"{size_text(total)}/s written")
-    output.text()
-    shares = [f"{broker['bytes_per_s'] / total:.0%}" if total else None for broker in load["brokers"]]
-    output.table(
-        _BROKER_COLUMNS,
-        [
-            [broker["node_id"], broker["rack"] or None, broker["partitions"], size_text(broker["bytes_per_s"]), share]
-            for broker, share in zip(load["brokers"], shares, strict=True)
-        ],
-    )
-    if load["partitions"]:
-        output.text()
-        output.table(_BUSY_COLUMNS, [[one["topic"], one["partition"], one["owner"], size_text(one["bytes_per_s"])] for one in load["partitions"]])
-
-
-def _show_plan(output: Output, plan: dict[str, Any]) -> None:
-    output.table(
-        _SHARE_COLUMNS,
-        [
-            [
-                share["node_id"],
-                share["rack"] or None,
-                share["pool"] or None,
-                share["partitions_before"],
-                share["partitions_after"],
-                size_text(share["bytes_per_s_before"]),
-                size_text(share["bytes_per_s_after"]),
-            ]
-            for share in plan["brokers"]
-        ],
-    )
-    if plan["moves"]:
-        output.text()
-        output.table(_MOVE_COLUMNS, [_move_row(move) for move in plan["moves"]])
-    output.text()
-    for problem in plan["problems"]:
-        output.text(f"problem: {problem}")
-    output.text(f"{counted(len(plan['moves']), 'move')} planned, nothing was moved" if plan["moves"] else _NOTHING)
-
-
-def _move_row(move: dict[str, Any]) -> list[Any]:
-    source = None if move["source"] < 0 else move["source"]
-    return [move["topic"], move["partition"], source, move["target"], size_text(move["bytes_per_s"]), move["reason"]]

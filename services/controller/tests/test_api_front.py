@@ -9,7 +9,8 @@ import pytest
 
 from bmq.errors import ControllerUnavailable
 from bmq.roles.admin import AdminReply, AdminRequest
-from bmq_controller.api.front import BODY_BYTES_MAX, HANDED_ON_AT_ONCE, REQUESTS_AT_ONCE, AdminFront, FrontState
+from bmq_controller.api.asgi import BODY_BYTES_MAX
+from bmq_controller.api.front import HANDED_ON_AT_ONCE, REQUESTS_AT_ONCE, AdminFront, FrontState
 
 LOCAL, REMOTE = "127.0.0.1", "10.1.2.3"
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import FastAPI, Query
 
-from bmq_controller.api.models import BalanceAsked, BegunView, ImbalanceView, MoveView, PlanView, ShareView
+from bmq_controller.api.node_models import BalanceAsked, BegunView, ImbalanceView, MoveView, PlanView, ShareView
 from bmq_controller.api.problems import Refused
 from bmq_controller.api.sources import ApiSources
 from bmq_controller.controller import LeadingController

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
-from fastapi import Body, FastAPI, Header, Query, Response
+from fastapi import Body, FastAPI, Response
 
 from bmq.cluster_config import describe_cluster
 from bmq.config_keys import ConfigSource, DescribedConfig
@@ -12,6 +12,7 @@ from bmq.metadata.image import Image
 from bmq.roles.controller import ConfigChange, ConfigResource
 from bmq.topic_config import describe_topic
 from bmq_controller.api.models import ConfigsView, ConfigValue, ConfigView
+from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch, ValidateOnly
 from bmq_controller.api.problems import Refused
 from bmq_controller.api.sources import ApiSources
 from bmq_controller.api.versions import config_version, etag, holds, topic_version
@@ -25,8 +26,6 @@ _SOURCES: Final = {
 _CLUSTER: Final = ConfigResource(kind="broker", name="")
 
 Changes = Annotated[dict[str, ConfigValue], Body(description="Keys and their new values; null: back to the default. Others stay as they are.")]
-IfMatch = Annotated[str | None, Header(description="The version that is to be changed; without it, whichever it is")]
-ValidateOnly = Annotated[bool, Query(description="Look whether it would be possible, and change nothing")]
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
@@ -46,12 +45,12 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         await leader.alter_configs(_CLUSTER, _changes(changes), validate_only=validate_only)
         return _of_cluster(sources, response)
 
-    @app.get("/v1/topics/{name}/configs", tags=["configurations"], responses={404: {"description": "There is no such topic"}})
+    @app.get("/v1/topics/{name}/configs", tags=["configurations"], responses=MISSING)
     async def get_topic_configs(name: str, response: Response) -> ConfigsView:
         """All keys of a topic with their values."""
         return _of_topic(sources, name, response)
 
-    @app.patch("/v1/topics/{name}/configs", tags=["configurations"], responses={404: {"description": "There is no such topic"}})
+    @app.patch("/v1/topics/{name}/configs", tags=["configurations"], responses=CHANGED)
     async def change_topic_configs(
         name: str, changes: Changes, response: Response, if_match: IfMatch = None, validate_only: ValidateOnly = False
     ) -> ConfigsView:

@@ -9,9 +9,9 @@ Who may: with `tokens`, who presents one. Without, everybody may look, and only 
 
 import asyncio
 import ipaddress
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final
 from urllib.parse import urlsplit
 
 import structlog
@@ -20,20 +20,13 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from bmq.errors import BmqError
 from bmq.internal import ADMIN_REPLY_BYTES_MAX
 from bmq.roles.admin import AdminReply, AdminRequest
+from bmq_controller.api.asgi import BODY_BYTES_MAX, BODY_WITHIN_S, Application, Receive, Scope, Send, body_of, call, say
 from bmq_controller.api.problems import Refusal, subject_of
 from bmq_controller.api.sources import ApiSources, Tokens
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-"""An ASGI 3 application."""
-
-BODY_BYTES_MAX: Final = 1 << 20
 REQUESTS_AT_ONCE: Final = 64
 HANDED_ON_AT_ONCE: Final = 256
 """Requests of other nodes, beside this one's own."""
-BODY_WITHIN_S: Final = 10.0
 ANSWER_WITHIN_S: Final = 35.0
 """Longer than an operation waits for the store, and shorter than other nodes wait for this one."""
 _log = structlog.get_logger(__name__)
@@ -78,7 +71,7 @@ class AdminFront:
         reply = self._health(request)
         if reply is None:
             reply = await self._bounded(scope, request, receive)
-        await _say(send, reply, with_body=request.method != "HEAD")
+        await say(send, reply, with_body=request.method != "HEAD")
 
     async def answer(self, request: AdminRequest) -> AdminReply:
         """A request that another node handed on: answered here, or not at all."""
@@ -127,7 +120,7 @@ class AdminFront:
         if tokens is not None and not known and request.path not in _PUBLIC:
             return _unknown(request)
         try:
-            body = await _body(receive)
+            body = await body_of(receive)
         except TimeoutError:
             return _refusal(request, 408, "RequestTooSlow", f"its body did not come within {BODY_WITHIN_S:g} s", "send it at once").reply()
         if body is None:
@@ -178,44 +171,6 @@ class AdminFront:
         return self._pages
 
 
-async def call(application: Application, request: AdminRequest) -> AdminReply:
-    """What an ASGI application answers."""
-    sent = False
-    status, headers, parts = 500, {}, []
-
-    async def receive() -> MutableMapping[str, Any]:
-        nonlocal sent
-        if sent:
-            return {"type": "http.disconnect"}
-        sent = True
-        return {"type": "http.request", "body": request.body, "more_body": False}
-
-    async def send(message: MutableMapping[str, Any]) -> None:
-        nonlocal status, headers
-        if message["type"] == "http.response.start":
-            status = message["status"]
-            headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in message["headers"]}
-        else:
-            parts.append(message.get("body", b""))
-
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": request.method,
-        "scheme": "http",
-        "path": request.path,
-        "raw_path": request.path.encode(),
-        "query_string": request.query.encode("latin-1"),
-        "root_path": "",
-        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()],
-        "client": None,
-        "server": None,
-    }
-    await application(scope, receive, send)
-    return AdminReply(status=status, headers=headers, body=b"".join(parts))
-
-
 def _load(sources: ApiSources) -> Application:
     from bmq_controller.api.app import build_api
 
@@ -226,23 +181,6 @@ def _request_of(scope: Scope) -> AdminRequest:
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
     kept = {name: value for name, value in headers.items() if name in _PASSED_ON}
     return AdminRequest(method=scope["method"], path=scope["path"], query=scope["query_string"].decode("latin-1"), headers=kept)
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """None where it is too large."""
-    parts: list[bytes] = []
-    size_bytes = 0
-    async with asyncio.timeout(BODY_WITHIN_S):
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":
-                return b"".join(parts)
-            parts.append(message.get("body", b""))
-            size_bytes += len(parts[-1])
-            if size_bytes > BODY_BYTES_MAX:
-                return None
-            if not message.get("more_body", False):
-                return b"".join(parts)
 
 
 def _bearer(request: AdminRequest) -> str:
@@ -295,10 +233,3 @@ def _refusal(request: AdminRequest, status: int, code: str, why: str, remedy: st
 
 def _text(status: int, text: str) -> AdminReply:
     return AdminReply(status=status, headers={"content-type": _TEXT}, body=text.encode())
-
-
-async def _say(send: Send, reply: AdminReply, *, with_body: bool) -> None:
-    headers = {**reply.headers, "content-length": str(len(reply.body))}
-    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": reply.status, "headers": encoded})
-    await send({"type": "http.response.body", "body": reply.body if with_body else b""})

@@ -7,9 +7,8 @@ from fastapi import FastAPI
 from bmq_controller.api.coordinators import GroupOffset, delete_group, describe_group, fields_of, list_groups
 from bmq_controller.api.models import GroupOffsetView, GroupSummary, GroupView, MemberView
 from bmq_controller.api.paging import Continue, Limit, Page, page
+from bmq_controller.api.parameters import MISSING
 from bmq_controller.api.sources import ApiSources
-
-_MISSING: dict[int | str, dict[str, Any]] = {404: {"description": "There is no such group"}}
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
@@ -21,13 +20,13 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         found = await list_groups(sources)
         return page(found, key=lambda one: (str(one["group_id"]),), view=_summary, limit=limit, after=after, kind="groups")
 
-    @app.get("/v1/groups/{group_id:path}", tags=["groups"], responses=_MISSING)
+    @app.get("/v1/groups/{group_id:path}", tags=["groups"], responses=MISSING)
     async def get_group(group_id: str) -> GroupView:
         """One group with its members, committed offsets and lag."""
         found, offsets = await describe_group(sources, group_id)
         return _group(group_id, found, offsets)
 
-    @app.delete("/v1/groups/{group_id:path}", tags=["groups"], status_code=204, responses={**_MISSING, 409: {"description": "It has members"}})
+    @app.delete("/v1/groups/{group_id:path}", tags=["groups"], status_code=204, responses={**MISSING, 409: {"description": "It has members"}})
     async def remove_group(group_id: str) -> None:
         """Deletes a group that has no members, with its committed offsets."""
         await delete_group(sources, group_id)

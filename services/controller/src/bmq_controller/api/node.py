@@ -16,7 +16,7 @@ from bmq.metadata.image import Image
 from bmq.storage.durable import together
 from bmq.storage.flatlog import decode_entry
 from bmq.storage.numbered import just_before, numbered_key
-from bmq_controller.api.models import LogEntryView, LogView, SelfView, StoreStep, StoreView
+from bmq_controller.api.node_models import LogEntryView, LogView, SelfView, StoreStep, StoreView
 from bmq_controller.api.sources import ApiSources, in_thread
 
 STORE_WITHIN_S: Final = 10.0

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
 from fastapi import FastAPI, Path, Request, Response
 
@@ -10,19 +10,17 @@ from bmq.metadata.image import Image, Topic
 from bmq.roles.admin import AdminRequest
 from bmq.topic_config import pool_of
 from bmq.values import NodeId
-from bmq_controller.api.models import NODE_ID_MAX, NodeView
+from bmq_controller.api.node_models import NODE_ID_MAX, NodeView
 from bmq_controller.api.paging import Continue, Limit, Page, page
+from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch, Responses
 from bmq_controller.api.problems import Refused
 from bmq_controller.api.sources import ApiSources, in_thread
-from bmq_controller.api.topics import IfMatch
 from bmq_controller.api.versions import etag, holds, node_version
 from bmq_controller.controller import LeadingController
 from bmq_controller.machine.placement import living_brokers
 
 Number = Annotated[int, Path(ge=0, le=NODE_ID_MAX)]
-_MISSING: Final[dict[int | str, dict[str, Any]]] = {404: {"description": "There is no such node"}}
-_CHANGED: Final[dict[int | str, dict[str, Any]]] = {**_MISSING, 412: {"description": "It is another version than If-Match names"}}
-_DRAINED: Final[dict[int | str, dict[str, Any]]] = {**_CHANGED, 409: {"description": "Nobody could take its partitions"}}
+_DRAINED: Final[Responses] = {**CHANGED, 409: {"description": "Nobody could take its partitions"}}
 _SILENT_SHARE: Final = 0.5
 """Of a lease: who was not heard for longer is shown as silent."""
 
@@ -99,14 +97,12 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
 
         return await in_thread(listed)
 
-    @app.get("/v1/nodes/{node_id}", tags=["nodes"], responses=_MISSING)
+    @app.get("/v1/nodes/{node_id}", tags=["nodes"], responses=MISSING)
     async def get_node(node_id: Number, response: Response) -> NodeView:
         """One node."""
         return await _shown(sources, NodeId(node_id), response)
 
-    @app.post(
-        "/v1/nodes/{node_id}/drain", tags=["nodes"], status_code=202, responses={**_CHANGED, 409: {"description": "Nobody takes its partitions"}}
-    )
+    @app.post("/v1/nodes/{node_id}/drain", tags=["nodes"], status_code=202, responses=_DRAINED)
     async def drain(node_id: Number, response: Response, if_match: IfMatch = None) -> NodeView:
         """Cordons a broker and begins to move all its partitions to others; done once it shows no partitions. Uncordon ends it."""
         image, number = sources.image, NodeId(node_id)
@@ -120,22 +116,22 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         await _conditional(sources, number, if_match).drain(number)
         return await _shown(sources, number, response)
 
-    @app.post("/v1/nodes/{node_id}/cordon", tags=["nodes"], responses=_CHANGED)
+    @app.post("/v1/nodes/{node_id}/cordon", tags=["nodes"], responses=CHANGED)
     async def cordon(node_id: Number, response: Response, if_match: IfMatch = None) -> NodeView:
         """The node gets no new partitions; those that it has stay. Holds across its restarts."""
         return await _cordon(sources, NodeId(node_id), response, if_match, cordoned=True)
 
-    @app.post("/v1/nodes/{node_id}/uncordon", tags=["nodes"], responses=_CHANGED)
+    @app.post("/v1/nodes/{node_id}/uncordon", tags=["nodes"], responses=CHANGED)
     async def uncordon(node_id: Number, response: Response, if_match: IfMatch = None) -> NodeView:
         """The node gets partitions again, and is no longer drained."""
         return await _cordon(sources, NodeId(node_id), response, if_match, cordoned=False)
 
-    @app.get("/v1/nodes/{node_id}/self", tags=["nodes"], responses=_MISSING)
+    @app.get("/v1/nodes/{node_id}/self", tags=["nodes"], responses=MISSING)
     async def node_self(node_id: Number, request: Request) -> Response:
         """What a node says of itself (`/v1/self`), asked by the leader."""
         return await _asked(sources, NodeId(node_id), "/v1/self", request)
 
-    @app.get("/v1/nodes/{node_id}/metrics", tags=["nodes"], responses=_MISSING)
+    @app.get("/v1/nodes/{node_id}/metrics", tags=["nodes"], responses=MISSING)
     async def node_metrics(node_id: Number, request: Request) -> Response:
         """A node's metrics in the Prometheus text format, asked by the leader."""
         return await _asked(sources, NodeId(node_id), "/metrics", request)

@@ -2,29 +2,28 @@
 
 import heapq
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 from fastapi import FastAPI, Path, Query, Response
 
 from bmq.errors import UnknownTopic
 from bmq.metadata.image import Image
 from bmq.values import NodeId, TopicId, TopicPartition
-from bmq_controller.api.models import BusyPartition, LoadView, MoveAsked, PlacementView, RangeView, ShareOfLoad
+from bmq_controller.api.node_models import BusyPartition, LoadView, MoveAsked, PlacementView, RangeView, ShareOfLoad
 from bmq_controller.api.paging import LIMIT_MAX, Continue, Limit, Page, page
+from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch
 from bmq_controller.api.sources import ApiSources, in_thread
-from bmq_controller.api.topics import IfMatch, find
+from bmq_controller.api.topics import find
 from bmq_controller.api.versions import etag, holds, partition_version
 from bmq_controller.machine.placement import living_brokers
 
 Index = Annotated[int, Path(ge=0, le=1_000_000)]
-_MISSING: Final[dict[int | str, dict[str, Any]]] = {404: {"description": "There is no such partition"}}
-_CHANGED: Final[dict[int | str, dict[str, Any]]] = {**_MISSING, 412: {"description": "It is another version than If-Match names"}}
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
     """See the module."""
 
-    @app.get("/v1/placement", tags=["placement"], responses=_MISSING)
+    @app.get("/v1/placement", tags=["placement"], responses=MISSING)
     async def list_placement(
         limit: Limit = 100,
         after: Continue = None,
@@ -51,12 +50,12 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
 
         return await in_thread(listed)
 
-    @app.get("/v1/placement/{topic}/{partition}", tags=["placement"], responses=_MISSING)
+    @app.get("/v1/placement/{topic}/{partition}", tags=["placement"], responses=MISSING)
     async def get_placement(topic: str, partition: Index, response: Response) -> PlacementView:
         """One partition's owner."""
         return await _shown(sources, _find(sources.image, topic, partition), response)
 
-    @app.post("/v1/placement/{topic}/{partition}/move", tags=["placement"], status_code=202, responses=_CHANGED)
+    @app.post("/v1/placement/{topic}/{partition}/move", tags=["placement"], status_code=202, responses=CHANGED)
     async def move(topic: str, partition: Index, asked: MoveAsked, response: Response, if_match: IfMatch = None) -> PlacementView:
         """Begins to move a partition; done once it shows the new owner. Nothing is copied. A later move leads it elsewhere."""
         tp = _find(sources.image, topic, partition)

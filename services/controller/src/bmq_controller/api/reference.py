@@ -4,7 +4,8 @@ import sys
 from typing import Any, Final
 
 from bmq_controller.api.app import build_api
-from bmq_controller.api.front import BODY_BYTES_MAX, REQUESTS_AT_ONCE
+from bmq_controller.api.asgi import BODY_BYTES_MAX
+from bmq_controller.api.front import REQUESTS_AT_ONCE
 from bmq_controller.api.paging import LIMIT_DEFAULT, LIMIT_MAX
 
 _METHODS: Final = ("get", "post", "patch", "delete")

@@ -1,8 +1,8 @@
 """`/v1/topics`: list, get, create, delete, partitions."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import FastAPI, Header, Query, Response
+from fastapi import FastAPI, Query, Response
 
 from bmq.errors import UnknownTopic
 from bmq.metadata.image import Image, Topic
@@ -13,13 +13,9 @@ from bmq_controller.api.configs import config_text
 from bmq_controller.api.coordinators import partition_statuses
 from bmq_controller.api.models import NewTopicAsked, PartitionsAsked, PartitionView, TopicSummary, TopicView
 from bmq_controller.api.paging import Continue, Limit, Page, page
+from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch, ValidateOnly
 from bmq_controller.api.sources import ApiSources, in_thread
 from bmq_controller.api.versions import etag, holds, topic_version
-
-IfMatch = Annotated[str | None, Header(description="The version that is to be changed; without it, whichever it is")]
-ValidateOnly = Annotated[bool, Query(description="Look whether it would be possible, and change nothing")]
-MISSING: dict[int | str, dict[str, Any]] = {404: {"description": "There is no such thing"}}
-CHANGED: dict[int | str, dict[str, Any]] = {**MISSING, 412: {"description": "It is another version than If-Match names"}}
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:

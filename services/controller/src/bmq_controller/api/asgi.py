@@ -1,0 +1,79 @@
+"""Between ASGI and requests as values: what a server gives becomes an AdminRequest, and an application's answer to one an AdminReply."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final, TypeAlias
+
+from bmq.roles.admin import AdminReply, AdminRequest
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+"""An ASGI 3 application."""
+
+BODY_BYTES_MAX: Final = 1 << 20
+BODY_WITHIN_S: Final = 10.0
+
+
+async def call(application: Application, request: AdminRequest) -> AdminReply:
+    """What an ASGI application answers."""
+    sent = False
+    status, headers, parts = 500, {}, []
+
+    async def receive() -> MutableMapping[str, Any]:
+        nonlocal sent
+        if sent:
+            return {"type": "http.disconnect"}
+        sent = True
+        return {"type": "http.request", "body": request.body, "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        nonlocal status, headers
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in message["headers"]}
+        else:
+            parts.append(message.get("body", b""))
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": request.method,
+        "scheme": "http",
+        "path": request.path,
+        "raw_path": request.path.encode(),
+        "query_string": request.query.encode("latin-1"),
+        "root_path": "",
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()],
+        "client": None,
+        "server": None,
+    }
+    await application(scope, receive, send)
+    return AdminReply(status=status, headers=headers, body=b"".join(parts))
+
+
+async def body_of(receive: Receive) -> bytes | None:
+    """A request's body; None where it is too large. Raises TimeoutError where it does not come."""
+    parts: list[bytes] = []
+    size_bytes = 0
+    async with asyncio.timeout(BODY_WITHIN_S):
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return b"".join(parts)
+            parts.append(message.get("body", b""))
+            size_bytes += len(parts[-1])
+            if size_bytes > BODY_BYTES_MAX:
+                return None
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+
+async def say(send: Send, reply: AdminReply, *, with_body: bool) -> None:
+    """The whole answer."""
+    headers = {**reply.headers, "content-length": str(len(reply.body))}
+    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": reply.status, "headers": encoded})
+    await send({"type": "http.response.body", "body": reply.body if with_body else b""})
