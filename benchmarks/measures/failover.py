@@ -5,6 +5,7 @@ The time until the broker is missed (its lease runs out) is measured beside: wha
 
 import asyncio
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from os import environ
 from time import perf_counter
@@ -21,6 +22,7 @@ from benchmarks.rows import Row
 from benchmarks.servers import Minio
 from benchmarks.watch import Watch, watching
 from bmq.metadata.records import FencingBegun, StreamSealed
+from bmq.values import NodeId
 from bmq_cli.server_values import Role
 
 MIB = 1 << 20
@@ -42,7 +44,7 @@ class Failover(NamedTuple):
 
 
 def measure(plan: Plan) -> Iterator[Row]:
-    """Two rows, of one cluster."""
+    """Four rows, of one cluster."""
     with Minio(plan.folder("minio")) as minio:
         environ.update(minio.environment)
         with Cluster(plan.folder("bmq"), "1c3b1p", store=minio.store_url("bench")) as cluster:
@@ -55,6 +57,16 @@ def measure(plan: Plan) -> Iterator[Row]:
                 f"{PARTITIONS} partitions, {PER_S} records/s by librdkafka",
                 1,
             )
+            for number, what in ((signal.SIGKILL, "kill −9 and a start at once"), (signal.SIGTERM, "a clean stop and a start")):
+                plan.say(f"failover: {what}")
+                yield Row(
+                    topic="failover",
+                    measure=f"writes stand still at {what} of a broker",
+                    setting=f"{PARTITIONS} partitions, {PER_S} records/s by librdkafka, over MinIO",
+                    unit="s",
+                    bmq=uvloop.run(_restarts(plan, cluster, plan.kills, number)),
+                    quick=plan.quick,
+                )
             topics.create(cluster, "many", partitions=MANY, retention_bytes=64 * MIB)
             many = uvloop.run(_many(plan, cluster, plan.kills))
             count = min(one.count for one in many)
@@ -100,6 +112,28 @@ async def _few(plan: Plan, cluster: Cluster, kills: int) -> list[Failover]:
             found.append(_failover(watch, victim, killed_s, written_s=written_s, stood_still_s=stood_still_s, count=len(mine)))
             _say(plan, found[-1])
             await _back(watch, cluster, victim)
+    return found
+
+
+async def _restarts(plan: Plan, cluster: Cluster, rounds: int, number: signal.Signals) -> list[float]:
+    """The longest pause of any partition of a broker that ends so and is started again."""
+    found: list[float] = []
+    async with watching(cluster.store) as watch:
+        for _ in range(rounds):
+            victim, mine = _victim(watch, "few")
+            epoch = watch.image.last_epochs[NodeId(victim)]
+            with SteadyWriter(cluster.address, "few", range(PARTITIONS), per_s=PER_S) as writer:
+                await asyncio.sleep(2)
+                ended_s = perf_counter()
+                await asyncio.to_thread(cluster.nodes[victim].end, number)
+                cluster.nodes[victim].begin()
+                await watch.until(lambda image, victim=victim, epoch=epoch: image.last_epochs[NodeId(victim)] > epoch)
+                await writer.until_written(mine, since_s=perf_counter())
+                await asyncio.sleep(0.5)
+                found.append(max(writer.stood_still_s(index, since_s=ended_s) for index in mine))
+            assert not writer.failed, f"{len(writer.failed)} records failed: {writer.failed[0]}"
+            plan.say(f"  {len(mine)} partitions stood still {found[-1]:.2f} s")
+            await asyncio.to_thread(cluster.nodes[victim].until_serving)
     return found
 
 
