@@ -145,6 +145,7 @@ class Member:
         self.fenced = 0
         self.closed: Callable[[], tuple[ClosedPartition, ...]] = tuple
         self.loads: tuple[PartitionLoad, ...] = ()
+        self.draining = False
         self._controllers = controllers
 
     async def register(self) -> None:
@@ -158,7 +159,12 @@ class Member:
 
     async def beat(self) -> HeartbeatReply:
         beat = Heartbeat(
-            node_id=self.registration.node_id, broker_epoch=self.epoch, boot=self.registration.boot, closed=self.closed(), loads=self.loads
+            node_id=self.registration.node_id,
+            broker_epoch=self.epoch,
+            boot=self.registration.boot,
+            closed=self.closed(),
+            loads=self.loads,
+            draining=self.draining,
         )
         return await self._controllers.ask(lambda controller: controller.heartbeat(beat))
 

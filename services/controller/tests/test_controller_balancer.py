@@ -148,3 +148,24 @@ def test_a_topic_that_is_pinned_while_it_is_in_use_moves_to_its_pool() -> None:
         assert await moves_within(controllers, 200) == 0
 
     run(main(), loop=loop)
+
+
+def test_a_broker_that_stops_soon_gets_nothing_inherits_nothing_and_is_not_emptied_move_by_move() -> None:
+    loop = VirtualLoop()
+
+    async def main() -> None:
+        controllers, brokers = await started(loop, 11, 12, 13)
+        await create(controllers, NewTopic(name="a", partitions=9))
+        brokers[11].draining = True
+        await brokers[11].beat()
+        await create(controllers, NewTopic(name="b", partitions=4))
+        image = await controllers.image()
+        assert image.owned_counts == {11: 3, 12: 5, 13: 5}
+        loop.kill(brokers[12].process)
+        image = await controllers.until(lambda image: NodeId(12) not in image.nodes)
+        assert image.owned_counts == {11: 3, 13: 10}
+        assert await moves_within(controllers, 20) == 0, "it hands everything over itself, at once"
+        await controllers.ask(lambda controller: controller.report_stopped(NodeId(11), brokers[11].epoch, 0))
+        assert (await controllers.image()).owned_counts == {13: 13}
+
+    run(main(), loop=loop)

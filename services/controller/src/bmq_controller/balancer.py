@@ -36,14 +36,19 @@ class Balancer:
         leader: ControllerLeader,
         *,
         loads: KnownLoads,
-        draining: Callable[[], Collection[NodeId]],
+        emptying: Callable[[], Collection[NodeId]],
+        stopping: Callable[[], Collection[NodeId]],
         interval_s: float,
         settings: BalanceSettings | None = None,
     ) -> None:
-        """`interval_s` 0: nothing is balanced."""
+        """`emptying`: brokers that are to own nothing; `stopping`: those that soon hand everything over at once.
+
+        `interval_s` 0: nothing is balanced.
+        """
         self._leader = leader
         self._loads = loads
-        self._draining = draining
+        self._emptying = emptying
+        self._stopping = stopping
         self._interval_s = interval_s
         self._settings = settings if settings is not None else BalanceSettings()
         self._recent = RecentMoves(remember_ms=self._settings.rest_ms)
@@ -70,7 +75,8 @@ class Balancer:
             self._loads.snapshot(now_ms),
             now_ms=now_ms,
             since_ms=dict(self._recent.since_ms(now_ms)),
-            draining=self._draining(),
+            draining=self._emptying(),
+            stopping=self._stopping(),
             balancing=self._balancing,
             settings=settings or self._settings,
         )
@@ -129,11 +135,13 @@ def _planned(
     now_ms: int,
     since_ms: Mapping[TopicPartition, int],
     draining: Collection[NodeId],
+    stopping: Collection[NodeId],
     balancing: frozenset[str],
     settings: BalanceSettings,
 ) -> Plan:
     """Runs in a thread: nothing of what it reads changes."""
-    return plan(cluster_load(image, merged(loads), now_ms=now_ms, since_ms=since_ms, draining=draining, balancing=balancing), settings)
+    cluster = cluster_load(image, merged(loads), now_ms=now_ms, since_ms=since_ms, draining=draining, stopping=stopping, balancing=balancing)
+    return plan(cluster, settings)
 
 
 def _now_ms() -> int:

@@ -66,11 +66,17 @@ class LeadingController:
         self._registering: defaultdict[NodeId, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._fencer = Fencer(leader, node_id=node_id, store=store, rng=rng, silent_s=silent_s, draining=lambda: self.draining)
         self._sign_of_life = SignOfLife(leader, node_id=node_id, interval_s=leader.settings.sign_of_life_s)
-        self._draining: dict[NodeId, BrokerEpoch] = {}
-        """Incarnations that stop soon, or are being emptied."""
+        self._stopping: dict[NodeId, BrokerEpoch] = {}
+        """Incarnations that said that they stop soon."""
         self._emptying: dict[NodeId, BrokerEpoch] = {}
         self._loads = KnownLoads()
-        self.balancer = Balancer(leader, loads=self._loads, draining=lambda: self.draining, interval_s=leader.settings.balance_interval_s)
+        self.balancer = Balancer(
+            leader,
+            loads=self._loads,
+            emptying=lambda: self._living(self._emptying),
+            stopping=lambda: self._living(self._stopping),
+            interval_s=leader.settings.balance_interval_s,
+        )
         leader.committed = self.balancer.committed
 
     @property
@@ -81,8 +87,7 @@ class LeadingController:
     @property
     def draining(self) -> frozenset[NodeId]:
         """Nodes that are to get no partitions because they stop soon or are being emptied, as far as this leader has heard."""
-        nodes = self._leader.image.nodes
-        return frozenset(node_id for node_id, epoch in self._draining.items() if node_id in nodes and nodes[node_id].broker_epoch == epoch)
+        return self._living(self._stopping) | self._living(self._emptying)
 
     @property
     def loads(self) -> dict[TopicPartition, float]:
@@ -197,7 +202,7 @@ class LeadingController:
         """See the protocol. One that says nothing new costs no request to the store."""
         self._leader.check_leading()
         if beat.draining:
-            self._draining[beat.node_id] = beat.broker_epoch
+            self._stopping[beat.node_id] = beat.broker_epoch
         empty = self._emptying.get(beat.node_id) == beat.broker_epoch
         decide = partial(node_machine.heartbeat, beat=beat, empty=empty, avoid=self.draining)
         try:
@@ -227,14 +232,13 @@ class LeadingController:
         await self._operate("drain", lambda image: move_machine.drain(image, node_id, avoid=self.draining))
         node = self._leader.image.nodes.get(node_id)
         if node is not None:
-            self._draining[node_id] = self._emptying[node_id] = node.broker_epoch
+            self._emptying[node_id] = node.broker_epoch
         _log.info("node is being emptied", node_id=node_id, partitions=self._leader.image.owned_counts.get(node_id, 0))
 
     async def cordon(self, node_id: NodeId, cordoned: bool) -> None:
         """See the protocol. Who may have partitions again is no longer drained."""
         await self._operate("cordon", lambda image: node_machine.cordon(image, node_id, cordoned=cordoned))
         if not cordoned:
-            self._draining.pop(node_id, None)
             self._emptying.pop(node_id, None)
 
     async def metadata_poll(self, after_position: int, wait_ms: int) -> list[bytes]:
@@ -244,6 +248,11 @@ class LeadingController:
     async def stop(self) -> None:
         """Commits what is under way, lets standbys know that one of them may lead, and ends. Only the latter where it leads no more."""
         await self._leader.stop(farewell=self._sign_of_life.farewell())
+
+    def _living(self, incarnations: Mapping[NodeId, BrokerEpoch]) -> frozenset[NodeId]:
+        """Those of the incarnations that are registered."""
+        nodes = self._leader.image.nodes
+        return frozenset(node_id for node_id, epoch in incarnations.items() if node_id in nodes and nodes[node_id].broker_epoch == epoch)
 
     async def _seal(self, stream: StreamId) -> int:
         timeout_s = self._leader.settings.operation_timeout_s

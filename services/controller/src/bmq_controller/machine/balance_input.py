@@ -24,18 +24,20 @@ def cluster_load(
     now_ms: int = 0,
     since_ms: Mapping[TopicPartition, int] | None = None,
     draining: Collection[NodeId] = (),
+    stopping: Collection[NodeId] = (),
     balancing: frozenset[str] = frozenset(),
 ) -> ClusterLoad:
     """What `plan` plans from. Brokers that are being fenced are not there.
 
     `loads`: the bytes per second written to partitions, as their owners reported them; a partition that is not there takes none.
+    `stopping` brokers hand everything over at once, soon: they keep what they have and get nothing.
     `since_ms`: when partitions that moved lately came to their owner, on the clock of `now_ms` (`RecentMoves`).
     """
     brokers = [
         BrokerLoad(
             node_id=node.node_id,
             rack=node.rack,
-            cordoned=image.cordoned.get(node.node_id, False),
+            cordoned=node.node_id in image.cordoned or node.node_id in stopping,
             draining=node.node_id in draining,
             pool=node.pool,
         )
