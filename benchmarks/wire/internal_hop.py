@@ -8,15 +8,17 @@ import asyncio
 import os
 import resource
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
 
 import uvloop
 from typing_extensions import Buffer
 
-from bmq.internal import Identity, InternalServer, RemoteOwner, owner_handlers
-from bmq.roles.owner import Appended, Owner, TailAnswer, TailRequest
+from bmq.internal import Identity, InternalServer, RemoteOwner
+from bmq.internal.apis import Api
+from bmq.internal.owner_handlers import Appender, append_route
+from bmq.roles.owner import Appended
 from bmq.values import NodeId, Offset, TopicId, TopicPartition
 
 SIZES_BYTES = (1 << 10, 16 << 10, 64 << 10, 512 << 10)
@@ -47,17 +49,8 @@ class NullOwner:
         for future in waiting:
             future.set_result(DONE)
 
-    async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
-        raise NotImplementedError
 
-    offset_for_time: Any = read_tail
-    epoch_end: Any = read_tail
-    delete_records: Any = read_tail
-    status: Any = read_tail
-    group_call: Any = read_tail
-
-
-async def produce(owner: Owner, batch: bytes) -> int:
+async def produce(owner: Appender, batch: bytes) -> int:
     """Appends for SECONDS with WINDOW under way; returns how many."""
     loop = asyncio.get_running_loop()
     until = loop.time() + SECONDS
@@ -78,7 +71,7 @@ async def direct(batch: bytes) -> int:
 
 
 async def serve(port: int, stop: int, ready: int) -> None:
-    server = InternalServer(owner_handlers(NullOwner()), Identity(cluster_id=CLUSTER, node_id=NodeId(2)))
+    server = InternalServer({Api.APPEND: append_route(NullOwner())}, Identity(cluster_id=CLUSTER, node_id=NodeId(2)))
     await server.start("127.0.0.1", port)
     os.write(ready, b"!")
     stopped = asyncio.Event()

@@ -1,7 +1,9 @@
 """Serves a broker to the proxies of other processes: the routes from each call to its method of `bmq.roles.owner.Owner`."""
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
+
+from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NotOwner, NotReady
 from bmq.internal.apis import Api
@@ -60,7 +62,7 @@ def owner_handlers(owner: Owner) -> Handlers:
         return await owner.group_call(call.partition, call.api_key, unpack_message(call.request), caller)
 
     return {
-        Api.APPEND: _append(owner),
+        Api.APPEND: append_route(owner),
         Api.READ_TAIL: answered_by(TAIL_CALL, read_tail, encode_tails),
         Api.FOLLOW_CHANGE: _follow_change(owner),
         Api.FOLLOW_POLL: _follow_poll(owner),
@@ -72,7 +74,14 @@ def owner_handlers(owner: Owner) -> Handlers:
     }
 
 
-def _append(owner: Owner) -> Route[Appended]:
+class Appender(Protocol):
+    """What of an Owner takes batches."""
+
+    def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
+        """See Owner."""
+
+
+def append_route(owner: Appender) -> Route[Appended]:
     """A partition's are submitted in the order of arrival, at once but for the greedy. What follows a refusal on its connection is refused too."""
     fair = FairAppends(bytes_max=PRODUCE_BYTES_MAX)
 

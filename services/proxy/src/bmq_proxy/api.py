@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from typing_extensions import Buffer
 
@@ -57,10 +58,9 @@ def first_error(reply: object) -> str:
     return error_name(_first_code(reply))
 
 
+@cache
 def error_name(code: int) -> str:
-    """A code in the protocol's own words: what metrics are labelled with."""
-    if not code:
-        return "none"
+    """A code in the protocol's own words: what metrics are labelled with. 0 is "none"."""
     try:
         return ErrorCode(code).name
     except ValueError:
