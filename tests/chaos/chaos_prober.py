@@ -5,16 +5,48 @@ An answer that is below what was acknowledged before it was asked for comes from
 
 import argparse
 import random
-import select
 import sys
 from pathlib import Path
+from threading import Event, Lock, Thread
 from time import monotonic
+from typing import BinaryIO
 
 from chaos_history import LATEST
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+ASKING_AT_ONCE = 4
+"""Through each proxy. An answer waits until the owner has made sure that it still is one."""
 ANSWER_S = 5.0
-PAUSE_S = 0.02
+PAUSE_S = 0.01
+
+
+class Prober:
+    """Asks one question after the other, through one proxy."""
+
+    def __init__(self, server: str, topic: str, partitions: int, *, seed: str, out: BinaryIO, lock: Lock, stopping: Event) -> None:
+        self._consumer = Consumer({"bootstrap.servers": server, "group.id": "prober"})
+        self._topic = topic
+        self._partitions = partitions
+        self._chance = random.Random(seed)
+        self._out = out
+        self._lock = lock
+        self._stopping = stopping
+        self.thread = Thread(target=self._run, name=f"prober {seed}", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(PAUSE_S):
+            partition = self._chance.randrange(self._partitions)
+            asked_s = monotonic()
+            try:
+                _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=ANSWER_S)
+                status = 0
+            except KafkaException as error:
+                status, end = error.args[0].code(), -1
+            row = LATEST.pack(partition, status, end, asked_s, monotonic())
+            with self._lock:
+                self._out.write(row)
+        self._consumer.close()
 
 
 def main() -> None:
@@ -25,21 +57,17 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    chance = random.Random(given.seed)
-    consumers = [Consumer({"bootstrap.servers": server, "group.id": "prober"}) for server in given.servers.split(",")]
+    stopping, lock = Event(), Lock()
     with given.out.open("wb") as out:
-        while not select.select([sys.stdin], [], [], PAUSE_S)[0]:
-            partition = chance.randrange(given.partitions)
-            consumer = chance.choice(consumers)
-            asked_s = monotonic()
-            try:
-                _, end = consumer.get_watermark_offsets(TopicPartition(given.topic, partition), timeout=ANSWER_S)
-                status = 0
-            except KafkaException as error:
-                status, end = error.args[0].code(), -1
-            out.write(LATEST.pack(partition, status, end, asked_s, monotonic()))
-    for consumer in consumers:
-        consumer.close()
+        probers = [
+            Prober(server, given.topic, given.partitions, seed=f"{given.seed} {server} {number}", out=out, lock=lock, stopping=stopping)
+            for server in given.servers.split(",")
+            for number in range(ASKING_AT_ONCE)
+        ]
+        sys.stdin.read(1)
+        stopping.set()
+        for prober in probers:
+            prober.thread.join()
 
 
 if __name__ == "__main__":

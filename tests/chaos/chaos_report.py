@@ -31,6 +31,8 @@ class Report:
     seed: int
     seconds: float
     faults: dict[str, int]
+    windows: list[Done]
+    """When each was on."""
     operations: dict[str, int] = field(default_factory=dict)
     writers: dict[str, WriterFigures] = field(default_factory=dict)
     latency: dict[str, Latency] = field(default_factory=dict)
@@ -102,7 +104,9 @@ def report_on(
     workload: Workload, ended: Ended, done: Sequence[Done], *, seed: int, seconds: float, unexpected: Sequence[str], logs: Sequence[Path]
 ) -> Report:
     """Checks the histories of a run that is over."""
-    report = Report(seed=seed, seconds=seconds, faults=dict(Counter(one.fault for one in done)), ended=ended, unexpected=list(unexpected))
+    report = Report(
+        seed=seed, seconds=seconds, faults=dict(Counter(one.fault for one in done)), windows=list(done), ended=ended, unexpected=list(unexpected)
+    )
     findings = report.findings
     log = build_log(read_reads(workload.whole.out), findings)
     reads = sum(len(records) for records in log.partitions.values())
