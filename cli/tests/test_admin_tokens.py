@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bmq.errors import ConfigurationError
-from bmq_cli.admin_tokens import READ_AGAIN_S, TokenFile, read_tokens
+from bmq_cli.admin_tokens import READ_AGAIN_S, AdminTokens, read_tokens
 
 OLD, NEW = "an-old-token-of-24-chars", "a-new-token-of-24-chars!"
 
@@ -14,7 +14,7 @@ OLD, NEW = "an-old-token-of-24-chars", "a-new-token-of-24-chars!"
 def test_each_line_is_a_token_but_for_comments(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.write_text(f"# rotated in May\n{OLD}\n\n  {NEW}  \n")
-    tokens = TokenFile(file, option="admin_token_file")
+    tokens = AdminTokens(file, option="admin_token_file")
 
     async def asked() -> list[bool]:
         return [await tokens.admits(one) for one in (OLD, NEW, "", "# rotated in May", OLD[:-1], f"{OLD} ", "ü" * 24)]
@@ -33,15 +33,26 @@ def test_a_file_without_tokens_is_refused_with_its_name_and_a_remedy(tmp_path: P
         read_tokens(file, option="admin_token_file")
 
 
+def test_a_configured_token_counts_beside_those_of_the_file_and_without_one(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(OLD)
+
+    async def asked(tokens: AdminTokens) -> list[bool]:
+        return [await tokens.admits(one) for one in (OLD, NEW, "")]
+
+    assert asyncio.run(asked(AdminTokens(file, option="admin_token_file", token=NEW))) == [True, True, False]
+    assert asyncio.run(asked(AdminTokens(None, option="admin_token_file", token=NEW))) == [False, True, False]
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no such file"):
-        TokenFile(tmp_path / "none", option="admin_token_file")
+        AdminTokens(tmp_path / "none", option="admin_token_file")
 
 
 def test_a_change_of_the_file_counts_without_a_restart_and_an_unreadable_one_lets_nobody_in(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.write_text(OLD)
-    tokens = TokenFile(file, option="admin_token_file")
+    tokens = AdminTokens(file, option="admin_token_file")
 
     class Loop(asyncio.SelectorEventLoop):
         """Whose time the test sets."""

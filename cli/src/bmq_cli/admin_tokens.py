@@ -1,4 +1,4 @@
-"""The tokens of the admin API, from a file: one a line, so that one can be given out before another is withdrawn.
+"""The tokens of the admin API: one that was configured, and those of a file, one a line, so that one can be given out before another is withdrawn.
 
 The file is read again while it is used, so a change counts without a restart. One that cannot be read, or holds no token, lets nobody in.
 """
@@ -20,13 +20,15 @@ FILE_BYTES_MAX: Final = 64 << 10
 _log = structlog.get_logger("bmq.admin")
 
 
-class TokenFile:
-    """Compares what is presented with all tokens of a file, in constant time. Raises ConfigurationError where the file has none to begin with."""
+class AdminTokens:
+    """Compares what is presented with all of them, in constant time."""
 
-    def __init__(self, path: Path, *, option: str) -> None:
-        self._path = path
-        self._digests = read_tokens(path, option=option)
+    def __init__(self, file: Path | None, *, option: str, token: str = "") -> None:
+        """`option` names the file for people. Raises ConfigurationError where it has no token to begin with."""
+        self._file = file
         self._option = option
+        self._configured = [_digest(token)] if token else []
+        self._digests = self._read()
         self._read_s: float | None = None
         self._reading = asyncio.Lock()
 
@@ -35,7 +37,7 @@ class TokenFile:
         await self._read_again()
         given = _digest(presented)
         found = False
-        for digest in self._digests:
+        for digest in (*self._configured, *self._digests):
             found |= hmac.compare_digest(digest, given)
         return found
 
@@ -47,11 +49,14 @@ class TokenFile:
             if loop.time() - self._read_s < READ_AGAIN_S:
                 return
             try:
-                self._digests = await loop.run_in_executor(None, lambda: read_tokens(self._path, option=self._option))
+                self._digests = await loop.run_in_executor(None, self._read)
             except ConfigurationError as error:
                 self._digests = []
-                _log.error("the admin API lets nobody in", error=str(error))
+                _log.error("the admin API knows no token of its file", error=str(error))
             self._read_s = loop.time()
+
+    def _read(self) -> list[bytes]:
+        return read_tokens(self._file, option=self._option) if self._file is not None else []
 
 
 def read_tokens(path: Path, *, option: str) -> list[bytes]:

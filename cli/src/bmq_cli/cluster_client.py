@@ -180,7 +180,7 @@ def _refused(url: str, error: HTTPError) -> ApiFailed:
         why = f"it answers {error.code} {one_line(str(error.reason))}, and not as bmq does"
         return ApiFailed(url, why, "name a node's admin address with --admin", code=ExitCode.NO_CONNECTION, status=error.code)
     if error.code == 401:
-        remedy = f"{_TOKEN_REMEDY}; a node's admin_token_file has them"
+        remedy = f"{_TOKEN_REMEDY}; the nodes' admin_token or admin_token_file says them"
     return ApiFailed(what, why, remedy, code=_CODES.get(error.code, ExitCode.FAILED), status=error.code, problem=name)
 
 

@@ -33,7 +33,7 @@ TokenOption = Annotated[
         "--token",
         metavar="TOKEN",
         rich_help_panel=_PANEL,
-        help=f"A token of the nodes' admin_token_file. Better as ${TOKEN_VARIABLE}: others on the machine can read options.",
+        help=f"One of the nodes' tokens. Better as ${TOKEN_VARIABLE}: others on the machine can read options.",
         show_default=False,
     ),
 ]

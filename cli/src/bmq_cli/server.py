@@ -20,7 +20,7 @@ from bmq.runtime.system import SystemClock, SystemRng
 from bmq.storage.durable import cancelled
 from bmq_cli.addresses import address_text
 from bmq_cli.admin_server import AdminServer
-from bmq_cli.admin_tokens import TokenFile
+from bmq_cli.admin_tokens import AdminTokens
 from bmq_cli.cluster_node import ClusterNode
 from bmq_cli.listening import bound
 from bmq_cli.living import CannotGoOn, live
@@ -86,8 +86,9 @@ async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event) 
     clock, rng = SystemClock(), SystemRng()
     address = listens(config.admin)
     node = ClusterNode(store, clock=clock, rng=rng, config=config, settings=_settings(config))
-    if config.admin_token_file:
-        node.admin.front.state.tokens = TokenFile(Path(config.admin_token_file), option="admin_token_file")
+    if config.admin_token or config.admin_token_file:
+        file = Path(config.admin_token_file) if config.admin_token_file else None
+        node.admin.front.state.tokens = AdminTokens(file, option="admin_token_file", token=config.admin_token)
     admin = AdminServer(node.admin.front, host=address[0], port=address[1]) if address is not None else None
     code = 0
 

@@ -128,11 +128,18 @@ class ServerConfig(BaseSettings):
     admin: OptionalAddress = _key(
         ADDRESSES, "127.0.0.1:9080", "Health, metrics and the admin REST API (admin-api.md). off: none.", "write HOST:PORT, or off"
     )
+    admin_token: Secret = _key(
+        ADDRESSES,
+        "",
+        "The admin REST API asks for this token, or one of admin_token_file; give all nodes the same. Better as a variable or in the file: others on "
+        "the machine can read flags. Both empty: everybody may look, and only who is on the node's own machine may change anything.",
+        "use 16 to 1024 characters",
+        repr=False,
+    )
     admin_token_file: str = _key(
         ADDRESSES,
         "",
-        "The admin REST API asks for a token of this file, which has one a line; give all nodes the same. It is read again while the node runs. "
-        "Empty: everybody may look, and only who is on the node's own machine may change anything.",
+        "More tokens of the admin REST API, one a line. It is read again while the node runs, so that they can be changed.",
         "name a readable file with a token a line",
     )
 

@@ -23,7 +23,7 @@ from bmq_broker.settings import BrokerSettings
 from bmq_cli.addresses import address_of
 from bmq_cli.admin_api import AdminApi
 from bmq_cli.admin_server import AdminServer
-from bmq_cli.admin_tokens import TokenFile
+from bmq_cli.admin_tokens import LENGTH_MIN, AdminTokens
 from bmq_cli.listening import bound
 from bmq_cli.node import Node, NodeSettings, proxy_settings
 from bmq_cli.starting import FAILED, MISCONFIGURED, make_bucket, start_failure
@@ -54,8 +54,8 @@ def up(  # noqa: PLR0917 - options, not arguments
             metavar="FILE",
             envvar="BMQ_ADMIN_TOKEN_FILE",
             show_envvar=False,
-            help="The REST API asks for a token of this file, which has one a line. Default: $BMQ_ADMIN_TOKEN_FILE; without, everybody may look and "
-            "only this machine may change anything",
+            help="The REST API asks for a token of this file, which has one a line, or for $BMQ_ADMIN_TOKEN. Default: $BMQ_ADMIN_TOKEN_FILE; "
+            "without, everybody may look and only this machine may change anything",
             show_default=False,
         ),
     ] = None,
@@ -74,7 +74,7 @@ def up(  # noqa: PLR0917 - options, not arguments
         configure_logging()
         settings, url = _settings(data=data, store=store, listen=listen, configs=config or [], linger_ms=linger_ms)
         admin_host, admin_port = _address("--admin", admin)
-        tokens = None if admin_token_file is None else TokenFile(admin_token_file, option="--admin-token-file")
+        tokens = _tokens(admin_token_file)
         if nodes is not None:
             raise typer.Exit(_up_nodes(nodes, settings, url=url, fsync=fsync, admin=(admin_host, admin_port), admin_token_file=admin_token_file))
         make_bucket(url)
@@ -175,6 +175,16 @@ def _settings(*, data: Path | None, store: str | None, listen: str, configs: lis
         log_dir=str(folder) if store is None else url.partition("?")[0],
     )
     return settings, url
+
+
+def _tokens(file: Path | None) -> AdminTokens | None:
+    """As the nodes of a cluster have them. Raises ConfigurationError."""
+    token = os.environ.get("BMQ_ADMIN_TOKEN", "")
+    if file is None and not token:
+        return None
+    if token and len(token) < LENGTH_MIN:
+        raise ConfigurationError(f"BMQ_ADMIN_TOKEN: it is too short to be safe: use at least {LENGTH_MIN} characters")
+    return AdminTokens(file, option="--admin-token-file", token=token)
 
 
 def _described(settings: NodeSettings, url: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 def build_api(sources: ApiSources) -> FastAPI:
     """The application. Its state is the sources' alone."""
-    bearer = HTTPBearer(auto_error=False, description="A token of admin_token_file, where the node has one")
+    bearer = HTTPBearer(auto_error=False, description="One of the nodes' tokens, where they have any")
     app = FastAPI(
         title="bmq",
         description=DESCRIPTION,

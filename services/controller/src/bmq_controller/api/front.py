@@ -143,7 +143,7 @@ class AdminFront:
         if tokens is None:
             if request.method not in _READING and not request.trusted:
                 why = "it changes something, comes from another machine, and this bmq has no tokens to know you by"
-                return _refusal(request, 403, "NoTokens", why, "give it admin_token_file, and present a token of it").reply()
+                return _refusal(request, 403, "NoTokens", why, "give its nodes admin_token or admin_token_file, and present a token").reply()
         elif request.path not in _PUBLIC and not await tokens.admits(_bearer(request)):
             return _unknown(request)
         if not here:
@@ -215,7 +215,8 @@ def _header(scope: Scope, name: bytes) -> str:
 
 def _unknown(request: AdminRequest) -> AdminReply:
     given = "it has no bearer token" if not _bearer(request) else "its token is none of this bmq's"
-    return _refusal(request, 401, "Unauthenticated", given, "send Authorization: Bearer TOKEN with a token of admin_token_file").reply()
+    remedy = "send Authorization: Bearer TOKEN with one of its tokens (admin_token, admin_token_file)"
+    return _refusal(request, 401, "Unauthenticated", given, remedy).reply()
 
 
 def _too_many(request: AdminRequest, count: int) -> AdminReply:

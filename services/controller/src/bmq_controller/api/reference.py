@@ -25,9 +25,10 @@ at `/openapi.json` (OpenAPI 3.1) and, to try out, at `/docs` of each node.
 
 `/livez`, `/readyz`, `/metrics`, `/docs` and `/openapi.json` are open. For the rest:
 
-- With `admin_token_file` a request has to present a token of that file, `Authorization: Bearer TOKEN`; else it gets 401. The file has a token a line,
-  of 16 characters or more, so that a new one can be given out before an old one is withdrawn. It is read again while the node runs; one that
-  cannot be read lets nobody in. Give all nodes the same file: both the node that is asked and the one that answers compare, in constant time.
+- With `admin_token` or `admin_token_file` a request has to present one of the tokens, `Authorization: Bearer TOKEN`; else it gets 401. The file has a
+  token a line, of 16 characters or more, so that a new one can be given out before an old one is withdrawn. It is read again while the node
+  runs; one that cannot be read has no tokens. Give all nodes the same: both the node that is asked and the one that answers compare, in
+  constant time.
 - Without it everybody who reaches the address may look, and only who is on the node's own machine may change anything (403 for others).
 - There is no TLS: put a proxy that has it before addresses that others reach.
 
