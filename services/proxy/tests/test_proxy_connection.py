@@ -13,7 +13,6 @@ from bmq.errors import NotOwner, NotReady, OutOfOrderSequence, StoreUnavailable
 from bmq.values import TopicPartition
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.budget import MemoryBudget
-from bmq_proxy.limited_log import LimitedLog
 from bmq_proxy.settings import ProxySettings
 
 Test = Callable[[Running, Client], Awaitable[None]]
@@ -453,11 +452,3 @@ def test_memory_is_given_first_come_first_served_and_comes_back_from_who_gives_u
         assert budget.held_bytes == 0
 
     asyncio.run(main())
-
-
-def test_a_peer_causes_one_log_line_per_interval() -> None:
-    lines: list[tuple[str, str, int]] = []
-    log = LimitedLog(lambda *line: lines.append(line), interval_s=10)
-    for now, peer in ((0.0, "a"), (1.0, "a"), (2.0, "b"), (3.0, "a"), (10.0, "a")):
-        log.say(now, peer, "why")
-    assert lines == [("a", "why", 0), ("b", "why", 0), ("a", "why", 2)]

@@ -10,6 +10,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import WireError
 from bmq.fair_shares import FairShares
+from bmq.log_limit import RateLimited
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.limits import RECEIVE_BUFFER_BYTES
 from bmq_proxy import metrics
@@ -19,7 +20,6 @@ from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.connection import Connection
 from bmq_proxy.intake import Intake
-from bmq_proxy.limited_log import LimitedLog
 from bmq_proxy.settings import ProxySettings
 
 ARRIVING_SHARE = 2
@@ -31,6 +31,7 @@ UNTAKEN_S_MAX = 3.0
 LINGER_S = 1.0
 """How long a peer that was told to go may take to close; closed from this side, what it has sent meanwhile would take its last answers from it."""
 LOOK_S = 0.01
+COMPLAIN_EVERY_S = 10.0
 
 _log = structlog.get_logger("bmq.proxy")
 
@@ -55,7 +56,7 @@ class Endpoint:
         self.scratch = bytearray(RECEIVE_BUFFER_BYTES)
         self._counted: dict[tuple[int, str], Counter] = {}
         self._stopping = False
-        self._complaints = LimitedLog(lambda peer, reason, left_out: _log.warning("connection closed", peer=peer, reason=reason, left_out=left_out))
+        self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
         metrics.REQUEST_MEMORY.set_function(lambda: request_memory.held_bytes)
         metrics.PRODUCE_WINDOW.set_function(lambda: self.shares.window_bytes)
         metrics.GREEDY_BYTES.set_function(lambda: self.shares.greedy_bytes)
@@ -210,4 +211,7 @@ class Endpoint:
             await asyncio.sleep(LOOK_S)
 
     def _complain(self, peer: str, reason: str) -> None:
-        self._complaints.say(asyncio.get_running_loop().time(), peer, reason)
+        """One line per peer and interval: peers cause them."""
+        left_out = self._complaints.due(peer, now=self._loop.time())
+        if left_out is not None:
+            _log.warning("connection closed", peer=peer, reason=reason, left_out=left_out)
