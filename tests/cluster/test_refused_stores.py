@@ -165,6 +165,32 @@ def test_a_node_whose_clock_is_an_hour_ahead_is_refused_by_the_bucket_and_says_w
         check_refused(start(roles, node_id, minio.store_url("shifted"), environment=environment), code=FAILED, says=("clock", "NTP"))
 
 
+def test_over_a_folder_a_broker_whose_clock_is_an_hour_ahead_serves_gets_no_more_partitions_and_says_why(
+    start: Start, faketime: str, tmp_path: Path
+) -> None:
+    """A folder takes any clock: what it must not do is decide by it."""
+    clock = tmp_path / "clock"
+    clock.write_text(f"+{HOUR_S}s")
+    (tmp_path / "data").mkdir()
+    store = f"file://{tmp_path}/data?shared=true"
+    for roles, node_id in (("controller", 201), ("proxy", 1), ("broker", 101)):
+        right = start(roles, node_id, store, environment={})
+        line = right.until_it_serves()
+        if roles == "proxy":
+            servers = line.partition(" serves: ")[2].split()[0]
+    ahead = start("broker", 102, store, environment=shifted(faketime, clock))
+    ahead.until_it_serves()
+    said = ahead.until_line("clock differs from the store's", timeout_s=10)
+    print(said["event"], said["skew_ms"])
+    assert abs(abs(said["skew_ms"]) - HOUR_S * 1000) < 60_000
+    assert "set this machine's clock (NTP)" in said["event"]
+    sleep(3)  # a third of the lease, after which the controller knows
+    produce_one(servers, create=True)
+    assert ahead.is_alive()
+    clock.write_text("+0s")
+    assert ahead.stop() == 0, ahead.text()
+
+
 def test_a_clock_that_jumps_an_hour_under_a_running_node_is_named_and_all_goes_on_when_it_is_right_again(
     start: Start, minio: Minio, faketime: str, tmp_path: Path
 ) -> None:

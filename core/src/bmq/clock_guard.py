@@ -49,6 +49,11 @@ class ClockGuard:
         jumped_ms = self._wall_now_minus_loop_ms() - self._wall_minus_loop_ms
         return abs(self._skew_ms - jumped_ms) <= self._skew_ms_max
 
+    @property
+    def differs(self) -> bool:
+        """Whether the clocks are known not to agree: not before the first comparison."""
+        return self._skew_ms is not None and not self.trusted
+
     async def check(self) -> None:
         """Compares now. Raises StoreError; the last verdict then stands."""
         self._take(await measure_skew_ms(self._store, self._clock, key=f"{self._prefix}{self._rng.uuid()}"))

@@ -146,6 +146,7 @@ class Member:
         self.closed: Callable[[], tuple[ClosedPartition, ...]] = tuple
         self.loads: tuple[PartitionLoad, ...] = ()
         self.draining = False
+        self.clock_differs = False
         self._controllers = controllers
 
     async def register(self) -> None:
@@ -165,6 +166,7 @@ class Member:
             closed=self.closed(),
             loads=self.loads,
             draining=self.draining,
+            clock_differs=self.clock_differs,
         )
         return await self._controllers.ask(lambda controller: controller.heartbeat(beat))
 

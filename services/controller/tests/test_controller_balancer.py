@@ -169,3 +169,25 @@ def test_a_broker_that_stops_soon_gets_nothing_inherits_nothing_and_is_not_empti
         assert (await controllers.image()).owned_counts == {13: 13}
 
     run(main(), loop=loop)
+
+
+def test_a_broker_with_a_wrong_clock_keeps_what_it_has_and_gets_nothing_until_its_clock_is_right() -> None:
+    loop = VirtualLoop()
+
+    async def main() -> None:
+        controllers, brokers = await started(loop, 11, 12, 13)
+        await create(controllers, NewTopic(name="a", partitions=9))
+        brokers[11].clock_differs = True
+        await brokers[11].beat()
+        await create(controllers, NewTopic(name="b", partitions=4))
+        assert (await controllers.image()).owned_counts == {11: 3, 12: 5, 13: 5}
+        loop.kill(brokers[12].process)
+        image = await controllers.until(lambda image: NodeId(12) not in image.nodes)
+        assert image.owned_counts == {11: 3, 13: 10}
+        assert await moves_within(controllers, 20) == 0
+        brokers[11].clock_differs = False
+        await brokers[11].beat()
+        await create(controllers, NewTopic(name="c", partitions=3))
+        assert (await controllers.image()).owned_counts[NodeId(11)] > 3
+
+    run(main(), loop=loop)

@@ -135,7 +135,10 @@ class PartitionLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """A node lives. `closed` and `covered` are repeated until the image shows them; `draining`: it stops soon and is to get no more partitions."""
+    """A node lives. `closed` and `covered` are repeated until the image shows them.
+
+    It is to get no more partitions where it stops soon (`draining`), and while its clock and the store's are too far apart (`clock_differs`).
+    """
 
     node_id: NodeId
     broker_epoch: BrokerEpoch
@@ -144,6 +147,7 @@ class Heartbeat:
     covered: tuple[tuple[TopicPartition, tuple[Range, ...]], ...] = ()
     loads: tuple[PartitionLoad, ...] = ()
     draining: bool = False
+    clock_differs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

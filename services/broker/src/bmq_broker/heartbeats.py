@@ -40,6 +40,7 @@ class Heartbeats:
         closed: Callable[[], tuple[ClosedPartition, ...]],
         covered: Callable[[], Covered],
         loads: Callable[[], tuple[PartitionLoad, ...]],
+        clock_differs: Callable[[], bool],
         fenced: Callable[[BmqError], None],
     ) -> None:
         """`lease_ms` holds until the controller's first reply. `fenced` is called once, where this incarnation is not the registered one any more."""
@@ -50,6 +51,7 @@ class Heartbeats:
         self._closed = closed
         self._covered = covered
         self._loads = loads
+        self._clock_differs = clock_differs
         self._fenced = fenced
         self._interval_s = lease_ms / 1000 / BEATS_PER_LEASE
         self._backoff = self._new_backoff()
@@ -101,6 +103,7 @@ class Heartbeats:
             covered=self._covered(),
             loads=self._loads(),
             draining=self.draining,
+            clock_differs=self._clock_differs(),
         )
 
     def _heard(self, reply: HeartbeatReply) -> float:

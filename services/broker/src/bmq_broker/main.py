@@ -279,6 +279,7 @@ class BrokerRole:
             closed=lambda: self._departures.reports(self._metadata.image, count_max=REPORTS_MAX),
             covered=partial(coverage.current, count_max=REPORTS_MAX),
             loads=loads.current,
+            clock_differs=lambda: self._clock_guard.differs,
             fenced=self._fenced,
         )
 

@@ -69,12 +69,14 @@ class LeadingController:
         self._stopping: dict[NodeId, BrokerEpoch] = {}
         """Incarnations that said that they stop soon."""
         self._emptying: dict[NodeId, BrokerEpoch] = {}
+        self._off_time: dict[NodeId, BrokerEpoch] = {}
+        """Incarnations whose clock and the store's are too far apart."""
         self._loads = KnownLoads()
         self.balancer = Balancer(
             leader,
             loads=self._loads,
             emptying=lambda: self._living(self._emptying),
-            stopping=lambda: self._living(self._stopping),
+            stopping=lambda: self._living(self._stopping) | self._living(self._off_time),
             interval_s=leader.settings.balance_interval_s,
         )
         leader.committed = self.balancer.committed
@@ -86,8 +88,8 @@ class LeadingController:
 
     @property
     def draining(self) -> frozenset[NodeId]:
-        """Nodes that are to get no partitions because they stop soon or are being emptied, as far as this leader has heard."""
-        return self._living(self._stopping) | self._living(self._emptying)
+        """Nodes that are to get no partitions: they stop soon, are being emptied, or have a wrong clock, as far as this leader has heard."""
+        return self._living(self._stopping) | self._living(self._emptying) | self._living(self._off_time)
 
     @property
     def loads(self) -> dict[TopicPartition, float]:
@@ -203,6 +205,10 @@ class LeadingController:
         self._leader.check_leading()
         if beat.draining:
             self._stopping[beat.node_id] = beat.broker_epoch
+        if beat.clock_differs:
+            self._off_time[beat.node_id] = beat.broker_epoch
+        else:
+            self._off_time.pop(beat.node_id, None)
         empty = self._emptying.get(beat.node_id) == beat.broker_epoch
         decide = partial(node_machine.heartbeat, beat=beat, empty=empty, avoid=self.draining)
         try:
