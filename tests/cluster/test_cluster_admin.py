@@ -194,6 +194,10 @@ def test_without_a_leader_the_status_says_so_and_what_is_known(tmp_path: Path) -
             assert (status["led"], status["controller_id"]) == (False, 201)
             assert status["problems"][0].startswith("no controller leads")
             assert "no leading controller answers" in done.stderr
+            command = [str(BMQ), "debug", "bundle", "-f", str(tmp_path / "b.tgz"), "-o", "json", "--admin", cluster.admin, "--timeout", "50"]
+            written = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=85, check=True).stdout)
+            assert {"metadata/image.json", "metadata/log.json", "store.json", "self.json", "metrics.txt", "missing.json"} <= set(written["entries"])
+            assert {one["name"] for one in written["missing"]} == {"nodes.json", "configs.json", "load.json", "balance.json", "groups.json"}
         finally:
             os.kill(stopped, 18)
         assert cluster.stop() == 0, cluster.tail_of_log()
