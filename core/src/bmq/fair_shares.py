@@ -2,7 +2,7 @@
 
 Whatever is being made durable delays what comes behind it, so it is not enough to serve senders by turns: what the greedy have there is bounded
 too, while there is anybody modest to protect. The bound is found, not set: it shrinks while the modest wait for longer than an append needs
-by itself, and grows while they do not. Where all are greedy, or one is alone, nothing is held back but by the bound of each sender.
+by itself, and grows while they do not. Where all are greedy nothing is held back but by a bound for each, where one is alone nothing at all.
 
 A proxy counts by connection, and by client (host and client id; a principal, once there are any); a broker by partition, and by topic,
 because it hears several proxies. Both are a *sender* of a *party* here: many senders do not make a greedy party modest.
@@ -73,7 +73,7 @@ class FairShares:
     """All senders of one proxy or broker. Times are the loop's."""
 
     def __init__(self, *, sender_bytes_max: int, window_bytes_max: int) -> None:
-        """`sender_bytes_max`: what one may have under way in any case; a larger append alone."""
+        """`sender_bytes_max`: what one may have under way while others have anything; a larger append alone."""
         self._sender_bytes_max = sender_bytes_max
         self._window_bytes_max = window_bytes_max
         self._parties: dict[Hashable, Party] = {}
@@ -83,8 +83,10 @@ class FairShares:
         """Appends under way."""
         self._latency = _Latency()
         self.window_bytes = min(WINDOW_FIRST_BYTES, window_bytes_max)
+        self.held_bytes = 0
+        """Under way."""
         self.greedy_bytes = 0
-        """Under way, of what came beyond what is always let in."""
+        """Of that, what came beyond what is always let in."""
 
     def open(self, party: Hashable, resume: Callable[[], None]) -> Share:
         """A sender begins."""
@@ -111,6 +113,7 @@ class FairShares:
         if within or (not held_bytes and size_bytes <= SMALL_BYTES):
             share.held_bytes = after_bytes
             party.held_bytes += size_bytes
+            self.held_bytes += size_bytes
             if size_bytes > SMALL_BYTES or now < share.greedy_until:
                 return _SPARED
             self._modest += 1
@@ -127,6 +130,7 @@ class FairShares:
         self._waiting.pop(share, None)
         share.held_bytes = after_bytes
         party.held_bytes += size_bytes
+        self.held_bytes += size_bytes
         self.greedy_bytes += size_bytes
         return _GREEDY
 
@@ -140,6 +144,7 @@ class FairShares:
         """An append was answered, after so long; None: at once, because it was refused."""
         share.held_bytes -= size_bytes
         share.party.held_bytes -= size_bytes
+        self.held_bytes -= size_bytes
         assert share.held_bytes >= 0
         if admitted is _GREEDY:
             self.greedy_bytes -= size_bytes
@@ -157,7 +162,8 @@ class FairShares:
         return self._modest > 0 or now - self._modest_at < REMEMBERED_S
 
     def _fits(self, share: Share, size_bytes: int, now: float) -> bool:
-        if share.held_bytes and share.held_bytes + size_bytes > self._sender_bytes_max:
+        is_alone = share.held_bytes == self.held_bytes
+        if share.held_bytes and not is_alone and share.held_bytes + size_bytes > self._sender_bytes_max:
             return False
         return not self.greedy_bytes or self.greedy_bytes + size_bytes <= self.window_bytes or not self._somebody_to_protect(now)
 

@@ -24,8 +24,8 @@ from bmq_proxy.settings import ProxySettings
 
 ARRIVING_SHARE = 2
 """Requests that are still arriving may hold as much as whole ones, divided by this, beside it."""
-CONNECTION_SHARE = 4
-"""What one connection may have under way of Produce requests: the memory of all requests, divided by this."""
+CONNECTION_SHARE = 2
+"""What one connection may have under way of Produce requests beside others: the memory of all requests, divided by this."""
 UNTAKEN_S_MAX = 3.0
 """While consumers want more memory than there is, a peer has to take some of its answer at least this often."""
 LINGER_S = 1.0
