@@ -191,3 +191,24 @@ def test_a_broker_with_a_wrong_clock_keeps_what_it_has_and_gets_nothing_until_it
         assert (await controllers.image()).owned_counts[NodeId(11)] > 3
 
     run(main(), loop=loop)
+
+
+def test_planning_takes_at_most_a_tenth_of_the_time_however_large_the_cluster_is() -> None:
+    loop = VirtualLoop()
+
+    async def main() -> None:
+        controllers, _ = await started(loop, 11, 12)
+        await create(controllers, NewTopic(name="a", partitions=8))
+        plans = 0
+
+        def takes_two_seconds() -> float:
+            nonlocal plans
+            plans += 1
+            return 2.0
+
+        loop.executor_delay_s = takes_two_seconds
+        await asyncio.sleep(220)
+        loop.executor_delay_s = None
+        assert 5 <= plans <= 11
+
+    run(main(), loop=loop)
