@@ -32,7 +32,8 @@ class InternalServer:
         self._loop = asyncio.get_running_loop()
         self._server: asyncio.Server | None = None
         self._ticker: asyncio.TimerHandle | None = None
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}
+        """In the order in which they were opened: what is done with each of them is done in one order, so that a simulated run repeats."""
         self._work: set[asyncio.Task[Any]] = set()
         self._complaints = RateLimited(interval_s=_COMPLAIN_EVERY_S)
 
@@ -79,11 +80,11 @@ class InternalServer:
     def opened(self, connection: Connection) -> bool:
         if self.is_stopping or len(self._connections) >= limits.CONNECTIONS_MAX:
             return False
-        self._connections.add(connection)
+        self._connections[connection] = None
         return True
 
     def closed(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
 
     def broken(self, peer: str, reason: str) -> None:
         left_out = self._complaints.due(peer.rpartition(":")[0], now=self._loop.time())
