@@ -187,15 +187,14 @@ class _End(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
 
     def send(self, data: bytes, *, delay_s: float) -> None:
-        if not delay_s and not self._pending:
-            if self.transport is not None:
-                self.transport.write(data)
+        if not delay_s and not self._pending and self.transport is not None:
+            self.transport.write(data)
             return
         due_s = self._loop.time() + delay_s
         if self._pending:
             due_s = max(due_s, self._pending[-1][0])
         self._pending.append((due_s, data))
-        if self._timer is None:
+        if self._timer is None and self.transport is not None:
             self._timer = self._loop.call_at(due_s, self._send_due)
 
     def close_when_sent(self) -> None:
@@ -237,6 +236,10 @@ class _End(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self._link.opened(self)
+        if self._pending:  # what came before it could be told not to
+            self._send_due()
+        elif self._ends:
+            self.transport.write_eof()
 
     def data_received(self, data: bytes) -> None:
         self._link.arrived(self, data)

@@ -3,7 +3,6 @@
 Java's and librdkafka's producers, each idempotent and plain, at their default settings: no delivery report may fail.
 """
 
-import asyncio
 import os
 from pathlib import Path
 from time import monotonic
@@ -12,7 +11,7 @@ import pytest
 from chaos_cluster import Cluster
 from chaos_faults import Done
 from chaos_report import Report
-from chaos_run import run, run_plan
+from chaos_run import on_a_fast_loop, run, run_plan
 
 SEED = int(os.environ.get("BMQ_CHAOS_SEED", "1"))
 SECONDS = float(os.environ.get("BMQ_CHAOS_SECONDS", "20"))
@@ -30,7 +29,7 @@ def check(report: Report) -> None:
 
 
 def test_nothing_is_lost_doubled_or_reordered_under_faults_of_all_kinds(tmp_path: Path) -> None:
-    check(asyncio.run(run_plan(tmp_path, seed=SEED, seconds=SECONDS, per_second=PER_SECOND)))
+    check(on_a_fast_loop(run_plan(tmp_path, seed=SEED, seconds=SECONDS, per_second=PER_SECOND)))
 
 
 def test_a_rolling_restart_of_all_nodes_fails_no_delivery_report(tmp_path: Path) -> None:
@@ -42,7 +41,7 @@ def test_a_rolling_restart_of_all_nodes_fails_no_delivery_report(tmp_path: Path)
             await cluster.rolling_restart([node])
             done.append(Done(fault=f"restart-{node.role}", node_id=node.node_id, began_s=began_s, ended_s=monotonic()))
 
-    report = asyncio.run(run(tmp_path, deed, seed=SEED, seconds=0, per_second=PER_SECOND))
+    report = on_a_fast_loop(run(tmp_path, deed, seed=SEED, seconds=0, per_second=PER_SECOND))
     check(report)
     assert sum(report.faults.values()) == 7
     assert report.duplicates == 0, report.line()
