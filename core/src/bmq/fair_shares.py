@@ -4,8 +4,8 @@ Whatever is being made durable delays what comes behind it, so it is not enough 
 too, while there is anybody modest to protect. The bound is found, not set: it shrinks while the modest wait for longer than an append needs
 by itself, and grows while they do not. Where all are greedy nothing is held back but by a bound for each, where one is alone nothing at all.
 
-A proxy counts by connection, and by client (host and client id; a principal, once there are any); a broker by partition, and by topic,
-because it hears several proxies. Both are a *sender* of a *party* here: many senders do not make a greedy party modest.
+For a proxy each connection is a *sender*, and each client (host and client id; a principal, once there are any) a *party*: many connections
+do not make a greedy client modest. For a broker, which hears several proxies, topics are both.
 """
 
 from collections.abc import Callable, Hashable

@@ -1,7 +1,7 @@
-"""Appends of several proxies to one broker: the greedy partitions' wait here for their turn, so that those of the modest need not.
+"""Appends of several proxies to one broker: those of greedy topics wait here for their turn, so that those of the modest need not.
 
-A partition's appends stay in their order: what comes behind one that waits waits too, and what waits behind one that was refused is refused.
-Each proxy sees to its own clients (bmq.fair_shares); only here are all of them seen.
+A topic's appends stay in their order: what comes behind one that waits waits too, and what waits behind a refused one of its partition is
+refused. Each proxy sees to its own clients (bmq.fair_shares); only here are all of them seen, and topics are what is known of them.
 """
 
 import asyncio
@@ -13,34 +13,35 @@ from typing import Final
 from bmq.errors import BmqError, NotOwner, NotReady
 from bmq.fair_shares import Admitted, FairShares, Share
 from bmq.roles.owner import Appended
-from bmq.values import TopicPartition
+from bmq.values import TopicId, TopicPartition
 
-SHARES_MAX: Final = 20_000
-"""Partitions that are remembered; the one not written to for longest is forgotten first."""
+TOPICS_MAX: Final = 10_000
+"""Topics that are remembered; one that nothing is under way of is forgotten first, the one known for longest."""
 
 Submit = Callable[[], "asyncio.Future[Appended]"]
 """To the owner. Raises BmqError, or its future does."""
 
 
-class _Waiting:
-    """An append that has yet to be submitted; `done` is what its caller got."""
+class _Append:
+    """One of them. `done` is what its caller got where it has to wait."""
 
-    __slots__ = ("done", "size_bytes", "submit")
+    __slots__ = ("done", "size_bytes", "submit", "tp")
 
-    def __init__(self, submit: Submit, size_bytes: int, done: "asyncio.Future[Appended]") -> None:
-        self.submit = submit
+    def __init__(self, tp: TopicPartition, size_bytes: int, submit: Submit) -> None:
+        self.tp = tp
         self.size_bytes = size_bytes
-        self.done = done
+        self.submit = submit
+        self.done: asyncio.Future[Appended] | None = None
 
 
-class _Lane:
-    """One partition's."""
+class _Topic:
+    """One topic's appends."""
 
     __slots__ = ("share", "waiting")
 
     def __init__(self) -> None:
         self.share: Share
-        self.waiting: deque[_Waiting] = deque()
+        self.waiting: deque[_Append] = deque()
 
 
 class FairAppends:
@@ -50,86 +51,91 @@ class FairAppends:
         """`bytes_max`: what the broker takes of all proxies together."""
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self._shares = FairShares(sender_bytes_max=bytes_max, window_bytes_max=bytes_max)
-        self._lanes: OrderedDict[TopicPartition, _Lane] = OrderedDict()
+        self._topics: OrderedDict[TopicId, _Topic] = OrderedDict()
 
     def append(self, tp: TopicPartition, size_bytes: int, submit: Submit) -> "asyncio.Future[Appended]":
         """Submits now, or in its turn. Raises what `submit` raises, or the future does."""
-        lane = self._lanes.get(tp)
-        if lane is None:
-            lane = self._open(tp)
-        if not lane.waiting:
+        topic = self._topics.get(tp.topic_id)
+        if topic is None:
+            topic = self._open(tp.topic_id)
+        one = _Append(tp, size_bytes, submit)
+        if not topic.waiting:
             now = self._loop.time()
-            admitted = self._shares.admit(lane.share, size_bytes, now)
+            admitted = self._shares.admit(topic.share, size_bytes, now)
             if admitted is not None:
-                return self._submit(lane, size_bytes, submit, admitted, now)
-        done: asyncio.Future[Appended] = self._loop.create_future()
-        lane.waiting.append(_Waiting(submit, size_bytes, done))
-        return done
+                return self._submit(topic, one, admitted, now)
+        topic.waiting.append(one)
+        one.done = self._loop.create_future()
+        return one.done
 
-    def _open(self, tp: TopicPartition) -> _Lane:
-        lane = _Lane()
-        lane.share = self._shares.open(tp.topic_id, partial(self._go_on, lane))
-        self._lanes[tp] = lane
-        if len(self._lanes) > SHARES_MAX:
-            oldest, idle = next(iter(self._lanes.items()))
+    def _open(self, topic_id: TopicId) -> _Topic:
+        topic = _Topic()
+        topic.share = self._shares.open(topic_id, partial(self._go_on, topic))
+        self._topics[topic_id] = topic
+        if len(self._topics) > TOPICS_MAX:
+            oldest, idle = next(iter(self._topics.items()))
             if idle.waiting or idle.share.held_bytes:
-                self._lanes.move_to_end(oldest)
+                self._topics.move_to_end(oldest)
             else:
-                del self._lanes[oldest]
+                del self._topics[oldest]
                 self._shares.close(idle.share, self._loop.time())
-        return lane
+        return topic
 
-    def _submit(self, lane: _Lane, size_bytes: int, submit: Submit, admitted: Admitted, now: float) -> "asyncio.Future[Appended]":
+    def _submit(self, topic: _Topic, one: _Append, admitted: Admitted, now: float) -> "asyncio.Future[Appended]":
         try:
-            future = submit()
+            future = one.submit()
         except BmqError:
-            self._shares.over(lane.share, size_bytes, admitted, took_s=None, now=now)
+            self._shares.over(topic.share, one.size_bytes, admitted, took_s=None, now=now)
             raise
         if future.done():
-            self._shares.over(lane.share, size_bytes, admitted, took_s=None, now=now)
+            self._shares.over(topic.share, one.size_bytes, admitted, took_s=None, now=now)
         else:
-            future.add_done_callback(partial(self._over, lane, size_bytes, admitted, now))
+            future.add_done_callback(partial(self._over, topic, one, admitted, now))
         return future
 
-    def _over(self, lane: _Lane, size_bytes: int, admitted: Admitted, began_s: float, future: "asyncio.Future[Appended]") -> None:
-        if lane.waiting and not future.cancelled() and isinstance(future.exception(), NotOwner | NotReady):
-            self._refuse_waiting(lane)
+    def _over(self, topic: _Topic, one: _Append, admitted: Admitted, began_s: float, future: "asyncio.Future[Appended]") -> None:
+        if topic.waiting and not future.cancelled() and isinstance(future.exception(), NotOwner | NotReady):
+            self._refuse_waiting(topic, one.tp)
         now = self._loop.time()
-        self._shares.over(lane.share, size_bytes, admitted, took_s=now - began_s, now=now)
+        self._shares.over(topic.share, one.size_bytes, admitted, took_s=now - began_s, now=now)
 
-    def _refuse_waiting(self, lane: _Lane) -> None:
-        """An earlier batch is to be sent again: these must not be taken before it."""
-        waiting, lane.waiting = lane.waiting, deque()
+    def _refuse_waiting(self, topic: _Topic, tp: TopicPartition) -> None:
+        """An earlier batch of the partition is to be sent again: what waits behind it must not be taken before it."""
+        waiting, topic.waiting = topic.waiting, deque()
         for one in waiting:
-            if not one.done.done():
-                one.done.set_exception(NotReady("an earlier batch of the partition was refused and has to be sent again first"))
-        self._shares.withdraw(lane.share, self._loop.time())
+            if one.tp == tp:
+                _fail(one, NotReady(f"{tp}: an earlier batch was refused and has to be sent again first"))
+            else:
+                topic.waiting.append(one)
+        if not topic.waiting:
+            self._shares.withdraw(topic.share, self._loop.time())
 
-    def _go_on(self, lane: _Lane) -> None:
+    def _go_on(self, topic: _Topic) -> None:
         """What waits, as far as it is let in."""
-        while lane.waiting:
-            first = lane.waiting[0]
+        while topic.waiting:
+            first = topic.waiting[0]
             now = self._loop.time()
-            admitted = self._shares.admit(lane.share, first.size_bytes, now)
+            admitted = self._shares.admit(topic.share, first.size_bytes, now)
             if admitted is None:
                 return
-            lane.waiting.popleft()
+            topic.waiting.popleft()
             try:
-                future = self._submit(lane, first.size_bytes, first.submit, admitted, now)
+                future = self._submit(topic, first, admitted, now)
             except BmqError as error:
                 _fail(first, error)
                 if isinstance(error, NotOwner | NotReady):
-                    self._refuse_waiting(lane)
+                    self._refuse_waiting(topic, first.tp)
                 continue
             if not future.done():
                 future.add_done_callback(partial(_answered, first))
                 continue
             _answered(first, future)
             if not future.cancelled() and isinstance(future.exception(), NotOwner | NotReady):
-                self._refuse_waiting(lane)
+                self._refuse_waiting(topic, first.tp)
 
 
-def _answered(one: _Waiting, future: "asyncio.Future[Appended]") -> None:
+def _answered(one: _Append, future: "asyncio.Future[Appended]") -> None:
+    assert one.done is not None
     if future.cancelled():
         one.done.cancel()
     elif (error := future.exception()) is not None:
@@ -138,6 +144,6 @@ def _answered(one: _Waiting, future: "asyncio.Future[Appended]") -> None:
         one.done.set_result(future.result())
 
 
-def _fail(one: _Waiting, error: BaseException) -> None:
-    if not one.done.done():
+def _fail(one: _Append, error: BaseException) -> None:
+    if one.done is not None and not one.done.done():
         one.done.set_exception(error)
