@@ -1,7 +1,7 @@
 """The invariants of DESIGN 7, each a small named function over a History. What they return is what is wrong: nothing, if all is well."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from bmq_sim.history import FinalLog, History, Place
@@ -164,11 +164,10 @@ def idempotent_records_appear_once_and_in_order(history: History) -> Iterator[st
             sent[attempt.producer, attempt.place] += attempt.values
     for (producer, place), values in sent.items():
         log = history.final.get(place)
-        found = [record.value for record in log.records if record.value in set(values)] if log is not None else []
-        if len(set(found)) != len(found):
-            twice = sorted({value for value in found if found.count(value) > 1})
-            yield f"{place}: of {producer} there is more than once {twice!r}"
         order = {value: index for index, value in enumerate(values)}
+        found = [record.value for record in log.records if record.value in order] if log is not None else []
+        if twice := _twice(found):
+            yield f"{place}: of {producer} there is more than once {twice!r}"
         places = [order[value] for value in found]
         if places != sorted(places):
             yield f"{place}: the records of {producer} are not in the order in which they were sent"
@@ -181,8 +180,8 @@ def plain_records_appear_at_most_once(history: History) -> Iterator[str]:
     plain = {value for attempt in history.attempts if not attempt.idempotent for value in attempt.values}
     for place, log in history.final.items():
         found = [record.value for record in log.records if record.value in plain]
-        if len(set(found)) != len(found):
-            yield f"{place}: more than once {sorted({value for value in found if found.count(value) > 1})!r}"
+        if twice := _twice(found):
+            yield f"{place}: more than once {twice!r}"
 
 
 def records_of_a_connection_are_in_order(history: History) -> Iterator[str]:
@@ -289,6 +288,10 @@ def check(history: History) -> None:
 
 def _values(log: FinalLog) -> dict[int, bytes]:
     return {record.offset: record.value for record in log.records}
+
+
+def _twice(values: Sequence[bytes]) -> list[bytes]:
+    return sorted(value for value, count in Counter(values).items() if count > 1)
 
 
 def _runs(offsets: list[int]) -> str:

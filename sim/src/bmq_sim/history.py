@@ -129,6 +129,14 @@ class History:
         self.turns += 1
         return self.turns
 
+    def forget_deleted(self) -> None:
+        """Drops what was sent to and read from topics that were deleted: nothing is promised for it any more."""
+        self.attempts = [attempt for attempt in self.attempts if attempt.place.topic not in self.deleted_topics]
+        self.seen = [record for record in self.seen if record.place.topic not in self.deleted_topics]
+        self.ends = [end for end in self.ends if end.place.topic not in self.deleted_topics]
+        self.commits = [commit for commit in self.commits if commit.place.topic not in self.deleted_topics]
+        self.commits_seen = [seen for seen in self.commits_seen if seen.place.topic not in self.deleted_topics]
+
     def acknowledged(self) -> dict[Place, list[Attempt]]:
         """Attempts that were acknowledged with an offset, by partition."""
         found: dict[Place, list[Attempt]] = defaultdict(list)

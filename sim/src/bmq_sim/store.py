@@ -52,6 +52,8 @@ class StoreFaults:
     late_s_max: float = 30.0
     unavailable_probability: float = 0.0
     """Of get, list, head and delete; a delete may have been applied, or be applied late."""
+    unavailable_prefix: str = ""
+    """Nothing below it is read: stores throttle by prefix, too."""
     timeout_s: float = 5.0
     """How long a request hangs that gets no answer."""
     refusal: Fault = Fault.REFUSED
@@ -326,7 +328,8 @@ class NodeStore:
         with store.watched(Request(self._node, verb, key)) as request:
             faults = store.faults_of(self._node)
             reached = store.reaches(self._node)
-            if not reached or store.rng.random() < faults.unavailable_probability:
+            throttled = bool(faults.unavailable_prefix) and key.startswith(faults.unavailable_prefix)
+            if not reached or throttled or store.rng.random() < faults.unavailable_probability:
                 request.fault = faults.refusal if reached else Fault.UNREACHABLE
                 await asyncio.sleep(self._timeout_s())
                 raise StoreUnavailable(f"{verb}: the simulated store does not answer")

@@ -1,8 +1,10 @@
 """What a run did, in numbers that add up over runs: records acknowledged, faults, and which fault met which step of a protocol."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 
 WIDTH = 9
 
@@ -54,6 +56,34 @@ def summary(work: Work) -> str:
     return (
         f"{work.records} records in {work.batches} batches acknowledged, {work.read} records read, {work.commits} commits, "
         f"{sum(work.faults.values())} faults, {work.virtual_s / 3600:.1f} simulated hours"
+    )
+
+
+def added(work: Work, file: Path) -> Work:
+    """The sum of `work` and of what the file says, which says the sum from then on."""
+    kept = _read(file)
+    kept.add(work)
+    rows = {name: getattr(kept, name) for name in _NUMBERS} | {
+        "operations": kept.operations,
+        "faults": kept.faults,
+        "pairs": [[kind, step, count] for (kind, step), count in sorted(kept.pairs.items())],
+    }
+    file.write_text(json.dumps(rows, indent=1))
+    return kept
+
+
+_NUMBERS = tuple(one.name for one in fields(Work) if one.type in ("int", "float", int, float))
+
+
+def _read(file: Path) -> Work:
+    if not file.exists():
+        return Work()
+    rows = json.loads(file.read_text())
+    return Work(
+        **{name: rows[name] for name in _NUMBERS},
+        operations=Counter(rows["operations"]),
+        faults=Counter(rows["faults"]),
+        pairs=Counter({(kind, step): count for kind, step, count in rows["pairs"]}),
     )
 
 

@@ -3,15 +3,15 @@
 import contextvars
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from bmq.metadata.image import Image
-from bmq.metadata.records import AnyRecord
 from bmq.storage.flatlog import decode_entry
 from bmq_sim.cluster.cluster import SimCluster
+from bmq_sim.cluster.evidence import Evidence
 from bmq_sim.cluster.settings import INTERNAL_PORT
-from bmq_sim.cluster.steps import Step, calls_in, records_of, step_of_request
+from bmq_sim.cluster.steps import Step, calls_in, step_of_request
 from bmq_sim.process import ProcessState
 from bmq_sim.store import Fault, Request
 from bmq_sim.transport import SimTransport
@@ -24,17 +24,16 @@ _LOG: Final = re.compile(r"(topics/[0-9a-f-]{36}/\d{10}/manifest/)")
 class Activity:
     """Watches the store and the network of a world."""
 
-    def __init__(self, world: World, cluster: SimCluster) -> None:
+    def __init__(self, world: World, cluster: SimCluster, evidence: Evidence) -> None:
         self._world = world
         self._cluster = cluster
+        self._evidence = evidence
         self._requests: dict[int, tuple[Request, tuple[Step, ...]]] = {}
         self._calls: dict[tuple[int, int], tuple[Step, str, str]] = {}
         """By the client's transport and correlation id: the step, and the hosts of both ends."""
         self._epochs: dict[str, int] = {}
         """The newest epoch of each manifest log."""
         self._aims: dict[Step, deque[Entered]] = {}
-        self.committed: Callable[[str, Sequence[AnyRecord]], None] = lambda *_: None
-        """Called with the host that sends an entry of the metadata log, and its records, when they are sent."""
         self.faults: Counter[tuple[Fault, Step]] = Counter()
         """Requests that the store failed or delayed: by kind of fault and step."""
         world.store.watcher = self
@@ -87,11 +86,10 @@ class Activity:
         return self._epochs.get(log, -1) >= epoch
 
     def _sent(self, request: Request) -> None:
+        self._evidence.watch(request)
         if found := _LOG.match(request.key):
             epoch = decode_entry(request.data, what=request.key).epoch
             self._epochs[found[1]] = max(epoch, self._epochs.get(found[1], -1))
-        elif request.key.startswith("meta/log/"):
-            self.committed(request.node, records_of(request.data))
 
     # --- calls between nodes ---
 

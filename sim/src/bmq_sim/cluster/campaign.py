@@ -4,7 +4,7 @@ Which pairs of fault and step a seed aims at follows from the seed alone, so tha
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 from random import Random
 
@@ -47,19 +47,19 @@ class Campaign:
         self._faults = faults
         self._rng = world.rng("campaign")
 
-    async def run(self, *, aims: int) -> None:
+    async def run(self, pairs: Iterable[tuple[Kind, Step]], *, operations_share: float = 0.0) -> None:
         """One aim after the other, and now and then an operation of those who run the cluster."""
         rng = self._rng
-        for kind, step in pairs_of(self._world.seed, aims):
-            if rng.random() < 0.1:
+        for kind, step in pairs:
+            if rng.random() < operations_share:
                 await self._operate()
             await self._aim(kind, step)
             await asyncio.sleep(rng.random() * rng.choice((0.2, 1.0, 4.0)))
 
-    async def keep_moving(self) -> None:
+    async def keep_moving(self, *, pause_s_max: float) -> None:
         """Moves partitions from broker to broker, until it is cancelled."""
         while True:
-            await asyncio.sleep(self._rng.random() * 3)
+            await asyncio.sleep(self._rng.random() * pause_s_max)
             self._move()
 
     # --- aims ---

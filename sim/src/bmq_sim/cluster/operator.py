@@ -35,6 +35,10 @@ class Operator:
         """The cluster as it follows it."""
         return self._feed.image
 
+    def subscribe(self, changed: Callable[[Image, Image], None]) -> None:
+        """Calls `changed(old, new)` for each image."""
+        self._feed.subscribe(changed)
+
     def start(self) -> None:
         """Follows from now on."""
         self._process.start(self._follow(), name="operator follows")

@@ -31,8 +31,9 @@ class NodeSpec:
 class ClusterSettings:
     """Of one seed. Every start of a node asks for its own: what may differ from release to release differs from start to start."""
 
-    def __init__(self, rng: Random, *, balance_interval_s: float = 0.0) -> None:
-        """`balance_interval_s` 0: the cluster moves nothing by itself."""
+    def __init__(self, rng: Random, *, balance_interval_s: float = 0.0, deletes_soon: bool = False) -> None:
+        """`balance_interval_s` 0: the cluster moves nothing by itself. `deletes_soon`: hardly anything stays in the WAL."""
+        self._deletes_soon = deletes_soon
         self._rng = rng
         self.size_factor = rng.choice((1, 1, 10))
         """By how much everything is larger than the smallest that works."""
@@ -66,7 +67,7 @@ class ClusterSettings:
 
     def _broker(self) -> BrokerSettings:
         rng, factor = self._rng, self.size_factor
-        return BrokerSettings(
+        made = BrokerSettings(
             linger_ms=rng.choice((0.0, 5.0, 100.0)),
             eager=rng.random() < 0.5,
             flush_bytes=rng.choice((300, 4_096)) * factor,
@@ -83,4 +84,12 @@ class ClusterSettings:
             segment_linger_ms=rng.choice((2_000, 20_000)),
             merge_below_bytes=4_096 * factor,
             merge_count=rng.choice((2, 4)),
+            carry_share=rng.choice((0.0, 0.25, 4.0)),
+            carry_parts=rng.choice((1, 4)),
+            shared_look_ms=1_000,
+            shared_look_ms_max=5_000,
+            collect_again_ms=20_000,
         )
+        if not self._deletes_soon:
+            return made
+        return replace(made, linger_ms=0.0, tail_budget_bytes=300, wal_budget_bytes=500, maintenance_interval_ms=200)

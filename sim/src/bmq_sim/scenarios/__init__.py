@@ -3,11 +3,36 @@
 from collections.abc import Mapping
 from typing import Final
 
-from bmq_sim.scenarios import cluster_calm, engine, flat_logs, garbage, lost_object, quiet, retries, sleeper, streams, takeover, tight_memory
+from bmq_sim.scenarios import (
+    cluster,
+    cluster_calm,
+    cluster_island,
+    cluster_late_seal,
+    cluster_moves,
+    cluster_seals,
+    cluster_sleepers,
+    engine,
+    flat_logs,
+    garbage,
+    lost_object,
+    quiet,
+    retries,
+    sleeper,
+    streams,
+    takeover,
+    tight_memory,
+)
 from bmq_sim.world import Scenario
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
+    "cluster": cluster.scenario,
     "cluster-calm": cluster_calm.scenario,
+    "cluster-island": cluster_island.scenario,
+    "cluster-late-seal": cluster_late_seal.scenario,
+    "cluster-leader-replaced": cluster_sleepers.replaced,
+    "cluster-leader-sleeps": cluster_sleepers.alone,
+    "cluster-moves": cluster_moves.scenario,
+    "cluster-seals": cluster_seals.scenario,
     "engine": engine.scenario,
     "flat-logs": flat_logs.scenario,
     "garbage": garbage.scenario,

@@ -1,7 +1,7 @@
 """Clients of every kind for scenarios with a whole node, and the end of such a run: heal, finish, read everything, check."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from bmq_sim.checkers import InvariantViolated, check
 from bmq_sim.client import Address, SimClient
 from bmq_sim.consumer import FollowingConsumer, read_final
 from bmq_sim.group_member import GroupMember
-from bmq_sim.history import Place
+from bmq_sim.history import History, Place
 from bmq_sim.process import SimProcess
 from bmq_sim.producer import BATCH_RECORDS_MAX, IdempotentProducer, PlainProducer
 from bmq_sim.world import World, ordinary_network_faults
@@ -47,6 +47,8 @@ class Clients:
     finishing: "list[asyncio.Task[None]]" = field(default_factory=list)
     following: "list[asyncio.Task[None]]" = field(default_factory=list)
     producers: list[IdempotentProducer | PlainProducer] = field(default_factory=list)
+    before_check: Callable[[History], None] = lambda _: None
+    """Adds what others than clients saw."""
 
     def client(self, name: str, *, host: str | None = None) -> SimClient:
         """A new client program's connections; `host` is the one that it tries first."""
@@ -85,7 +87,7 @@ class Clients:
         tasks.append(SimProcess(name, host=name).start(program))
 
 
-async def finish(clients: Clients) -> None:
+async def finish(clients: Clients, *, within_s: float = HEALED_WITHIN_S) -> None:
     """Heals, lets the producers finish, stops the readers, reads every partition and checks all invariants. Raises InvariantViolated."""
     world, supervisor = clients.world, clients.supervisor
     world.note("heal")
@@ -94,10 +96,12 @@ async def finish(clients: Clients) -> None:
     world.network.heal()
     world.network.faults = ordinary_network_faults(Random(0))
     finishing = asyncio.get_running_loop().create_task(_finish(clients))
-    await asyncio.wait((finishing,), timeout=HEALED_WITHIN_S)
+    await asyncio.wait((finishing,), timeout=within_s)
     if not finishing.done():
         raise InvariantViolated("clients are stuck although all is well:\n" + "\n".join(world.loop.pending_tasks()))
     await finishing
+    clients.before_check(world.history)
+    world.history.forget_deleted()
     check(world.history)
     supervisor.check()
 

@@ -1,0 +1,100 @@
+"""What the store and the metadata tell of a cluster, past every service: who wrote which partition under which epoch, where streams ended, who was
+taken for dead.
+"""
+
+import re
+from typing import Final
+from uuid import UUID
+
+from bmq.metadata.image import Image
+from bmq.metadata.invariants import broken
+from bmq.storage.wal import SEAL_SIZE_BYTES, decode_wal
+from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
+from bmq_sim.checkers import InvariantViolated
+from bmq_sim.cluster.cluster import SimCluster
+from bmq_sim.history import History, OwnerAppend, Place
+from bmq_sim.objects import missing, unreachable
+from bmq_sim.store import Request
+from bmq_sim.world import World
+
+_SEGMENT: Final = re.compile(r"topics/([0-9a-f-]{36})/(\d{10})/(?:segment|coordinator-snapshot)/(\d{10})/")
+_WAL: Final = re.compile(r"wal/(\d+)/(\d+)/")
+
+
+class Evidence:
+    """Of one run. `watch` hears of every create that is sent."""
+
+    def __init__(self, world: World, cluster: SimCluster) -> None:
+        self._world = world
+        self._cluster = cluster
+        self._ends: dict[StreamId, int] = {}
+        self._writers: dict[tuple[TopicPartition, int], dict[StreamId, int]] = {}
+        """By partition and leader epoch: the streams that hold batches of it, and the lowest number of each that does."""
+        self._names: dict[TopicPartition, Place] = {}
+        self._wrong: list[str] = []
+        self.fenced: list[tuple[float, NodeId]] = []
+        """When, and whom leaders took for dead."""
+        cluster.operator.subscribe(self._image_changed)
+
+    def watch(self, request: Request) -> None:
+        """A create is sent."""
+        self._note_late(request)
+        if not request.key.startswith("wal/") or len(request.data) == SEAL_SIZE_BYTES:
+            return
+        wal = decode_wal(request.data)
+        for entry in wal.entries:
+            streams = self._writers.setdefault((entry.tp, entry.leader_epoch), {})
+            streams[wal.header.stream] = min(wal.header.number, streams.get(wal.header.stream, wal.header.number))
+
+    def _note_late(self, request: Request) -> None:
+        """What a broker writes that was replaced and does not know it yet: whoever collects may have been there already."""
+        image = self._cluster.image()
+        if (found := _SEGMENT.match(request.key)) is not None:
+            meta = image.partition(TopicPartition(TopicId(UUID(found[1])), int(found[2])))
+            is_late = meta is None or int(found[3]) < meta.leader_epoch
+        elif (found := _WAL.match(request.key)) is not None:
+            is_late = StreamId(NodeId(int(found[1])), BrokerEpoch(int(found[2]))) in self._ends
+        else:
+            return
+        if is_late:
+            self._world.store.landed_late.add(request.key)
+
+    def take(self, history: History) -> None:
+        """What was acknowledged by whom: only what lies below the end of a stream was."""
+        for (tp, leader_epoch), streams in self._writers.items():
+            place = self._names.get(tp)
+            if place is None:
+                continue
+            for stream, number in streams.items():
+                if number < self._ends.get(stream, number + 1):
+                    history.owner_appends.append(OwnerAppend(place=place, leader_epoch=leader_epoch, owner=stream.prefix))
+
+    def check_metadata(self) -> None:
+        """Raises InvariantViolated."""
+        if self._wrong:
+            raise InvariantViolated("the metadata keep their invariants: " + "\n  ".join(self._wrong[:5]))
+
+    def check_objects(self, *, collected: bool) -> None:
+        """That nothing is missing which a manifest names; where all owners had time to, that everything else is gone. Raises InvariantViolated."""
+        store, image = self._world.store, self._cluster.image()
+        if wrong := [*missing(store, image)]:
+            raise InvariantViolated("nothing reachable is deleted: " + "\n  ".join(wrong[:5]))
+        if collected and (wrong := [line for line in unreachable(store, image) if not self._is_excused(line)]):
+            raise InvariantViolated("every object is reachable or collected: " + "\n  ".join(wrong[:5]))
+
+    def _is_excused(self, line: str) -> bool:
+        """Coordinators write when clients do; and what was late is collected by whoever owns the partition next, or is a few bytes."""
+        return "coordinator" in line or line.startswith("__") or any(key in line for key in self._world.store.landed_late)
+
+    def _image_changed(self, old: Image, new: Image) -> None:
+        if old.position:
+            self._wrong += [f"at {new.position}: {line}" for line in broken(old, new)]
+        for stream, end in (*new.sealed.items(), *new.dropped.items()):
+            before = self._ends.setdefault(stream, end)
+            if before != end:
+                self._wrong.append(f"at {new.position}: {stream.prefix} ends at {end}, it ended at {before}")
+        for topic in new.topics.values():
+            for index in range(len(topic.partitions)):
+                self._names.setdefault(TopicPartition(topic.topic_id, index), Place(topic.name, index))
+        now_s = self._world.loop.time()
+        self.fenced += [(now_s, node_id) for node_id, epoch in new.fencing.items() if old.fencing.get(node_id) != epoch]

@@ -1,0 +1,185 @@
+"""Bugs of a cluster to plant in the real code: between a broker and its heirs, between controllers, between a proxy and an owner.
+
+As in bmq_sim.planted: each patches the real function and is what a hurried change would do.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Final
+from unittest.mock import patch
+
+from bmq.errors import Conflict, ObjectMissing, OffsetOutOfRange, StoreError
+from bmq.storage import stream_seal
+from bmq.storage.durable import TroubleLog
+from bmq.storage.numbered import wal_key
+from bmq.storage.wal import Seal, encode_seal
+from bmq.values import StreamId
+from bmq_broker import broker
+from bmq_broker import main as broker_main
+from bmq_controller import collector
+from bmq_controller.machine import leases
+from bmq_proxy import appends
+from bmq_proxy.fetch import manifests, reader
+
+Plant = Callable[[], AbstractContextManager[Any]]
+
+
+def _fenced_goes_on_deleting() -> AbstractContextManager[Any]:
+    """A broker that was replaced lets go of its partitions, so that nothing pins its WAL any more, and its deleter goes on."""
+    real = broker_main.BrokerRole._fenced
+
+    async def delete(role: broker_main.BrokerRole) -> None:
+        writer = role._writer
+        for number in range(writer._deleted_below, min(writer._durable_below, writer._deletable_below)):
+            with contextlib.suppress(StoreError):
+                await role._store.delete(wal_key(writer._stream, number))
+
+    def fenced(self: broker_main.BrokerRole, error: Any) -> None:
+        is_new = self._ended is None
+        real(self, error)
+        if is_new:
+            asyncio.get_running_loop().create_task(delete(self), name="a fenced broker deletes")
+
+    return patch.object(broker_main.BrokerRole, "_fenced", autospec=True, side_effect=fenced)
+
+
+def _deposed_sweeps_unknown() -> AbstractContextManager[Any]:
+    """A controller deletes the objects of topics that are not in its image, which may be old."""
+    real = collector.Collector.collect
+
+    async def collect(self: collector.Collector) -> None:
+        await real(self)
+        image = self._image()
+        known = {str(topic_id) for topic_id in (*image.topics, *image.deleted)}
+        with contextlib.suppress(StoreError):
+            for key in [meta.key async for meta in self._store.list("topics/")]:
+                if key.split("/")[1] not in known:
+                    await self._delete(key)
+
+    return patch.object(collector.Collector, "collect", autospec=True, side_effect=collect)
+
+
+def _each_sealer_its_own() -> AbstractContextManager[Any]:
+    """A second sealer does not take the first one's seal for the end of the stream: it makes one of its own."""
+
+    async def seal_stream(store: Any, stream: StreamId, *, cluster_id: str, rng: Any) -> int:
+        surveyor = stream_seal._Surveyor(store, stream, rng=rng, trouble=TroubleLog("seal"))
+        own: set[int] = set()
+        while True:
+            survey = await surveyor.survey()
+            if standing := sorted(number for number in own & survey.seals if number >= survey.durable_below):
+                return standing[0]
+            [number] = survey.free(1)
+            if await _make_seal(store, stream, number, cluster_id=cluster_id, rng=rng):
+                own.add(number)
+
+    return _with_seal_stream(seal_stream)
+
+
+def _seal_in_the_deleted_past() -> AbstractContextManager[Any]:
+    """A seal counts because its create succeeded: nobody looks whether its number had been deleted meanwhile."""
+
+    async def seal_stream(store: Any, stream: StreamId, *, cluster_id: str, rng: Any) -> int:
+        surveyor = stream_seal._Surveyor(store, stream, rng=rng, trouble=TroubleLog("seal"))
+        while True:
+            survey = await surveyor.survey()
+            if (seal := survey.seal()) is not None:
+                return seal
+            [number] = survey.free(1)
+            if await _make_seal(store, stream, number, cluster_id=cluster_id, rng=rng):
+                return number
+
+    return _with_seal_stream(seal_stream)
+
+
+async def _make_seal(store: Any, stream: StreamId, number: int, *, cluster_id: str, rng: Any) -> bool:
+    seal = Seal(cluster_id=cluster_id, node_id=stream.node_id, broker_epoch=stream.broker_epoch, number=number, nonce=rng.nonce())
+    try:
+        await store.create(wal_key(stream, number), encode_seal(seal))
+    except (Conflict, StoreError):
+        await asyncio.sleep(0.05)
+        return False
+    return True
+
+
+def _with_seal_stream(seal_stream: Any) -> AbstractContextManager[Any]:
+    stack = ExitStack()
+    stack.enter_context(patch("bmq_controller.fencer.seal_stream", new=seal_stream))
+    stack.enter_context(patch("bmq_controller.controller.seal_stream", new=seal_stream))
+    return stack
+
+
+def _stale_manifest_is_the_truth() -> AbstractContextManager[Any]:
+    """A proxy takes whatever manifest it has, and what lies between that one's end and the owner's tail for out of range."""
+    real_get, real_run = manifests.ManifestCache.get, reader.FetchReader._run_through
+
+    async def get(self: manifests.ManifestCache, tp: Any, version: Any) -> Any:
+        kept = self._manifests.get(tp)
+        return kept.manifest if kept is not None else await real_get(self, tp, version)
+
+    async def run_through(self: reader.FetchReader, read: Any, manifest: Any, limit: int, *, at_least_one: bool) -> Any:
+        try:
+            return await real_run(self, read, manifest, limit, at_least_one=at_least_one)
+        except ObjectMissing:
+            if read.offset >= manifest.next_offset:
+                raise OffsetOutOfRange(f"{read.tp}: {read.offset} is not below {manifest.next_offset}") from None
+            raise
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(manifests.ManifestCache, "get", autospec=True, side_effect=get))
+    stack.enter_context(patch.object(reader.FetchReader, "_run_through", autospec=True, side_effect=run_through))
+    return stack
+
+
+def _latest_without_asking() -> AbstractContextManager[Any]:
+    """A broker says "latest" without making sure that it was not replaced."""
+
+    async def offset_for_time(self: broker.Broker, tp: Any, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False) -> Any:
+        partition = await self._ownership.open(tp)
+        partition.check_leader_epoch(current_leader_epoch)
+        return await self._lookups.offset_for_time(partition, timestamp_ms, committed=committed)
+
+    return patch.object(broker.Broker, "offset_for_time", autospec=True, side_effect=offset_for_time)
+
+
+def _overtake_in_retry() -> AbstractContextManager[Any]:
+    """A proxy sends a batch at once although an earlier one of the same connection and partition waits to be sent again."""
+    real = appends.Appends.submit
+
+    def submit(self: appends.Appends, tp: Any, records: Any, *, produce_version: int, give_up_at: float, origin: Hashable = None) -> Any:
+        lane = self._lanes.get((origin, tp))
+        waiting = lane.waiting if lane is not None else []
+        if lane is not None:
+            lane.waiting = []
+        append = real(self, tp, records, produce_version=produce_version, give_up_at=give_up_at, origin=origin)
+        if lane is not None and waiting:
+            lane.waiting = sorted((*waiting, *lane.waiting))
+            self._lanes[lane.key] = lane
+        return append
+
+    return patch.object(appends.Appends, "submit", autospec=True, side_effect=submit)
+
+
+def _leases_run_in_sleep() -> AbstractContextManager[Any]:
+    """Leases run out although the leader slept and could hear nobody."""
+    real = leases.Leases.tick
+
+    def tick(self: leases.Leases, registered: Any, *, now_s: float) -> Any:
+        self._ticked_s = now_s
+        return real(self, registered, now_s=now_s)
+
+    return patch.object(leases.Leases, "tick", autospec=True, side_effect=tick)
+
+
+PLANTED_IN_CLUSTERS: Final[Mapping[str, Plant]] = {
+    "fenced-goes-on-deleting": _fenced_goes_on_deleting,
+    "deposed-sweeps-unknown": _deposed_sweeps_unknown,
+    "each-sealer-its-own": _each_sealer_its_own,
+    "seal-in-the-deleted-past": _seal_in_the_deleted_past,
+    "stale-manifest-is-the-truth": _stale_manifest_is_the_truth,
+    "latest-without-asking": _latest_without_asking,
+    "overtake-in-retry": _overtake_in_retry,
+    "leases-run-in-sleep": _leases_run_in_sleep,
+}

@@ -1,0 +1,52 @@
+"""A cluster with its clients, its faults and all who watch it: what every scenario of a cluster begins and ends with."""
+
+import asyncio
+from collections.abc import Mapping
+
+from bmq_cli.server_values import Role
+from bmq_sim.cluster.activity import Activity
+from bmq_sim.cluster.campaign import Campaign
+from bmq_sim.cluster.cluster import SimCluster
+from bmq_sim.cluster.evidence import Evidence
+from bmq_sim.cluster.faults import Faults
+from bmq_sim.cluster.settings import ClusterSettings
+from bmq_sim.scenarios.cluster_workload import ClusterWorkload
+from bmq_sim.scenarios.workload import finish
+from bmq_sim.world import World
+
+HEALED_WITHIN_S = 240.0
+"""Virtual time after healing by which every client must be done."""
+QUIET_S = 90.0
+"""Longer than readers may still want what was given up, and than anything is on its way to the store."""
+
+
+class Stage:
+    """Of one run."""
+
+    def __init__(self, world: World, shape: Mapping[Role, int], *, balance_interval_s: float = 0.0, one_fast_writer: bool = False) -> None:
+        """`one_fast_writer`: one partition, whose WAL is deleted soon, and nobody who reads it."""
+        self.world = world
+        settings = ClusterSettings(world.rng("settings"), balance_interval_s=balance_interval_s, deletes_soon=one_fast_writer)
+        self.cluster = SimCluster(world, shape, settings)
+        self.evidence = Evidence(world, self.cluster)
+        self.activity = Activity(world, self.cluster, self.evidence)
+        self.faults = Faults(world, self.cluster, self.activity)
+        self.campaign = Campaign(world, self.cluster, self.activity, self.faults)
+        self.workload = ClusterWorkload(world, self.cluster, partitions=1 if one_fast_writer else None, writes_only=one_fast_writer)
+
+    async def begin(self) -> None:
+        """Returns when all nodes serve and all clients have begun."""
+        self.cluster.start()
+        await self.cluster.until_serving()
+        await self.workload.start()
+
+    async def end(self) -> None:
+        """Heals, lets clients finish, and checks every invariant. Raises InvariantViolated."""
+        await self.workload.stop()
+        self.faults.count_requests()
+        self.workload.clients.before_check = self.evidence.take
+        await finish(self.workload.clients, within_s=HEALED_WITHIN_S)
+        self.evidence.check_metadata()
+        await self.workload.write_once_more()
+        await asyncio.sleep(QUIET_S)
+        self.evidence.check_objects(collected=self.workload.rolls_soon)
