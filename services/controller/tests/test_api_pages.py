@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from bmq.errors import ControllerUnavailable, InvalidConfig, StoreUnavailable, TopicExists, UnknownTopic
 from bmq.roles.controller import NewTopic
-from bmq.values import NodeId, TopicId
-from bmq_controller.api.paging import page
+from bmq.values import NodeId, TopicId, TopicPartition
+from bmq_controller.api.paging import ordered_page, page
+from bmq_controller.api.placement import selected
 from bmq_controller.api.problems import Refused, VersionMismatch, refusal_of, subject_of
 from bmq_controller.api.versions import holds, node_version, partition_version, topic_version, wanted_versions
+from bmq_controller.machine.moves import move
 from bmq_controller.machine.nodes import cordon
 
 
@@ -39,6 +41,63 @@ def test_an_item_that_goes_between_two_pages_hides_no_other() -> None:
     first = page(["a", "b", "c"], key=lambda name: (name,), view=str, limit=2, after=None, kind="names")
     then = page(["a", "c"], key=lambda name: (name,), view=str, limit=2, after=first.next_token, kind="names")
     assert (first.items, then.items, then.next_token) == (["a", "b"], ["c"], None)
+
+
+@given(
+    st.dictionaries(st.text("ab", min_size=1, max_size=3), st.integers(1, 4), max_size=5),
+    st.integers(1, 5),
+    st.booleans(),
+    st.sets(st.integers(1, 3)),
+)
+def test_pages_of_the_placement_hold_what_is_wanted_once_and_in_order(topics: dict[str, int], limit: int, moving: bool, nodes: set[int]) -> None:
+    cluster = Committed(brokers=3)
+    cluster.create(*(NewTopic(name=f"t{name}", partitions=count) for name, count in topics.items()))
+    for name in list(topics)[:2]:
+        tp = cluster.tp(f"t{name}")
+        cluster.commit(move(cluster.image, tp, NodeId(cluster.partition(f"t{name}").node_id % 3 + 1)).records)
+    image = cluster.image
+
+    def name_of(tp: TopicPartition) -> tuple[str, int]:
+        return image.topics[tp.topic_id].name, tp.partition
+
+    everything = [TopicPartition(topic.topic_id, index) for topic in image.topics.values() for index in range(len(topic.partitions))]
+    for node in (None, *nodes):
+        wanted = sorted(
+            name_of(tp)
+            for tp in everything
+            if (meta := image.partition(tp)) is not None and (node is None or meta.node_id == node) and (not moving or meta.moving_to != -1)
+        )
+        found: list[tuple[str, int]] = []
+        token = None
+        while True:
+            one = ordered_page(
+                lambda start, node=node: selected(image, start, topic=None, node=node, moving=moving),
+                key=name_of,
+                view=name_of,
+                limit=limit,
+                after=token,
+                kind="placement",
+            )
+            found += one.items
+            token = one.next_token
+            if token is None:
+                break
+        assert found == wanted
+
+
+@pytest.mark.parametrize("key", [(), ("a",), (1, 2), ("a", "b"), ("a", 1, 2)])
+def test_a_token_whose_key_is_not_one_of_the_list_is_refused(key: tuple[str | int, ...]) -> None:
+    image = Committed(brokers=1).image
+    made = page([0, 1], key=lambda _: key, view=str, limit=1, after=None, kind="placement").next_token
+    with pytest.raises(Refused, match="continue token"):
+        ordered_page(
+            lambda start: selected(image, start, topic="a", node=None, moving=False),
+            key=lambda tp: (tp.partition,),
+            view=str,
+            limit=1,
+            after=made,
+            kind="placement",
+        )
 
 
 @pytest.mark.parametrize("token", ["", "x", "!!!", "kqVuYW1lc5EB", "a" * 2_000])

@@ -6,6 +6,7 @@ The token holds the last item's sorting key, so that items that come and go in b
 import base64
 import heapq
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -42,6 +43,25 @@ def page(items: Iterable[T], *, key: Callable[[T], Key], view: Callable[[T], R],
         found = heapq.nsmallest(limit + 1, candidates, key=key)
     except TypeError:
         raise _bad_token() from None
+    return _made(found, key=key, view=view, limit=limit, kind=kind)
+
+
+def ordered_page(
+    items_after: Callable[[Key | None], Iterable[T]], *, key: Callable[[T], Key], view: Callable[[T], R], limit: int, after: str | None, kind: str
+) -> Page[R]:
+    """The same of a long list that can be read in order: `items_after` gives those above a key (None: all), and is read no further than need be.
+
+    It raises TypeError or ValueError for a key that is none of the list's.
+    """
+    start = None if after is None else _decoded(after, kind)
+    try:
+        found = list(islice(items_after(start), limit + 1))
+    except (TypeError, ValueError):
+        raise _bad_token() from None
+    return _made(found, key=key, view=view, limit=limit, kind=kind)
+
+
+def _made(found: list[T], *, key: Callable[[T], Key], view: Callable[[T], R], limit: int, kind: str) -> Page[R]:
     more = len(found) > limit
     token = _encoded(kind, key(found[limit - 1])) if more else None
     return Page(items=[view(item) for item in found[:limit]], next_token=token)

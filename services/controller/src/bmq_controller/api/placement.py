@@ -1,6 +1,7 @@
 """`/v1/placement`: which broker owns each partition, and moves; `/v1/load`: who takes how much."""
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from bmq.errors import UnknownTopic
 from bmq.metadata.image import Image
 from bmq.values import NodeId, TopicId, TopicPartition
 from bmq_controller.api.node_models import BusyPartition, LoadView, MoveAsked, PlacementView, RangeView, ShareOfLoad
-from bmq_controller.api.paging import LIMIT_MAX, Continue, Limit, Page, page
+from bmq_controller.api.paging import LIMIT_MAX, Continue, Key, Limit, Page, ordered_page
 from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch
 from bmq_controller.api.sources import ApiSources, in_thread
 from bmq_controller.api.topics import find
@@ -39,8 +40,8 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
 
         def listed() -> Page[PlacementView]:
             known = loads()
-            return page(
-                _selected(image, topic=topic, node=node, moving=moving),
+            return ordered_page(
+                lambda start: selected(image, start, topic=topic, node=node, moving=moving),
                 key=lambda tp: (image.topics[tp.topic_id].name, tp.partition),
                 view=lambda tp: _view(image, tp, known.get(tp, 0.0)),
                 limit=limit,
@@ -70,17 +71,19 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         return await in_thread(lambda: _load(image, loads(), limit))
 
 
-def _selected(image: Image, *, topic: str | None, node: int | None, moving: bool) -> Iterator[TopicPartition]:
-    if moving:
-        candidates: Iterator[TopicPartition] = iter(image.moving)
-    else:
-        names = image.topic_ids if topic is None else (topic,)
-        candidates = (TopicPartition(image.topic_ids[name], i) for name in names for i in range(len(image.topics[image.topic_ids[name]].partitions)))
-    for tp in candidates:
-        if topic is not None and image.topics[tp.topic_id].name != topic:
-            continue
-        if node is None or image.topics[tp.topic_id].partitions[tp.partition].node_id == node:
-            yield tp
+def selected(image: Image, start: Key | None, *, topic: str | None, node: int | None, moving: bool) -> Iterator[TopicPartition]:
+    """Those above the key `start` that are wanted, by the topic's name and the partition's number. Raises TypeError, ValueError for another key."""
+    first_name, first_index = ("", -1) if start is None else start
+    if not (isinstance(first_name, str) and isinstance(first_index, int)):
+        raise TypeError
+    named = image.topic_ids if topic is None else (topic,)
+    names = sorted({image.topics[tp.topic_id].name for tp in image.moving}.intersection(named) if moving else named)
+    for name in names[bisect_left(names, first_name) :]:
+        found = image.topics[image.topic_ids[name]]
+        for index in range(first_index + 1 if name == first_name else 0, len(found.partitions)):
+            meta = found.partitions[index]
+            if (node is None or meta.node_id == node) and (not moving or meta.moving_to != -1):
+                yield TopicPartition(found.topic_id, index)
 
 
 def _find(image: Image, topic: str, partition: int) -> TopicPartition:
