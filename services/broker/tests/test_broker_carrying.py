@@ -210,10 +210,24 @@ def test_a_roll_that_began_before_its_runs_were_carried_takes_its_part_of_the_co
 
 
 @on_virtual_time
+async def test_too_many_wal_objects_cost_no_more_rolls_than_a_sixteenth_of_them() -> None:
+    """Many partitions that share a load: a roll for each of them whenever there are a hundred objects would double what the WAL costs."""
+    cluster = Cluster(SimStore(), settings=carrying(wal_objects_max=100, wal_budget_bytes=PLENTY, carry_bytes_max=0))
+    cluster.store.keep_all = True
+    await cluster.start()
+    tps = await cluster.topic("orders", partitions=QUIET)
+    for number in range(2_000):
+        await cluster.append(tps[number % QUIET], bytes(50))
+    rolls = sum(1 for key, _ in cluster.store.ever if "/manifest/" in key)
+    assert QUIET < rolls <= 25 + 2_000 / 16
+    await cluster.stop()
+
+
+@on_virtual_time
 async def test_the_wal_is_kept_short_in_objects_too_so_that_an_heir_has_few_to_read() -> None:
     """A trickle: each batch is an object of its own, and all of them together never come near the budget of bytes."""
     store = SimStore(faults=StoreFaults(latency_s_min=0.001, latency_s_max=0.005))
-    cluster = Cluster(store, settings=carrying(wal_objects_max=100))
+    cluster = Cluster(store, settings=replace(carrying(wal_objects_max=100), carry_share=4.0))
     cluster.store.keep_all = True
     await cluster.start()
     quiet = await cluster.topic("orders", partitions=QUIET)

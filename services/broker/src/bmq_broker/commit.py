@@ -63,6 +63,7 @@ class GroupCommit:
         self.wal_bytes = 0
         self.sent_bytes = 0
         """Of batches that were sent for the first time, ever."""
+        self.sent_objects = 0
         self.buffered_bytes = 0
         """Not yet durable."""
 
@@ -321,6 +322,7 @@ class GroupCommit:
         self.wal_bytes += group.slot.size_bytes
         WAL_BYTES.set(self.wal_bytes)
         self.sent_bytes += group.appended_bytes
+        self.sent_objects += 1
         APPENDED_BYTES.inc(group.appended_bytes)
         APPENDED_RECORDS.inc(group.records)
 

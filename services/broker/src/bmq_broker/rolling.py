@@ -30,6 +30,11 @@ log = structlog.get_logger()
 RETRY_AFTER_S: Final = 1.0
 RELIEF_PARTS: Final = 8
 """Where the WAL is too long, this part of its budget more than need be is freed at once."""
+OBJECTS_PER_ROLL: Final = 16
+"""Where the WAL is short in bytes and has too many objects, a partition is rolled for each so many of them: a thousand partitions that share a
+load evenly would otherwise cost as many requests as the WAL."""
+ROLLS_SAVED_PARTS: Final = 4
+"""And so many at once, as a part of the number of objects, if none were for a while."""
 TOGETHER_PARTS: Final = 16
 """Where tails are too large and all of them are small, this part of their budget is rolled at once."""
 
@@ -64,6 +69,8 @@ class Roller:
         """Partitions that hold what was recovered, in the order in which they were opened."""
         self._inherited_bytes = 0
         self._inherited_objects = 0
+        self._seen_objects = 0
+        self._rolls_earned = settings.wal_objects_max / ROLLS_SAVED_PARTS
         self._ending = False
         self.covered: Callable[[], None] = lambda: None
         """Called when a partition's manifest, or this broker's own stream, covers what it inherited from earlier owners."""
@@ -89,8 +96,12 @@ class Roller:
         budget_bytes, objects_max = self._settings.wal_budget_bytes, self._settings.wal_objects_max
         excess_bytes = self._commit.wal_bytes + self._inherited_bytes - budget_bytes
         excess_objects = self._commit.wal_objects + self._inherited_objects - objects_max
-        if excess_bytes > 0 or excess_objects > 0:
-            self._relieve(excess_bytes + budget_bytes // RELIEF_PARTS, excess_objects + max(1, objects_max // RELIEF_PARTS))
+        if excess_bytes > 0:
+            self._relieve(
+                excess_bytes + budget_bytes // RELIEF_PARTS, excess_objects + max(1, objects_max // RELIEF_PARTS), rolls_max=SHARED_RUNS_MAX
+            )
+        elif excess_objects > 0:
+            self._relieve(0, excess_objects + max(1, objects_max // RELIEF_PARTS), rolls_max=self._affordable_rolls())
 
     def carry_or_roll(self, partitions: Sequence[Partition], cause: str) -> None:
         """Takes these out of the WAL objects that they pin, without hurry: what finds no place comes again at the next round of upkeep."""
@@ -195,20 +206,27 @@ class Roller:
                 break
         return self.start_together(chosen, "memory") > 0
 
-    def _relieve(self, room_bytes: int, room_objects: int) -> None:
+    def _affordable_rolls(self) -> int:
+        """How many partitions may be rolled only because of how many WAL objects there are: each costs requests of its own."""
+        earned = (self._commit.sent_objects - self._seen_objects) / OBJECTS_PER_ROLL
+        self._seen_objects = self._commit.sent_objects
+        self._rolls_earned = min(self._rolls_earned + earned, self._settings.wal_objects_max / ROLLS_SAVED_PARTS)
+        return int(self._rolls_earned)
+
+    def _relieve(self, room_bytes: int, room_objects: int, *, rolls_max: int) -> None:
         """Carries, or rolls, what pins the oldest objects, and what was inherited: until so much of the WAL will be free, as far as is seemly now."""
         carried = 0
-        to_roll = []
+        to_roll: list[Partition] = []
         for partition in self._pinning(room_bytes, room_objects):
             if not self._may_start(partition):
                 continue
             if self._carry(partition):
                 carried += 1
-            else:
+            elif len(to_roll) < rolls_max:
                 to_roll.append(partition)
             if carried == PARTITIONS_AT_ONCE or len(to_roll) == SHARED_RUNS_MAX:
                 break
-        self.start_together(to_roll, "wal-length")
+        self._rolls_earned -= self.start_together(to_roll, "wal-length")
 
     def _pinning(self, room_bytes: int, room_objects: int) -> Iterator[Partition]:
         seen = set()
