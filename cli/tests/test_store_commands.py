@@ -96,6 +96,22 @@ def test_a_running_and_then_killed_store_has_no_faults(tmp_path: Path) -> None:
     assert (code, found["faults"]) == (0, [])
 
 
+def test_what_a_crash_without_fsync_cut_off_the_wal_goes_and_the_rest_is_read(tmp_path: Path) -> None:
+    with started_bmq(tmp_path) as address:
+        assert run_process(address, ["topics", "create", "orders", "-p", "1"]).code == 0
+        for _ in range(2):
+            assert run_process(address, ["produce", "orders"], stdin=b"\n".join([RECORD] * 100)).code == 0
+        os.kill(int((tmp_path / "data" / ".lock").read_text()), signal.SIGKILL)
+    newest = max(path for path in (tmp_path / "data").glob("wal/*/*/*") if path.stat().st_size > 5_000)
+    newest.write_bytes(newest.read_bytes()[:4_000])
+    said = json.loads(repair(tmp_path / "data", "--yes", "-o", "json").out)
+    assert said["planned"] == [
+        {"delete": key_of(tmp_path / "data", newest), "objects": 1, "size_bytes": 4_000, "without": ["orders-0 offsets 100 to 199"]}
+    ]
+    assert said["left"] == []
+    assert read_again(tmp_path / "data", tmp_path) == 100
+
+
 DAMAGE = {
     "segment": "topics/*/*/segment/*/*",
     "manifest": "topics/*/*/manifest/*",

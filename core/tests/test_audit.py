@@ -5,7 +5,7 @@ from audit_world import EARLIER, OFFSETS, ORDERS, STREAM, World, flipped, full_w
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bmq.audit.findings import Kind, Level
+from bmq.audit.findings import Delete, Kind, Level
 from bmq.audit.metadata_audit import NoMetadata
 from bmq.metadata.records import RangesCovered, TopicCollected, TopicDeleted
 from bmq.storage.keys import manifest_prefix, segment_prefix, topic_prefix
@@ -125,6 +125,33 @@ def test_another_clusters_wal_is_foreign() -> None:
     other = StreamId(NodeId(9), BrokerEpoch(4))
     world.wal(other, 0, [(tp(ORDERS, 0), 0, 1)])
     assert found(world, Level.FAULT) == {other.prefix: Kind.FOREIGN}
+
+
+def test_metadata_that_lost_its_newest_entries_is_told_by_what_is_newer() -> None:
+    world = full_world()
+    world.manifest(tp(ORDERS, 0), manifest_of(*(world.segment(tp(ORDERS, 0), base, 4, epoch=7) for base in range(0, 60, 12))), epoch=7, claim=True)
+    report = world.audit().report
+    (fault,) = report.findings[Level.FAULT]
+    assert fault.kind is Kind.DISAGREES
+    assert "the newest metadata entries are missing" in fault.means
+    assert report.repairs == [], "nothing is garbage by metadata that is not the newest"
+
+
+def test_a_damaged_newest_object_of_a_killed_brokers_wal_may_go() -> None:
+    world = damaged(wal_key(STREAM, 3), WORLD.objects[wal_key(STREAM, 3)][:-20])
+    report = world.audit().report
+    (fault,) = report.findings[Level.FAULT]
+    assert (fault.key, fault.repair != "") == (wal_key(STREAM, 3), True)
+    (delete,) = report.repairs
+    assert isinstance(delete, Delete)
+    assert (delete.key, delete.loses) == (wal_key(STREAM, 3), "orders-1 offsets 12 to 14")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_damaged_wal_object_that_others_follow_stays(number: int) -> None:
+    report = damaged(wal_key(STREAM, number), WORLD.objects[wal_key(STREAM, number)][:-20]).audit().report
+    assert report.count(Level.FAULT) > 0
+    assert report.repairs == []
 
 
 def test_what_a_fenced_writer_left_is_garbage_and_what_the_owner_just_wrote_is_not() -> None:

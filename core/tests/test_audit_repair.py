@@ -184,6 +184,20 @@ def test_where_the_wal_is_cut_the_partition_goes_on_behind_the_gap() -> None:
     assert world.faults() == []
 
 
+def test_a_hole_above_records_in_the_wal_is_not_passed_because_they_would_go_with_it() -> None:
+    world = full_world()
+    for number in (1, 2):
+        del world.objects[wal_key(EARLIER, number)]
+    second = tp(ORDERS, 1)
+    world.wal(EARLIER, 1, [(second, 0, 2)])
+    world.wal(EARLIER, 2, [(FIRST, 60, 2), (tp(ORDERS, 2), 6, 1)])
+    report, _ = repaired(world)
+    (gap,) = [fault for fault in report.findings[Level.FAULT] if fault.topic == "orders-1"]
+    assert "offsets 6 to 8 are neither in segments nor in the WAL" in gap.means
+    assert gap.repair == ""
+    assert report.repairs == []
+
+
 def test_a_stream_that_nobody_can_read_is_not_mended_around() -> None:
     world = full_world()
     world.objects[wal_key(EARLIER, 2)] = world.objects[wal_key(EARLIER, 2)][:-7]

@@ -1,6 +1,7 @@
 """`bmq store check`: runs the audit with a progress bar, and prints what it found."""
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -56,6 +57,8 @@ def run(main: Callable[[], Awaitable[T]]) -> T:
     except NoMetadata as error:
         raise CommandFailed("check store", str(error), code=ExitCode.USAGE) from error
     except StoreLost as error:
+        if re.search(r"HTTP 4[0-9]{2}\b", str(error)):
+            raise CommandFailed("check store", str(error), "Check the URL and the keys.", code=ExitCode.USAGE) from error
         raise CommandFailed("check store", str(error), "Try again when it answers.", code=ExitCode.NO_CONNECTION) from error
 
 

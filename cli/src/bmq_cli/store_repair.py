@@ -118,8 +118,9 @@ def _show_plan(repairs: list[Repair], output: Output) -> None:
     if deletes:
         size_bytes = sum(each.size_bytes for each in deletes)
         output.text(f"  delete {counted(sum(each.objects for each in deletes), 'object')}, {size_text(size_bytes)}")
+        deletes.sort(key=lambda each: not each.loses)
         for delete in deletes[:DELETES_SHOWN_MAX]:
-            output.text(f"    {delete.key}")
+            output.text(f"    {delete.key}{f', and with it {delete.loses}, where no segment has them' if delete.loses else ''}")
         if len(deletes) > DELETES_SHOWN_MAX:
             output.text(f"    and {len(deletes) - DELETES_SHOWN_MAX} more")
 
@@ -154,4 +155,9 @@ def _planned(repair: Repair) -> dict[str, Any]:
         case Mend():
             return {"mend": repair.topic, "version": repair.base_number + 1, "with": list(repair.gains), "without": list(repair.loses)}
         case Delete():
-            return {"delete": repair.key, "objects": repair.objects, "size_bytes": repair.size_bytes}
+            return {
+                "delete": repair.key,
+                "objects": repair.objects,
+                "size_bytes": repair.size_bytes,
+                "without": [repair.loses] if repair.loses else [],
+            }

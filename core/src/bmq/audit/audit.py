@@ -106,7 +106,7 @@ class _Audit:
         report.checked.size_bytes = survey.total.size_bytes
         report.checked.objects = survey.total.objects
         report.checked.read_bytes = reader.read_bytes
-        if not metadata.whole:
+        if not metadata.whole or report.behind:
             report.doubt()
         report.sort()
         self._stage("")
@@ -211,8 +211,8 @@ class _Audit:
                 report.note(Kind.DUE, prefix, text, topic=latest.deleted[topic_id], objects=total.objects, size_bytes=total.size_bytes)
             elif topic_id not in latest.topics and topic_id not in image.deleted:
                 text = (
-                    f"{total.objects} objects of a topic that the metadata does not know: its newest entries are missing, or these were made after "
-                    "the topic had been deleted and collected. bmq never deletes what it does not know; neither does --repair"
+                    f"{total.objects} objects of a topic that the metadata does not know. Made late, when the topic had been deleted and collected? "
+                    "Then the controller deletes them. Or are the newest metadata entries missing? Then do not start bmq: it would delete a topic"
                 )
                 report.fault(Kind.FOREIGN, prefix, text, size_bytes=total.size_bytes)
         for stream, objects, size_bytes in unknown:
@@ -220,10 +220,11 @@ class _Audit:
             if (node is not None and node.broker_epoch == stream.broker_epoch) or stream in latest.sealed:
                 continue
             if stream.broker_epoch <= latest.last_epochs.get(stream.node_id, -1):
-                text = "objects of a stream that was collected: made late, by a broker that was replaced; they count for nothing"
-                report.note(Kind.KEPT, stream.prefix, text, objects=objects, size_bytes=size_bytes)
+                text = "objects of a stream that was collected: made late, by a broker that was replaced; the controller deletes them"
+                report.note(Kind.DUE, stream.prefix, text, objects=objects, size_bytes=size_bytes)
             else:
                 text = f"no node {stream.node_id} ever had the epoch {stream.broker_epoch}: another cluster's WAL, or the metadata went back in time"
+                report.behind = True
                 report.fault(Kind.FOREIGN, stream.prefix, text, size_bytes=size_bytes)
         scratch = survey.kinds[PlaceKind.SCRATCH]
         if scratch.objects:

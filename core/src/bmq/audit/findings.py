@@ -69,6 +69,8 @@ class Delete:
     key: str
     size_bytes: int = 0
     objects: int = 1
+    loses: str = ""
+    """What is lost by it; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +124,8 @@ class Report:
     repairs: list[Repair] = field(default_factory=list)
     moved_on: bool = False
     """Whether the cluster wrote metadata while this looked."""
+    behind: bool = False
+    """Whether something is newer than the newest metadata entry: that is not the whole metadata."""
 
     def add(self, finding: Finding) -> None:
         """Counts it, and keeps it while there is room."""
@@ -158,9 +162,9 @@ class Report:
         """Worth a line, and as it should be."""
         self.add(Finding(level=Level.NOTE, kind=kind, key=key, means=means, topic=topic, objects=objects, size_bytes=size_bytes))
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, *, size_bytes: int = 0, loses: str = "") -> None:
         """A repair of a fault: the object goes."""
-        self.repairs.append(Delete(key=key))
+        self.repairs.append(Delete(key=key, size_bytes=size_bytes, loses=loses))
 
     def doubt(self) -> None:
         """The metadata is not whole, so nothing is certainly garbage, and nothing is mended before the metadata is."""
@@ -201,5 +205,6 @@ class Report:
             if number > kept:
                 self.counts[level, kind] = self.counts.get((level, kind), 0) + number - kept
         self.repairs += other.repairs[: FINDINGS_MAX - len(self.repairs)]
+        self.behind |= other.behind
         for name in Checked.__slots__:
             setattr(self.checked, name, getattr(self.checked, name) + getattr(other.checked, name))

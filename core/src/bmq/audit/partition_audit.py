@@ -14,11 +14,13 @@ from bmq.audit.partition_state import PartitionFacts, PartitionState, SharedRun
 from bmq.audit.reading import Reader, in_groups
 from bmq.audit.segment_audit import AuditedSegment, SegmentAudit, difference
 from bmq.errors import Corrupt, FormatError, FormatTooNew, ObjectMissing, StoreUnavailable
+from bmq.metadata.codec import LOG_PREFIX
 from bmq.metadata.image import Image
 from bmq.storage.durable import together
-from bmq.storage.keys import SHARED_PREFIX, parse_numbered_key, segment_prefix
+from bmq.storage.keys import SHARED_PREFIX, manifest_prefix, parse_numbered_key, segment_prefix
 from bmq.storage.manifest import PageRef
 from bmq.storage.manifest_format import check_page
+from bmq.storage.numbered import numbered_key
 from bmq.storage.segment import SegmentEntry, decode_producer_snapshot
 from bmq.storage.snapshot import decode_snapshot
 from bmq.values import StreamId
@@ -89,6 +91,16 @@ class PartitionAudit:
         report.checked.objects += listing.objects
         held = self._coverage.of(tp)
         audited = await self._manifests.run(tp, listing.manifests, report, topic=label, written=held.manifest_version)
+        owned = topic.partitions[tp.partition].leader_epoch
+        if audited.epoch > owned and not await self._is_led_on():
+            report.behind = True
+            report.fault(
+                Kind.DISAGREES,
+                numbered_key(manifest_prefix(tp), audited.number),
+                f"it is of leader epoch {audited.epoch}, and the metadata has given out {owned} at most: the newest metadata entries are missing. "
+                "Do not start bmq, which would give the same epochs and ids again: restore the metadata log from a backup",
+                topic=label,
+            )
         state = PartitionState(listing=listing, topic=label, report=report, audited=audited, held=held)
         await self._pages(state)
         await self._named_segments(state)
@@ -102,6 +114,10 @@ class PartitionAudit:
         self._unnamed(state, frozenset(entry.key for entry in mending.adopted) if mending is not None else frozenset())
         pinned = audited.manifest.producer_snapshot
         return PartitionFacts(epoch=audited.epoch, shared=state.shared, pinned=pinned.key if pinned is not None else "")
+
+    async def _is_led_on(self) -> bool:
+        """Whether a controller wrote since the metadata was read."""
+        return max(await self._reader.numbers(LOG_PREFIX), default=0) > self._image.position
 
     # --- what the manifest names ---
 

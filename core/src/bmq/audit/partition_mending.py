@@ -45,12 +45,14 @@ class PartitionMending:
         hidden = state.audited.hidden or vanished
         if not (state.lost or None in state.pages or state.torn or missing or unnamed or hidden):
             return None
-        skips = len(missing) == 1 and self._is_readable(state.listing.tp)
+        # A hole right behind the segments can be passed by moving the manifest's end; one further up has records in the WAL below it.
+        right_behind = bool(missing) and missing[0].base == manifest.next_offset
+        skips = right_behind and len(missing) == 1 and self._is_readable(state.listing.tp)
         mending = mend(
             Named(manifest=manifest, pages=tuple(state.pages)),
             lost=state.lost,
             spares=await self._spares(state),
-            forward_to=missing[0].end if missing else (None if hidden or unnamed else manifest.next_offset),
+            forward_to=missing[0].end if right_behind else (None if (hidden or unnamed) and not missing else manifest.next_offset),
             snapshot=state.snapshot,
             producers_usable=state.producers_usable,
             skip_to=missing[0].end if skips else None,

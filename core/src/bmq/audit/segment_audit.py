@@ -3,6 +3,7 @@
 What the object says of itself is put together as manifest entries, to be compared with those that name it, or to name it anew.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -89,21 +90,24 @@ class SegmentAudit:
         self._reader = reader
         self._cluster_id = cluster_id
         self._decode_producers = decode_producers
+        self._places = asyncio.Semaphore(reader.at_once)
+        # each has a chunk or two in memory
 
     async def run(
         self, key: str, size_bytes: int, *, dense: bool = True, named: Sequence[tuple[TopicPartition, SegmentEntry]] = ()
     ) -> AuditedSegment:
         """`named`: how manifests name its runs, for where its own directory cannot be read. Raises ObjectMissing, StoreLost."""
         audited = AuditedSegment(key=key)
-        try:
-            source = await _Source.open(self._reader, key, size_bytes)
-            nonce = await self._check_header(source, audited)
-            directory = await self._directory(source, audited, nonce)
-            entries = directory if directory is not None else [_as_directory_entry(tp, entry) for tp, entry in named]
-            for entry in entries:
-                audited.runs.append(await self._run(source, audited, entry, nonce, dense=dense))
-        except StoreUnavailable as error:
-            audited.add(Kind.UNREADABLE, str(error))
+        async with self._places:
+            try:
+                source = await _Source.open(self._reader, key, size_bytes)
+                nonce = await self._check_header(source, audited)
+                directory = await self._directory(source, audited, nonce)
+                entries = directory if directory is not None else [_as_directory_entry(tp, entry) for tp, entry in named]
+                for entry in entries:
+                    audited.runs.append(await self._run(source, audited, entry, nonce, dense=dense))
+            except StoreUnavailable as error:
+                audited.add(Kind.UNREADABLE, str(error))
         return audited
 
     async def _check_header(self, source: "_Source", audited: AuditedSegment) -> Nonce | None:

@@ -1,7 +1,7 @@
 """Audits the WAL: every object of every stream, where streams end, and what of them is still to be read."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -21,6 +21,7 @@ LEFT_BEHIND_MAX: Final = 8
 """An owner deletes from below, so many at once: so far below a missing number there may be others."""
 LOOKS_MAX: Final = 3
 HEADERS_MAX: Final = 16
+PROMISES_MAX: Final = 5
 MISSING_MAX: Final = 100
 """Told of one stream."""
 
@@ -84,17 +85,22 @@ class WalAudit:
             )
         elif known.end is None and not known.lives and data:
             self.unknown.append((known.stream, len(data), sum(data.values())))
-        await self._read_seals(known, seals)
+        bad = await self._read_seals(known, seals)
         if known.wanted or known.end is not None:
-            await self._read_data(known, data, seals)
+            bad |= await self._read_data(known, data, seals)
         else:
             self._report.checked.objects += len(data)
+        self._tell(known, bad, torn=_torn_end(listed, bad) if known.lives and known.end is None else frozenset())
 
-    async def _read_seals(self, known: _Stream, seals: set[int]) -> None:
+    async def _read_seals(self, known: _Stream, seals: set[int]) -> dict[int, ExaminedWal]:
+        """Those that are none."""
+        bad = {}
         for number in sorted(seals):
             found = await self._examine(known.stream, number)
             if found is not None and not found.seal and not found.problems:
-                self._report.fault(Kind.DAMAGED, wal_key(known.stream, number), "it has the size of a seal and is none")
+                found = replace(found, problems=("it has the size of a seal and is none",))
+            if found is not None and found.problems:
+                bad[number] = found
         if known.end is not None and known.end not in seals:
             self._report.fault(
                 Kind.LOST,
@@ -102,17 +108,22 @@ class WalAudit:
                 "the seal that ends this stream, which is never deleted: somebody else deleted it. Its owner, should it still sleep somewhere, "
                 "would not learn that it was replaced: make sure that it has ended, then restore the object from a backup",
             )
+        return bad
 
-    async def _read_data(self, known: _Stream, data: Mapping[int, int], seals: set[int]) -> None:
-        """Every data object, in order. Those count that an heir would read: from the last missing one on, and below the end."""
+    async def _read_data(self, known: _Stream, data: Mapping[int, int], seals: set[int]) -> dict[int, ExaminedWal]:
+        """Every data object, in order; those that are damaged. Those count that an heir would read: above the last missing one, below the end."""
         durable_below = await self._durable_below(known, data)
         first = _first(set(data), durable_below)
         before = 0
+        bad: dict[int, ExaminedWal] = {}
         for numbers in in_groups(sorted(data), self._reader.at_once):
             for number, found in zip(numbers, await together(self._examine(known.stream, number) for number in numbers), strict=True):
                 counts = number >= first and (known.end is None or number < known.end)
-                if found is None or found.problems:
-                    if counts and (found is not None or not known.lives):
+                if found is None:
+                    continue
+                if found.problems:
+                    bad[number] = found
+                    if counts:
                         self.blocked.add(known.stream)
                     continue
                 if found.durable_below < before:
@@ -126,6 +137,32 @@ class WalAudit:
                     self.coverage.take(known.stream, number, found.entries)
         if known.wanted:
             await self._check_numbers(known, set(data), seals, durable_below=durable_below)
+        return bad
+
+    def _tell(self, known: _Stream, bad: Mapping[int, ExaminedWal], *, torn: frozenset[int]) -> None:
+        """What is damaged. At the end of a stream that was never sealed it may go: nothing was written after it, so nobody waits for it."""
+        for number, found in bad.items():
+            key = wal_key(known.stream, number)
+            for problem in found.problems:
+                self._report.fault(
+                    Kind.UNREADABLE if found.unreadable else Kind.DAMAGED,
+                    key,
+                    f"{problem}. Partitions with records in it that no segment has do not open: restore the object from a backup",
+                    size_bytes=found.size_bytes,
+                    repair="deleted, as the stream's newest: what it held and no segment has is lost" if number in torn else "",
+                )
+            if number in torn:
+                self._report.delete(key, size_bytes=found.size_bytes, loses=self._promise(found))
+
+    def _promise(self, found: ExaminedWal) -> str:
+        """What an object's directory says it held."""
+        held = []
+        for entry in found.entries:
+            topic = self._image.topics.get(entry.tp.topic_id)
+            if topic is not None:
+                held.append(f"{topic.name}-{entry.tp.partition} offsets {entry.base_offset} to {entry.last_offset}")
+        more = f" and {len(held) - PROMISES_MAX} more" if len(held) > PROMISES_MAX else ""
+        return f"{', '.join(held[:PROMISES_MAX])}{more}" if held else "records that nobody can name"
 
     async def _durable_below(self, known: _Stream, data: Mapping[int, int]) -> int:
         """What the newest data object whose header can be read says."""
@@ -167,19 +204,12 @@ class WalAudit:
         except ObjectMissing:
             return None
         except StoreUnavailable as error:
-            report.fault(Kind.UNREADABLE, key, f"{error}. What it held and no segment has is lost while it cannot be read")
-            return None
+            return ExaminedWal(number=number, problems=(str(error),), unreadable=True)
         found = await self._reader.in_thread(partial(examine_wal, data, stream=stream, number=number, cluster_id=self._image.cluster_id))
         report.checked.wal_objects += 1
-        report.checked.batches += found.batches
-        report.checked.records += found.records
-        for problem in found.problems:
-            report.fault(
-                Kind.UNREADABLE if found.too_new else Kind.DAMAGED,
-                key,
-                f"{problem}. Partitions with records in it that no segment has do not open: restore the object from a backup",
-                size_bytes=len(data),
-            )
+        if not found.problems:
+            report.checked.batches += found.batches
+            report.checked.records += found.records
         return found
 
 
@@ -200,3 +230,13 @@ def _first(data: set[int], durable_below: int) -> int:
     while first - 1 in data:
         first -= 1
     return first
+
+
+def _torn_end(listed: Collection[int], bad: Mapping[int, ExaminedWal]) -> frozenset[int]:
+    """The newest numbers, as long as they are damaged: what a machine leaves that crashed without fsync."""
+    torn = set()
+    for number in sorted(listed, reverse=True):
+        if number not in bad or bad[number].unreadable:
+            break
+        torn.add(number)
+    return frozenset(torn)

@@ -6,7 +6,7 @@ from crc32c import crc32c
 
 from bmq.errors import Corrupt, CorruptBatch, FormatError, UnsupportedMessageFormat
 from bmq.storage.numbered import wal_key
-from bmq.storage.wal import Seal, WalEntry, WalObject, decode_any
+from bmq.storage.wal import Seal, WalEntry, WalObject, decode_any, decode_wal_directory
 from bmq.values import StreamId
 from bmq.wire.batch_headers import CRC_START, split
 
@@ -16,7 +16,7 @@ PROBLEMS_MAX = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExaminedWal:
-    """What an object holds, as far as it can be told; `problems` say what is wrong with it."""
+    """What an object holds; `problems` say what is wrong with it. `entries` of one that cannot be read are what its directory promises."""
 
     number: int
     seal: bool = False
@@ -25,7 +25,9 @@ class ExaminedWal:
     batches: int = 0
     records: int = 0
     problems: tuple[str, ...] = ()
-    too_new: bool = False
+    unreadable: bool = False
+    """A newer bmq wrote it, or the store does not give it: nobody knows that it is damaged."""
+    size_bytes: int = 0
 
 
 def examine_wal(data: bytes, *, stream: StreamId, number: int, cluster_id: str) -> ExaminedWal:
@@ -33,7 +35,8 @@ def examine_wal(data: bytes, *, stream: StreamId, number: int, cluster_id: str) 
     try:
         found = decode_any(data)
     except FormatError as error:
-        return ExaminedWal(number=number, problems=(str(error),), too_new=not isinstance(error, Corrupt))
+        unreadable = not isinstance(error, Corrupt)
+        return ExaminedWal(number=number, entries=_promised(data), problems=(str(error),), unreadable=unreadable, size_bytes=len(data))
     head = found if isinstance(found, Seal) else found.header
     problems = []
     if head.stream != stream or head.number != number:
@@ -41,7 +44,7 @@ def examine_wal(data: bytes, *, stream: StreamId, number: int, cluster_id: str) 
     if cluster_id and head.cluster_id != cluster_id:
         problems.append(f"it is of cluster {head.cluster_id!r}, this is {cluster_id!r}")
     if isinstance(found, Seal):
-        return ExaminedWal(number=number, seal=True, problems=tuple(problems))
+        return ExaminedWal(number=number, seal=True, problems=tuple(problems), size_bytes=len(data))
     batches = records = 0
     for entry in found.entries:
         try:
@@ -57,7 +60,16 @@ def examine_wal(data: bytes, *, stream: StreamId, number: int, cluster_id: str) 
         batches=batches,
         records=records,
         problems=tuple(problems[:PROBLEMS_MAX]),
+        size_bytes=len(data),
     )
+
+
+def _promised(data: bytes) -> tuple[WalEntry, ...]:
+    """What the directory of a damaged object says it held, as far as that can be read."""
+    try:
+        return decode_wal_directory(data)
+    except FormatError:
+        return ()
 
 
 def _examine_run(wal: WalObject, entry: WalEntry) -> tuple[int, int]:
