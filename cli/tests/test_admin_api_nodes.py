@@ -79,6 +79,8 @@ def test_any_nodes_own_page_and_metrics_are_had_through_any_other() -> None:
             assert (told.status, told.body["node_id"], told.body["leads"]) == (200, number, number == 201)
             assert told.body["configuration"]["store"] == "memory://"
             assert b"bmq_" in (await ask(proxy, "GET", f"/v1/nodes/{number}/metrics")).body
+        assert (await ask(proxy, "GET", "/v1/cluster")).status == 200
+        assert [number for number, node in cluster.nodes.items() if node.admin.front.has_pages] == [201], "only the leader needs the framework"
 
     run(test)
 

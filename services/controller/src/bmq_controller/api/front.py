@@ -2,13 +2,14 @@
 
 Any node takes any request. What every node knows it answers itself; everything else the leading controller answers, and a node that does not
 lead hands the request on. The framework of the pages takes half a second to import and 20 MiB, so it is loaded, in a thread, when the first
-of them is asked for here.
+of them is asked for here: on most nodes never.
 
 Who may: with `tokens`, who presents one. Without, everybody may look, and only who is on this machine may change anything.
 """
 
 import asyncio
 import ipaddress
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,6 +22,7 @@ from bmq.errors import BmqError
 from bmq.internal import ADMIN_REPLY_BYTES_MAX
 from bmq.roles.admin import AdminReply, AdminRequest
 from bmq_controller.api.asgi import BODY_BYTES_MAX, BODY_WITHIN_S, Application, Receive, Scope, Send, body_of, call, say
+from bmq_controller.api.own_pages import OWN_PAGES
 from bmq_controller.api.problems import Refusal, subject_of
 from bmq_controller.api.sources import ApiSources, Tokens
 
@@ -62,6 +64,11 @@ class AdminFront:
         self._loading = asyncio.Lock()
         self._under_way = 0
         self._handed_on_here = 0
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether the framework of the pages is loaded."""
+        return self._pages is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One HTTP request."""
@@ -148,6 +155,8 @@ class AdminFront:
             return _unknown(request)
         if not here:
             return _no_leader(request, f"node {sources.node_id} does not lead (any more)")
+        if request.method == "GET" and (own := OWN_PAGES.get(request.path)) is not None:
+            return AdminReply(status=200, headers={"content-type": "application/json"}, body=json.dumps(own(sources)).encode())
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 return await call(await self._loaded(sources), request)

@@ -1,10 +1,7 @@
 """`/v1/self` and `/v1/debug/`: what one node knows and sees, for who looks for a fault. No record data, no secrets."""
 
 import asyncio
-import platform
-import re
 from collections.abc import Awaitable, Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -17,13 +14,12 @@ from bmq.storage.durable import together
 from bmq.storage.flatlog import decode_entry
 from bmq.storage.numbered import just_before, numbered_key
 from bmq_controller.api.node_models import LogEntryView, LogView, SelfView, StoreStep, StoreView
+from bmq_controller.api.own_pages import self_document, without_secrets
 from bmq_controller.api.sources import ApiSources, in_thread
 
 STORE_WITHIN_S: Final = 10.0
 GETS_AT_ONCE: Final = 8
 ENTRIES_MAX: Final = 1_000
-HIDDEN: Final = "(hidden)"
-_SECRET: Final = re.compile(r"secret|password|token(?!_file)|credential|private|(access|api).?key", re.IGNORECASE)
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
@@ -32,18 +28,7 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
     @app.get("/v1/self", tags=["node"])
     async def get_self() -> SelfView:
         """The node that is asked: version, configuration without secrets."""
-        now_ms = sources.clock.now_ms()
-        return SelfView(
-            node_id=sources.node_id,
-            version=_bmq_version(),
-            python=platform.python_version(),
-            platform=platform.platform(),
-            started_ms=sources.started_ms,
-            uptime_s=max(0, now_ms - sources.started_ms) / 1000,
-            leads=sources.leading() is not None,
-            metadata_position=sources.image.position,
-            configuration=without_secrets(sources.describe()),
-        )
+        return SelfView.model_validate(self_document(sources))
 
     @app.get("/v1/debug/image", tags=["node"])
     async def get_image() -> Response:
@@ -60,17 +45,6 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
     async def get_store() -> StoreView:
         """Whether the store answers the node that is asked, and how quickly. Reads only."""
         return await _store(sources)
-
-
-def without_secrets(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, with what looks like a secret by its name hidden, nested mappings too."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            found[name] = without_secrets(value)
-        else:
-            found[name] = HIDDEN if _SECRET.search(str(name)) and value not in ("", None) else value
-    return found
 
 
 def encode_image(image: Image) -> bytes:
@@ -181,10 +155,3 @@ async def _timed(name: str, ask: Callable[[], Awaitable[str]]) -> StoreStep:
     except BmqError as error:
         ok, detail = False, f"{type(error).__name__}: {error}"
     return StoreStep(name=name, ok=ok, seconds=round(loop.time() - began_s, 4), detail=detail)
-
-
-def _bmq_version() -> str:
-    try:
-        return version("bmq-core")
-    except PackageNotFoundError:
-        return "unknown"
