@@ -1,9 +1,13 @@
-"""A broker that stops tells a controller so, also where the leading one is being replaced at that moment."""
+"""A broker that stops tells a controller so, also where the leading one is being replaced at that moment; a partition that cannot be read stops."""
 
 import asyncio
+from dataclasses import replace
 
+import pytest
+from broker_under_test import Cluster
 from moving_brokers import Brokers
 
+from bmq.errors import PartitionStopped
 from bmq_broker.handing_over import REPORT_S
 from bmq_sim.loop import on_virtual_time
 
@@ -36,3 +40,23 @@ async def test_a_stop_that_nobody_hears_ends_all_the_same() -> None:
         await brokers.roles[1].stop()
     assert brokers.owner(tp) == 1
     await brokers.stop()
+
+
+@on_virtual_time
+async def test_the_wal_of_a_newer_bmq_stops_its_partitions_alone_and_says_upgrade() -> None:
+    cluster = Cluster()
+    await cluster.start()
+    (newer,) = await cluster.topic("orders")
+    await cluster.append(newer, b"a")
+    first = cluster.store.keys("wal/")[0]
+    await cluster.append(newer, b"b")  # its stream still ends with what any bmq can read, and so can be sealed
+    await cluster.kill()
+    stored = cluster.store.objects[first]
+    cluster.store.objects[first] = replace(stored, data=stored.data[:4] + (999).to_bytes(2, "big") + stored.data[6:])
+    await cluster.start("older")
+    with pytest.raises(PartitionStopped, match=r"version 999 .* upgrade it$"):
+        await cluster.append(newer, b"c")
+    (other,) = await cluster.topic("others")
+    await cluster.append(other, b"d")
+    assert await cluster.read_all(other) == [(0, b"d")]
+    await cluster.stop()

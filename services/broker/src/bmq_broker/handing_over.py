@@ -65,13 +65,15 @@ class HandingOver:
 
     async def tell(self, report: Callable[[], Awaitable[None]]) -> None:
         """Awaits `report` until a controller has heard it. Raises TimeoutError, and what it raises but for ControllerUnavailable."""
-        backoff = Backoff(self._rng)
+        backoff, said = Backoff(self._rng), False
         async with asyncio.timeout(REPORT_S):
             while True:
                 try:
                     return await report()
                 except ControllerUnavailable as error:
-                    log.info("no controller hears that this broker stops, trying again", reason=str(error))
+                    if not said:
+                        log.info("no controller hears that this broker stops, trying again", reason=str(error))
+                    said = True
                 await backoff.wait()
 
     async def _roll(self, partition: Partition) -> None:

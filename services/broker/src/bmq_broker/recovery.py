@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from bmq.errors import Corrupt, PartitionStopped
+from bmq.errors import FormatError, FormatTooNew, PartitionStopped
 from bmq.metadata.image import stream_of
 from bmq.metadata.records import Range
 from bmq.ports import Clock, ObjectStore, Rng
@@ -66,10 +66,11 @@ async def read_ranges(
         try:
             async with places:
                 await _read_stream(store, stream, wanted[stream], found, clock=clock, rng=rng, is_sealed=is_sealed, read=read)
-        except (WalObjectMissing, Corrupt) as error:
+        except (WalObjectMissing, FormatError) as error:
             log.error("stream cannot be read", stream=stream.prefix, error=str(error))
+            remedy = "" if isinstance(error, FormatTooNew) else "; restore the object from a backup"  # it names its own
             for tp, _ in wanted[stream]:
-                found[tp].stopped = PartitionStopped(f"partition {tp}: stream {stream.prefix}: {error}; restore the object from a backup")
+                found[tp].stopped = PartitionStopped(f"partition {tp}: stream {stream.prefix}: {error}{remedy}")
 
     await together(read_stream_of(stream) for stream in sorted(wanted))
     for inheritance in found.values():
