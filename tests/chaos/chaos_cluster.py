@@ -25,6 +25,7 @@ from bmq.internal.hello import HELLO
 START_S: Final = 60.0
 STOP_S: Final = 60.0
 AGAIN_S: Final = 0.5
+AUDIT_S: Final = 120.0
 ROLES: Final = {"p": ("proxy", 1), "b": ("broker", 101), "c": ("controller", 201)}
 OPTIONS: Final = ("--tail-limit-bytes", "192MiB", "--request-memory-bytes", "64MiB", "--fetch-memory-bytes", "64MiB")
 
@@ -210,6 +211,23 @@ class Cluster:
         return self.of_role("controller")[0].node_id
 
     # --- the store ---
+
+    async def audit(self) -> list[str]:
+        """What `bmq store check` finds wrong, once nothing runs on the store."""
+        store = f"s3://bmq-chaos/cluster?endpoint=http://127.0.0.1:{self.minio.port}"
+        process = await asyncio.create_subprocess_exec(
+            *(str(BMQ), "store", "check", "--store", store, "--no-color"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, **self.minio.environment},
+        )
+        async with asyncio.timeout(AUDIT_S):
+            output, _ = await process.communicate()
+        (self.folder / "audit.txt").write_bytes(output)
+        return (
+            [] if process.returncode == 0 else [f"bmq store check: {line}" for line in output.decode(errors="replace").splitlines() if line.strip()]
+        )
 
     def _minio_pid(self) -> int:
         return int((self.folder / "minio" / "pid").read_text())

@@ -45,6 +45,8 @@ class Report:
     """How often a node ended at its start because the store was away, and was started again."""
     bugs: list[str] = field(default_factory=list)
     """Lines of logs that no fault excuses."""
+    audit: list[str] = field(default_factory=list)
+    """What an audit of the store found wrong afterwards."""
     checked_s: float = 0.0
 
     @property
@@ -59,7 +61,7 @@ class Report:
 
     @property
     def is_good(self) -> bool:
-        return not (self.findings or self.failed or self.ended.failures or self.unexpected or self.bugs)
+        return not (self.findings or self.failed or self.ended.failures or self.unexpected or self.bugs or self.audit)
 
     def line(self) -> str:
         """All of it in one line."""
@@ -68,7 +70,7 @@ class Report:
         everything = self.latency.get("all")
         latency = f"p50 {everything.p50_s * 1000:.0f} ms, p99 {everything.p99_s:.2f} s, max {everything.max_s:.1f} s" if everything else "-"
         anomalies = ", ".join(f"{count} {name}" for name, count in self.findings.counts.items()) or "none"
-        others = len(self.ended.failures) + len(self.unexpected) + len(self.bugs)
+        others = len(self.ended.failures) + len(self.unexpected) + len(self.bugs) + len(self.audit)
         reordered = sum(figures.reordered for figures in self.writers.values())
         return (
             f"{'good' if self.is_good else 'BAD'} · seed {self.seed} · {self.seconds:.0f} s · {sum(self.faults.values())} faults · "
@@ -88,7 +90,7 @@ class Report:
         """What is wrong, in words."""
         lines = [str(self.findings)] if self.findings else []
         lines += [f"{name}: first failed delivery report: {error}" for name, error in self.ended.first_errors.items()]
-        return "\n".join([*lines, *self.ended.failures, *self.unexpected, *self.bugs])
+        return "\n".join([*lines, *self.ended.failures, *self.unexpected, *self.bugs, *self.audit])
 
     def as_json(self) -> str:
         """The same for programs."""

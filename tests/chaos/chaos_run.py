@@ -54,6 +54,7 @@ async def run(
         await deed(cluster, done)
         ended = await workload.finish()
         await cluster.stop()
+        audit = await cluster.audit()
     finally:
         await workload.close()
         await cluster.close()
@@ -62,6 +63,7 @@ async def run(
     began_s = monotonic()
     report = report_on(workload, ended, done, seed=seed, seconds=seconds, unexpected=unexpected, logs=logs)
     report.starts_refused = sum(len(node.starts_refused) for node in cluster.nodes.values())
+    report.audit = audit
     report.checked_s = monotonic() - began_s
     return report
 
