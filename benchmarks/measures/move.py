@@ -102,7 +102,7 @@ def _kafka(plan: Plan, turn: int) -> float:
         second = _KafkaNode(plan.folder("kafka-2"), second_port)
         second.settings += (f"listeners=PLAINTEXT://127.0.0.1:{second.port}",)
         with second:
-            admin = AdminClient({"bootstrap.servers": first.address})
+            admin = AdminClient({"bootstrap.servers": first.address, "log_level": 0})  # it looks for the nodes when they have gone
             _until(lambda: len(admin.list_topics(timeout=10).brokers) == 2, timeout_s=60)
             topics.create(first, TOPIC, partitions=1, retention_bytes=-1)
             _fill(plan, first)
