@@ -1,6 +1,7 @@
 """Who owns what, by Kafka's own requests and by configuration: in processes."""
 
 import json
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from urllib.request import urlopen
 
 import kafka
 import pytest
+from compat_server import tool
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from kafka.admin import KafkaAdminClient
 from server_process import Server, server_arguments
@@ -94,3 +96,42 @@ def test_a_topic_that_is_pinned_moves_to_the_brokers_of_its_pool(cluster: UpNode
         golden.process.send_signal(signal.SIGTERM)
         golden.process.wait(30)
     assert owners(cluster, "orders") == [-1] * PARTITIONS, "they wait for a broker of their pool"
+
+
+def test_kafkas_reassignment_tool_moves_and_verifies_where_each_node_has_every_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    store = f"file://{tmp_path / 'data'}?shared=true&fsync=false"
+    nodes = [Server(server_arguments("controller,broker,proxy", node_id, store), log=tmp_path / f"{node_id}.log") for node_id in (1, 2)]
+    try:
+        servers = re.findall(r"(\S+) \(Kafka\)", " ".join(node.until_it_serves() for node in nodes))
+        admin = AdminClient({"bootstrap.servers": servers[0]})
+        admin.create_topics([NewTopic("orders", num_partitions=PARTITIONS)])["orders"].result(60)
+
+        def reassign(*arguments: str) -> str:
+            name = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+            return tool("kafka", "run", name, "--bootstrap-server", servers[0], *arguments, timeout_s=60)
+
+        shown = admin.list_topics("orders", timeout=10).topics["orders"].partitions
+        assert {one.leader for one in shown.values()} == {1, 2}
+        plan = tmp_path / "plan.json"
+        partitions = [{"topic": "orders", "partition": index, "replicas": [3 - one.leader]} for index, one in shown.items()]
+        plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
+        executed = reassign("--execute", "--reassignment-json-file", str(plan), "--throttle", "1000000")
+        assert "Successfully started partition reassignments" in executed
+        deadline = monotonic() + 30
+        while (verified := reassign("--verify", "--reassignment-json-file", str(plan))).count("is completed.") < PARTITIONS:
+            assert monotonic() < deadline, verified
+        rollback = tmp_path / "rollback.json"
+        rollback.write_text(next(line for line in executed.splitlines() if line.startswith("{")))
+        reassign("--execute", "--reassignment-json-file", str(rollback))
+        until_shown = monotonic() + 30
+        while {one.leader == shown[index].leader for index, one in admin.list_topics("orders", timeout=10).topics["orders"].partitions.items()} != {
+            True
+        }:
+            assert monotonic() < until_shown
+            sleep(0.1)
+    finally:
+        for node in nodes:
+            node.process.send_signal(signal.SIGTERM)
+        for node in nodes:
+            node.process.wait(30)

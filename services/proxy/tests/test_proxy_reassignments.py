@@ -197,3 +197,23 @@ def test_of_all_partitions_only_those_without_an_owner_are_answered() -> None:
         assert (await client.ask(ELECT, 2, {"election_type": 7, "topic_partitions": None})).error_code == ErrorCode.invalid_request
 
     run(test)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_is_to_be_in_the_store_is_there_and_there_is_no_other_directory(version: int) -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        owned(proxy, "orders", BROKER, BROKER)
+        dirs = [
+            {"path": proxy.role.proxy.log_dir, "topics": [{"name": "orders", "partitions": [0, 9]}, {"name": "unknown", "partitions": [0]}]},
+            {"path": "/var/kafka", "topics": [{"name": "orders", "partitions": [1]}]},
+        ]
+        reply = await client.ask(34, version, {"dirs": dirs})
+        found = {(one.topic_name, each.partition_index): each.error_code for one in reply.results for each in one.partitions}
+        assert found == {
+            ("orders", 0): 0,
+            ("orders", 9): ErrorCode.unknown_topic_or_partition,
+            ("unknown", 0): ErrorCode.unknown_topic_or_partition,
+            ("orders", 1): ErrorCode.log_dir_not_found,
+        }
+
+    run(test)

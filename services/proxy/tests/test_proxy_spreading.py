@@ -106,6 +106,21 @@ def test_in_a_zone_with_proxies_these_alone_stand_for_partitions_and_all_do_for_
     assert list(Proxies.of(image, own, zone="b").by_id) == [1, 2, 3, 4]
 
 
+def test_a_proxy_that_owns_the_partition_stands_for_it_but_for_clients_of_another_zone() -> None:
+    own = ProxyAddress(node_id=OWN, host="here", port=9092, rack="a")
+    image = image_with(
+        node(OWN, "broker", "proxy", rack="a"), node(2, "broker", "proxy", rack="b"), node(3, "proxy", rack="b"), node(101, "broker", host="", port=0)
+    )
+    partitions = [TopicPartition(TOPIC, index) for index in range(200)]
+
+    def standing(owner: int, zone: str | None = None) -> set[int]:
+        return {Proxies.of(image, own, zone=zone).standing_for(tp, owner=owner).node_id for tp in partitions}
+
+    assert (standing(OWN), standing(2), standing(2, "b")) == ({1}, {2}, {2})
+    assert standing(101) == standing(3) == standing(-1) == {1, 2, 3}, "a broker or a proxy alone, or nobody"
+    assert standing(OWN, "b") == {2, 3}
+
+
 def run(test: Callable[[Running, Client], Awaitable[None]]) -> None:
     async def main() -> None:
         async with running_proxy(ProxySettings(node_id=OWN)) as proxy:

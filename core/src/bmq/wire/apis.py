@@ -33,6 +33,7 @@ class ApiKey(IntEnum):
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
@@ -117,6 +118,7 @@ _TABLE: Final = (
     _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", (2, 4), 4),
     _api(ApiKey.DESCRIBE_CONFIGS, "DescribeConfigs", (1, 4), 4),
     _api(ApiKey.ALTER_CONFIGS, "AlterConfigs", (0, 2), 2),
+    _api(ApiKey.ALTER_REPLICA_LOG_DIRS, "AlterReplicaLogDirs", (1, 2), 2),
     _api(ApiKey.DESCRIBE_LOG_DIRS, "DescribeLogDirs", (1, 5), 2),
     _api(ApiKey.CREATE_PARTITIONS, "CreatePartitions", (0, 3), 2),
     _api(ApiKey.DELETE_GROUPS, "DeleteGroups", (0, 3), 2),

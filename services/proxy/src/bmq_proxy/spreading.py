@@ -1,12 +1,13 @@
-"""Which proxy stands for a partition: rendezvous hashing over the proxies that the image shows. Pure.
+"""Which proxy stands for a partition: its owner where that is a proxy as well, else rendezvous hashing over the proxies that the image shows. Pure.
 
 Every proxy serves every partition. Naming one of them for each spreads the clients, lets all readers of a partition meet in one cache, and
-moves only the partitions of a proxy that comes or goes. A client that says its zone is told of a proxy there: what it reads and writes does
-not leave the zone, and each zone has one cache of a partition.
+moves only the partitions of a proxy that comes or goes. Where the owner is in the same process, naming that one saves the hop between nodes, and
+clients see who owns what. A client that says its zone is told of a proxy there: what it reads and writes does not leave the zone, and each
+zone has one cache of a partition.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from bmq.metadata.image import Image
 from bmq.values import NodeId, TopicPartition
 
 PROXY_ROLE: Final = "proxy"
+BROKER_ROLE: Final = "broker"
 _ZONE: Final = re.compile(r"(?:^|[\s,;/|&])bmq_az=([^\s,;/|&]+)")
 _MASK: Final = (1 << 64) - 1
 _ODD: Final = 0x9E3779B97F4A7C15
@@ -37,14 +39,15 @@ class ProxyAddress:
 class Proxies:
     """The proxies of one image, by node id; never empty."""
 
-    __slots__ = ("_seeds", "by_id")
+    __slots__ = ("_owning", "_seeds", "by_id")
 
-    def __init__(self, addresses: Mapping[int, ProxyAddress], *, zone: str | None = None) -> None:
-        """Those of `zone` stand for partitions; all of them where it has none, or is None."""
+    def __init__(self, addresses: Mapping[int, ProxyAddress], *, zone: str | None = None, brokers: Collection[int] = ()) -> None:
+        """Those of `zone` stand for partitions; all of them where it has none, or is None. `brokers`: those that own partitions, too."""
         assert addresses
         self.by_id = dict(sorted(addresses.items()))
         near = [node_id for node_id, address in self.by_id.items() if zone is not None and address.rack == zone]
         self._seeds = [(node_id, _mixed(node_id + 1)) for node_id in near or self.by_id]
+        self._owning = frozenset(brokers).intersection(near or self.by_id)
 
     @classmethod
     def of(cls, image: Image, own: ProxyAddress, *, zone: str | None = None) -> "Proxies":
@@ -57,10 +60,12 @@ class Proxies:
         registered = image.nodes.get(NodeId(own.node_id))
         rack = registered.rack or None if registered is not None else own.rack
         found[own.node_id] = ProxyAddress(node_id=own.node_id, host=own.host, port=own.port, rack=rack)
-        return cls(found, zone=zone)
+        return cls(found, zone=zone, brokers=[node_id for node_id, node in image.nodes.items() if BROKER_ROLE in node.roles])
 
-    def standing_for(self, tp: TopicPartition) -> ProxyAddress:
-        """The partition's proxy (for this zone): the same for every proxy with this image, and for as long as it is there."""
+    def standing_for(self, tp: TopicPartition, *, owner: int = -1) -> ProxyAddress:
+        """The partition's proxy (for this zone): the same for every proxy with this image, and for as long as it (and its owner) is there."""
+        if owner in self._owning:
+            return self.by_id[owner]
         if len(self._seeds) == 1:
             return self.by_id[self._seeds[0][0]]
         key = _mixed((tp.topic_id.int >> 64) ^ (tp.topic_id.int & _MASK) ^ (tp.partition * _OTHER_ODD & _MASK))

@@ -40,7 +40,7 @@ def find_partition(image: Image, key: object, partition: int) -> TopicPartition:
 
 def described_partition(proxies: Proxies, topic: Topic, index: int) -> dict[str, Any]:
     """A partition in Metadata and DescribeTopicPartitions: a proxy stands for whoever owns it."""
-    node_id = proxies.standing_for(TopicPartition(topic.topic_id, index)).node_id
+    node_id = proxies.standing_for(TopicPartition(topic.topic_id, index), owner=topic.partitions[index].node_id).node_id
     return {
         "error_code": 0,
         "partition_index": index,
@@ -71,7 +71,8 @@ def proxies_of(proxy: Proxy, image: Image, *, client_id: str = "") -> Proxies:
 
 def stands_for(proxy: Proxy, proxies: Proxies, tp: TopicPartition) -> bool:
     """Whether clients are told that the partition is here. What each proxy is asked for its share of, nobody counts twice."""
-    return proxies.standing_for(tp).node_id == proxy.settings.node_id
+    meta = proxy.image.partition(tp)
+    return proxies.standing_for(tp, owner=-1 if meta is None else meta.node_id).node_id == proxy.settings.node_id
 
 
 def name_topic(image: Image, asked: Any, *, by_id: bool) -> bool:

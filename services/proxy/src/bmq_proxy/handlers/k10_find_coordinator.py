@@ -52,7 +52,8 @@ async def _coordinators(proxy: Proxy, call: Call, keys: Sequence[str], key_type:
 
 
 def _found(key: str, topic: Topic, proxies: Proxies) -> dict[str, Any]:
-    found = proxies.standing_for(TopicPartition(topic.topic_id, partition_of_group(key, len(topic.partitions))))
+    index = partition_of_group(key, len(topic.partitions))
+    found = proxies.standing_for(TopicPartition(topic.topic_id, index), owner=topic.partitions[index].node_id)
     return {
         "key": key,
         "node_id": found.node_id,

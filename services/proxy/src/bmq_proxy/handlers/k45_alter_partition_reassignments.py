@@ -20,11 +20,10 @@ from bmq_proxy.calls import Call
 from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
 from bmq_proxy.proxy import Proxy
-from bmq_proxy.spreading import Proxies
+from bmq_proxy.spreading import BROKER_ROLE, Proxies
 from bmq_proxy.topics import find_partition, proxies_of
 
 SHOWN_WITHIN_S = 5.0
-BROKER_ROLE = "broker"
 _NAMED_MAX = 10
 """How many brokers a sentence names."""
 
