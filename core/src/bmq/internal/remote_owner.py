@@ -93,7 +93,7 @@ class RemoteOwner:
         deadline_s = self._loop.time() + max_wait_ms / 1000
         left_s = max_wait_ms / 1000
         while True:
-            answers = self._follower.look(asked, max_bytes=max_bytes, may_wait=left_s > 0)
+            answers = self._follower.look(asked, max_bytes=max_bytes, may_wait=left_s > 0 and min_bytes > 0)
             complete, is_followed = await self._completed(asked, answers, max_bytes=max_bytes)
             settled = any(answer.error is not None or request.offset < answer.tail_start for request, answer in zip(asked, complete, strict=True))
             left_s = deadline_s - self._loop.time()
