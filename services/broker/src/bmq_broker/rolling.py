@@ -30,6 +30,9 @@ log = structlog.get_logger()
 RETRY_AFTER_S: Final = 1.0
 RELIEF_PARTS: Final = 8
 """Where the WAL is too long, this part of its budget more than need be is freed at once."""
+LOOKED_AT_PER_OBJECT: Final = 32
+LOOK_INTERVAL_S: Final = 0.1
+"""Where the WAL is too long, what pins it is looked for once for each so many objects and partitions that were looked at, or after so long."""
 OBJECTS_PER_ROLL: Final = 16
 """Where the WAL is short in bytes and has too many objects, a partition is rolled for each so many of them: a thousand partitions that share a
 load evenly would otherwise cost as many requests as the WAL."""
@@ -69,7 +72,8 @@ class Roller:
         """Partitions that hold what was recovered, in the order in which they were opened."""
         self._inherited_bytes = 0
         self._inherited_objects = 0
-        self._seen_objects = 0
+        self._seen_objects = self._look_at_object = 0
+        self._look_at_s = 0.0
         self._rolls_earned = settings.wal_objects_max / ROLLS_SAVED_PARTS
         self._ending = False
         self.covered: Callable[[], None] = lambda: None
@@ -91,7 +95,7 @@ class Roller:
             if not self._start_largest():
                 break
         self._forget_covered()
-        if self._carrier.under_way:
+        if self._carrier.under_way or not self._may_look():
             return
         budget_bytes, objects_max = self._settings.wal_budget_bytes, self._settings.wal_objects_max
         excess_bytes = self._commit.wal_bytes + self._inherited_bytes - budget_bytes
@@ -206,6 +210,10 @@ class Roller:
                 break
         return self.start_together(chosen, "memory") > 0
 
+    def _may_look(self) -> bool:
+        """Looking for what pins the WAL costs time with its length: each object that is sent pays for a part of a look."""
+        return self._commit.sent_objects >= self._look_at_object or asyncio.get_running_loop().time() >= self._look_at_s
+
     def _affordable_rolls(self) -> int:
         """How many partitions may be rolled only because of how many WAL objects there are: each costs requests of its own."""
         earned = (self._commit.sent_objects - self._seen_objects) / OBJECTS_PER_ROLL
@@ -215,9 +223,10 @@ class Roller:
 
     def _relieve(self, room_bytes: int, room_objects: int, *, rolls_max: int) -> None:
         """Carries, or rolls, what pins the oldest objects, and what was inherited: until so much of the WAL will be free, as far as is seemly now."""
-        carried = 0
+        carried = looked_at = 0
         to_roll: list[Partition] = []
         for partition in self._pinning(room_bytes, room_objects):
+            looked_at += 1
             if not self._may_start(partition):
                 continue
             if self._carry(partition):
@@ -227,6 +236,8 @@ class Roller:
             if carried == PARTITIONS_AT_ONCE or len(to_roll) == SHARED_RUNS_MAX:
                 break
         self._rolls_earned -= self.start_together(to_roll, "wal-length")
+        self._look_at_object = self._commit.sent_objects + (looked_at + self._commit.wal_objects) // LOOKED_AT_PER_OBJECT
+        self._look_at_s = asyncio.get_running_loop().time() + LOOK_INTERVAL_S
 
     def _pinning(self, room_bytes: int, room_objects: int) -> Iterator[Partition]:
         seen = set()
