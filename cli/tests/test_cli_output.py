@@ -195,3 +195,14 @@ def test_any_document_survives_json_and_yaml(rows: list[tuple[str, int | bool | 
         output, stdout, _ = printed(form)
         output.document(document)
         assert read(stdout.getvalue()) == document
+
+
+def test_a_reader_that_has_gone_is_the_commands_to_deal_with() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    output = Output(stdout=Gone())
+    for printed in (lambda: output.text("a line"), lambda: output.table(COLUMNS, [("orders", 3)]), lambda: output.table(COLUMNS, [], title="none")):
+        with pytest.raises(BrokenPipeError):
+            printed()

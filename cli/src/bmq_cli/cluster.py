@@ -73,6 +73,7 @@ def top(
         show_load(session.output, load)
         if every is None:
             return
+        session.output.flush()
         sleep_s(every)
         session.output.text()
 

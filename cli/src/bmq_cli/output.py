@@ -109,6 +109,10 @@ class Output:
         """`error: …` on standard error."""
         self._messages.print(Text.assemble(("error:", "bold red"), " ", line), soft_wrap=True)
 
+    def flush(self) -> None:
+        """Lets readers see what has been printed, where more is to come."""
+        self._stdout.flush()
+
     def _line(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
 
@@ -154,9 +158,16 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.Node:
 _Dumper.add_representer(str, _represent_text)
 
 
+class _Console(Console):
+    """Leaves a reader that has gone to the command, which ends quietly, instead of ending the process with exit code 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704 called where it was caught
+
+
 def _console(stream: TextIO, *, color: bool) -> Console:
     terminal = stream.isatty()
-    return Console(
+    return _Console(
         file=stream,
         no_color=not color or None,
         highlight=False,
