@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from bmq.metadata.image import Image, stream_of
+from bmq.storage.numbered import wal_key
 from bmq.storage.wal import WalEntry
 from bmq.values import StreamId, TopicPartition
 
@@ -29,6 +30,8 @@ class Held:
 
     spans: list[Span] = field(default_factory=list)
     manifest_version: int = 0
+    cut_off: dict[str, list[Span]] = field(default_factory=dict)
+    """By key of the WAL object, what lies below a missing one: nobody reads it. As a rule it is in segments, and about to be deleted."""
 
     def add(self, entry: WalEntry) -> None:
         """One more run."""
@@ -70,6 +73,13 @@ class Coverage:
             if self.is_wanted(stream, number, entry):
                 self._held[entry.tp].add(entry)
 
+    def cut_off(self, stream: StreamId, number: int, entries: Iterable[WalEntry]) -> None:
+        """The runs of an object below a missing one."""
+        key = wal_key(stream, number)
+        for entry in entries:
+            if self.is_wanted(stream, number, entry):
+                self._held[entry.tp].cut_off.setdefault(key, []).append(Span(entry.base_offset, entry.last_offset + 1))
+
     def is_wanted(self, stream: StreamId, number: int, entry: WalEntry) -> bool:
         """Whether the partition's owner, or the next one, reads the run where the manifest does not cover it."""
         meta = self._image.partition(entry.tp)
@@ -91,6 +101,17 @@ def holes(held: Held, next_offset: int) -> list[Span]:
             missing.append(Span(expected, span.base))
         expected = max(expected, span.end)
     return missing
+
+
+def cut_off(held: Held, next_offset: int) -> dict[str, Span]:
+    """By key of the WAL object, offsets that are nowhere else: the objects above were not its owner's to delete, who deletes from below."""
+    covered = joined([Span(0, next_offset), *held.spans])
+    found = {}
+    for key, spans in held.cut_off.items():
+        for span in joined(spans):
+            if not any(each.base <= span.base and span.end <= each.end for each in covered):
+                found[key] = span
+    return found
 
 
 def end_of(held: Held, next_offset: int) -> int:

@@ -1,10 +1,10 @@
 """What is to be done about a partition of which something is lost: which segments that nothing names may stand in, and what has to be given up."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from bmq.audit.coverage import Span, holes
+from bmq.audit.coverage import Span, cut_off, holes
 from bmq.audit.findings import Kind, Mend
 from bmq.audit.mending import Mending, Named, Spare, mend
 from bmq.audit.partition_state import PartitionState
@@ -39,15 +39,16 @@ class PartitionMending:
         manifest, held = state.manifest, state.held
         missing = holes(held, manifest.next_offset)
         unnamed = self._beyond_the_end(state)
-        if (missing or unnamed) and await self._is_written(state.listing.tp):
-            missing, unnamed = [], []
+        lonely = cut_off(held, manifest.next_offset)
+        if (missing or unnamed or lonely) and await self._is_written(state.listing.tp):
+            missing, unnamed, lonely = [], [], {}
         vanished = held.manifest_version > state.audited.newest_number
         hidden = state.audited.hidden or vanished
-        if not (state.lost or None in state.pages or state.torn or missing or unnamed or hidden):
+        if not (state.lost or None in state.pages or state.torn or missing or unnamed or hidden or lonely):
             return None
         # A hole right behind the segments can be passed by moving the manifest's end; one further up has records in the WAL below it.
         right_behind = bool(missing) and missing[0].base == manifest.next_offset
-        skips = right_behind and len(missing) == 1 and self._is_readable(state.listing.tp)
+        skips = right_behind and len(missing) == 1 and not lonely and self._is_readable(state.listing.tp)
         mending = mend(
             Named(manifest=manifest, pages=tuple(state.pages)),
             lost=state.lost,
@@ -57,14 +58,24 @@ class PartitionMending:
             producers_usable=state.producers_usable,
             skip_to=missing[0].end if skips else None,
         )
-        self._tell(state, missing, mending, vanished=vanished, skips=skips)
+        self._tell(state, missing, mending, lonely=lonely, vanished=vanished, skips=skips)
         if state.lost or None in state.pages or state.torn or hidden or skips or mending.adopted:
             self._plan(state, mending)
         return mending
 
-    def _tell(self, state: PartitionState, missing: Sequence[Span], mending: Mending, *, vanished: bool, skips: bool) -> None:
+    def _tell(
+        self, state: PartitionState, missing: Sequence[Span], mending: Mending, *, lonely: Mapping[str, Span], vanished: bool, skips: bool
+    ) -> None:
         """The faults that only all of it together shows."""
         report, prefix = state.report, manifest_prefix(state.listing.tp)
+        for wal, span in lonely.items():
+            report.fault(
+                Kind.LOST,
+                wal,
+                f"it holds offsets {span.base} to {span.end - 1}, which are nowhere else, and nobody reads it, because a WAL object above it is "
+                "missing; bmq deletes from below: somebody else deleted that. Restore it from a backup before bmq is started",
+                topic=state.topic,
+            )
         if vanished:
             report.fault(
                 Kind.LOST,

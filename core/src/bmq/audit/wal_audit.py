@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from typing import Final
 
 from bmq.audit.coverage import Coverage
@@ -114,11 +114,13 @@ class WalAudit:
         """Every data object, in order; those that are damaged. Those count that an heir would read: above the last missing one, below the end."""
         durable_below = await self._durable_below(known, data)
         first = _first(set(data), durable_below)
+        # Where a stream that was never sealed is going to end: what lies above a free number was never acknowledged.
+        end = known.end if known.end is not None else next(number for number in count(durable_below) if number not in data)
         before = 0
         bad: dict[int, ExaminedWal] = {}
         for numbers in in_groups(sorted(data), self._reader.at_once):
             for number, found in zip(numbers, await together(self._examine(known.stream, number) for number in numbers), strict=True):
-                counts = number >= first and (known.end is None or number < known.end)
+                counts = first <= number < end
                 if found is None:
                     continue
                 if found.problems:
@@ -135,6 +137,8 @@ class WalAudit:
                 before = max(before, found.durable_below)
                 if counts:
                     self.coverage.take(known.stream, number, found.entries)
+                elif number < first:
+                    self.coverage.cut_off(known.stream, number, found.entries)
         if known.wanted:
             await self._check_numbers(known, set(data), seals, durable_below=durable_below)
         return bad
