@@ -88,8 +88,13 @@ class Node:
                 )
             self.process = process
             assert process.stdout is not None
-            async with asyncio.timeout_at(asyncio.get_running_loop().time() + START_S):
-                line = await process.stdout.readline()
+            try:
+                async with asyncio.timeout(START_S):
+                    line = await process.stdout.readline()
+            except TimeoutError:
+                assert self.starts_s, f"node {self.node_id} does not serve within {START_S:.0f} s:\n{self.tail_of_log()}"
+                self.unexpected.append(f"{self.role} {self.node_id} did not serve within {START_S:.0f} s: {self.last_line()}")
+                return
             if line:
                 self.starts_s.append(monotonic() - began_s)
                 self._watching = asyncio.get_running_loop().create_task(self._watch(process), name=f"watch node {self.node_id}")
