@@ -7,9 +7,10 @@ from bmq_sim.scenarios import SCENARIOS
 from bmq_sim.world import simulate
 
 SEEDS = {
-    "cluster": 3,
+    "cluster": 2,
     "cluster-calm": 5,
     "cluster-island": 1,
+    "cluster-late-handover": 1,
     "cluster-late-seal": 1,
     "cluster-leader-replaced": 1,
     "cluster-leader-sleeps": 1,

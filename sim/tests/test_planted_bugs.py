@@ -20,7 +20,7 @@ SCENARIO = {
     "append-above-newest": "engine",
     "collect-unnamed": "garbage",
     "claim-without-listing": "flat-logs",
-    "fenced-goes-on-deleting": "cluster-seals",
+    "fenced-goes-on-deleting": "cluster-late-handover",
     "deposed-sweeps-unknown": "cluster-leader-replaced",
     "each-sealer-its-own": "cluster-seals",
     "seal-in-the-deleted-past": "cluster-late-seal",

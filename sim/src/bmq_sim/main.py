@@ -23,6 +23,7 @@ RARER: Mapping[str, int] = {
     "cluster": 25,
     "cluster-calm": 10,
     "cluster-island": 100,
+    "cluster-late-handover": 100,
     "cluster-late-seal": 100,
     "cluster-leader-replaced": 100,
     "cluster-leader-sleeps": 100,

@@ -54,7 +54,7 @@ class Campaign:
             if rng.random() < operations_share:
                 await self._operate()
             await self._aim(kind, step)
-            await asyncio.sleep(rng.random() * rng.choice((0.2, 1.0, 4.0)))
+            await asyncio.sleep(rng.random() * rng.choice((0.2, 1.0, 3.0)))
 
     async def keep_moving(self, *, pause_s_max: float) -> None:
         """Moves partitions from broker to broker, until it is cancelled."""
@@ -87,6 +87,8 @@ class Campaign:
         while not hit.done() and loop.time() < until_s:
             self._activity.look()
             await asyncio.wait((hit,), timeout=LOOK_S)
+        if not hit.done():
+            self._world.note(f"no node came to {step} in time for {kind}")
         hit.cancel()
         self._activity.give_up(step)
 

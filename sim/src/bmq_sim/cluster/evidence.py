@@ -17,7 +17,8 @@ from bmq_sim.objects import missing, unreachable
 from bmq_sim.store import Request
 from bmq_sim.world import World
 
-_SEGMENT: Final = re.compile(r"topics/([0-9a-f-]{36})/(\d{10})/(?:segment|coordinator-snapshot)/(\d{10})/")
+_OF_PARTITION: Final = re.compile(r"topics/([0-9a-f-]{36})/(\d{10})/")
+_WITH_EPOCH: Final = re.compile(r"topics/[0-9a-f-]{36}/\d{10}/(?:segment|coordinator-snapshot)/(\d{10})/")
 _WAL: Final = re.compile(r"wal/(\d+)/(\d+)/")
 
 
@@ -49,9 +50,10 @@ class Evidence:
     def _note_late(self, request: Request) -> None:
         """What a broker writes that was replaced and does not know it yet: whoever collects may have been there already."""
         image = self._cluster.image()
-        if (found := _SEGMENT.match(request.key)) is not None:
+        if (found := _OF_PARTITION.match(request.key)) is not None:
             meta = image.partition(TopicPartition(TopicId(UUID(found[1])), int(found[2])))
-            is_late = meta is None or int(found[3]) < meta.leader_epoch
+            written = _WITH_EPOCH.match(request.key)
+            is_late = meta is None or (written is not None and int(written[1]) < meta.leader_epoch)
         elif (found := _WAL.match(request.key)) is not None:
             is_late = StreamId(NodeId(int(found[1])), BrokerEpoch(int(found[2]))) in self._ends
         else:

@@ -14,7 +14,7 @@ from bmq_sim.scenarios.cluster_stage import Stage
 from bmq_sim.store import StoreFaults
 from bmq_sim.world import World, ordinary_network_faults
 
-AIMS = 12
+AIMS = 20
 
 
 async def scenario(world: World) -> None:
@@ -46,7 +46,7 @@ async def moving(campaign: Campaign, *, moves: bool = True, pause_s_max: float =
 
 def _store_faults(rng: Random) -> StoreFaults:
     """A store that fails now and then by itself, for everyone."""
-    level = rng.choice((0.0, 0.003, 0.01))
+    level = rng.choice((0.0, 0.01, 0.03))
     return StoreFaults(
         latency_s_min=0.002,
         latency_s_max=rng.choice((0.01, 0.05, 0.2)),

@@ -1,4 +1,4 @@
-"""A broker that no controller hears writes and deletes fast, while whoever seals its stream is slow: the seal may fall into the deleted past."""
+"""A broker that no controller hears writes on, while whoever seals its stream is slow, and so is its handing over."""
 
 import asyncio
 
@@ -13,11 +13,20 @@ UNHEARD_S = 20.0
 ROUNDS = 2
 
 
-async def scenario(world: World) -> None:
-    """One run."""
+async def deletes_soon(world: World) -> None:
+    """The broker deletes its WAL as fast as it can: the seal may fall into the deleted past."""
+    await _run(world, deletes_soon=True)
+
+
+async def keeps(world: World) -> None:
+    """The broker keeps its WAL, which its heirs need, and they come late: nobody may delete it meanwhile."""
+    await _run(world, deletes_soon=False)
+
+
+async def _run(world: World, *, deletes_soon: bool) -> None:
     rng = world.rng("scenario")
     world.store.faults = StoreFaults(latency_s_min=0.002, latency_s_max=0.01)
-    stage = Stage(world, SHAPE, one_fast_writer=True)
+    stage = Stage(world, SHAPE, partitions=1, writes_only=True, deletes_soon=deletes_soon)
     cluster = stage.cluster
     await stage.begin()
     [controller] = cluster.with_role(Role.CONTROLLER)

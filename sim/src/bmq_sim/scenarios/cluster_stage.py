@@ -14,7 +14,7 @@ from bmq_sim.scenarios.cluster_workload import ClusterWorkload
 from bmq_sim.scenarios.workload import finish
 from bmq_sim.world import World
 
-HEALED_WITHIN_S = 240.0
+HEALED_WITHIN_S = 150.0
 """Virtual time after healing by which every client must be done."""
 QUIET_S = 90.0
 """Longer than readers may still want what was given up, and than anything is on its way to the store."""
@@ -23,16 +23,25 @@ QUIET_S = 90.0
 class Stage:
     """Of one run."""
 
-    def __init__(self, world: World, shape: Mapping[Role, int], *, balance_interval_s: float = 0.0, one_fast_writer: bool = False) -> None:
-        """`one_fast_writer`: one partition, whose WAL is deleted soon, and nobody who reads it."""
+    def __init__(
+        self,
+        world: World,
+        shape: Mapping[Role, int],
+        *,
+        balance_interval_s: float = 0.0,
+        partitions: int | None = None,
+        writes_only: bool = False,
+        deletes_soon: bool = False,
+    ) -> None:
+        """See ClusterSettings and ClusterWorkload."""
         self.world = world
-        settings = ClusterSettings(world.rng("settings"), balance_interval_s=balance_interval_s, deletes_soon=one_fast_writer)
+        settings = ClusterSettings(world.rng("settings"), balance_interval_s=balance_interval_s, deletes_soon=deletes_soon)
         self.cluster = SimCluster(world, shape, settings)
         self.evidence = Evidence(world, self.cluster)
         self.activity = Activity(world, self.cluster, self.evidence)
         self.faults = Faults(world, self.cluster, self.activity)
         self.campaign = Campaign(world, self.cluster, self.activity, self.faults)
-        self.workload = ClusterWorkload(world, self.cluster, partitions=1 if one_fast_writer else None, writes_only=one_fast_writer)
+        self.workload = ClusterWorkload(world, self.cluster, partitions=partitions, writes_only=writes_only)
 
     async def begin(self) -> None:
         """Returns when all nodes serve and all clients have begun."""

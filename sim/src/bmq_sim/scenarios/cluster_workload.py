@@ -44,7 +44,7 @@ class ClusterWorkload:
         rng, clients = self._rng, self.clients
         await clients.client("admin").create_topic(TOPIC, partitions=len(self.places), configs=self._configs)
         for place in self.followed:
-            records_max = rng.choice((4, 4, 40, 200))
+            records_max = rng.choice((4, 4, 40, 400))
             clients.idempotent(f"idempotent-{place.partition}", place, batches=BATCHES, pace_s=rng.choice((0.1, 0.5)), batch_records_max=records_max)
             if rng.random() < 0.5:
                 clients.plain(f"plain-{place.partition}", place, batches=BATCHES, pace_s=rng.choice((0.05, 0.5)))
