@@ -102,7 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(report.table(), file=sys.stderr)
     print(report.line(), flush=True)
     if not report.is_good:
-        print(f"{report.complaints()}\nlogs and histories: {folder}\nreplay: python -m tests.chaos --seed {given.seed} --seconds {given.seconds:g}")
+        again = ["--seed", str(given.seed), "--seconds", f"{given.seconds:g}", "--shape", given.shape, "--per-second", str(given.per_second)]
+        again += ["--faults", given.faults] if given.faults else []
+        print(f"{report.complaints()}\nlogs and histories: {folder}\nreplay: python -m tests.chaos {' '.join(again)}")
     elif given.folder is None:
         shutil.rmtree(folder)
     return 0 if report.is_good else 1
