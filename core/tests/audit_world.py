@@ -214,9 +214,9 @@ class World:
 
     # --- looking ---
 
-    def audit(self, *, quick: bool = False) -> Audited:
+    def audit(self, *, quick: bool = False, store: Any = None) -> Audited:
         options = AuditOptions(decode_producers=decode_producers, decode_state=decode_state, versions_kept=VERSIONS_KEPT, quick=quick, at_once=3)
-        return run(audit_store(self.store, rng=self.rng, options=options))
+        return run(audit_store(store or self.store, rng=self.rng, options=options))
 
     def faults(self, *, quick: bool = False) -> list[Finding]:
         return self.audit(quick=quick).report.findings[Level.FAULT]

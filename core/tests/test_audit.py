@@ -1,5 +1,8 @@
 """The audit finds what is wrong with a store, names it, and finds nothing where all is well."""
 
+from collections.abc import AsyncIterator
+
+import msgspec
 import pytest
 from audit_world import EARLIER, OFFSETS, ORDERS, STREAM, World, flipped, full_world, manifest_of, tp
 from hypothesis import example, given, settings
@@ -8,6 +11,7 @@ from hypothesis import strategies as st
 from bmq.audit.findings import Delete, Kind, Level
 from bmq.audit.metadata_audit import NoMetadata
 from bmq.metadata.records import RangesCovered, TopicCollected, TopicDeleted
+from bmq.ports import ObjectMeta
 from bmq.storage.keys import manifest_prefix, segment_prefix, topic_prefix
 from bmq.storage.numbered import numbered_key, wal_key
 from bmq.values import BrokerEpoch, NodeId, StreamId
@@ -194,9 +198,39 @@ def test_objects_of_a_deleted_topic_are_due_and_later_of_an_unknown_one() -> Non
     assert world.audit().report.repairs == [], "what the metadata does not know is never deleted"
 
 
-def test_a_manifest_that_says_otherwise_than_its_segment_is_named() -> None:
-    import msgspec
+def test_a_topic_that_is_deleted_while_the_audit_runs_is_no_fault() -> None:
+    world = full_world()
+    prefix = topic_prefix(ORDERS)
 
+    class DeletedMeanwhile:
+        """The store once the WAL was looked at: the topic is deleted, and half of its objects are gone."""
+
+        def __init__(self) -> None:
+            self.done = False
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(world.store, name)
+
+        def list(self, listed: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
+            if listed == "topics/" and not self.done:
+                self.done = True
+                ranges = [meta.ranges for meta in world.image.topics[ORDERS].partitions]
+                world.commit(
+                    *(RangesCovered(topic_id=ORDERS, partition=p, ranges=named) for p, named in enumerate(ranges)),
+                    TopicDeleted(topic_id=ORDERS, name="orders", last_leader_epoch=2),
+                    epoch=2,
+                )
+                for key in [key for key in world.objects if key.startswith(prefix)][::2]:
+                    del world.objects[key]
+            return world.store.list(listed, after=after)
+
+    report = world.audit(store=DeletedMeanwhile()).report
+    assert report.moved_on
+    assert report.findings[Level.FAULT] == []
+    assert report.repairs == []
+
+
+def test_a_manifest_that_says_otherwise_than_its_segment_is_named() -> None:
     world = full_world()
     part = tp(ORDERS, 1)
     entry = world.segment(part, 0, 2)

@@ -102,7 +102,7 @@ def _agreed(repairs: Iterable[Repair], *, yes: bool) -> bool:
 def _show_plan(repairs: list[Repair], output: Output) -> None:
     """Says what is lost before it is."""
     if not repairs:
-        output.text("nothing can be repaired" if output.for_people else "")
+        output.text("nothing to repair")
         return
     output.text()
     output.text("--repair would")

@@ -9,7 +9,8 @@ from array import array
 from dataclasses import dataclass
 from typing import Final
 
-from bmq.audit.findings import Kind, Report
+from bmq.audit.findings import Report
+from bmq.audit.leftovers import Unknown, tell_leftovers
 from bmq.audit.manifest_audit import ManifestAudit
 from bmq.audit.metadata_audit import Metadata, audit_metadata
 from bmq.audit.partition_audit import DecodeState, PartitionAudit
@@ -23,8 +24,8 @@ from bmq.audit.wal_audit import WalAudit
 from bmq.metadata.image import Image
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import cancelled
-from bmq.storage.keys import SHARED_PREFIX, topic_prefix
-from bmq.values import StreamId, TopicId, TopicPartition
+from bmq.storage.keys import SHARED_PREFIX
+from bmq.values import TopicId, TopicPartition
 
 AT_ONCE: Final = 8
 """Requests at a time, and partitions."""
@@ -65,7 +66,7 @@ class _Audit:
         self._report = Report()
         self._names = SharedNames()
         self._epochs: dict[TopicId, array[int]] = {}
-        self._unknown_topics: set[TopicId] = set()
+        self._found = Unknown()
 
     async def run(self) -> Audited:
         reader, report, options = self._reader, self._report, self._options
@@ -102,7 +103,8 @@ class _Audit:
         await self._partitions_again(partitions, shared.lost)
         self._stage("leftovers")
         latest = await self._latest(metadata)
-        self._leftovers(survey, image, latest, wal.unknown)
+        self._found.streams = wal.unknown
+        tell_leftovers(report, survey, before=image, now=latest, unknown=self._found)
         report.checked.size_bytes = survey.total.size_bytes
         report.checked.objects = survey.total.objects
         report.checked.read_bytes = reader.read_bytes
@@ -163,18 +165,11 @@ class _Audit:
         return epochs[tp.partition] if tp.partition < len(epochs) else -1
 
     def _without_partition(self, listing: PartitionListing, image: Image) -> None:
-        """A partition that the image does not have. Whole topics are told once, at the end."""
-        topic = image.topics.get(listing.tp.topic_id)
-        if topic is None:
-            self._unknown_topics.add(listing.tp.topic_id)
-            return
-        self._report.fault(
-            Kind.FOREIGN,
-            f"{topic_prefix(topic.topic_id)}{listing.tp.partition:010d}/",
-            f"objects of partition {listing.tp.partition}; {topic.name} has {len(topic.partitions)} partitions: somebody else put them there",
-            topic=topic.name,
-            size_bytes=listing.size_bytes,
-        )
+        """A partition that the image does not have; what that means is told at the end."""
+        if listing.tp.topic_id in image.topics:
+            self._found.partitions[listing.tp] = listing.size_bytes
+        else:
+            self._found.topics.add(listing.tp.topic_id)
 
     async def _partitions_again(self, audit: PartitionAudit, lost: dict[TopicPartition, set[tuple[str, int]]]) -> None:
         """Those that lost runs of shared segments: what is to be done about it."""
@@ -193,40 +188,3 @@ class _Audit:
         latest = (await audit_metadata(self._reader, Report())).image
         self._report.moved_on = latest.position > metadata.position
         return latest
-
-    def _leftovers(self, survey: Survey, image: Image, latest: Image, unknown: list[tuple[StreamId, int, int]]) -> None:
-        report = self._report
-        for meta in survey.foreign:
-            report.fault(
-                Kind.FOREIGN,
-                meta.key,
-                "bmq makes no such key: another program's, or another cluster's under a prefix of this one. Move it elsewhere, or delete it yourself",
-                size_bytes=meta.size_bytes,
-            )
-        for topic_id in sorted(self._unknown_topics):
-            total = survey.topics[topic_id].total
-            prefix = topic_prefix(topic_id)
-            if topic_id in latest.deleted:
-                text = f"the topic {latest.deleted[topic_id]} was deleted: the controller deletes its objects"
-                report.note(Kind.DUE, prefix, text, topic=latest.deleted[topic_id], objects=total.objects, size_bytes=total.size_bytes)
-            elif topic_id not in latest.topics and topic_id not in image.deleted:
-                text = (
-                    f"{total.objects} objects of a topic that the metadata does not know. Made late, when the topic had been deleted and collected? "
-                    "Then the controller deletes them. Or are the newest metadata entries missing? Then do not start bmq: it would delete a topic"
-                )
-                report.fault(Kind.FOREIGN, prefix, text, size_bytes=total.size_bytes)
-        for stream, objects, size_bytes in unknown:
-            node = latest.nodes.get(stream.node_id)
-            if (node is not None and node.broker_epoch == stream.broker_epoch) or stream in latest.sealed:
-                continue
-            if stream.broker_epoch <= latest.last_epochs.get(stream.node_id, -1):
-                text = "objects of a stream that was collected: made late, by a broker that was replaced; the controller deletes them"
-                report.note(Kind.DUE, stream.prefix, text, objects=objects, size_bytes=size_bytes)
-            else:
-                text = f"no node {stream.node_id} ever had the epoch {stream.broker_epoch}: another cluster's WAL, or the metadata went back in time"
-                report.behind = True
-                report.fault(Kind.FOREIGN, stream.prefix, text, size_bytes=size_bytes)
-        scratch = survey.kinds[PlaceKind.SCRATCH]
-        if scratch.objects:
-            text = "scratch objects of self-tests and of comparisons of clocks: bmq clears them"
-            report.note(Kind.DUE, "clock/, selftest/", text, objects=scratch.objects, size_bytes=scratch.size_bytes)

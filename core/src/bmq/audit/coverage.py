@@ -112,8 +112,3 @@ def cut_off(held: Held, next_offset: int) -> dict[str, Span]:
             if not any(each.base <= span.base and span.end <= each.end for each in covered):
                 found[key] = span
     return found
-
-
-def end_of(held: Held, next_offset: int) -> int:
-    """The offset that the next record would get, as far as the WAL tells."""
-    return max([next_offset, *(span.end for span in held.spans)])

@@ -166,6 +166,22 @@ class Report:
         """A repair of a fault: the object goes."""
         self.repairs.append(Delete(key=key, size_bytes=size_bytes, loses=loses))
 
+    def forget(self, *, prefixes: tuple[str, ...], topics: frozenset[str]) -> None:
+        """Takes back what was found of topics that were deleted meanwhile: their objects go while they are looked at."""
+        if not prefixes:
+            return
+        for level, findings in self.findings.items():
+            kept = []
+            for finding in findings:
+                if finding.key.startswith(prefixes) or finding.topic.rpartition("-")[0] in topics:
+                    self.counts[level, finding.kind] -= 1
+                    self.objects[level] -= finding.objects
+                    self.size_bytes[level] -= finding.size_bytes
+                else:
+                    kept.append(finding)
+            self.findings[level] = kept
+        self.repairs = [each for each in self.repairs if not _is_of(each, prefixes=prefixes, topics=topics)]
+
     def doubt(self) -> None:
         """The metadata is not whole, so nothing is certainly garbage, and nothing is mended before the metadata is."""
         self.repairs.clear()
@@ -208,3 +224,12 @@ class Report:
         self.behind |= other.behind
         for name in Checked.__slots__:
             setattr(self.checked, name, getattr(self.checked, name) + getattr(other.checked, name))
+
+
+def _is_of(repair: Repair, *, prefixes: tuple[str, ...], topics: frozenset[str]) -> bool:
+    """Whether it is of these topics' partitions."""
+    match repair:
+        case Mend():
+            return repair.topic.rpartition("-")[0] in topics
+        case Delete():
+            return repair.key.startswith(prefixes)
