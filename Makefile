@@ -35,8 +35,8 @@ lint: setup ## ruff and the import contracts
 types: setup ## mypy, strict
 	$(BIN)/mypy
 
-sim: setup ## the simulator (SEEDS=0-499 of every scenario)
-	$(BIN)/python -m bmq_sim --seeds $(SEEDS)
+sim: setup ## the simulator (SEEDS=0-499 of every scenario; ARGS="--scenario cluster" for every seed of one)
+	$(BIN)/python -m bmq_sim --seeds $(SEEDS) $(ARGS)
 
 compat: setup .cache/tools/complete ## clients that others wrote, against bmq over a folder and over MinIO
 	$(BIN)/pytest tests/compat

@@ -17,18 +17,18 @@ from bmq_sim.scenarios import SCENARIOS
 from bmq_sim.work import Work, added, summary, table
 from bmq_sim.world import Outcome, simulate
 
-CHUNK = 5
+CHUNK = 20
 SHOWN_MAX = 5
 RARER: Mapping[str, int] = {
-    "cluster": 25,
-    "cluster-calm": 10,
-    "cluster-island": 100,
-    "cluster-late-handover": 100,
-    "cluster-late-seal": 100,
-    "cluster-leader-replaced": 100,
-    "cluster-leader-sleeps": 100,
-    "cluster-moves": 100,
-    "cluster-seals": 100,
+    "cluster": 50,
+    "cluster-calm": 25,
+    "cluster-island": 250,
+    "cluster-late-handover": 250,
+    "cluster-late-seal": 250,
+    "cluster-leader-replaced": 250,
+    "cluster-leader-sleeps": 250,
+    "cluster-moves": 250,
+    "cluster-seals": 250,
 }
 """Where all scenarios are run, these get one of so many seeds: a cluster takes seconds where one node takes a tenth of a second."""
 
@@ -92,7 +92,8 @@ def _outcomes(name: str, seeds: range, *, jobs: int, planted: str | None, twice:
     if jobs == 1:
         yield from run_seeds(name, seeds, planted=planted, twice=twice)
         return
-    chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
+    size = max(1, min(CHUNK, len(seeds) // (2 * jobs)))
+    chunks = [seeds[start : start + size] for start in range(0, len(seeds), size)]
     with concurrent.futures.ProcessPoolExecutor(max_workers=jobs) as pool:
         for chunk in pool.map(partial(_chunk, name, planted=planted, twice=twice), chunks):
             yield from chunk
