@@ -15,7 +15,7 @@ from bmq.errors import BmqError, FencedLeaderEpoch, NotOwner, NotReady, OffsetOu
 from bmq.internal import InternalServer, RemoteOwner, owner_handlers
 from bmq.internal.apis import Api
 from bmq.internal.follow_calls import ChangeCall, PollCall, follow
-from bmq.internal.limits import FOLLOWED_LOOK_S, FOLLOWED_POLL_S, FOLLOWED_UNPOLLED_S, FOLLOWED_UNUSED_S
+from bmq.internal.limits import FOLLOWED_DOUBTED_S, FOLLOWED_LOOK_S, FOLLOWED_POLL_S, FOLLOWED_UNPOLLED_S, FOLLOWED_UNUSED_S
 from bmq.internal.routes import Handlers, Incoming, Route
 from bmq.internal.tail_cache import CachedTail, TailCache
 from bmq.internal.tail_session import TailSession
@@ -54,6 +54,7 @@ class LogOwner(MemoryOwner):
         self.logs: dict[TopicPartition, Log] = {}
         self.bytes_given = 0
         self.reads = 0
+        self.bug: Exception | None = None
         self._changed = asyncio.Event()
 
     def log(self, one: TopicPartition) -> Log:
@@ -82,6 +83,9 @@ class LogOwner(MemoryOwner):
         until_s = loop.time() + max_wait_ms / 1000
         while True:
             self.reads += 1
+            bug, self.bug = self.bug, None
+            if bug is not None:
+                raise bug
             answers: list[TailAnswer] = []
             size_bytes = 0
             for request in requests:
@@ -331,8 +335,47 @@ def test_a_session_whose_client_polls_no_more_ends_with_its_tasks() -> None:
             session.poll(PollCall(2, MIB, 1000))
         await asyncio.sleep(2 * FOLLOWED_UNPOLLED_S)
         assert all(task.done() for task in tasks)
+        with pytest.raises(NotReady, match="begins anew"):  # a client that was only stopped must not think that it still follows
+            session.poll(PollCall(1, MIB, 1000))
         with pytest.raises(NotReady, match="begins anew"):
             session.change(ChangeCall(7, [], []))
+
+    run(main())
+
+
+def test_a_bug_in_following_leaves_no_reader_waiting() -> None:
+    async def main() -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        owner = LogOwner()
+        async with following(owner) as there:
+            reading = asyncio.ensure_future(read(there, tp(0), 0))
+            await asyncio.sleep(1)
+            owner.bug = KeyError("a bug")
+            owner.changed()
+            await asyncio.sleep(1)
+            owner.write(tp(0))
+            assert (await reading).size_bytes > 0
+        assert [str(context["exception"]) for context in told] == ["'a bug'"]
+
+    run(main())
+
+
+def test_where_nothing_is_heard_for_long_the_owner_is_asked() -> None:
+    """Should news ever be lost, by whatever bug, readers see the records all the same."""
+
+    async def main() -> None:
+        owner = LogOwner()
+        async with following(owner) as there:
+            waiting = asyncio.ensure_future(read(there, tp(0), 0, wait_ms=1000))
+            await waiting
+            there._follower._tails[tp(0)].number = -1  # what comes for it is not known as its
+            there._follower._by_number.clear()
+            owner.write(tp(0))
+            for _ in range(round(FOLLOWED_DOUBTED_S) + 2):
+                if (answer := await read(there, tp(0), 0, wait_ms=1000)).size_bytes:
+                    break
+            assert answer.size_bytes > 0
 
     run(main())
 

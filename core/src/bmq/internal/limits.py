@@ -35,6 +35,9 @@ FOLLOWED_POLL_S: Final = 5.0
 FOLLOWED_UNUSED_S: Final = 10.0
 """A tail that nobody read for so long is followed no more."""
 
+FOLLOWED_DOUBTED_S: Final = 30.0
+"""Where nothing was heard of a followed tail for so long, one reader asks its owner whether there is nothing."""
+
 FOLLOWED_UNPOLLED_S: Final = 60.0
 """A session that nobody polled for so long is over."""
 

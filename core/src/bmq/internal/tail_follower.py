@@ -28,13 +28,13 @@ RETRY_S = 1.0
 class _Tail:
     """One that is followed. `known_end`: records below it are durable, whether they have come yet or not."""
 
-    __slots__ = ("cached", "known_end", "number", "used_at", "waiting")
+    __slots__ = ("cached", "heard_at", "known_end", "number", "used_at", "waiting")
 
     def __init__(self, number: int, cached: CachedTail, used_at: float) -> None:
         self.number = number
         self.cached = cached
         self.known_end = cached.end
-        self.used_at = used_at
+        self.used_at = self.heard_at = used_at
         self.waiting: dict[asyncio.Future[None], None] = {}
 
 
@@ -80,7 +80,7 @@ class TailFollower:
         size_bytes = 0
         for request in requests:
             tail = self._tails.get(request.tp)
-            if tail is None or not tail.cached.covers(request):
+            if tail is None or not tail.cached.covers(request) or now - tail.heard_at > limits.FOLLOWED_DOUBTED_S:
                 answers.append(None)
                 continue
             tail.used_at = now
@@ -93,11 +93,18 @@ class TailFollower:
     def begin(self, found: Iterable[tuple[TailRequest, TailAnswer]]) -> bool:
         """Follows those whose owner's answer has brought its reader to the end. False: not all of them are followed now."""
         all_followed = True
+        now = self._loop.time()
         for request, answer in found:
             if answer.error is not None or request.offset < answer.tail_start:
                 continue
             tail = self._tails.get(request.tp)
-            if tail is not None:
+            if tail is not None and now - tail.heard_at > limits.FOLLOWED_DOUBTED_S and answer.high_watermark > tail.cached.end:
+                self._leave(tail)  # its news do not come; followed anew it will be by the next who asks
+                self._leaves.append(tail.number)
+                self._change_soon()
+                all_followed = False
+            elif tail is not None:
+                tail.heard_at = now
                 tail.known_end = max(tail.known_end, answer.high_watermark)
                 all_followed = all_followed and tail.cached.covers(request)
             else:
@@ -164,7 +171,7 @@ class TailFollower:
 
     def _leave(self, tail: _Tail) -> None:
         del self._tails[tail.cached.tp]
-        del self._by_number[tail.number]
+        self._by_number.pop(tail.number, None)
         _wake(tail)
 
     def _change_soon(self) -> None:
@@ -205,7 +212,9 @@ class TailFollower:
         news = await self._client.call(Api.FOLLOW_POLL, header, self._decode, timeout_s=limits.FOLLOWED_POLL_S + POLL_GRACE_S)
         known = [(tail, answer) for number, answer in news if (tail := self._by_number.get(number)) is not None]
         going_on = []
+        now = self._loop.time()
         for tail, answer in known:
+            tail.heard_at = now
             if answer.error is not None or tail.cached.end < answer.tail_start:
                 self._leave(tail)
             else:

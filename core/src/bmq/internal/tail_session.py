@@ -6,6 +6,7 @@ when its news were taken: what is kept for a client that takes nothing is one an
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -18,6 +19,9 @@ from bmq.values import Offset, TopicPartition
 
 _WAIT_MS = 600_000
 """How long a partition's task waits at a time; news end it at once."""
+
+_OVER = -1
+"""How many changes a session has had that is no client's any more."""
 
 Facts = tuple[int, int, int, int]
 
@@ -71,9 +75,11 @@ class TailSession:
             self._leave(one.number)
             followed = self._followed[one.number] = _Followed(one.number, one.tp, Offset(one.offset))
             followed.task = self._run(self._follow(followed), f"follow {one.tp}")
+            followed.task.add_done_callback(partial(self._follow_ended, followed))
         self._polled_at = self._loop.time()
         if self._followed and self._looking is None:
             self._looking = self._run(self._look(), "look at followed tails")
+            self._looking.add_done_callback(self._look_ended)
 
     def poll(self, call: PollCall) -> Coroutine[Any, Any, list[tuple[int, TailAnswer]]]:
         """News by number, up to `max_bytes` (the first comes whole), once there are some; none when the time is up. Raises NotReady at once."""
@@ -147,6 +153,23 @@ class TailSession:
                 return
             await followed.taken
 
+    def _follow_ended(self, followed: _Followed, task: "asyncio.Task[None]") -> None:
+        """Whoever follows is not left waiting for what would never come."""
+        if task.cancelled() or (bug := task.exception()) is None:
+            return
+        self._loop.call_exception_handler({"message": f"following {followed.tp} failed", "exception": bug})
+        if self._followed.get(followed.number) is followed:
+            self._leave_ready(followed, TailAnswer(tp=followed.tp, error=NotReady(f"{followed.tp} is followed no more: {bug!r}")))
+            del self._followed[followed.number]
+
+    def _look_ended(self, task: "asyncio.Task[None]") -> None:
+        if task.cancelled() or (bug := task.exception()) is None:
+            return
+        self._loop.call_exception_handler({"message": "looking at followed tails failed", "exception": bug})
+        self.close()
+        self._changes = _OVER
+        self._tell()
+
     def _leave_ready(self, followed: _Followed, answer: TailAnswer) -> None:
         self._forget_ready(followed.number)  # what the look found; this is newer
         self._ready[followed.number] = answer
@@ -192,6 +215,7 @@ class TailSession:
         while self._followed:
             await asyncio.sleep(limits.FOLLOWED_LOOK_S)
             if self._loop.time() - self._polled_at > limits.FOLLOWED_UNPOLLED_S and self._news is None:
+                self._changes = _OVER
                 break
             at = at if at < len(self._followed) else 0
             looked_at = list(islice(self._followed.values(), at, at + limits.FOLLOWED_LOOKED_AT))
