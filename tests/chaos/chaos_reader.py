@@ -3,12 +3,18 @@
 follow: reads all partitions from their beginning, as records come; then up to the ends. `whole`: the same, but waits for the ends first.
 member: reads as a member of a group, which has committed offsets already, and commits what it has read; goes on until its standard input ends,
 for the group has to come to the ends.
+
+librdkafka 2.16 can lock itself up where a broker leaves Metadata while an epoch is validated (its issue 5476): two of its threads wait for each
+other's lock, and nothing comes any more. A client that cannot be closed is taken for that, another goes on in its place, and the report counts
+them; one that is silent and can be closed is a failure.
 """
 
 import argparse
 import json
+import os
 import select
 import sys
+import threading
 from pathlib import Path
 from time import monotonic
 
@@ -19,6 +25,9 @@ BATCH = 2_000
 POLL_S = 0.05
 COMMIT_S = 0.5
 END_S = 120.0
+SILENCE_S = 30.0
+"""After which a follower that is not at its end has stopped, with the cluster well."""
+CLOSE_S = 20.0
 GROUP = "chaos-members"
 
 
@@ -37,6 +46,8 @@ class Reader:
         }
         self.positions = dict.fromkeys(range(partitions), 0)
         self.failures: list[str] = []
+        self.hung = 0
+        """Clients that locked themselves up."""
         self._out = out.open("wb", buffering=1 << 20)
 
     def take(self, messages: list[Message]) -> None:
@@ -56,21 +67,44 @@ class Reader:
     def mark_assigned(self, partition: int) -> None:
         self._out.write(READ.pack(partition, 0, ASSIGNED, 0, monotonic()))
 
+    def end(self, consumer: Consumer) -> bool:
+        """Closes it; whether it could be closed."""
+        closing = threading.Thread(target=consumer.close, daemon=True)
+        closing.start()
+        closing.join(CLOSE_S)
+        self.hung += closing.is_alive()
+        return not closing.is_alive()
+
     def close(self) -> None:
         self._out.close()
 
 
 def follow(reader: Reader, *, whole: bool) -> None:
     ends = _ends(wait=whole)
-    consumer = Consumer(reader.settings)
-    consumer.assign([TopicPartition(reader.topic, partition, 0) for partition in range(reader.partitions)])
+    consumer = _following(reader)
     while ends is None:
         reader.take(consumer.consume(BATCH, POLL_S))
         ends = _ends(wait=False)
-    deadline = monotonic() + END_S
-    while any(reader.positions[partition] < end for partition, end in ends.items()) and monotonic() < deadline:
-        reader.take(consumer.consume(BATCH, POLL_S))
-    consumer.close()
+    began_s = heard_s = monotonic()
+    while any(reader.positions[partition] < end for partition, end in ends.items()) and monotonic() < began_s + END_S:
+        messages = consumer.consume(BATCH, POLL_S)
+        reader.take(messages)
+        if messages:
+            heard_s = monotonic()
+        elif monotonic() > heard_s + SILENCE_S:
+            if reader.end(consumer):
+                reader.failures.append(f"nothing came for {SILENCE_S:.0f} s before the ends were reached: {reader.positions} of {ends}")
+                return
+            consumer = _following(reader)
+            heard_s = monotonic()
+    reader.end(consumer)
+
+
+def _following(reader: Reader) -> Consumer:
+    """From where the reader is."""
+    consumer = Consumer(reader.settings)
+    consumer.assign([TopicPartition(reader.topic, partition, reader.positions[partition]) for partition in range(reader.partitions)])
+    return consumer
 
 
 def be_member(reader: Reader, commits: Path) -> None:
@@ -114,7 +148,7 @@ def be_member(reader: Reader, commits: Path) -> None:
             if monotonic() >= due_s:
                 commit()
                 due_s = monotonic() + COMMIT_S
-        consumer.close()
+        reader.end(consumer)
 
 
 def _has_input() -> bool:
@@ -144,7 +178,9 @@ def main() -> None:
     else:
         follow(reader, whole=given.mode == "whole")
     reader.close()
-    print(json.dumps({"failures": reader.failures}), flush=True)
+    print(json.dumps({"failures": reader.failures, "hung": reader.hung}), flush=True)
+    if reader.hung:
+        os._exit(0)  # its threads never end
 
 
 if __name__ == "__main__":

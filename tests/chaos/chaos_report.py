@@ -75,7 +75,8 @@ class Report:
         return (
             f"{'good' if self.is_good else 'BAD'} · seed {self.seed} · {self.seconds:.0f} s · {sum(self.faults.values())} faults · "
             f"{total:,} operations ({parts}) · {self.failed} failed delivery reports · anomalies: {anomalies} · "
-            f"plain: {self.duplicates} written twice, {reordered} overtaken · {latency} · other complaints: {others}"
+            f"plain: {self.duplicates} written twice, {reordered} overtaken · {latency} · "
+            f"clients hung: {self.ended.hung} · other complaints: {others}"
         )
 
     def table(self) -> str:

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Final
+from typing import Any, Final
 
 from chaos_clients import Client, java_writer, python_client
 from chaos_reader import GROUP
@@ -43,8 +43,15 @@ class Ended:
     committed: dict[int, int] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     """What clients were told and never should be."""
+    hung: int = 0
+    """Clients whose library locked itself up, and that others went on for."""
     first_errors: dict[str, str] = field(default_factory=dict)
     """Of writers, the first failed delivery report."""
+
+    def take(self, answer: dict[str, Any]) -> None:
+        """What a reader said at its end."""
+        self.failures += answer["failures"]
+        self.hung += answer["hung"]
 
 
 class Workload:
@@ -86,12 +93,12 @@ class Workload:
         for reader in (*self.followers, self.whole):
             reader.tell({"ends": ends})
         for reader in (*self.followers, self.whole):
-            ended.failures += (await reader.finish())["failures"]
+            ended.take(await reader.finish())
         ended.committed = await asyncio.to_thread(self._until_group_is_at, ends)
         for member in self.members:
             member.tell()
         for member in self.members:
-            ended.failures += (await member.finish())["failures"]
+            ended.take(await member.finish())
         return ended
 
     async def close(self) -> None:
