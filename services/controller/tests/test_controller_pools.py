@@ -15,6 +15,7 @@ from bmq_controller.machine.balance_model import BalanceSettings, MoveKind
 from bmq_controller.machine.configs import alter_configs, replace_configs
 from bmq_controller.machine.fencing import begin_fencing, complete_fencing
 from bmq_controller.machine.moves import drained, move
+from bmq_controller.machine.pools import may_be_inherited
 from bmq_controller.machine.topics import create_partitions
 
 GOLD: Mapping[str, str] = {POOL: "gold"}
@@ -114,6 +115,19 @@ def test_a_move_out_of_the_pool_is_refused_with_those_that_are_possible() -> Non
     with pytest.raises(InvalidRequest, match="name one of 1, 2"):
         move(cluster.image, cluster.tp("other"), NodeId(9))
     assert move(cluster.image, cluster.tp("pinned"), NodeId(9)).records
+
+
+def test_what_a_silent_broker_owns_may_be_inherited_within_the_pools_of_its_topics() -> None:
+    cluster = two_pools()
+    cluster.create(NewTopic(name="pinned", partitions=4, configs=GOLD), NewTopic(name="other", partitions=2))
+    gold = NodeId(8)
+    assert may_be_inherited(cluster.image, gold, {"gold"})
+    assert not may_be_inherited(cluster.image, gold, {""}), "nobody would gain"
+    assert not may_be_inherited(cluster.image, gold, set())
+    cluster.register(8, boot=2, end=4)
+    assert may_be_inherited(cluster.image, gold, {"gold"}), "it changed its pool and has yet to lose what it owns"
+    cluster.register(7, pool="silver")
+    assert may_be_inherited(cluster.image, NodeId(7), {"gold"}), "it owns nothing, and may go"
 
 
 def test_a_drained_broker_empties_into_its_pool() -> None:

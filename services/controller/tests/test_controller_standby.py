@@ -208,6 +208,31 @@ def test_the_last_broker_is_not_fenced_however_silent_it_is() -> None:
     run(main(), loop=loop)
 
 
+def test_the_last_broker_of_a_pool_is_not_fenced_while_another_pool_has_some() -> None:
+    loop = VirtualLoop()
+
+    async def main() -> None:
+        controllers = Controllers(loop, SimStore(rng=Random(1), faults=FAST))
+        controllers.start(1)
+        await controllers.until_led()
+        alone, _ = SimBroker(controllers, 11, pool="gold"), SimBroker(controllers, 12)
+        await alone.registered()
+        [made] = await controllers.ask(lambda controller: controller.create_topics([NewTopic(name="t", partitions=2, configs={"bmq.pool": "gold"})]))
+        assert made.error is None
+        loop.pause(alone.process)
+        await asyncio.sleep(60)
+        assert owners(await controllers.image(), "t") == [11, 11]
+        loop.resume(alone.process)
+        await asyncio.sleep(10)
+        assert alone.fenced == 0, "it goes on under the same epoch"
+        second = SimBroker(controllers, 13, pool="gold")
+        await second.registered()
+        loop.kill(alone.process)
+        await controllers.until(lambda image: owners(image, "t") == [13, 13], within_s=2 * SETTINGS.lease_s)
+
+    run(main(), loop=loop)
+
+
 def test_a_leader_that_slept_fences_nobody_for_what_it_did_not_hear() -> None:
     loop = VirtualLoop()
 

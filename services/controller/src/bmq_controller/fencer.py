@@ -22,6 +22,7 @@ from bmq_controller.leader import ControllerLeader
 from bmq_controller.machine.fencing import begin_fencing, complete_fencing
 from bmq_controller.machine.leases import Leases
 from bmq_controller.machine.placement import Incarnation, living_brokers
+from bmq_controller.machine.pools import may_be_inherited
 
 SEALS_AT_ONCE: Final = 16
 RETRY_S: Final = 5.0
@@ -84,9 +85,9 @@ class Fencer:
             self._start(begun)
         if not silent:
             return
-        heirs = any((node.node_id, node.broker_epoch) not in silent for node in living_brokers(image))
+        heirs = {node.pool for node in living_brokers(image) if (node.node_id, node.broker_epoch) not in silent}
         for who in silent:
-            if not heirs and "broker" in image.nodes[who[0]].roles:
+            if "broker" in image.nodes[who[0]].roles and not may_be_inherited(image, who[0], heirs):
                 self._spare(who, now_s)
             else:
                 self._start(who)
@@ -98,7 +99,9 @@ class Fencer:
     def _spare(self, who: Incarnation, now_s: float) -> None:
         """Without an heir nobody would gain by a fencing; and where all are silent at once, it may be this leader that nobody reaches."""
         if (left_out := self._limit.due("spared", now=now_s)) is not None:
-            _log.warning("broker is silent and not fenced: no other broker is alive to take its partitions", node_id=who[0], left_out=left_out)
+            _log.warning(
+                "broker is silent and not fenced: no other broker of its pool is alive to take its partitions", node_id=who[0], left_out=left_out
+            )
 
     def _start(self, who: Incarnation) -> None:
         if who not in self._tasks:

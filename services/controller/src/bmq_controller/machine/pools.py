@@ -3,11 +3,12 @@
 A broker's registration says which pool it is in, a topic's configuration (`bmq.pool`) on which it belongs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from bmq.errors import InvalidConfig
 from bmq.metadata.image import Image
 from bmq.topic_config import POOL, pool_of
+from bmq.values import NodeId
 from bmq_controller.machine.balance_model import SHARED_POOL
 from bmq_controller.machine.placement import living_brokers
 
@@ -28,6 +29,16 @@ def check_pool(image: Image, configs: Mapping[str, str], *, before: Mapping[str,
         named = [name for name in known if name != SHARED_POOL]
         others = f"name one of {_listed(named)}" if named else "leave it empty"
         raise InvalidConfig(f"{POOL}={pool}: no broker of this pool is registered: start one with pool {pool}, or {others}")
+
+
+def may_be_inherited(image: Image, node_id: NodeId, heirs: Collection[str]) -> bool:
+    """Whether a broker of one of the pools `heirs` could take over what this one owns: something of it, or nothing, which nobody misses."""
+    if not heirs:
+        return False
+    if image.nodes[node_id].pool in heirs or image.owned_counts.get(node_id, 0) == 0:
+        return True
+    # It may still own what another pool's topics have not taken away from it yet.
+    return any(pool_of(topic.configs) in heirs and any(meta.node_id == node_id for meta in topic.partitions) for topic in image.topics.values())
 
 
 def brokers_of(pool: str) -> str:
