@@ -6,7 +6,7 @@ then waiting fetches wake. Nothing is acknowledged earlier, whatever it says: a 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from typing_extensions import Buffer
@@ -207,9 +207,9 @@ class GroupCommit:
         """How many have to be kept, or are kept because of older ones."""
         return len(self._slots)
 
-    def needed(self) -> Iterator[Slot]:
+    def needed(self) -> list[Slot]:
         """The objects that have to be kept, or are kept because of older ones, oldest first."""
-        return iter(self._slots)
+        return list(self._slots)
 
     def poke(self) -> None:
         """Room may have appeared."""

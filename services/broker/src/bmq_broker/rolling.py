@@ -30,9 +30,12 @@ log = structlog.get_logger()
 RETRY_AFTER_S: Final = 1.0
 RELIEF_PARTS: Final = 8
 """Where the WAL is too long, this part of its budget more than need be is freed at once."""
-LOOKED_AT_PER_OBJECT: Final = 32
+REFUSED_MAX: Final = 32
+"""Partitions in a row that can be neither carried nor rolled now: then others cannot either."""
+LOOKED_AT_PER_OBJECT: Final = 4
 LOOK_INTERVAL_S: Final = 0.1
-"""Where the WAL is too long, what pins it is looked for once for each so many objects and partitions that were looked at, or after so long."""
+"""Where the WAL is too long, what pins it is looked for again once an object was sent for each so many partitions that were looked at, or after
+so long."""
 OBJECTS_PER_ROLL: Final = 16
 """Where the WAL is short in bytes and has too many objects, a partition is rolled for each so many of them: a thousand partitions that share a
 load evenly would otherwise cost as many requests as the WAL."""
@@ -114,6 +117,7 @@ class Roller:
     def carried(self, partitions: Sequence[Partition]) -> None:
         """Copies of these are durable, and their inheritance may so be covered."""
         self._carrier.under_way -= len(partitions)
+        self._look_at_s = 0.0
         if any(partition.covers_ranges() for partition in partitions):
             self.covered()
 
@@ -211,7 +215,7 @@ class Roller:
         return self.start_together(chosen, "memory") > 0
 
     def _may_look(self) -> bool:
-        """Looking for what pins the WAL costs time with its length: each object that is sent pays for a part of a look."""
+        """Looking for what pins the WAL costs time with its length: what is sent, carried or rolled pays for it."""
         return self._commit.sent_objects >= self._look_at_object or asyncio.get_running_loop().time() >= self._look_at_s
 
     def _affordable_rolls(self) -> int:
@@ -223,41 +227,48 @@ class Roller:
 
     def _relieve(self, room_bytes: int, room_objects: int, *, rolls_max: int) -> None:
         """Carries, or rolls, what pins the oldest objects, and what was inherited: until so much of the WAL will be free, as far as is seemly now."""
-        carried = looked_at = 0
+        carried = refused = looked_at = 0
         to_roll: list[Partition] = []
+        rolls_max = rolls_max if self._places_left() else 0
         for partition in self._pinning(room_bytes, room_objects):
             looked_at += 1
             if not self._may_start(partition):
                 continue
             if self._carry(partition):
                 carried += 1
+                refused = 0
             elif len(to_roll) < rolls_max:
                 to_roll.append(partition)
-            if carried == PARTITIONS_AT_ONCE or len(to_roll) == SHARED_RUNS_MAX:
+            else:
+                refused += 1
+            if carried == PARTITIONS_AT_ONCE or refused == REFUSED_MAX:
                 break
         self._rolls_earned -= self.start_together(to_roll, "wal-length")
-        self._look_at_object = self._commit.sent_objects + (looked_at + self._commit.wal_objects) // LOOKED_AT_PER_OBJECT
+        self._look_at_object = self._commit.sent_objects + looked_at // LOOKED_AT_PER_OBJECT
         self._look_at_s = asyncio.get_running_loop().time() + LOOK_INTERVAL_S
 
     def _pinning(self, room_bytes: int, room_objects: int) -> Iterator[Partition]:
+        """Who was inherited, then who needs the oldest objects, each once."""
         seen = set()
         for heir in self._heirs:
             if not heir.covers_recovered():
                 seen.add(heir.tp)
                 yield heir
-        tps: dict[TopicPartition, None] = {}
-        newest = -1
+        oldest: dict[TopicPartition, int] = {}
         for slot in self._commit.needed():
             if (room_bytes <= 0 and room_objects <= 0) or not slot.durable:
-                break
+                return
             room_bytes -= slot.size_bytes
             room_objects -= 1
-            newest = slot.number
-            tps.update(dict.fromkeys(slot.tps))
-        for tp in tps:
-            partition = self._partitions.get(tp)
-            if partition is not None and tp not in seen and partition.needs_upto(newest):
-                yield partition
+            for tp in slot.tps:
+                partition = self._partitions.get(tp)
+                if partition is None or tp in seen:
+                    continue
+                if tp not in oldest:
+                    oldest[tp] = partition.oldest_needed()
+                if 0 <= oldest[tp] <= slot.number:
+                    seen.add(tp)
+                    yield partition
 
     def _carry(self, partition: Partition) -> bool:
         return not self._ending and self._carrier.carry(partition)
@@ -285,6 +296,7 @@ class Roller:
     def _over(self, partitions: Sequence[Partition], cause: str, task: "asyncio.Task[Outcomes]") -> None:
         """After a roll: what waited for room is sent, what else is due begins, and what failed is tried again in a while."""
         self._tasks.discard(task)
+        self._look_at_s = 0.0
         self._rolling.difference_update(partition.tp for partition in partitions)
         if task.cancelled():
             return

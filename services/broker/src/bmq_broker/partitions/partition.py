@@ -239,9 +239,9 @@ class Partition:
             return None
         return RollPlan(runs=tuple(runs), base_offset=runs[0].base_offset, next_offset=runs[-1].next_offset, size_bytes=size_bytes)
 
-    def needs_upto(self, number: int) -> bool:
-        """Whether the tail needs a WAL object of this broker with this number or a lower one. What was carried forward is not in their order."""
-        return any(run.slot is not None and run.slot.durable and run.slot.number <= number for run in self.tail.runs)
+    def oldest_needed(self) -> int:
+        """The number of the oldest durable WAL object of this broker that the tail needs; -1: none. What was carried is not in their order."""
+        return min((run.slot.number for run in self.tail.runs if run.slot is not None and run.slot.durable), default=-1)
 
     def carry(self, slot: Slot) -> Run | None:
         """One run with all that is durable of the tail, own or inherited, to be written once more; None where there is nothing to carry now."""
