@@ -23,8 +23,8 @@ from benchmarks.servers import ROOT, Bmq, Minio, Server
 
 PER_S = 50
 RECORD_BYTES = 1024
-PHASE_S = 5.0
-WARM_UP_S = 1.0
+PHASE_S = 4.0
+WARM_UP_S = 2.0
 CONNECTIONS = 2
 BACKLOG_S = 4.0
 TARGET = 2.0

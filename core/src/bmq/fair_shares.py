@@ -24,9 +24,11 @@ WINDOW_FIRST_BYTES: Final = 4 << 20
 WINDOW_MIN_BYTES: Final = 512 << 10
 SLOWER_MAX: Final = 2.5
 """The modest may wait so many times longer than an append needs by itself."""
-SHRINK_MIN: Final = 0.7
-GROW_MAX: Final = 1.15
-SMOOTHING: Final = 0.2
+SHRINK_MIN: Final = 0.6
+GROW_MAX: Final = 1.1
+GROW_EVERY_S: Final = 0.1
+"""It shrinks as fast as it is known to be too large, and grows slowly: what is too much under way is there for as long as it takes."""
+SMOOTHING: Final = 0.3
 FASTEST_KEPT_S: Final = 30.0
 """What an append needs by itself is the least that one needed in about so long: a store may get slower."""
 
@@ -175,10 +177,9 @@ class FairShares:
 
     def _adapt(self, took_s: float, now: float) -> None:
         ratio = self._latency.slower(took_s, now)
-        if ratio is None:
-            return
-        change = min(GROW_MAX, max(SHRINK_MIN, SLOWER_MAX / ratio))
-        self.window_bytes = int(min(self._window_bytes_max, max(WINDOW_MIN_BYTES, self.window_bytes * change)))
+        if ratio is not None:
+            change = min(GROW_MAX, max(SHRINK_MIN, SLOWER_MAX / ratio))
+            self.window_bytes = int(min(self._window_bytes_max, max(WINDOW_MIN_BYTES, self.window_bytes * change)))
 
 
 class _Latency:
@@ -193,12 +194,13 @@ class _Latency:
         self._smoothed_s = 0.0
 
     def slower(self, took_s: float, now: float) -> float | None:
-        """The factor, once in the time that an append takes; None: it was said already."""
+        """The factor, once in the time that an append takes; None: it was said already, or it is good news too soon."""
         if now - self._turned_at >= FASTEST_KEPT_S:
             self._before_s, self.fastest_s, self._turned_at = self.fastest_s, took_s, now
         self._smoothed_s = took_s if not self._smoothed_s else self._smoothed_s + SMOOTHING * (took_s - self._smoothed_s)
-        if now - self._changed_at < self._smoothed_s:
+        fastest_s = min(self.fastest_s, self._before_s)
+        ratio = self._smoothed_s / fastest_s if fastest_s > 0 else 1.0
+        if now - self._changed_at < (self._smoothed_s if ratio > SLOWER_MAX else max(self._smoothed_s, GROW_EVERY_S)):
             return None
         self._changed_at = now
-        fastest_s = min(self.fastest_s, self._before_s)
-        return self._smoothed_s / fastest_s if fastest_s > 0 else 1.0
+        return ratio

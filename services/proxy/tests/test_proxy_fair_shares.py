@@ -18,6 +18,7 @@ from bmq.fair_shares import (
     FairShares,
     Share,
 )
+from bmq_proxy.settings import ProxySettings
 
 MIB = 1 << 20
 LARGE = 512 << 10
@@ -218,6 +219,30 @@ def test_a_proxy_lets_a_small_request_past_the_large_ones_of_another_connection(
             assert sum(tp.partition == 0 for tp, _ in proxy.owner.appended) <= window
             await answered_in_order(proxy, greedy, 30)
             assert proxy.role.server.endpoint.shares.greedy_bytes == 0
+
+    asyncio.run(main())
+
+
+def test_many_who_are_held_back_leave_memory_for_the_modest() -> None:
+    async def main() -> None:
+        async with running_proxy(ProxySettings(request_memory_bytes=32 * MIB)) as proxy:
+            proxy.metadata.add_topic("orders", 2)
+            proxy.owner.hold = True
+            modest = await proxy.connect()
+            modest.send_produce("orders", {1: batch(b"first")})
+            await until(lambda: len(proxy.owner.held) == 1)
+            large = batch(bytes(LARGE))
+            for _ in range(30):
+                greedy = await proxy.connect()
+                greedy.client_id = "greedy"
+                for _ in range(4):
+                    greedy.send_produce("orders", {0: large})
+            memory = proxy.role.server.endpoint.request_memory
+            await until(lambda: memory.held_bytes >= 30 * LARGE)
+            for number in range(2, 20):
+                modest.send_produce("orders", {1: batch(b"another")})
+                await until(lambda: sum(tp.partition == 1 for tp, _ in proxy.owner.appended) == number)  # noqa: B023 - called in this turn
+            assert memory.held_bytes <= memory.limit_bytes
 
     asyncio.run(main())
 

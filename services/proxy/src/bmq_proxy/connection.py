@@ -89,6 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         "_exchanges",
         "_finishing",
         "_intake",
+        "_is_held_back",
         "_loop",
         "_outgoing",
         "_peer",
@@ -114,6 +115,8 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._closing = False
         self._finishing = False
+        self._is_held_back = False
+        """Its next request was not admitted yet."""
         self._unflushed: Answer | None = None
         self._outgoing: list[Buffer] = []
         self._advance_due = False
@@ -293,7 +296,8 @@ class Connection(asyncio.BufferedProtocol):
             # What overlaps is only ever started behind others that overlap: looking at the first is enough.
             if not (self._service.overlaps(exchange.call.api_key) and self._service.overlaps(self._exchanges[0].call.api_key)):
                 return False
-        return self._service.admits(self, exchange.call)
+        self._is_held_back = not self._service.admits(self, exchange.call)
+        return not self._is_held_back
 
     def _start(self, exchange: _Exchange) -> None:
         assert exchange.body is not None
@@ -388,5 +392,5 @@ class Connection(asyncio.BufferedProtocol):
         self._intake.update(
             wanted=not self._write_paused
             and len(self._exchanges or ()) < self._service.requests_in_flight_max
-            and self._waiting_bytes <= WAITING_BYTES_MAX
+            and self._waiting_bytes <= (0 if self._is_held_back else WAITING_BYTES_MAX)
         )
