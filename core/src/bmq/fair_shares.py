@@ -59,13 +59,15 @@ class Party:
 class Share:
     """One sender's. `resume` is called when `admit`, which said no, may be asked again."""
 
-    __slots__ = ("greedy_until", "held_bytes", "key", "party", "resume", "wanted_bytes")
+    __slots__ = ("greedy_until", "held_bytes", "key", "modest", "party", "resume", "wanted_bytes")
 
     def __init__(self, key: Hashable, party: Party, resume: Callable[[], None]) -> None:
         self.key = key
         self.party = party
         self.resume = resume
         self.held_bytes = 0
+        self.modest = 0
+        """Appends under way that were let in as such."""
         self.greedy_until = float("-inf")
         self.wanted_bytes = 0
         """Of the append that waits; 0: none does."""
@@ -81,6 +83,7 @@ class FairShares:
         self._parties: dict[Hashable, Party] = {}
         self._waiting: dict[Share, None] = {}
         self._modest_at = float("-inf")
+        self._modest_last: Share | None = None
         self._modest = 0
         """Appends under way."""
         self._latency = _Latency()
@@ -102,6 +105,8 @@ class FairShares:
         """It is gone; of what it has under way it is still told that it is `over`."""
         self._waiting.pop(share, None)
         share.wanted_bytes = 0
+        if self._modest_last is share:
+            self._modest_last = None
         share.party.senders -= 1
         if not share.party.senders:
             del self._parties[share.key]
@@ -119,11 +124,12 @@ class FairShares:
             if size_bytes > SMALL_BYTES or now < share.greedy_until:
                 return _SPARED
             self._modest += 1
-            self._modest_at = now
+            share.modest += 1
+            self._modest_at, self._modest_last = now, share
             return _MODEST
         share.greedy_until = now + REMEMBERED_S
         # Where nothing greedy is under way nobody would be told to go on: then who comes goes.
-        newcomer = bool(self._waiting) and not share.wanted_bytes and self.greedy_bytes > 0 and self._somebody_to_protect(now)
+        newcomer = bool(self._waiting) and not share.wanted_bytes and self.greedy_bytes > 0 and self._others_to_protect(share, now)
         if newcomer or not self._fits(share, size_bytes, now):
             share.wanted_bytes = size_bytes
             self._waiting[share] = None
@@ -152,7 +158,8 @@ class FairShares:
             self.greedy_bytes -= size_bytes
         elif admitted is _MODEST:
             self._modest -= 1
-            self._modest_at = now
+            share.modest -= 1
+            self._modest_at, self._modest_last = now, share
             if took_s is not None:
                 self._latency.fastest_s = min(self._latency.fastest_s, took_s)
                 if self.greedy_bytes:
@@ -160,14 +167,15 @@ class FairShares:
         if self._waiting:
             self._let_in(now)
 
-    def _somebody_to_protect(self, now: float) -> bool:
-        return self._modest > 0 or now - self._modest_at < REMEMBERED_S
+    def _others_to_protect(self, share: Share, now: float) -> bool:
+        """Who is greedy now may have begun with something small: that was its own."""
+        return self._modest > share.modest or (self._modest_last is not share and now - self._modest_at < REMEMBERED_S)
 
     def _fits(self, share: Share, size_bytes: int, now: float) -> bool:
         is_alone = share.held_bytes == self.held_bytes
         if share.held_bytes and not is_alone and share.held_bytes + size_bytes > self._sender_bytes_max:
             return False
-        return not self.greedy_bytes or self.greedy_bytes + size_bytes <= self.window_bytes or not self._somebody_to_protect(now)
+        return not self.greedy_bytes or self.greedy_bytes + size_bytes <= self.window_bytes or not self._others_to_protect(share, now)
 
     def _let_in(self, now: float) -> None:
         """Who waits, by turns: each starts one append, and waits behind the others for its next."""

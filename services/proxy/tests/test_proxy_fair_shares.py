@@ -76,6 +76,19 @@ def test_who_is_alone_is_not_held_back_and_beside_others_each_has_its_bound() ->
         assert sender.share.held_bytes == CONNECTION_MAX
 
 
+def test_who_begins_with_something_small_is_not_held_back_for_its_own_sake() -> None:
+    shares = made()
+    greedy = Sender(shares, "greedy", 1000, 1)
+    greedy.advance()
+    assert greedy.started == [Admitted.MODEST]
+    greedy.size_bytes, greedy.left = LARGE, 50
+    greedy.advance()
+    assert greedy.left == 0
+    another = Sender(shares, "another", LARGE, 50)
+    another.advance()
+    assert another.left > 0  # for it there is somebody to protect
+
+
 def test_a_request_above_every_bound_goes_alone() -> None:
     shares = made(connection=MIB)
     Sender(shares, "another", LARGE, 1).advance()
