@@ -1,6 +1,7 @@
 """Audits the WAL: every object of every stream, where streams end, and what of them is still to be read."""
 
 from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, islice
@@ -17,9 +18,6 @@ from bmq.storage.numbered import wal_key
 from bmq.storage.wal import WAL_HEADER_SIZE_BYTES, decode_wal_header
 from bmq.values import StreamId
 
-LEFT_BEHIND_MAX: Final = 8
-"""An owner deletes from below, so many at once: so far below a missing number there may be others."""
-LOOKS_MAX: Final = 3
 HEADERS_MAX: Final = 16
 PROMISES_MAX: Final = 5
 MISSING_MAX: Final = 100
@@ -87,7 +85,7 @@ class WalAudit:
             self.unknown.append((known.stream, len(data), sum(data.values())))
         bad = await self._read_seals(known, seals)
         if known.wanted or known.end is not None:
-            bad |= await self._read_data(known, data, seals)
+            bad |= await self._read_data(known, data)
         else:
             self._report.checked.objects += len(data)
         self._tell(known, bad, torn=_torn_end(listed, bad) if known.lives and known.end is None else frozenset())
@@ -110,10 +108,10 @@ class WalAudit:
             )
         return bad
 
-    async def _read_data(self, known: _Stream, data: Mapping[int, int], seals: set[int]) -> dict[int, ExaminedWal]:
+    async def _read_data(self, known: _Stream, data: Mapping[int, int]) -> dict[int, ExaminedWal]:
         """Every data object, in order; those that are damaged. Those count that an heir would read: above the last missing one, below the end."""
         durable_below = await self._durable_below(known, data)
-        first = _first(set(data), durable_below)
+        first = _first(data.keys(), durable_below)
         # Where a stream that was never sealed is going to end: what lies above a free number was never acknowledged.
         end = known.end if known.end is not None else next(number for number in count(durable_below) if number not in data)
         before = 0
@@ -140,7 +138,7 @@ class WalAudit:
                 elif number < first:
                     self.coverage.cut_off(known.stream, number, found.entries)
         if known.wanted:
-            await self._check_numbers(known, set(data), seals, durable_below=durable_below)
+            self._check_numbers(known, data.keys(), durable_below=durable_below)
         return bad
 
     def _tell(self, known: _Stream, bad: Mapping[int, ExaminedWal], *, torn: frozenset[int]) -> None:
@@ -177,25 +175,15 @@ class WalAudit:
                 continue
         return 0
 
-    async def _check_numbers(self, known: _Stream, data: set[int], seals: set[int], *, durable_below: int) -> None:
-        """Whether all is there that must be: from where the owner deleted, up to the seal or to what was durable."""
-        missing: list[int] = []
-        for look in range(LOOKS_MAX):
-            missing = list(_missing(data, seals, durable_below=durable_below, end=known.end))
-            if not missing or not known.lives or look == LOOKS_MAX - 1:
-                break
-            # A living owner deletes while this looks.
-            listed = await self._reader.numbers(known.stream.prefix)
-            data = {number for number, size_bytes in listed.items() if size_bytes >= WAL_HEADER_SIZE_BYTES}
-            seals = set(listed) - data
-        for number in missing:
-            if number >= durable_below:
-                self.blocked.add(known.stream)
+    def _check_numbers(self, known: _Stream, data: AbstractSet[int], *, durable_below: int) -> None:
+        """Whether all is there that must be: what was not durable to the owner is not deleted, and the seal stands right behind it."""
+        for number in _missing(data, durable_below=durable_below, end=known.end):
+            self.blocked.add(known.stream)
             self._report.fault(
                 Kind.LOST,
                 wal_key(known.stream, number),
-                "a WAL object that must be there: bmq deletes from below, and there are older ones, or it lies below the stream's end. What it held "
-                "and no segment has is lost; a partition with a gap does not open: restore the object from a backup",
+                "a WAL object below the stream's end that its owner cannot have deleted: somebody else did. Partitions that need the stream "
+                "do not open: restore the object from a backup",
             )
 
     async def _examine(self, stream: StreamId, number: int) -> ExaminedWal | None:
@@ -217,18 +205,14 @@ class WalAudit:
         return found
 
 
-def _missing(data: set[int], seals: set[int], *, durable_below: int, end: int | None) -> Iterator[int]:
-    """Numbers that have to be data and are not."""
-    first = _first(data, durable_below)
-    below = [number for number in data if number < first]
-    if below and first - 1 not in seals and first - 1 - min(below) > LEFT_BEHIND_MAX:
-        yield from islice((number for number in range(min(below), first) if number not in data and number not in seals), MISSING_MAX)
+def _missing(data: AbstractSet[int], *, durable_below: int, end: int | None) -> Iterator[int]:
+    """Numbers that have to be data and are not. Below `durable_below` all may have been deleted, and late copies may lie there."""
     if end is not None:
         start = durable_below if data else end - 1
         yield from islice((number for number in range(max(start, 0), end) if number not in data), MISSING_MAX)
 
 
-def _first(data: set[int], durable_below: int) -> int:
+def _first(data: AbstractSet[int], durable_below: int) -> int:
     """Where an heir begins to read: right above the highest number that is missing below `durable_below` (bmq.storage.stream_seal)."""
     first = durable_below
     while first - 1 in data:

@@ -1,0 +1,72 @@
+"""The audit of what is left in the store when everything is killed at any moment of a run: nothing is wrong with it."""
+
+from random import Random
+
+import pytest
+from typing_extensions import Buffer
+
+from bmq.audit.audit import AuditOptions, audit_store
+from bmq.audit.findings import Level, Report
+from bmq.audit.metadata_audit import NoMetadata
+from bmq_broker.groups.snapshot import decode_state
+from bmq_broker.manifests import KEPT_VERSIONS
+from bmq_broker.partitions.producers import Producers
+from bmq_sim.clock import SimRng
+from bmq_sim.loop import VirtualLoop, run
+from bmq_sim.scenarios import SCENARIOS
+from bmq_sim.store import SimStore
+from bmq_sim.world import World, simulate
+
+MOMENTS = 6
+STEPS_MAX = 8_000
+OPTIONS = AuditOptions(
+    decode_producers=Producers.decode,
+    decode_state=lambda topic, data: decode_state(data) if topic == "__consumer_offsets" else None,
+    versions_kept=KEPT_VERSIONS,
+    at_once=4,
+)
+SEEDS = {"engine": 4, "takeover": 4, "garbage": 3, "quiet": 2, "tight-memory": 3}
+
+
+def moments(name: str, seed: int) -> list[dict[str, bytes]]:
+    """What is in the store at some moments of a run, and at its end."""
+    taken: list[dict[str, bytes]] = []
+
+    async def scenario(world: World) -> None:
+        def take() -> None:
+            taken.append({key: found.data for key, found in world.store.objects.items()})
+
+        chance = Random(f"{seed}/moments")
+        for _ in range(MOMENTS):
+            world.loop.at_step(world.loop.steps + chance.randrange(1, STEPS_MAX), take)
+        await SCENARIOS[name](world)
+        take()
+
+    outcome = simulate(scenario, seed)
+    assert outcome.error is None, outcome.error
+    return taken
+
+
+def audited(objects: dict[str, bytes]) -> Report:
+    async def audit() -> Report:
+        store = SimStore(page_keys=100).for_node("audit")
+        for key, data in objects.items():
+            parts: list[Buffer] = [data]
+            await store.create(key, parts)
+        found = await audit_store(store, rng=SimRng(Random(0)), options=OPTIONS)
+        return found.report
+
+    return run(audit(), loop=VirtualLoop(steps_max=5_000_000))
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_a_store_of_which_everything_was_killed_has_no_faults(name: str) -> None:
+    wrong = []
+    for seed in range(SEEDS[name]):
+        for at, objects in enumerate(moments(name, seed)):
+            try:
+                report = audited(objects)
+            except NoMetadata:
+                continue  # before the first entry
+            wrong += [f"{name} {seed} at {at}: {fault.kind} {fault.key} {fault.topic}: {fault.means}" for fault in report.findings[Level.FAULT]]
+    assert wrong == []
