@@ -33,7 +33,6 @@ SCENARIO = {
     "forget-originals-when-copy-is-sent": "quiet",
     "cover-ranges-when-copy-is-sent": "quiet",
     "take-copies-twice": "quiet",
-    "collect-unknown-streams": "quiet",
     "leave-strays": "garbage",
 }
 SEEDS_MAX = 300

@@ -145,7 +145,7 @@ def _take_what_is_there() -> AbstractContextManager[Any]:
     """A WAL object that is missing is passed over, and so are the offsets that it held."""
     real_opened = partitions.Partition.opened
 
-    async def read_what_is_there(store: Any, of: Any, *, start: int, end: int, rng: Any) -> AsyncIterator[WalObject]:
+    async def read_what_is_there(store: Any, of: Any, *, start: int, end: int, rng: Any, reads_ahead: int) -> AsyncIterator[WalObject]:
         for number in range(start, end):
             try:
                 async for wal in stream_read.read_stream(store, of, start=number, end=number + 1, rng=rng):

@@ -5,8 +5,6 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 from unittest.mock import patch
 
-from bmq.metadata.image import Image
-from bmq.values import StreamId
 from bmq_broker import commit, garbage, shared_garbage
 from bmq_broker.partitions import partition as partitions
 from bmq_controller import strays
@@ -72,15 +70,6 @@ def _take_copies_twice() -> AbstractContextManager[Any]:
     return patch.object(partitions.Partition, "_take_over", autospec=True, side_effect=take_over)
 
 
-def _collect_unknown_streams() -> AbstractContextManager[Any]:
-    """What lies in a stream that the image has neither as sealed nor as dropped is garbage: also a living broker's."""
-
-    def has_ended(image: Image, stream: StreamId) -> bool:
-        return True
-
-    return patch.object(strays, "_has_ended", side_effect=has_ended)
-
-
 def _leave_strays() -> AbstractContextManager[Any]:
     """What lands in a stream after it was collected stays for ever."""
 
@@ -96,6 +85,5 @@ PLANTED_GARBAGE: Final[Mapping[str, Callable[[], AbstractContextManager[Any]]]] 
     "forget-originals-when-copy-is-sent": _forget_originals_when_copy_is_sent,
     "cover-ranges-when-copy-is-sent": _cover_ranges_when_copy_is_sent,
     "take-copies-twice": _take_copies_twice,
-    "collect-unknown-streams": _collect_unknown_streams,
     "leave-strays": _leave_strays,
 }

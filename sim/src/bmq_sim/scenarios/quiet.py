@@ -27,7 +27,7 @@ async def scenario(world: World) -> None:
         slow_s_max=2.0,
         unknown_not_applied_probability=rng.choice((0.0, 0.2)),
         unknown_late_probability=rng.choice((0.0, 0.1)),
-        timeout_s=rng.choice((0.5, 2.0)),
+        timeout_s=rng.choice((0.5, 2.0, 8.0)),
     )
     settings = NodeSettings(world.rng("settings"))
     settings.broker = replace(
@@ -36,6 +36,8 @@ async def scenario(world: World) -> None:
         linger_ms=0.0,
         flush_bytes=300,
         in_flight_max=8,
+        hedge_creates=False,
+        lease_ms=1_000,
         tail_budget_bytes=rng.choice((2_000, 100_000)),
         wal_budget_bytes=rng.choice((500, 1_000)),
         carry_share=8.0,
@@ -52,7 +54,7 @@ async def scenario(world: World) -> None:
         clients.idempotent(f"idempotent-{place.partition}", place, batches=rng.randint(20, 60) if busy else 4, pace_s=0.05 if busy else 1)
         clients.follower(f"follower-{place.partition}", place)
     for _ in range(rng.randint(2, 5)):
-        await asyncio.sleep(rng.random() * 2)
+        await asyncio.sleep(rng.random() * rng.choice((2, 6)))
         if rng.random() < 0.2:
             supervisor.start_second()
         else:
