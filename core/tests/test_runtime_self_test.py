@@ -183,9 +183,9 @@ def test_each_way_not_to_reach_a_bucket_names_its_remedy(minio: MinioServer, mon
     assert "is not reached" in said(f"endpoint=http://127.0.0.1:{free_port()}")
     assert "check the bucket's name" in said(f"endpoint={minio.endpoint}&region=eu-test-1", bucket="X")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    assert "refuses the keys (SignatureDoesNotMatch)" in said(f"endpoint={minio.endpoint}&region=eu-test-1")
+    assert "SignatureDoesNotMatch: the server refuses the keys: check AWS_ACCESS_KEY_ID" in said(f"endpoint={minio.endpoint}&region=eu-test-1")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
-    assert "refuses the keys (InvalidAccessKeyId)" in said(f"endpoint={minio.endpoint}&region=eu-test-1")
+    assert "InvalidAccessKeyId: the server refuses the keys" in said(f"endpoint={minio.endpoint}&region=eu-test-1")
 
 
 def test_without_keys_the_two_variables_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
