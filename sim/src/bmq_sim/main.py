@@ -29,8 +29,9 @@ RARER: Mapping[str, int] = {
     "cluster-leader-sleeps": 250,
     "cluster-moves": 250,
     "cluster-seals": 250,
+    "sleeper": 10,
 }
-"""Where all scenarios are run, these get one of so many seeds: a cluster takes seconds where one node takes a tenth of a second."""
+"""Where all scenarios are run, these get one of so many seeds: a cluster, or an hour, takes seconds where one node takes a tenth of a second."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
