@@ -70,10 +70,6 @@ class SteadyWriter:
         times = [one.at_s for one in self.acknowledged if one.partition == partition]
         return max((after - before for before, after in pairwise(times) if after >= since_s), default=0.0)
 
-    def slowest_s(self, partition: int, *, since_s: float) -> float:
-        """The longest that a record sent after `since_s` waited for its acknowledgement."""
-        return max((one.at_s - one.sent_s for one in self.acknowledged if one.partition == partition and one.sent_s >= since_s), default=0.0)
-
     def _write(self) -> None:
         turns = cycle(self._partitions)
         began_s = perf_counter()

@@ -27,7 +27,6 @@ PHASE_S = 4.0
 WARM_UP_S = 2.0
 CONNECTIONS = 2
 BACKLOG_S = 4.0
-TARGET = 2.0
 KINDS = ("produce", "fetch")
 
 

@@ -1,7 +1,5 @@
 """Which partition of `__consumer_offsets` a group lives in. Kafka's own formula, so that its tools find a group's records."""
 
-OFFSETS_TOPIC = "__consumer_offsets"
-
 
 def java_hash(text: str) -> int:
     """Java's String.hashCode: over UTF-16 code units, a signed 32-bit integer."""

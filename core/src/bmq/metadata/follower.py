@@ -73,11 +73,6 @@ class MetadataFollower:
         return self._position
 
     @property
-    def news_s(self) -> float:
-        """The loop's time when the newest entry was seen."""
-        return self._news_s
-
-    @property
     def silent_s(self) -> float:
         """For how long the store, asked and answering all the while, has shown nothing new. Time that nobody asked in does not count."""
         return max(0.0, self._nothing_until_s - self._still_s)

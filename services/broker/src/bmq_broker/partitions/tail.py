@@ -103,16 +103,6 @@ class Tail:
         """All that are durable, oldest first."""
         return self._batches[: self._durable_batches]
 
-    def size_from(self, offset: int, *, limit: int) -> int:
-        """Bytes that are durable from the batch that holds `offset` on; counting stops at `limit`."""
-        end = self._durable_batches
-        at = max(bisect_right(self._bases, offset, 0, end) - 1, 0)
-        size_bytes = 0
-        while at < end and size_bytes < limit:
-            size_bytes += self._sizes[at]
-            at += 1
-        return size_bytes
-
     def carried(self, next_offset: int, slot: Slot) -> list[Slot]:
         """The runs that end at or below `next_offset` are in `slot`'s object as well, and from now on needed there.
 
