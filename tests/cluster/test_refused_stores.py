@@ -1,6 +1,5 @@
 """A store that cannot carry a cluster, cannot be reached or must not be trusted: each node says so in one line that names the remedy."""
 
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import sleep
@@ -15,7 +14,6 @@ from tls_minio import KEYS, TlsMinio, make_authority, make_certificate
 
 FAILED, MISCONFIGURED = 1, 2
 HOUR_S = 3600
-LIBRARIES = ("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1")
 NO_KEYS = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
 
 pytestmark = pytest.mark.slow
@@ -132,17 +130,6 @@ def produce_one(servers: str, *, create: bool = False) -> None:
     producer.produce("kept", b"value", on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(60) == 0
     assert errors == [None]
-
-
-@pytest.fixture(scope="module")
-def faketime() -> str:
-    """The library that shifts a process's clock, installed where this user may."""
-    for _ in range(2):
-        for library in LIBRARIES:
-            if Path(library).exists():
-                return library
-        subprocess.run(["apt-get", "install", "-qqy", "--no-install-recommends", "faketime"], capture_output=True, check=False)
-    pytest.skip("needs libfaketime (Debian: apt-get install faketime)")
 
 
 def shifted(faketime: str, at: Path) -> dict[str, str]:

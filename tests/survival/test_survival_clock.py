@@ -1,6 +1,5 @@
 """A clock an hour off: nothing is deleted by time, and a line says so. With the clock right again, it is."""
 
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import sleep, time
@@ -12,20 +11,8 @@ from survival_wire import NO_ERROR, Peer, batch_of, create_topic, produce
 
 from bmq.wire.apis import ApiKey
 
-LIBRARIES = ("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1")
 HOUR_S = 3600
 CHECK_MS = 1_000
-
-
-@pytest.fixture(scope="module")
-def faketime() -> str:
-    """The library that shifts a process's clock, installed where this user may."""
-    for _ in range(2):
-        for library in LIBRARIES:
-            if Path(library).exists():
-                return library
-        subprocess.run(["apt-get", "install", "-qqy", "--no-install-recommends", "faketime"], capture_output=True, check=False)
-    pytest.skip("needs libfaketime (Debian: apt-get install faketime)")
 
 
 @pytest.fixture
