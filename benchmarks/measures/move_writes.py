@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaException
 
 from benchmarks import topics
 from benchmarks.clients.writer import Filler, SteadyWriter
+from benchmarks.measures.latency import quantile_ms
 from benchmarks.nodes import Cluster
 from benchmarks.plan import Plan
 from benchmarks.rows import Row
@@ -60,7 +61,7 @@ def measure(plan: Plan) -> Iterator[Row]:
                 target=0,
                 target_of="bmq",
                 at_least=False,
-                beside=f"longest time of a commit at a move: p50 {_share(gaps_s, 0.5) * 1000:.0f} ms, p99 {_share(gaps_s, 0.99) * 1000:.0f} ms",
+                beside=f"longest time of a commit at a move: p50 {quantile_ms(gaps_s, 0.5):.0f} ms, p99 {quantile_ms(gaps_s, 0.99):.0f} ms",
                 quick=plan.quick,
             )
 
@@ -74,11 +75,11 @@ def _stop_row(plan: Plan, stops: list[Stop]) -> Row:
         measure="writes stand still at a planned move, p99",
         setting=f"{len(stops)} moves with a tail of 64 MiB, {PER_S} records/s by librdkafka, over MinIO",
         unit="ms",
-        bmq=[_share(times, 0.99) * 1000],
+        bmq=[quantile_ms(times, 0.99)],
         target=300,
         target_of="bmq",
         at_least=False,
-        beside=f"p50 {_share(times, 0.5) * 1000:.0f} ms, longest {max(times) * 1000:.0f} ms; "
+        beside=f"p50 {quantile_ms(times, 0.5):.0f} ms, longest {max(times) * 1000:.0f} ms; "
         f"tails of {median(one.tail_bytes for one in stops) / MIB:.0f} MiB; medians from the request on: {phases}",
         quick=plan.quick,
     )
@@ -199,8 +200,3 @@ async def _coordinator_moves(plan: Plan, cluster: Cluster, count: int) -> tuple[
         plan.say(f"  {member.rebalances} rebalances, {len(member.committed)} commits, {len(member.failed)} failed {member.failed[:1]}")
         assert not member.failed, f"{len(member.failed)} commits failed: {member.failed[0]}"
         return member.rebalances, longest
-
-
-def _share(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]

@@ -183,7 +183,7 @@ def _leader_rows(plan: Plan) -> Iterator[Row]:
         ensure_bucket(parse_store_url(url))
         store = open_store(url)
         try:
-            found = uvloop.run(_leader(plan, store))
+            found = uvloop.run(_leader(store))
         finally:
             store.close()
     yield _row(
@@ -211,7 +211,7 @@ class _Leader(NamedTuple):
     heartbeat_bytes: dict[int, int]
 
 
-async def _leader(plan: Plan, store: ObjectStore) -> _Leader:
+async def _leader(store: ObjectStore) -> _Leader:
     configure_logging(environment={"BMQ_LOG_LEVEL": "error"})
     rng = SystemRng()
     role = await start_controller(store, node_id=NodeId(1), clock=SystemClock(), rng=rng, settings=ControllerSettings(lease_s=3600))

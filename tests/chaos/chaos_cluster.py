@@ -21,13 +21,14 @@ from compat_server import BMQ, Minio, tool
 
 from bmq.internal.frames import PREFIX_SIZE_BYTES
 from bmq.internal.hello import HELLO
+from bmq_cli.supervised import SUPERVISOR_VARIABLE
+from bmq_cli.up_nodes import OF_ONE_MACHINE
 
 START_S: Final = 60.0
 STOP_S: Final = 60.0
 AGAIN_S: Final = 0.5
 AUDIT_S: Final = 120.0
 ROLES: Final = {"p": ("proxy", 1), "b": ("broker", 101), "c": ("controller", 201)}
-OPTIONS: Final = ("--tail-limit-bytes", "192MiB", "--request-memory-bytes", "64MiB", "--fetch-memory-bytes", "64MiB")
 
 
 WITHOUT_STORE: Final = ("error: store s3://", "error: self-test of the object store failed")
@@ -51,7 +52,7 @@ class Node:
         """Starts that ended because the store was not there."""
         self.unexpected: list[str] = []
         """Each time that it ended by itself, or not as it was told to."""
-        self._environment = {**os.environ, **minio.environment, "BMQ_SUPERVISOR_PID": str(os.getpid())}
+        self._environment = {**os.environ, **minio.environment, SUPERVISOR_VARIABLE: str(os.getpid())}
         self._wanted = False
         self._watching: asyncio.Task[None] | None = None
         self.lock = asyncio.Lock()
@@ -69,7 +70,7 @@ class Node:
         if self.kafka is not None:
             command += ["--listen", "{}:{}".format(*self.kafka.target), "--advertised-listen", f"127.0.0.1:{self.kafka.port}"]
         command += ["--admin", f"127.0.0.1:{self.admin_port}", "--cluster-config", "group.initial.rebalance.delay.ms=0"]
-        return [*command, *OPTIONS]
+        return [*command, *OF_ONE_MACHINE]
 
     async def start(self) -> None:
         """Until it says that it serves. One that ends meanwhile is started again."""

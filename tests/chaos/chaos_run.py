@@ -21,8 +21,6 @@ SHAPE: Final = "2c3b2p"
 PER_SECOND: Final = 500
 """Records of each of the four writers: 300 s make 600,000, which are sent, acknowledged, and read four times."""
 WARM_UP_S: Final = 2.0
-OPERATIONS_MIN: Final = 1_000_000
-"""For a run of five minutes."""
 
 Deed = Callable[[Cluster, list[Done]], Awaitable[None]]
 

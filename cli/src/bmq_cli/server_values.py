@@ -99,8 +99,8 @@ def _of_the_cluster(configs: dict[str, str]) -> dict[str, str]:
 Roles = Annotated[tuple[Role, ...], BeforeValidator(_items), AfterValidator(_different)]
 Address = Annotated[str, AfterValidator(_address)]
 OptionalAddress = Annotated[str, AfterValidator(_address_or_off)]
-Secret = Annotated[str, AfterValidator(_secret)]
 """Empty and `off` are addresses, too."""
+Secret = Annotated[str, AfterValidator(_secret)]
 Size = Annotated[int, BeforeValidator(_size)]
 """Bytes: a number, or one with a unit (64MiB)."""
 ClusterConfigs = Annotated[dict[str, str], BeforeValidator(_pairs), AfterValidator(_of_the_cluster)]

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -26,6 +25,7 @@ from bmq_cli.exit_codes import CommandFailed, ExitCode
 from bmq_cli.output import Output, counted
 from bmq_cli.sizes import size_text
 from bmq_cli.store_opening import opened
+from bmq_cli.wall_clock import monotonic_s
 
 T = TypeVar("T")
 SHOWN_MAX: Final = 50
@@ -44,9 +44,9 @@ def check_store(url: StoreUrl, output: Output, *, quick: bool, at_once: int) -> 
 
 def timed_audit(store: ObjectStore, output: Output, *, quick: bool, at_once: int) -> tuple[Audited, float]:
     """The audit, and how many seconds it took. Raises CommandFailed."""
-    began_s = time.monotonic()
+    began_s = monotonic_s()
     audited = run(lambda: audit(store, output, quick=quick, at_once=at_once))
-    return audited, time.monotonic() - began_s
+    return audited, monotonic_s() - began_s
 
 
 def run(main: Callable[[], Awaitable[T]]) -> T:

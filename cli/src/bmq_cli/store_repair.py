@@ -43,7 +43,7 @@ def repair_store(url: StoreUrl, output: Output, *, quick: bool, at_once: int, st
         _show_plan(repairs, output)
         repaired = Repaired()
         left = _unmended(audited.report.findings[Level.FAULT])
-        if repairs and _agreed(repairs, yes=yes):
+        if repairs and _agreed(yes=yes):
             repaired = run(lambda: _carry_out(store, repairs, audited.metadata.image, bucket=url.folder is None))
             after, _ = timed_audit(store, output, quick=True, at_once=at_once)
             left = list({finding.key: finding for finding in (*left, *after.report.findings[Level.FAULT])}.values())
@@ -91,7 +91,7 @@ def _unmended(faults: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in faults if not finding.repair]
 
 
-def _agreed(repairs: Iterable[Repair], *, yes: bool) -> bool:
+def _agreed(*, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
