@@ -1,26 +1,26 @@
 """A cluster of bmq nodes under measurement: `bmq server` processes that nobody starts again, so that a node that is killed stays dead."""
 
 import os
-import re
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
 
 from benchmarks import processes
-from benchmarks.servers import BMQ_SETTINGS, Server, bmq_command, read_metrics
+from benchmarks.plan import Plan
+from benchmarks.servers import BMQ_SETTINGS, Minio, Server, bmq_command, read_metrics
 from bmq_cli.nodes import NodePlan, plan_nodes, shape_of
 from bmq_cli.server_values import Role
 from bmq_cli.starting import make_bucket
 from bmq_cli.supervised import SUPERVISOR_VARIABLE
-from bmq_cli.up_nodes import OF_ONE_MACHINE
+from bmq_cli.up_nodes import OF_ONE_MACHINE, addresses_in
 
 START_S: Final = 60.0
 UNBALANCED: Final = ("--balance-interval-ms", "0")
 """So that nothing moves but what the measure moves."""
-_SERVES: Final = re.compile(r"(\S+) \((Kafka|admin)\)")
 
 OptionsOf = Callable[[NodePlan], Sequence[str]]
 
@@ -88,7 +88,7 @@ class Node:
         while not (line := self._said.read_text()).endswith("\n"):
             assert self.is_alive and monotonic() < deadline_s, f"{self.plan.name} did not start:\n{self.tail_of_log()}"
             sleep(0.005)
-        self._addresses = {kind: address for address, kind in _SERVES.findall(line)}
+        self._addresses = addresses_in(line)
 
     def end(self, number: signal.Signals, *, timeout_s: float = 60) -> None:
         """By this signal, and reaped; killed where it takes longer than that."""
@@ -172,9 +172,8 @@ class Cluster(Server):
 
     def stop_cleanly(self) -> None:
         """Proxies, brokers, controllers; the data stays. `start_again` starts a node."""
-        for role in (Role.PROXY, Role.BROKER, Role.CONTROLLER):
-            for node in self.of(role):
-                node.end(signal.SIGTERM)
+        for node in self.nodes.values():
+            node.end(signal.SIGTERM)
 
     def _start(self) -> None:
         make_bucket(self.store)
@@ -182,3 +181,12 @@ class Cluster(Server):
             node.begin()
         for node in self.nodes.values():
             node.until_serving()
+
+
+@contextmanager
+def over_minio(plan: Plan, shape: str) -> Iterator[Cluster]:
+    """A cluster over a MinIO of its own; this process may use that store, too."""
+    with Minio(plan.folder("minio")) as minio:
+        os.environ.update(minio.environment)
+        with Cluster(plan.folder("bmq"), shape, store=minio.store_url("bench")) as cluster:
+            yield cluster

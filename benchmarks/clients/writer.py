@@ -14,6 +14,7 @@ from typing import NamedTuple, Self
 from confluent_kafka import KafkaError, Message, Producer
 
 VALUE = os.urandom(1024)
+WRITTEN_S = 60.0
 
 
 class Acknowledged(NamedTuple):
@@ -56,14 +57,15 @@ class SteadyWriter:
         """When the newest record sent of those that are acknowledged was sent."""
         return next((one.sent_s for one in reversed(self.acknowledged) if one.partition == partition), 0.0)
 
-    async def until_written(self, partitions: Sequence[int], *, since_s: float, timeout_s: float = 60) -> None:
-        """Until a record that was sent after `since_s` is acknowledged in each of them."""
-        deadline_s = perf_counter() + timeout_s
+    async def until_written(self, partitions: Sequence[int], *, since_s: float) -> float:
+        """Until a record that was sent after `since_s` is acknowledged in each of them; when the last of them first had one."""
+        deadline_s = perf_counter() + WRITTEN_S
         waiting = set(partitions)
         while waiting:
             assert perf_counter() < deadline_s, f"nothing is acknowledged in partitions {sorted(waiting)[:5]} any more"
             waiting = {index for index in waiting if self.last_s(index) < since_s}
             await asyncio.sleep(0.005)
+        return max(next(one.at_s for one in self.acknowledged if one.partition == index and one.sent_s >= since_s) for index in partitions)
 
     def stood_still_s(self, partition: int, *, since_s: float) -> float:
         """The longest time between two acknowledgements in a row, of which the second came after `since_s`."""

@@ -7,7 +7,6 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from os import environ
 from time import perf_counter
 from typing import NamedTuple
 
@@ -16,10 +15,9 @@ import uvloop
 from benchmarks import topics
 from benchmarks.clients.bare import Connection, check_produced, produce_frame
 from benchmarks.clients.writer import Filler, SteadyWriter
-from benchmarks.nodes import Cluster
+from benchmarks.nodes import Cluster, over_minio
 from benchmarks.plan import Plan
 from benchmarks.rows import Row
-from benchmarks.servers import Minio
 from benchmarks.watch import Watch, watching
 from bmq.metadata.records import FencingBegun, StreamSealed
 from bmq.values import NodeId
@@ -45,34 +43,30 @@ class Failover(NamedTuple):
 
 def measure(plan: Plan) -> Iterator[Row]:
     """Four rows, of one cluster."""
-    with Minio(plan.folder("minio")) as minio:
-        environ.update(minio.environment)
-        with Cluster(plan.folder("bmq"), "1c3b1p", store=minio.store_url("bench")) as cluster:
-            topics.create(cluster, "few", partitions=PARTITIONS, retention_bytes=64 * MIB)
-            few = uvloop.run(_few(plan, cluster, plan.kills))
-            yield _row(
-                plan,
-                few,
-                "writes stand still after kill −9 of a broker, beyond its detection",
-                f"{PARTITIONS} partitions, {PER_S} records/s by librdkafka",
-                1,
+    with over_minio(plan, "1c3b1p") as cluster:
+        topics.create(cluster, "few", partitions=PARTITIONS, retention_bytes=64 * MIB)
+        few = uvloop.run(_few(plan, cluster, plan.kills))
+        yield _row(
+            plan,
+            few,
+            "writes stand still after kill −9 of a broker, beyond its detection",
+            f"{PARTITIONS} partitions, {PER_S} records/s by librdkafka",
+            1,
+        )
+        for number, what in ((signal.SIGKILL, "kill −9 and a start at once"), (signal.SIGTERM, "a clean stop and a start")):
+            plan.say(f"failover: {what}")
+            yield Row(
+                topic="failover",
+                measure=f"writes stand still at {what} of a broker",
+                setting=f"{PARTITIONS} partitions, {PER_S} records/s by librdkafka, over MinIO",
+                unit="s",
+                bmq=uvloop.run(_restarts(plan, cluster, plan.kills, number)),
+                quick=plan.quick,
             )
-            for number, what in ((signal.SIGKILL, "kill −9 and a start at once"), (signal.SIGTERM, "a clean stop and a start")):
-                plan.say(f"failover: {what}")
-                yield Row(
-                    topic="failover",
-                    measure=f"writes stand still at {what} of a broker",
-                    setting=f"{PARTITIONS} partitions, {PER_S} records/s by librdkafka, over MinIO",
-                    unit="s",
-                    bmq=uvloop.run(_restarts(plan, cluster, plan.kills, number)),
-                    quick=plan.quick,
-                )
-            topics.create(cluster, "many", partitions=MANY, retention_bytes=64 * MIB)
-            many = uvloop.run(_many(plan, cluster, plan.kills))
-            count = min(one.count for one in many)
-            yield _row(
-                plan, many, "all partitions of a killed broker take records elsewhere, beyond its detection", f"{count:,} partitions or more", 3
-            )
+        topics.create(cluster, "many", partitions=MANY, retention_bytes=64 * MIB)
+        many = uvloop.run(_many(plan, cluster, plan.kills))
+        count = min(one.count for one in many)
+        yield _row(plan, many, "all partitions of a killed broker take records elsewhere, beyond its detection", f"{count:,} partitions or more", 3)
 
 
 def _row(plan: Plan, found: list[Failover], measure: str, setting: str, target_s: float) -> Row:
@@ -104,10 +98,9 @@ async def _few(plan: Plan, cluster: Cluster, kills: int) -> list[Failover]:
                 cluster.kill(victim)
                 await watch.until(lambda _, victim=victim: not watch.owned("few", victim))
                 there_s = perf_counter()
-                await writer.until_written(mine, since_s=there_s)
+                written_s = await writer.until_written(mine, since_s=there_s)
                 await asyncio.sleep(0.5)
                 stood_still_s = max(writer.stood_still_s(index, since_s=killed_s) for index in mine)
-                written_s = max(next(one.at_s for one in writer.acknowledged if one.partition == index and one.sent_s > there_s) for index in mine)
             assert not writer.failed, f"{len(writer.failed)} records failed: {writer.failed[0]}"
             found.append(_failover(watch, victim, killed_s, written_s=written_s, stood_still_s=stood_still_s, count=len(mine)))
             _say(plan, found[-1])

@@ -81,8 +81,7 @@ async def _moves(cluster: Cluster, count: int) -> list[float]:
                 began_s = perf_counter()
                 await watch.move(tp, NodeId(target))
                 there_s = perf_counter()
-                await writer.until_written([0], since_s=there_s)
-                found.append(next(one.at_s for one in writer.acknowledged if one.sent_s >= there_s) - began_s)
+                found.append(await writer.until_written([0], since_s=there_s) - began_s)
                 await asyncio.sleep(0.5)
         assert not writer.failed, writer.failed[0]
     return found

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from os import environ
 from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -14,10 +13,9 @@ from confluent_kafka import Consumer, KafkaException
 from benchmarks import topics
 from benchmarks.clients.writer import Filler, SteadyWriter
 from benchmarks.measures.latency import quantile_ms
-from benchmarks.nodes import Cluster
+from benchmarks.nodes import Cluster, over_minio
 from benchmarks.plan import Plan
 from benchmarks.rows import Row
-from benchmarks.servers import Minio
 from benchmarks.watch import Watch, watching
 from bmq.group_partition import partition_of_group
 from bmq.metadata.records import PartitionChange, PartitionMoveBegun
@@ -45,25 +43,23 @@ class Stop(NamedTuple):
 
 def measure(plan: Plan) -> Iterator[Row]:
     """Two rows, of one cluster."""
-    with Minio(plan.folder("minio")) as minio:
-        environ.update(minio.environment)
-        with Cluster(plan.folder("bmq"), "1c2b1p", store=minio.store_url("bench")) as cluster:
-            topics.create(cluster, TOPIC, partitions=1, retention_bytes=256 * MIB)
-            stops = uvloop.run(_tail_moves(plan, cluster, plan.moves))
-            yield _stop_row(plan, stops)
-            rebalances, gaps_s = uvloop.run(_coordinator_moves(plan, cluster, plan.moves // 2))
-            yield Row(
-                topic="move-writes",
-                measure="rebalances by moves of a group's coordinator",
-                setting=f"{plan.moves // 2} moves, a consumer that commits {COMMITS_PER_S} times a second, over MinIO",
-                unit="",
-                bmq=[float(rebalances)],
-                target=0,
-                target_of="bmq",
-                at_least=False,
-                beside=f"longest time of a commit at a move: p50 {quantile_ms(gaps_s, 0.5):.0f} ms, p99 {quantile_ms(gaps_s, 0.99):.0f} ms",
-                quick=plan.quick,
-            )
+    with over_minio(plan, "1c2b1p") as cluster:
+        topics.create(cluster, TOPIC, partitions=1, retention_bytes=256 * MIB)
+        stops = uvloop.run(_tail_moves(plan, cluster, plan.moves))
+        yield _stop_row(plan, stops)
+        rebalances, gaps_s = uvloop.run(_coordinator_moves(plan, cluster, plan.moves // 2))
+        yield Row(
+            topic="move-writes",
+            measure="rebalances by moves of a group's coordinator",
+            setting=f"{plan.moves // 2} moves, a consumer that commits {COMMITS_PER_S} times a second, over MinIO",
+            unit="",
+            bmq=[float(rebalances)],
+            target=0,
+            target_of="bmq",
+            at_least=False,
+            beside=f"longest time of a commit at a move: p50 {quantile_ms(gaps_s, 0.5):.0f} ms, p99 {quantile_ms(gaps_s, 0.99):.0f} ms",
+            quick=plan.quick,
+        )
 
 
 def _stop_row(plan: Plan, stops: list[Stop]) -> Row:
@@ -110,12 +106,11 @@ async def _moved(watch: Watch, tp: TopicPartition, writer: SteadyWriter, tail_by
     began_s = perf_counter()
     await watch.move(tp, target)
     there_s = perf_counter()
-    await writer.until_written([0], since_s=there_s)
+    written_s = await writer.until_written([0], since_s=there_s)
     await asyncio.sleep(SETTLE_S)
-    first = next(one for one in writer.acknowledged if one.sent_s >= there_s)
     begun_s = next(at_s for at_s, _ in watch.records(PartitionMoveBegun, after_s=began_s))
     closed_s = next(at_s for at_s, record in watch.records(PartitionChange, after_s=began_s) if record.node_id == target)
-    return Stop(writer.stood_still_s(0, since_s=began_s), begun_s - began_s, closed_s - began_s, first.at_s - began_s, tail_bytes)
+    return Stop(writer.stood_still_s(0, since_s=began_s), begun_s - began_s, closed_s - began_s, written_s - began_s, tail_bytes)
 
 
 async def _filled(watch: Watch, tp: TopicPartition, filler: Filler) -> int:

@@ -2,17 +2,15 @@
 
 import asyncio
 from collections.abc import Iterator
-from os import environ
 from time import perf_counter
 
 import uvloop
 
 from benchmarks import topics
 from benchmarks.clients.writer import SteadyWriter
-from benchmarks.nodes import Cluster
+from benchmarks.nodes import Cluster, over_minio
 from benchmarks.plan import Plan
 from benchmarks.rows import Row
-from benchmarks.servers import Minio
 from benchmarks.watch import Watch, insisting, watching
 from bmq.metadata.records import LeaderElected
 from bmq.values import NodeId
@@ -26,11 +24,9 @@ def measure(plan: Plan) -> Iterator[Row]:
     led: list[float] = []
     served: list[float] = []
     stood_still: list[float] = []
-    with Minio(plan.folder("minio")) as minio:
-        environ.update(minio.environment)
-        with Cluster(plan.folder("bmq"), "2c1b1p", store=minio.store_url("bench")) as cluster:
-            topics.create(cluster, "written", partitions=1, retention_bytes=64 * MIB)
-            uvloop.run(_kills(plan, cluster, led, served, stood_still))
+    with over_minio(plan, "2c1b1p") as cluster:
+        topics.create(cluster, "written", partitions=1, retention_bytes=64 * MIB)
+        uvloop.run(_kills(plan, cluster, led, served, stood_still))
     shared = {"topic": "takeover", "setting": "1 standby, over MinIO", "unit": "s", "target_of": "bmq", "at_least": False, "quick": plan.quick}
     yield Row(measure="a standby leads after kill −9 of the leading controller", bmq=led, target=3, **shared)  # type: ignore[arg-type]
     yield Row(measure="it has committed a change of the metadata", bmq=served, target=3, **shared)  # type: ignore[arg-type]

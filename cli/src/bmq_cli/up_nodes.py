@@ -59,6 +59,11 @@ def up_nodes(
             folder.close()
 
 
+def addresses_in(line: str) -> dict[str, str]:
+    """HOST:PORT by what is served there, `Kafka` or `admin`, of the line with which a node says that it serves."""
+    return {kind: address for address, kind in _SERVES.findall(line)}
+
+
 def _for_children(url: str, *, fsync: bool) -> str:
     options = ["shared=true", *([] if fsync else ["fsync=false"])]
     return f"{url}{'&' if '?' in url else '?'}{'&'.join(options)}"
@@ -82,7 +87,7 @@ def _command() -> tuple[str, ...]:
 
 
 def _hello(plans: Sequence[NodePlan], children: Sequence[Child], url: str) -> str:
-    addresses = [{kind: address for address, kind in _SERVES.findall(child.serves.result())} for child in children]
+    addresses = [addresses_in(child.serves.result()) for child in children]
     servers = ",".join(found["Kafka"] for found in addresses if "Kafka" in found)
     command = os.path.relpath(sys.argv[0]) if os.sep in sys.argv[0] else "bmq"
     rows = [f"  {plan.name:<15} {child.serves.result()}" for plan, child in zip(plans, children, strict=True)]
