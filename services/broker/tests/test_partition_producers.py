@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bmq.errors import Corrupt, InvalidProducerEpoch, OutOfOrderSequence
 from bmq.wire.batches import BatchHeader
-from bmq_broker.partitions.producers import Producers, last_sequence
+from bmq_broker.partitions.producers import REMEMBERED_BATCHES, Producers, last_sequence
 
 
 def batch(sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 7) -> BatchHeader:
@@ -18,14 +18,22 @@ def appended(producers: Producers, header: BatchHeader, base_offset: int) -> Non
     producers.replay(header, base_offset=base_offset, seen_ms=1)
 
 
-def test_each_of_the_last_five_batches_is_recognised_with_its_first_offset() -> None:
+def test_each_of_the_last_batches_is_recognised_with_its_first_offset() -> None:
     producers = Producers()
-    for number in range(7):
+    for number in range(REMEMBERED_BATCHES + 2):
         appended(producers, batch(number * 10, 10), number * 10)
-    for number in range(2, 7):
+    for number in range(2, REMEMBERED_BATCHES + 2):
         assert producers.check(batch(number * 10, 10)) == number * 10
     with pytest.raises(OutOfOrderSequence):
         producers.check(batch(10, 10))
+
+
+def test_what_a_client_sent_over_one_proxy_is_recognised_after_five_batches_over_each_of_two_others() -> None:
+    """Java's client: five requests in flight for each connection, and it goes on over another one while those of the first are not answered."""
+    producers = Producers()
+    for number in range(15):
+        appended(producers, batch(number), number)
+    assert [producers.check(batch(number)) for number in range(5)] == [0, 1, 2, 3, 4]
 
 
 def test_a_gap_in_the_sequence_is_refused_and_changes_nothing() -> None:

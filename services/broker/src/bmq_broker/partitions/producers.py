@@ -10,7 +10,8 @@ import msgspec
 from bmq.errors import Corrupt, InvalidProducerEpoch, OutOfOrderSequence
 from bmq.wire.batches import BatchHeader
 
-REMEMBERED_BATCHES = 5
+REMEMBERED_BATCHES = 20
+"""Five for each connection that a client may still have requests on while proxies come and go (docs/decisions/0020)."""
 _SEQUENCES = 2**31
 _FORMAT_VERSION = 1
 
@@ -61,14 +62,14 @@ class Producers:
             if first != 0:
                 raise OutOfOrderSequence(f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first} instead of 0")
             return None
+        expected = (known.batches[-1][1] + 1) % _SEQUENCES
+        if first == expected:
+            return None
         last = last_sequence(first, header.record_count)
         for batch in known.batches:
             if batch[0] == first and batch[1] == last:
                 return batch[2]
-        expected = (known.batches[-1][1] + 1) % _SEQUENCES
-        if first != expected:
-            raise OutOfOrderSequence(f"producer {header.producer_id} sent sequence {first}, expected {expected}")
-        return None
+        raise OutOfOrderSequence(f"producer {header.producer_id} sent sequence {first}, expected {expected}")
 
     def replay(self, header: BatchHeader, *, base_offset: int, seen_ms: int) -> None:
         """The batch is part of the log at `base_offset`."""
