@@ -136,6 +136,21 @@ def test_a_node_that_is_broker_and_proxy_is_named_as_the_broker() -> None:
     run(test)
 
 
+def test_where_the_owner_itself_stands_for_its_partitions_another_proxy_is_refused_for_all_of_them() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        both = replace(node(PROXY, "proxy"), roles=("broker", "proxy"))
+        proxy.metadata.change(nodes={NodeId(PROXY): both, **proxies(OTHER_PROXY)})
+        partitions = range(8)
+        owned(proxy, "orders", *[PROXY for _ in partitions])
+        reply = await client.ask(3, 12, {"topics": [{"name": "orders"}], "allow_auto_topic_creation": False})
+        assert {one.leader_id for one in reply.topics[0].partitions} == {PROXY}
+        answers = await alter(client, "orders", {index: [OTHER_PROXY] for index in partitions})
+        assert [code for code, _ in answers.values()] == [ErrorCode.invalid_replica_assignment for _ in partitions]
+        assert proxy.controller.calls == []
+
+    run(test)
+
+
 def test_each_partition_has_an_outcome_of_its_own() -> None:
     async def test(proxy: Running, client: Client) -> None:
         topic = owned(proxy, "orders", BROKER, BROKER, BROKER)

@@ -83,7 +83,8 @@ def _change(proxies: Proxies, image: Image, key: Key, replicas: Sequence[int] | 
     node = image.nodes.get(NodeId(node_id))
     is_broker = node is not None and BROKER_ROLE in node.roles
     if node_id in proxies.by_id and not is_broker:
-        if proxies.standing_for(tp).node_id == node_id:
+        owner = image.topics[tp.topic_id].partitions[tp.partition].node_id
+        if proxies.standing_for(tp, owner=owner).node_id == node_id:
             return None
         raise InvalidReplicaAssignment(
             f"Node {node_id} is a proxy: which one stands for a partition follows from all of them, and it owns nothing; {_brokers(image)}"
