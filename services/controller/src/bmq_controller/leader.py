@@ -270,8 +270,13 @@ class ControllerLeader:
         raise Fenced(f"another controller wrote metadata entry {self._entry.number + 1}")
 
     async def _current_image(self) -> Image:
-        """The image, which nobody had added to when this was called. Raises StoreUnavailable; NotReady where that is not so."""
+        """The image, which nobody had added to when this was called. Raises StoreUnavailable; NotReady where that is not so.
+
+        Nor while an entry of its own is under way: that may have landed without an answer, and be gone again under a successor's snapshots.
+        """
         image = self._image
+        if self._committing is not None:
+            raise NotReady(f"metadata entry {image.position + 1} is being written")
         try:
             await self._store.head(numbered_key(LOG_PREFIX, image.position + 1))
         except ObjectMissing:

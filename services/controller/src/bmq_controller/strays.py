@@ -13,7 +13,7 @@ from uuid import UUID
 
 import structlog
 
-from bmq.errors import BmqError
+from bmq.errors import BmqError, NotReady
 from bmq.metadata.image import Image
 from bmq.ports import ObjectStore
 from bmq.storage.durable import together
@@ -24,6 +24,9 @@ from bmq_controller import metrics
 
 DELETES_AT_ONCE: Final = 8
 PER_ROUND_MAX: Final = 10_000
+CURRENT_TRIES_MAX: Final = 30
+CURRENT_RETRY_S: Final = 1.0
+"""A leader that writes a lot is between two entries soon, and the next round is hours away."""
 
 _log = structlog.get_logger(__name__)
 _WAL_KEY: Final = re.compile(r"wal/([0-9]+)/([0-9]+)/[0-9]+")
@@ -34,7 +37,7 @@ class Strays:
     """The leader's; lives as long as it leads."""
 
     def __init__(self, store: ObjectStore, *, image: Callable[[], Image], current: Callable[[], Awaitable[Image]], interval_s: float) -> None:
-        """`current`: an image that was the newest when this was called; it raises BmqError where that is not sure."""
+        """`current`: an image that was the newest when this was called; it raises BmqError where that is not sure, NotReady where it soon may be."""
         self._store = store
         self._image = image
         self._current = current
@@ -71,9 +74,9 @@ class Strays:
         return len(keys)
 
     async def sweep_topics(self) -> int:
-        """Deletes objects of topics that were collected. Returns how many. Raises StoreError, ControllerUnavailable."""
+        """Deletes objects of topics that were collected. Returns how many. Raises StoreError, NotReady."""
         listed = [topic_id async for topic_id in self._topics()]
-        image = await self._current()
+        image = await self._newest()
         deleted = 0
         for topic_id in listed:
             if topic_id not in image.topics and topic_id not in image.deleted and deleted < PER_ROUND_MAX:
@@ -81,6 +84,14 @@ class Strays:
                 await self._delete(keys)
                 deleted += len(keys)
         return deleted
+
+    async def _newest(self) -> Image:
+        for _ in range(CURRENT_TRIES_MAX - 1):
+            try:
+                return await self._current()
+            except NotReady:
+                await asyncio.sleep(CURRENT_RETRY_S)
+        return await self._current()
 
     async def _topics(self) -> AsyncIterator[TopicId]:
         """Of all topics that have objects: one listing's page each."""
