@@ -26,9 +26,12 @@ NODE = NodeId(1)
 class Cluster:
     """One node that comes and goes; the store stays."""
 
-    def __init__(self, store: SimStore | None = None, *, settings: BrokerSettings | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, store: SimStore | None = None, *, settings: BrokerSettings | None = None, groups: GroupSettings | None = None, seed: int = 0
+    ) -> None:
         self.store = store or SimStore()
         self.settings = settings or BrokerSettings()
+        self.groups = groups or GroupSettings()
         self.rng = SimRng(seed)
         self.clock = SimClock()
         self.fenced: list[BmqError] = []
@@ -51,7 +54,7 @@ class Cluster:
             rng=self.rng,
             clock_guard=guard,
             settings=self.settings,
-            group_settings=GroupSettings(),
+            group_settings=self.groups,
             cluster_configs={},
             on_fenced=self.fenced.append,
         )

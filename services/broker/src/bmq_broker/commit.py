@@ -26,6 +26,8 @@ from bmq_broker.wal_group import WalGroup
 
 T = TypeVar("T")
 
+TICK_S = 0.0005
+"""A timer that fires by less than this too early is in time: event loops count in milliseconds."""
 BUFFER_MAX_FLUSHES = 4
 """Where all creates are in flight, a buffer grows up to so many times the flush size before the next one begins."""
 
@@ -291,7 +293,8 @@ class GroupCommit:
     def _due(self) -> None:
         self._timer = None
         self._due_now = False
-        self._try_send(due=True)
+        # Frugal, a full object may have gone since the timer was set: then it is too early.
+        self._try_send(due=self._settings.eager or self._wait_s() < TICK_S)
 
     def _try_send(self, *, due: bool = False) -> None:
         writer = self._writer

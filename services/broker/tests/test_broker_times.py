@@ -1,0 +1,129 @@
+"""What the clock decides at a broker: times of the log's own, producers that are forgotten, coordinators' segments that are no longer needed."""
+
+import asyncio
+
+from broker_under_test import Cluster
+
+from bmq.names import CONSUMER_OFFSETS
+from bmq.roles.owner import Appended, Caller
+from bmq.values import TopicPartition
+from bmq.wire.batches import Record, build_batch
+from bmq.wire.message import Message
+from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.settings import BrokerSettings
+from bmq_sim.loop import on_virtual_time
+from bmq_sim.store import Request
+
+DAY_MS = 24 * 3_600_000
+
+
+class Creates:
+    """When WAL objects were sent to the store."""
+
+    def __init__(self) -> None:
+        self.of_the_wal_s: list[float] = []
+
+    def began(self, request: Request) -> None:
+        if request.key.startswith("wal/"):
+            self.of_the_wal_s.append(asyncio.get_running_loop().time())
+
+    def ended(self, request: Request) -> None:
+        pass
+
+
+def of_long_ago(value: bytes) -> bytes:
+    """Two records with times of the client's own, which do not even ascend."""
+    records = [Record(offset=0, timestamp_ms=time_ms, key=None, value=value, headers=()) for time_ms in (1_000, 500)]
+    return build_batch(records)
+
+
+@on_virtual_time
+async def test_log_append_time_is_the_brokers_in_answers_and_in_what_is_found_by_time() -> None:
+    cluster = Cluster()
+    await cluster.start()
+    (tp,) = await cluster.topic("orders", configs={"message.timestamp.type": "LogAppendTime"})
+    times_ms: list[int] = []
+    for number in range(6):
+        await asyncio.sleep(1)
+        times_ms += [cluster.clock.now_ms()] * 2
+        appended = await cluster.broker.owner.append(tp, of_long_ago(b"%d" % number), produce_version=9)
+        assert appended.log_append_time_ms == times_ms[-1]
+        if number == 2:
+            await cluster.roll(tp)
+
+    async def check() -> None:
+        for asked_ms in range(times_ms[0] - 500, times_ms[-1] + 600, 250):
+            found = await cluster.broker.owner.offset_for_time(tp, asked_ms)
+            expected = next((offset for offset, time_ms in enumerate(times_ms) if time_ms >= asked_ms), -1)
+            assert (found.offset, found.timestamp_ms) == (expected, times_ms[expected] if expected >= 0 else -1), asked_ms
+
+    await check()
+    await cluster.kill()
+    await cluster.start("again")
+    await check()
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_where_creates_cost_money_objects_are_a_linger_apart_also_after_a_full_one() -> None:
+    cluster = Cluster(settings=BrokerSettings(eager=False, linger_ms=100, flush_bytes=1_000))
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    await asyncio.sleep(1)
+    time_s = asyncio.get_running_loop().time
+    appended: list[asyncio.Future[Appended]] = []
+    creates = Creates()
+    cluster.store.watcher = creates
+    began_s = time_s()
+    for at_s, size_bytes in ((0.0, 10), (0.01, 10), (0.05, 2_000), (0.06, 10), (0.2, 10)):
+        await asyncio.sleep(began_s + at_s - time_s())
+        appended.append(cluster.append(tp, bytes(size_bytes)))
+    await asyncio.gather(*appended)
+    assert [round(one - began_s, 3) for one in creates.of_the_wal_s] == [0.0, 0.05, 0.15, 0.25]
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_a_producer_that_was_silent_for_long_is_forgotten() -> None:
+    cluster = Cluster(settings=BrokerSettings(producer_expiry_ms=60_000, retention_interval_ms=5_000))
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    await cluster.append(tp, b"a", producer_id=5, producer_epoch=0, base_sequence=0)
+    partition = await cluster.broker._ownership.open(tp)
+    assert len(partition.live) == 1
+    await asyncio.sleep(50)
+    assert len(partition.live) == 1
+    await asyncio.sleep(20)
+    assert len(partition.live) == 0
+    await cluster.append(tp, b"b", producer_id=5, producer_epoch=0, base_sequence=41)
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_a_coordinators_segments_below_its_snapshot_go_after_a_day() -> None:
+    cluster = Cluster(settings=BrokerSettings(retention_interval_ms=60_000), groups=GroupSettings(snapshot_record_interval=20))
+    await cluster.start()
+    (orders,) = await cluster.topic("orders")
+    (tp,) = await cluster.topic(CONSUMER_OFFSETS, configs={"cleanup.policy": "compact"})
+    for number in range(100):
+        await cluster.broker.owner.group_call(0, 8, committing(orders, number), Caller(client_id="c", client_host="h"))
+        if number % 30 == 29:
+            await cluster.roll(tp)
+    await asyncio.sleep(300)
+    partition = await cluster.broker._ownership.open(tp)
+    assert partition.log_start == 0
+    assert partition.manifest.coordinator_snapshot is not None
+    await cluster.stop()
+    cluster.clock.skew_ms = cluster.store.clock_offset_ms = DAY_MS
+    await cluster.start("a day later")
+    partition = await cluster.broker._ownership.open(tp)
+    await asyncio.sleep(300)
+    assert partition.log_start == 90
+    await cluster.stop()
+
+
+def committing(tp: TopicPartition, offset: int) -> Message:
+    """An OffsetCommit of a consumer that is in no group session."""
+    part = Message(partition_index=tp.partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="")
+    topic = Message(name="orders", topic_id=tp.topic_id, partitions=[part])
+    return Message(group_id="g", generation_id_or_member_epoch=-1, member_id="", group_instance_id=None, retention_time_ms=-1, topics=[topic])
