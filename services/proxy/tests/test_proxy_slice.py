@@ -148,6 +148,23 @@ def test_fetch_by_id_knows_its_topics_and_says_which_it_does_not() -> None:
     run(test)
 
 
+def test_a_fetch_that_poses_as_a_replica_is_refused() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        topic = proxy.metadata.add_topic("orders", 1)
+        client.send_produce("orders", {0: batch(b"a")})
+        await client.receive()
+        (part,) = (await client.ask(1, 4, fetch_request("orders", 0, 0, replica_id=0))).responses[0].partitions
+        assert (part.error_code, part.records or b"") == (ErrorCode.invalid_request, b"")
+        refused = await client.ask(1, 11, fetch_request("orders", 0, 0, replica_id=1))
+        assert (refused.error_code, refused.responses) == (ErrorCode.invalid_request, [])
+        request = fetch_request("", 0, 0, replica_state={"replica_id": 1, "replica_epoch": 0})
+        request["topics"][0] = {"topic_id": topic.topic_id, "partitions": request["topics"][0]["partitions"]}
+        refused = await client.ask(1, 16, request)
+        assert (refused.error_code, refused.responses) == (ErrorCode.invalid_request, [])
+
+    run(test)
+
+
 def test_a_fetch_waits_for_records_and_is_answered_when_they_come() -> None:
     async def test(proxy: Running, client: Client) -> None:
         proxy.metadata.add_topic("orders", 1)

@@ -23,6 +23,7 @@ from bmq_proxy.proxy import Proxy
 from bmq_proxy.topics import UnknownTopicId, find_partition
 
 READ_COMMITTED = 1
+SESSIONS_FROM = 7
 MAX_WAIT_MS_MAX = 300_000
 
 
@@ -35,7 +36,7 @@ def begin(proxy: Proxy, call: Call, body: Buffer) -> Pending:
     """Raises WireError."""
     request = parse_fetch(call.version, body)
     if request.replica_id >= 0:
-        return _refused(call, int(ErrorCode.invalid_request))
+        return _refused(call, int(ErrorCode.invalid_request), request)
     try:
         fetching = _session(proxy, call, request)
     except SessionNotFound:
@@ -156,6 +157,12 @@ def _topics(partitions: Sequence[tuple[Wanted, FetchedPartition]]) -> list[Fetch
     return topics
 
 
-def _refused(call: Call, code: int) -> Answer:
-    parts = encode_fetch_response(call.version, [], error_code=code)
+def _refused(call: Call, code: int, request: FetchRequest | None = None) -> Answer:
+    """Of old versions, which have no error of their own, the partitions of the request say it."""
+    asked = () if request is None or call.version >= SESSIONS_FROM else request.topics
+    topics = [
+        FetchedTopic(topic.name, topic.topic_id, [FetchedPartition(partition=one.partition, error_code=code) for one in topic.partitions])
+        for topic in asked
+    ]
+    parts = encode_fetch_response(call.version, topics, error_code=code)
     return Answer(parts=parts, size_bytes=sum([memoryview(part).nbytes for part in parts]), error=error_name(code))
