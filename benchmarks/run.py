@@ -19,6 +19,7 @@ from benchmarks.measures import (
     consume,
     end_to_end,
     failover,
+    fairness,
     idle,
     join,
     linger_cost,
@@ -44,6 +45,7 @@ TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "end-to-end": end_to_end.measure,
     "partitions": partitions.measure,
     "idle": idle.measure,
+    "fairness": fairness.measure,
 }
 CLUSTER_TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "move": move.measure,

@@ -1,115 +1,113 @@
-"""What a modest client sees while a greedy one takes all it can get: `python -m benchmarks.measures.fairness [--cluster] [--minio] [--rounds N]`.
+"""What a modest client sees while a greedy one takes all it can get.
 
 The modest one writes a small record at a steady rate and reads it at the tail, over connections of its own. Alone and beside the greedy one by
 turns, so that what else the machine does meets both. The greedy one runs at low priority: it is the server that is to be fair, not the machine.
 """
 
-import argparse
 import asyncio
-import shutil
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
+from dataclasses import dataclass, field
 from statistics import median
-from tempfile import mkdtemp
 from time import sleep
 
 from benchmarks import topics
 from benchmarks.measures.latency import Latencies, quantile_ms, steady
 from benchmarks.nodes import Cluster
+from benchmarks.plan import Plan
+from benchmarks.rows import Row
 from benchmarks.servers import ROOT, Bmq, Minio, Server
 
 PER_S = 50
 RECORD_BYTES = 1024
-PHASE_S = 4.0
+PHASE_S_MAX = 8.0
 WARM_UP_S = 2.0
 CONNECTIONS = 2
 BACKLOG_S = 4.0
 KINDS = ("produce", "fetch")
+SETTINGS = ("one process over a folder", "one process over MinIO", "1 controller, 2 brokers, 1 proxy over a folder")
 
 
-class Greedy:
-    """Runs the client while the block does; `mib_per_s` is what it got."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """One kind of greed: the modest one's latencies alone and beside it, by turns; and what the greedy one got."""
 
-    def __init__(self, port: int, topic: str, kind: str, seconds: float) -> None:
-        command = [sys.executable, "-m", "benchmarks.clients.greedy", str(port), topic, kind, str(CONNECTIONS), str(seconds)]
-        self._process = subprocess.Popen(["nice", "-n", "10", *command], stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        self.mib_per_s = 0.0
-
-    def wait(self) -> float:
-        """Until it is over: MiB per second."""
-        output, _ = self._process.communicate(timeout=120)
-        assert self._process.returncode == 0
-        return float(output)
+    alone: list[Latencies] = field(default_factory=list)
+    beside: list[Latencies] = field(default_factory=list)
+    greedy_mib_per_s: list[float] = field(default_factory=list)
 
 
-def modest(port: int, topic: str) -> Latencies:
-    """One phase."""
-    return asyncio.run(
-        steady(port, topic, per_s=PER_S, records=1, record_bytes=RECORD_BYTES, seconds=PHASE_S, warm_up_s=WARM_UP_S, with_consumer=True)
+def measure(plan: Plan) -> Iterator[Row]:
+    """A row for each setting and kind of greed."""
+    for setting in SETTINGS:
+        with ExitStack() as stack:
+            minio = stack.enter_context(Minio(plan.folder("minio"))) if "MinIO" in setting else None
+            folder = plan.folder("bmq")
+            server: Server
+            if "controller" in setting:
+                server = Cluster(folder, "1c2b1p")
+            elif minio is not None:
+                server = Bmq(folder, store=minio.store_url("bench"), environment=minio.environment)
+            else:
+                server = Bmq(folder)
+            found = _turns(plan, stack.enter_context(server), setting)
+        for kind in KINDS:
+            yield _row(plan, setting, kind, found[kind])
+
+
+def _row(plan: Plan, setting: str, kind: str, turns: Turns) -> Row:
+    shown = []
+    for what in ("produced", "consumed"):
+        alone = [quantile_ms(getattr(one, what), 0.99) for one in turns.alone]
+        beside = [quantile_ms(getattr(one, what), 0.99) for one in turns.beside]
+        shown.append(f"{what} at p99 {median(alone):.1f} → {median(beside):.1f} ms")
+    pairs = zip(turns.alone, turns.beside, strict=True)
+    return Row(
+        topic="fairness",
+        measure=f"p99 of a modest producer beside a greedy {kind} ÷ alone",
+        setting=f"{setting}, {PER_S} records/s beside {CONNECTIONS} connections with all they can have under way",
+        unit="×",
+        bmq=[quantile_ms(beside.produced, 0.99) / quantile_ms(alone.produced, 0.99) for alone, beside in pairs],
+        target=2,
+        target_of="bmq",
+        at_least=False,
+        beside=f"{', '.join(shown)}; the greedy one got {median(turns.greedy_mib_per_s):.0f} MiB/s",
+        quick=plan.quick,
     )
 
 
-def measure(server: Server, rounds: int) -> None:
-    """Prints a line per kind of greed."""
+def _turns(plan: Plan, server: Server, setting: str) -> dict[str, Turns]:
     port = int(server.address.rpartition(":")[2])
     big = topics.fresh("greedy")
     topics.create(server, big, partitions=CONNECTIONS, retention_bytes=1 << 30)
-    Greedy(port, big, "produce", BACKLOG_S).wait()
-    alone = Latencies()
-    beside: dict[str, Latencies] = defaultdict(Latencies)
-    took: dict[str, list[float]] = defaultdict(list)
-    for _ in range(rounds):
+    _greedy(port, big, "produce", BACKLOG_S).communicate(timeout=120)
+    found: dict[str, Turns] = defaultdict(Turns)
+    phase_s = min(plan.phase_s, PHASE_S_MAX)
+    for turn in range(plan.rounds):
         for kind in KINDS:
-            small = topics.fresh("modest")
-            topics.create(server, small, partitions=1)
-            _add(alone, modest(port, small))
-            greedy = Greedy(port, big, kind, PHASE_S + WARM_UP_S + 2)
+            plan.say(f"fairness over {setting}: round {turn + 1}, {kind}")
+            found[kind].alone.append(_modest(server, port, phase_s))
+            greedy = _greedy(port, big, kind, phase_s + WARM_UP_S + 2)
             sleep(1)
-            small = topics.fresh("modest")
-            topics.create(server, small, partitions=1)
-            _add(beside[kind], modest(port, small))
-            took[kind].append(greedy.wait())
+            found[kind].beside.append(_modest(server, port, phase_s))
+            output, _ = greedy.communicate(timeout=120)
+            assert greedy.returncode == 0, f"the greedy client ended with {greedy.returncode}"
+            found[kind].greedy_mib_per_s.append(float(output))
             sleep(1)
-    for kind in KINDS:
-        print(f"beside a greedy {kind} ({median(took[kind]):.0f} MiB/s):")
-        for what in ("produced", "consumed"):
-            line = []
-            for share in (0.5, 0.99):
-                mine, both = quantile_ms(getattr(alone, what), share), quantile_ms(getattr(beside[kind], what), share)
-                line.append(f"p{share * 100:.0f} {mine:.1f} → {both:.1f} ms ({both / mine:.2f}×)")
-            print(f"  {what}: {', '.join(line)}")
+    return found
 
 
-def _add(to: Latencies, more: Latencies) -> None:
-    to.produced.extend(more.produced)
-    to.consumed.extend(more.consumed)
+def _greedy(port: int, topic: str, kind: str, seconds: float) -> "subprocess.Popen[str]":
+    """Prints the MiB per second that it got when it is over."""
+    command = [sys.executable, "-m", "benchmarks.clients.greedy", str(port), topic, kind, str(CONNECTIONS), str(seconds)]
+    return subprocess.Popen(["nice", "-n", "10", *command], stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
 
-def main() -> None:
-    """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cluster", action="store_true", help="1 controller, 2 brokers, 1 proxy instead of one process")
-    parser.add_argument("--minio", action="store_true", help="over MinIO instead of a folder")
-    parser.add_argument("--rounds", type=int, default=2)
-    options = parser.parse_args()
-    work = Path(mkdtemp(prefix="fairness-"))
-    try:
-        with ExitStack() as stack:
-            minio = stack.enter_context(Minio(work / "minio")) if options.minio else None
-            store, environment = (minio.store_url("fairness"), minio.environment) if minio is not None else (None, None)
-            folder = work / "bmq"
-            server: Server = (
-                Cluster(folder, "1c2b1p", store=store, environment=environment)
-                if options.cluster
-                else Bmq(folder, store=store, environment=environment)
-            )
-            measure(stack.enter_context(server), options.rounds)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    main()
+def _modest(server: Server, port: int, phase_s: float) -> Latencies:
+    small = topics.fresh("modest")
+    topics.create(server, small, partitions=1)
+    load = steady(port, small, per_s=PER_S, records=1, record_bytes=RECORD_BYTES, seconds=phase_s, warm_up_s=WARM_UP_S, with_consumer=True)
+    return asyncio.run(load)
