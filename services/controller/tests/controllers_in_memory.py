@@ -218,7 +218,10 @@ class SimBroker(Member):
         self.closed = self._closed
 
     def _closed(self) -> tuple[ClosedPartition, ...]:
-        [leader] = self._controllers.leading()
+        leading = self._controllers.leading()
+        if not leading:
+            return ()  # while the leader changes
+        [leader] = leading
         image = self._controllers.roles[leader].metadata.image
         moving = [(tp, meta) for tp in image.moving if (meta := image.partition(tp)) is not None]
         return tuple(

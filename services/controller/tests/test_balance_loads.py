@@ -99,6 +99,16 @@ def test_a_leader_that_has_not_heard_every_living_broker_does_not_know_enough() 
     assert known.knows(image)
 
 
+def test_a_broker_that_is_silent_is_not_waited_for_and_its_next_incarnation_is() -> None:
+    nodes = [NodeRegistered(node_id=node_id, broker_epoch=1, boot=UUID(int=node_id), roles=("broker",), host="h", port=1) for node_id in (1, 2)]
+    image = apply(Image(), 1, nodes)
+    known = KnownLoads()
+    known.reported(A, said(), 0)
+    assert known.knows(image, silent={B})
+    again = apply(image, 2, [NodeRegistered(node_id=2, broker_epoch=2, boot=UUID(int=3), roles=("broker",), host="h", port=1)])
+    assert not known.knows(again, silent={B})
+
+
 def test_a_broker_that_joins_is_not_overfilled_while_it_measures_what_came() -> None:
     """The loop as it runs: owners smooth what they measure, and know nothing of partitions that have just come."""
     owners = [1 + index % 3 for index in range(180)]

@@ -150,6 +150,39 @@ def test_a_topic_that_is_pinned_while_it_is_in_use_moves_to_its_pool() -> None:
     run(main(), loop=loop)
 
 
+def test_a_dead_broker_that_nobody_can_inherit_keeps_no_other_pool_from_being_balanced_under_a_new_leader() -> None:
+    loop = VirtualLoop()
+
+    async def main() -> None:
+        controllers, brokers = await started(loop, 11, 12, 21, pools={21: "gold"})
+        await create(controllers, NewTopic(name="a", partitions=12), NewTopic(name="b", partitions=2, configs={"bmq.pool": "gold"}))
+        loop.kill(brokers.pop(21).process)
+        await controllers.stop(1)
+        controllers.start(2)
+        await controllers.until_led(by_other_than=1)
+        brokers[13] = await joined(controllers, 13)
+        await controllers.until(lambda image: image.owned_counts.get(NodeId(13), 0) == 4, within_s=RESTED_S)
+        assert (await controllers.image()).owned_counts == {11: 4, 12: 4, 13: 4, 21: 2}
+
+    run(main(), loop=loop)
+
+
+def test_a_broker_that_is_silent_and_spared_gets_nothing() -> None:
+    loop = VirtualLoop()
+
+    async def main() -> None:
+        controllers, brokers = await started(loop, 11, 12, 21, pools={21: "gold"})
+        await create(controllers, NewTopic(name="a", partitions=6), NewTopic(name="b", partitions=2, configs={"bmq.pool": "gold"}))
+        loop.kill(brokers[21].process)
+        await asyncio.sleep(10)
+        resource, pin = ConfigResource(kind="topic", name="a"), ConfigChange(name="bmq.pool", operation="set", value="gold")
+        await controllers.ask(lambda controller: controller.alter_configs(resource, [pin]))
+        assert await moves_within(controllers, 30) == 0
+        assert (await controllers.image()).owned_counts == {11: 3, 12: 3, 21: 2}
+
+    run(main(), loop=loop)
+
+
 def test_a_broker_that_stops_soon_gets_nothing_inherits_nothing_and_is_not_emptied_move_by_move() -> None:
     loop = VirtualLoop()
 

@@ -22,6 +22,7 @@ from bmq_controller.machine.balance_loads import KnownLoads, merged
 from bmq_controller.machine.balance_model import BalanceSettings, Move, Plan
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.moves import move
+from bmq_controller.machine.placement import Incarnation
 
 LOG_INTERVAL_S = 300.0
 SHARE_MAX = 0.1
@@ -40,10 +41,12 @@ class Balancer:
         loads: KnownLoads,
         emptying: Callable[[], Collection[NodeId]],
         stopping: Callable[[], Collection[NodeId]],
+        silent: Callable[[], Collection[Incarnation]],
         interval_s: float,
         settings: BalanceSettings | None = None,
     ) -> None:
-        """`emptying`: brokers that are to own nothing; `stopping`: those that soon hand everything over at once.
+        """`emptying`: brokers that are to own nothing; `stopping`: those that soon hand everything over at once; `silent`: those whose lease has
+        run out, which get nothing and are not waited for.
 
         `interval_s` 0: nothing is balanced.
         """
@@ -51,6 +54,7 @@ class Balancer:
         self._loads = loads
         self._emptying = emptying
         self._stopping = stopping
+        self._silent = silent
         self._interval_s = interval_s
         self._settings = settings if settings is not None else BalanceSettings()
         self._recent = RecentMoves(remember_ms=self._settings.rest_ms)
@@ -80,7 +84,7 @@ class Balancer:
             now_ms=now_ms,
             since_ms=dict(self._recent.since_ms(now_ms)),
             draining=self._emptying(),
-            stopping=self._stopping(),
+            stopping={*self._stopping(), *(node_id for node_id, _ in self._silent())},
             balancing=self._balancing,
             settings=settings or self._settings,
         )
@@ -93,11 +97,11 @@ class Balancer:
 
     @property
     def knows_loads(self) -> bool:
-        """Whether every living broker has said to this leader what it takes. Who has not would look idle."""
-        return self._loads.knows(self._leader.image)
+        """Whether every living broker that is not silent has said to this leader what it takes. Who has not would look idle."""
+        return self._loads.knows(self._leader.image, silent=self._silent())
 
     async def round(self) -> None:
-        """Plans, and begins the moves; not before every living broker has said what it takes."""
+        """Plans, and begins the moves; not before every living broker that is not silent has said what it takes."""
         if not self.knows_loads:
             return
         try:

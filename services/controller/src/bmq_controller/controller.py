@@ -77,6 +77,7 @@ class LeadingController:
             loads=self._loads,
             emptying=lambda: self._living(self._emptying),
             stopping=lambda: self._living(self._stopping) | self._living(self._off_time),
+            silent=lambda: self._fencer.silent,
             interval_s=leader.settings.balance_interval_s,
         )
         leader.committed = self.balancer.committed

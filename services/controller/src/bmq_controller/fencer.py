@@ -53,6 +53,7 @@ class Fencer:
         self._draining = draining
         self._tick_s = leader.settings.lease_tick_s
         self._leases = Leases(lease_s=leader.settings.lease_s, lag_s_max=leader.settings.lease_lag_s_max)
+        self._silent: frozenset[Incarnation] = frozenset()
         self._tasks: dict[Incarnation, asyncio.Task[None]] = {}
         self._seals = asyncio.Semaphore(SEALS_AT_ONCE)
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
@@ -65,6 +66,11 @@ class Fencer:
     def silent_s(self) -> dict[NodeId, float]:
         """How long ago each node was heard, but for this process's own."""
         return self._leases.silent_s(now_s=asyncio.get_running_loop().time())
+
+    @property
+    def silent(self) -> frozenset[Incarnation]:
+        """Whose lease had run out at the last tick: they are being fenced, or spared for want of an heir."""
+        return self._silent
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -81,6 +87,7 @@ class Fencer:
         image = self._leader.image
         self._reap()
         silent = self._leases.tick(self._watched(image), now_s=now_s)
+        self._silent = frozenset(silent)
         for begun in image.fencing.items():
             self._start(begun)
         if not silent:

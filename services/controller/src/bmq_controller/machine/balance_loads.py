@@ -5,7 +5,7 @@ would move more and more to a broker that looks idle. So what was said last is *
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import Final
 
@@ -57,9 +57,10 @@ class KnownLoads:
                 case _:
                     pass
 
-    def knows(self, image: Image) -> bool:
-        """Whether every living broker has said something to this leader. Who has not would look idle."""
-        return all((node.node_id, node.broker_epoch) in self._reports for node in living_brokers(image))
+    def knows(self, image: Image, *, silent: Collection[Incarnation] = ()) -> bool:
+        """Whether every living broker but those that are `silent` has said something to this leader. Who has not would look idle."""
+        living = ((node.node_id, node.broker_epoch) for node in living_brokers(image))
+        return all(who in self._reports or who in silent for who in living)
 
     def snapshot(self, now_ms: int) -> list[Mapping[TopicPartition, float]]:
         """For `merged`, which takes longer and may run in another thread."""
