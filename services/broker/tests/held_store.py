@@ -12,6 +12,8 @@ from bmq_sim.store import NodeStore, SimStore
 class HeldStore(SimStore):
     """Creates and gets of keys that contain one of `held` wait; creates of those that contain one of `unknown` get no answer.
 
+    `NODE:KEY` in `held` is for what that node sends alone.
+
     What got no answer is not applied, or only when the test says so: the first try of each key is kept in `late`.
     """
 
@@ -37,8 +39,8 @@ class HeldStore(SimStore):
             self.apply_create("late", key, data)
         self.late.clear()
 
-    async def pass_gate(self, key: str) -> None:
-        while any(part in key for part in self.held):
+    async def pass_gate(self, node: str, key: str) -> None:
+        while any(part in f"{node}:{key}" for part in self.held):
             await self._let_go.wait()
 
 
@@ -48,12 +50,12 @@ class _HeldNodeStore(NodeStore):
         self._held = store
 
     async def create(self, key: str, parts: Sequence[Buffer]) -> None:
-        await self._held.pass_gate(key)
+        await self._held.pass_gate(self._node, key)
         if any(part in key for part in self._held.unknown):
             self._held.late.setdefault(key, b"".join(parts))
             raise UnknownOutcome(f"create {key}: no answer")
         await super().create(key, parts)
 
     async def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
-        await self._held.pass_gate(key)
+        await self._held.pass_gate(self._node, key)
         return await super().get(key, start=start, length=length)

@@ -66,7 +66,7 @@ async def read_ranges(
         try:
             async with places:
                 await _read_stream(store, stream, wanted[stream], found, clock=clock, rng=rng, is_sealed=is_sealed, read=read)
-        except (WalObjectMissing, FormatError) as error:
+        except FormatError as error:
             log.error("stream cannot be read", stream=stream.prefix, error=str(error))
             remedy = "" if isinstance(error, FormatTooNew) else "; restore the object from a backup"  # it names its own
             for tp, _ in wanted[stream]:
@@ -93,26 +93,43 @@ async def _read_stream(
 ) -> None:
     """Of a sealed stream, what its owner had yet to delete. A living owner that moved partitions away keeps all from `start` on: nothing may be
     missing there. Where its objects begin could not be told from a listing, which is never the picture of one moment.
+
+    What is missing stops those who need it and nobody else: it may have been kept for a partition that is gone since, which this broker's
+    image has yet to show.
     """
-    end = max(part.end for part in wanted.values())
-    first = min(part.start for part in wanted.values())
+    unread = dict(wanted)
     following = 0
     missing = -1
-    while True:  # as often as an old owner that does not know of the seal deletes what is to be read next: at most once per object
+    kept_from = 0
+    while unread:  # as often as an old owner deletes what is to be read next: at most once per object, or per partition
+        first = max(kept_from, min(part.start for part in unread.values()))
         if is_sealed(stream) and (first == 0 or missing >= 0):
-            first = await first_number(store, stream, rng=rng)
+            kept_from = await first_number(store, stream, rng=rng)
+            first = max(first, kept_from)
         if first <= missing:
-            raise WalObjectMissing(f"object {missing} of {stream.prefix} is missing", missing)
+            _stop(stream, missing, unread, found)
+            unread = {key: part for key, part in unread.items() if part.start > missing}
+            continue
+        end = max(part.end for part in unread.values())
         try:
             async with aclosing(read_stream(store, stream, start=max(first, following), end=end, rng=rng, reads_ahead=READS_AHEAD)) as objects:
                 async for wal in objects:
                     read(len(wal.data))
-                    _take(wal, wanted, found, now_ms=clock.now_ms())
+                    _take(wal, unread, found, now_ms=clock.now_ms())
                     following = wal.header.number + 1
         except WalObjectMissing as error:
             missing = error.number
         else:
             return
+
+
+def _stop(stream: StreamId, missing: int, unread: Mapping[tuple[TopicPartition, int], Range], found: dict[TopicPartition, Inheritance]) -> None:
+    """Those whose ranges hold the object. What ends below it has been read, and what starts above it does not need it."""
+    for (tp, _), part in unread.items():
+        if part.start <= missing < part.end:
+            error = f"object {missing} of {stream.prefix} is missing"
+            log.error("partition cannot be recovered", partition=str(tp), error=error)
+            found[tp].stopped = PartitionStopped(f"partition {tp}: stream {stream.prefix}: {error}; restore the object from a backup")
 
 
 def _take(wal: WalObject, wanted: Mapping[tuple[TopicPartition, int], Range], found: dict[TopicPartition, Inheritance], *, now_ms: int) -> None:

@@ -1,0 +1,84 @@
+"""One pass over a living broker's WAL reads for all partitions that moved from it: what happens to one of them meanwhile is no other's business."""
+
+import asyncio
+
+import pytest
+from held_store import HeldStore
+from moving_brokers import Brokers
+
+from bmq.errors import PartitionStopped
+from bmq.storage.numbered import wal_key
+from bmq.values import BrokerEpoch, NodeId, StreamId, TopicPartition
+from bmq_sim.loop import on_virtual_time
+
+BETWEEN = 12
+"""WAL objects between what the two partitions wrote."""
+STREAM = StreamId(NodeId(1), BrokerEpoch(1))
+
+
+async def two_that_lie_apart(brokers: Brokers) -> tuple[TopicPartition, TopicPartition]:
+    """Partitions of broker 1: one wrote its first WAL object, the other the last; nothing else pins any."""
+    lower, other, upper = (brokers.controller.create_topic(name, partitions=1, owner=1)[0] for name in ("lower", "other", "upper"))
+    await brokers.append(lower, b"x")
+    for _ in range(BETWEEN):
+        await brokers.append(other, b"pad")
+    await brokers.append(upper, b"a")
+    await brokers.roll(other)
+    assert len(brokers.wal_keys(1)) == BETWEEN + 2
+    return lower, upper
+
+
+@on_virtual_time
+@pytest.mark.parametrize("held", [STREAM.prefix, wal_key(STREAM, BETWEEN - 1)], ids=["before-it-is-read", "when-it-was-read"])
+async def test_a_topic_that_is_deleted_while_an_heir_reads_stops_no_other_partition(held: str) -> None:
+    store = HeldStore()
+    brokers = Brokers(store)
+    await brokers.start(1, 2)
+    gone, stays = await two_that_lie_apart(brokers)
+    store.held.add(held)
+    await brokers.moved(gone, stays, to=2)
+    (of_gone,), (of_stays,) = brokers.controller.meta(gone).ranges, brokers.controller.meta(stays).ranges
+    assert (of_gone.start, of_stays.start) == (0, BETWEEN + 1)
+    await asyncio.sleep(0.1)
+    brokers.controller.delete_topic(gone.topic_id)
+    await asyncio.sleep(1)
+    assert len(brokers.wal_keys(1)) == 1  # what the other one needs
+    store.let_go(held)
+    assert await brokers.read_all(stays) == [(0, b"a")]
+    assert (await brokers.append(stays, b"b")).base_offset == 1
+    await brokers.stop()
+
+
+@on_virtual_time
+async def test_a_partition_that_moves_on_while_an_heir_reads_stops_no_other_partition() -> None:
+    store = HeldStore()
+    brokers = Brokers(store)
+    await brokers.start(1, 2, 3)
+    gone, stays = await two_that_lie_apart(brokers)
+    reads_of_2 = f"node-2:{STREAM.prefix}"
+    store.held.add(reads_of_2)
+    await brokers.moved(gone, stays, to=2)
+    await asyncio.sleep(0.1)
+    await brokers.moved(gone, to=3)
+    await brokers.append_wherever(gone, b"y")
+    await brokers.roll(gone)
+    await asyncio.sleep(15)
+    assert brokers.controller.meta(gone).ranges == ()
+    assert len(brokers.wal_keys(1)) == 1
+    store.let_go(reads_of_2)
+    assert await brokers.read_all(stays) == [(0, b"a")]
+    assert await brokers.read_all(gone) == [(0, b"x"), (1, b"y")]
+    await brokers.stop()
+
+
+@on_virtual_time
+async def test_an_object_that_is_lost_stops_the_partition_that_needs_it_and_no_other() -> None:
+    brokers = Brokers()
+    await brokers.start(1, 2)
+    broken, stays = await two_that_lie_apart(brokers)
+    del brokers.store.objects[wal_key(STREAM, 0)]
+    await brokers.moved(broken, stays, to=2)
+    assert await brokers.read_all(stays) == [(0, b"a")]
+    with pytest.raises(PartitionStopped, match=r"object 0 of .* is missing; restore the object from a backup"):
+        await brokers.append(broken, b"z")
+    await brokers.stop()
