@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -52,6 +53,21 @@ def run_process(address: str, arguments: Sequence[str], *, stdin: bytes = b"") -
     """The command as a process of its own."""
     done = subprocess.run([BMQ, *arguments], input=stdin, capture_output=True, env=environment(address), timeout=60, check=False)
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def shown_on_terminal(address: str, arguments: Sequence[str]) -> tuple[int, str]:
+    """The exit code of a command whose standard error is a terminal, and what it showed there."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([BMQ, *arguments], stdout=subprocess.DEVNULL, stderr=theirs, env=environment(address))
+    os.close(theirs)
+    shown = b""
+    try:
+        while chunk := os.read(ours, 4096):
+            shown += chunk
+    except OSError:  # how a terminal says that its other side is closed
+        pass
+    os.close(ours)
+    return process.wait(_WAIT_S), shown.decode(errors="replace")
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cli_cluster import BMQ, Result, environment, following, run_process, started_bmq
+from cli_cluster import BMQ, Result, environment, following, run_process, shown_on_terminal, started_bmq
 
 from bmq_cli.main import execute
 from bmq_cli.wall_clock import now_ms
@@ -320,18 +320,17 @@ def test_deleting_asks_on_a_terminal(address: str, bmq: Bmq, topic: str, answer:
 def test_a_file_shows_its_progress_on_a_terminal(address: str, topic: str, tmp_path: Path) -> None:
     file = tmp_path / "records.txt"
     file.write_text("x" * 1000 + "\n")
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen([BMQ, "produce", topic, "-f", str(file)], stdout=subprocess.PIPE, stderr=theirs, env=environment(address))
-    os.close(theirs)
-    shown = b""
-    try:
-        while chunk := os.read(ours, 4096):
-            shown += chunk
-    except OSError:  # how a terminal says that its other side is closed
-        pass
-    assert process.wait(30) == 0
-    assert process.stdout is not None
-    process.stdout.close()
-    os.close(ours)
-    assert b"records.txt" in shown
-    assert b"1 record, 1000 bytes sent to" in shown
+    code, shown = shown_on_terminal(address, ["produce", topic, "-f", str(file)])
+    assert code == 0
+    assert "records.txt" in shown
+    assert "1 record, 1000 bytes sent to" in shown
+
+
+def test_a_check_of_a_store_shows_its_progress_on_a_terminal(tmp_path: Path) -> None:
+    with started_bmq(tmp_path) as address:
+        assert run_process(address, ["topics", "create", "orders"]).code == 0
+        assert run_process(address, ["produce", "orders"], stdin=b"one\ntwo\n").code == 0
+    code, shown = shown_on_terminal(address, ["store", "check", "--data", str(tmp_path / "data")])
+    assert code == 0
+    assert "━" in shown
+    assert "KiB" in shown
