@@ -1,8 +1,11 @@
 """A store that cannot carry a cluster, cannot be reached or must not be trusted: each node says so in one line that names the remedy."""
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import sleep
+from urllib.request import urlopen
 
 import pytest
 from careless_s3 import CarelessS3
@@ -119,11 +122,11 @@ def test_a_certificate_that_expires_under_a_running_node_is_named_and_renewed(st
         minio.stop()
 
 
-def produce_one(servers: str, *, create: bool = False) -> None:
+def produce_one(servers: str, *, create: bool = False, partitions: int = 1) -> None:
     """Raises what the delivery report says."""
     if create:
         admin = AdminClient({"bootstrap.servers": servers})  # kept: it ends with its last reference
-        for future in admin.create_topics([NewTopic("kept", num_partitions=1)]).values():
+        for future in admin.create_topics([NewTopic("kept", num_partitions=partitions)]).values():
             future.result(60)
     errors: list[object] = []
     producer = Producer({"bootstrap.servers": servers})
@@ -161,10 +164,10 @@ def test_over_a_folder_a_broker_whose_clock_is_an_hour_ahead_serves_gets_no_more
     (tmp_path / "data").mkdir()
     store = f"file://{tmp_path}/data?shared=true"
     for roles, node_id in (("controller", 201), ("proxy", 1), ("broker", 101)):
-        right = start(roles, node_id, store, environment={})
-        line = right.until_it_serves()
+        addresses = start(roles, node_id, store, "--admin", "127.0.0.1:0", environment={}).until_it_serves().partition(" serves: ")[2]
         if roles == "proxy":
-            servers = line.partition(" serves: ")[2].split()[0]
+            servers = addresses.split()[0]
+            (admin,) = re.findall(r"(\S+) \(admin\)", addresses)
     ahead = start("broker", 102, store, environment=shifted(faketime, clock))
     ahead.until_it_serves()
     said = ahead.until_line("clock differs from the store's", timeout_s=10)
@@ -172,7 +175,10 @@ def test_over_a_folder_a_broker_whose_clock_is_an_hour_ahead_serves_gets_no_more
     assert abs(abs(said["skew_ms"]) - HOUR_S * 1000) < 60_000
     assert "set this machine's clock (NTP)" in said["event"]
     sleep(3)  # a third of the lease, after which the controller knows
-    produce_one(servers, create=True)
+    produce_one(servers, create=True, partitions=8)
+    with urlopen(f"http://{admin}/v1/nodes", timeout=30) as answer:
+        owned = {node["node_id"]: node["partitions"] for node in json.load(answer)["items"] if "broker" in node["roles"]}
+    assert owned == {101: 8, 102: 0}
     assert ahead.is_alive()
     clock.write_text("+0s")
     assert ahead.stop() == 0, ahead.text()
