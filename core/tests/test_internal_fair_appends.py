@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from internal_under_test import tp
 
-from bmq.errors import BmqError, NotReady
+from bmq.errors import BmqError, Fenced, NotReady
 from bmq.fair_shares import WINDOW_FIRST_BYTES
 from bmq.internal.fair_appends import FairAppends
 from bmq.roles.owner import Appended
@@ -101,6 +101,44 @@ def test_what_waits_behind_a_refused_batch_of_its_partition_is_refused_and_holds
             await asyncio.sleep(0)
         await asyncio.gather(again, neighbour)
         assert fair._shares.greedy_bytes == 0
+
+    run(main())
+
+
+def test_all_that_wait_are_refused_when_the_broker_is_fenced_however_many_they_are() -> None:
+    async def main() -> None:
+        owner, fair = Owner(), FairAppends(bytes_max=64 << 20)
+        sent = [append(fair, owner, MODEST, 0, 1000)]
+        sent += [append(fair, owner, TopicPartition(TopicId(UUID(int=number)), 0), number) for number in range(100, 700)]
+        assert len(owner.taken) < 20
+        owner.refuse = Fenced("replaced")
+        for future in owner.futures:
+            future.set_exception(owner.refuse)
+        async with asyncio.timeout(10):
+            answers = await asyncio.gather(*sent, return_exceptions=True)
+        assert {type(answer) for answer in answers} == {Fenced}
+        assert fair._shares.held_bytes == 0
+
+    run(main())
+
+
+def test_an_owner_that_fails_for_a_bug_is_heard_also_by_who_waited() -> None:
+    async def main() -> None:
+        owner, fair = Owner(), FairAppends(bytes_max=64 << 20)
+        append(fair, owner, MODEST, 0, 1000)
+        greedy = [append(fair, owner, tp(0), number) for number in range(20)]
+
+        def fails() -> "asyncio.Future[Appended]":
+            raise RuntimeError("a bug")
+
+        failed = fair.append(OTHER, LARGE, fails)
+        behind = append(fair, owner, OTHER, 1)
+        for _ in range(10):
+            owner.durable(len(owner.futures))
+            await asyncio.sleep(0)
+        await asyncio.gather(*greedy, behind)
+        assert isinstance(failed.exception(), RuntimeError)
+        assert fair._shares.held_bytes == 0
 
     run(main())
 

@@ -87,6 +87,7 @@ class FairShares:
         self._modest = 0
         """Appends under way."""
         self._latency = _Latency()
+        self._is_letting_in = self._may_let_in = False
         self.window_bytes = min(WINDOW_FIRST_BYTES, window_bytes_max)
         self.held_bytes = 0
         """Under way."""
@@ -178,10 +179,23 @@ class FairShares:
         return not self.greedy_bytes or self.greedy_bytes + size_bytes <= self.window_bytes or not self._others_to_protect(share, now)
 
     def _let_in(self, now: float) -> None:
-        """Who waits, by turns: each starts one append, and waits behind the others for its next."""
-        for share in list(self._waiting):
-            if share in self._waiting and self._fits(share, share.wanted_bytes, now):
-                share.resume()  # it asks again at once
+        """Who waits, by turns: each starts one append, and waits behind the others for its next.
+
+        An append that is answered at once is over while its sender is being resumed: who may go on then is let in here and not from within
+        there, since that would be as deep as many wait.
+        """
+        self._may_let_in = True
+        if self._is_letting_in:
+            return
+        self._is_letting_in = True
+        try:
+            while self._may_let_in:
+                self._may_let_in = False
+                for share in list(self._waiting):
+                    if share in self._waiting and self._fits(share, share.wanted_bytes, now):
+                        share.resume()  # it asks again at once
+        finally:
+            self._is_letting_in = False
 
     def _adapt(self, took_s: float, now: float) -> None:
         ratio = self._latency.slower(took_s, now)

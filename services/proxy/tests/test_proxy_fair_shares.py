@@ -1,7 +1,9 @@
 """Who sends little does not wait behind who sends all it can, and nobody is held back where there is nobody to protect."""
 
 import asyncio
+from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from proxy_in_memory import Client, Running, batch, running_proxy
@@ -18,6 +20,7 @@ from bmq.fair_shares import (
     FairShares,
     Share,
 )
+from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.settings import ProxySettings
 
 MIB = 1 << 20
@@ -36,6 +39,7 @@ class Sender:
         self.share: Share = shares.open(client, self.advance)
 
     now = 100.0
+    is_answered_at_once = False
 
     def advance(self) -> None:
         while self.left:
@@ -44,6 +48,8 @@ class Sender:
                 return
             self.left -= 1
             self.started.append(admitted)
+            if self.is_answered_at_once:
+                self.answered()
 
     def answered(self, *, took_s: float = 0.01) -> None:
         """The oldest of its requests."""
@@ -195,6 +201,23 @@ def test_who_goes_while_it_waits_holds_up_nobody() -> None:
     assert shares.greedy_bytes == 0
 
 
+def test_however_many_wait_all_get_through_when_their_requests_are_answered_at_once() -> None:
+    shares = made()
+    modest_there(shares)
+    senders = [Sender(shares, f"greedy {n}", LARGE, 2) for n in range(2000)]
+    for sender in senders:
+        sender.advance()
+    first = [sender for sender in senders if sender.started]
+    assert len(first) < 20
+    for sender in senders:
+        sender.is_answered_at_once = True
+    for sender in first:
+        while sender.started:
+            sender.answered()
+    assert [sender.left for sender in senders] == [0] * len(senders)
+    assert shares.greedy_bytes == 0
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_everybody_gets_through_in_the_end_and_every_byte_comes_back(seed: int) -> None:
     rng = Random(seed)
@@ -258,6 +281,68 @@ def test_many_who_are_held_back_leave_memory_for_the_modest() -> None:
             assert memory.held_bytes <= memory.limit_bytes
 
     asyncio.run(main())
+
+
+def test_all_who_are_held_back_are_answered_when_their_topic_is_deleted_however_many_they_are() -> None:
+    async def main() -> None:
+        async with running_proxy() as proxy:
+            endpoint = proxy.role.server.endpoint
+            greedy = await held_back(proxy, 200, 300 << 10)
+            proxy.metadata.change(topics={}, topic_ids={})
+            while proxy.owner.held:
+                proxy.owner.let_go()
+            async with asyncio.timeout(20):
+                answers = [(await client.receive())[1].responses[0].partition_responses[0].error_code for client in greedy]
+            assert set(answers) == {ErrorCode.none, ErrorCode.unknown_topic_or_partition}
+            await until(lambda: endpoint.request_memory.held_bytes == 0)
+            assert endpoint.shares.held_bytes == 0
+
+    asyncio.run(main())
+
+
+def test_a_handler_that_fails_when_a_request_is_let_in_ends_that_connection_and_holds_up_nobody() -> None:
+    async def main() -> None:
+        async with running_proxy() as proxy:
+            endpoint = proxy.role.server.endpoint
+            greedy = await held_back(proxy, 20, LARGE)
+            taken = len(proxy.owner.held) - 1
+            route = endpoint._routes[0]
+
+            def fails(*_: Any) -> Any:
+                endpoint._routes[0] = route
+                raise RuntimeError("a bug")
+
+            endpoint._routes[0] = replace(route, begin=fails)
+            releasing = asyncio.ensure_future(release(proxy))
+            for at, client in enumerate(greedy):
+                if at == taken:
+                    assert await asyncio.wait_for(client.closed(), 10)
+                else:
+                    await asyncio.wait_for(client.receive(), 10)
+            releasing.cancel()
+            await until(lambda: endpoint.request_memory.held_bytes == 0)
+            assert (endpoint.shares.held_bytes, endpoint.in_flight) == (0, 0)
+
+    asyncio.run(main())
+
+
+async def held_back(proxy: Running, count: int, size_bytes: int) -> list[Client]:
+    """So many clients with a request each, of which most wait for their turn beside a modest client, whose request is the first at the owner."""
+    proxy.metadata.add_topic("orders", 2)
+    proxy.owner.hold = True
+    modest = await proxy.connect()
+    modest.send_produce("orders", {1: batch(b"first")})
+    await until(lambda: len(proxy.owner.held) == 1)
+    clients = []
+    for number in range(count):
+        client = await proxy.connect()
+        client.client_id = f"greedy {number}"
+        client.send_produce("orders", {0: batch(bytes(size_bytes))}, timeout_ms=300_000)
+        clients.append(client)
+        share_count = number + 2
+        await until(lambda: sum(one.share is not None for one in proxy.role.server.endpoint.connections) == share_count)  # noqa: B023 - called in this turn
+    assert len(proxy.owner.held) < count / 2
+    return clients
 
 
 async def answered_in_order(proxy: Running, client: Client, count: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from bmq.errors import BmqError, NotOwner, NotReady
+from bmq.errors import NotOwner, NotReady
 from bmq.fair_shares import Admitted, FairShares, Share
 from bmq.roles.owner import Appended
 from bmq.values import TopicId, TopicPartition
@@ -84,7 +84,7 @@ class FairAppends:
     def _submit(self, topic: _Topic, one: _Append, admitted: Admitted, now: float) -> "asyncio.Future[Appended]":
         try:
             future = one.submit()
-        except BmqError:
+        except BaseException:
             self._shares.over(topic.share, one.size_bytes, admitted, took_s=None, now=now)
             raise
         if future.done():
@@ -121,7 +121,7 @@ class FairAppends:
             topic.waiting.popleft()
             try:
                 future = self._submit(topic, first, admitted, now)
-            except BmqError as error:
+            except Exception as error:  # noqa: BLE001 - also of a bug its caller is told, and those behind it still have their turn
                 _fail(first, error)
                 if isinstance(error, NotOwner | NotReady):
                     self._refuse_waiting(topic, first.tp)

@@ -309,6 +309,10 @@ class Connection(asyncio.BufferedProtocol):
         except WireError as error:
             self._break(f"{error} (API {exchange.call.api_key} version {exchange.call.version})")
             return
+        except Exception as error:  # noqa: BLE001 - a bug: it is told, and nobody waits for good for an answer that will not come
+            self._service.failed(exchange.call, error)
+            self.close()
+            return
         if not isinstance(exchange.pending, Answer):
             exchange.pending.add_done_callback(self._answered)
 
