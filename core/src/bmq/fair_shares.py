@@ -119,6 +119,9 @@ class FairShares:
         after_bytes = held_bytes + size_bytes
         within = after_bytes <= MODEST_BYTES and party.held_bytes + size_bytes <= MODEST_PARTY_BYTES
         if within or (not held_bytes and size_bytes <= SMALL_BYTES):
+            if share.wanted_bytes:
+                share.wanted_bytes = 0
+                self._waiting.pop(share, None)
             share.held_bytes = after_bytes
             party.held_bytes += size_bytes
             self.held_bytes += size_bytes

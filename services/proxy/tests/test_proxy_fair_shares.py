@@ -201,6 +201,28 @@ def test_who_goes_while_it_waits_holds_up_nobody() -> None:
     assert shares.greedy_bytes == 0
 
 
+def test_who_waited_and_went_on_within_what_anybody_may_have_is_not_called_again() -> None:
+    shares = made()
+    modest = modest_there(shares)
+    greedy = Sender(shares, "greedy", LARGE, 1000)
+    greedy.advance()
+    greedy.left = 0
+    sender = Sender(shares, "sender", 100 << 10, 1)
+    sender.advance()
+    sender.size_bytes, sender.left = 200 << 10, 1
+    sender.advance()
+    assert sender.left == 1  # with what it has under way it is more than anybody may have, and the window is full
+    shares.over(sender.share, 100 << 10, sender.started.pop(), took_s=0.01, now=Sender.now)
+    sender.advance()
+    assert sender.started == [Admitted.SPARED]
+    calls: list[None] = []
+    sender.share.resume = lambda: calls.append(None)
+    modest.answered()
+    while greedy.started:
+        greedy.answered()
+    assert calls == []
+
+
 def test_however_many_wait_all_get_through_when_their_requests_are_answered_at_once() -> None:
     shares = made()
     modest_there(shares)
