@@ -84,6 +84,12 @@ def _readable(world: World) -> list[TopicPartition]:
     return found
 
 
+def world_with_an_orphan() -> tuple[World, SegmentEntry]:
+    """A segment of the third partition that its owner of epoch 1 made, and was fenced before it could name it."""
+    world = full_world()
+    return world, world.segment(tp(ORDERS, 2), 0, 2, epoch=1)
+
+
 def test_a_lost_segment_is_filled_without_records_and_all_others_stay() -> None:
     world = full_world()
     lost = entries(world, FIRST)[3]
@@ -229,6 +235,72 @@ def test_garbage_goes_and_what_may_yet_be_named_stays() -> None:
     assert done.deleted_objects == len(orphans)
     assert fresh.key in world.objects
     assert world.audit().report.count(Level.GARBAGE) == 0
+
+
+def test_a_segment_that_takes_the_place_of_a_lost_run_of_a_shared_one_is_not_deleted_by_the_same_repair() -> None:
+    world, orphan = world_with_an_orphan()
+    shared = next(key for key in world.objects if key.startswith("shared/"))
+    world.manifest(tp(ORDERS, 2), manifest_of(newest(world, tp(ORDERS, 2)).entries[0]), epoch=2, claim=True)
+    assert [repair.key for repair in world.audit().report.repairs if isinstance(repair, Delete)] == [orphan.key], (
+        "it is garbage while nothing is lost"
+    )
+    del world.objects[shared]
+    report, done = repaired(world)
+    assert [type(repair) for repair in report.repairs] == [Mend]
+    assert report.count(Level.GARBAGE) == 0
+    assert done.failed == []
+    assert entries(world, tp(ORDERS, 2)) == [orphan]
+    assert orphan.key in world.objects
+    assert world.faults() == []
+
+
+def test_a_shared_segment_that_nothing_names_stays_while_one_that_its_partitions_name_is_lost() -> None:
+    world = full_world()
+    third = tp(ORDERS, 2)
+    shared = next(key for key in world.objects if key.startswith("shared/"))
+    world.manifest(third, manifest_of(newest(world, third).entries[0]), epoch=2, claim=True)
+    (copy,) = world.shared([(third, 0, 2)], epoch=1, stream=EARLIER)
+    assert [repair.key for repair in world.audit().report.repairs if isinstance(repair, Delete)] == [copy.key]
+    del world.objects[shared]
+    assert [type(repair) for repair in world.audit().report.repairs] == [Mend]
+
+
+def test_a_shared_segment_that_nothing_names_stays_while_something_is_wrong_with_a_partition_in_it() -> None:
+    world = full_world()
+    third = tp(ORDERS, 2)
+    own = world.segment(third, 0, 2, epoch=2)
+    world.manifest(third, manifest_of(own), epoch=2, claim=True)
+    (copy,) = world.shared([(third, 0, 2)], epoch=1, stream=EARLIER)
+    assert copy.key in [repair.key for repair in world.audit().report.repairs if isinstance(repair, Delete)]
+    del world.objects[own.key]
+    assert [type(repair) for repair in world.audit().report.repairs] == [Mend]
+
+
+def test_a_quick_repair_deletes_no_segment_because_it_has_not_read_those_that_it_may_have_to_stand_in_for() -> None:
+    world, orphan = world_with_an_orphan()
+    third = tp(ORDERS, 2)
+    own = world.segment(third, 0, 2, epoch=2)
+    world.manifest(third, manifest_of(own), epoch=2, claim=True)
+    world.objects[own.key] = flipped(world.objects[own.key], world.objects[own.key].index(b"bmqI") + 20, 1)
+    quick = world.audit(quick=True).report
+    assert quick.repairs == []
+    assert {(finding.key, finding.repair) for finding in quick.findings[Level.GARBAGE]} >= {(orphan.key, "")}
+    repaired(world)
+    assert entries(world, third) == [orphan]
+    assert world.faults() == []
+
+
+def test_what_a_mended_manifest_names_is_not_deleted_whatever_was_planned() -> None:
+    world = full_world()
+    del world.objects[entries(world, FIRST)[3].key]
+    (mend,) = world.audit().report.repairs
+    assert isinstance(mend, Mend)
+    named = [mend.entries[0].key, mend.manifest.pages[0].key]
+    repairs = [mend, *(Delete(key=key) for key in [*named, segment_prefix(FIRST)])]
+    done = run(Repairer(world.store, rng=world.rng, cluster_id=CLUSTER, no_producers=b"producers").run(repairs))
+    assert [what for what, _ in done.failed] == [*named, segment_prefix(FIRST)]
+    assert done.deleted_objects == 0
+    assert world.faults() == []
 
 
 def test_without_its_metadata_nothing_of_a_store_is_mended_or_deleted() -> None:

@@ -26,7 +26,11 @@ def check(
     store: StoreOption = None,
     data: DataOption = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Do not read segments: only whether they are there, with the length they should have.")
+        bool,
+        typer.Option(
+            "--quick",
+            help="Do not read segments: only whether they are there, with the length they should have. With --repair none of them is deleted.",
+        ),
     ] = False,
     repair: Annotated[
         bool,

@@ -24,7 +24,7 @@ from bmq.audit.wal_audit import WalAudit
 from bmq.metadata.image import Image
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import cancelled
-from bmq.storage.keys import SHARED_PREFIX
+from bmq.storage.keys import SHARED_PREFIX, partition_prefix
 from bmq.values import TopicId, TopicPartition
 
 AT_ONCE: Final = 8
@@ -153,7 +153,7 @@ class _Audit:
             self._names.add(facts.shared)
             if facts.pinned.startswith(SHARED_PREFIX):
                 self._names.pin(facts.pinned)
-            self._remember(listing.tp, facts.epoch)
+            self._remember(listing.tp, facts.epoch if facts.settled else -1)
 
     def _remember(self, tp: TopicPartition, epoch: int) -> None:
         epochs = self._epochs.setdefault(tp.topic_id, array("q"))
@@ -172,8 +172,11 @@ class _Audit:
             self._found.topics.add(listing.tp.topic_id)
 
     async def _partitions_again(self, audit: PartitionAudit, lost: dict[TopicPartition, set[tuple[str, int]]]) -> None:
-        """Those that lost runs of shared segments: what is to be done about it."""
+        """Those that lost runs of shared segments: what is to be done about it. Nothing is garbage any more that may stand in for them."""
+        if lost:
+            self._report.keep(SHARED_PREFIX)
         for tp, runs in lost.items():
+            self._report.keep(partition_prefix(tp))
             self._report.repairs = [each for each in self._report.repairs if getattr(each, "tp", None) != tp]
             again = Report()
             await audit.run(await list_partition(self._reader, tp), again, lost_shared=frozenset(runs))

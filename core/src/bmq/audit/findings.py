@@ -140,9 +140,9 @@ class Report:
         """Something is wrong."""
         self.add(Finding(level=Level.FAULT, kind=kind, key=key, means=means, topic=topic, size_bytes=size_bytes, repair=repair))
 
-    def garbage(self, key: str, means: str, *, topic: str = "", objects: int = 1, size_bytes: int = 0) -> None:
-        """Nothing can reach it: a repair deletes it."""
-        deleted = len(self.repairs) < FINDINGS_MAX
+    def garbage(self, key: str, means: str, *, topic: str = "", objects: int = 1, size_bytes: int = 0, unread: bool = False) -> None:
+        """Nothing can reach it: a repair deletes it. `unread`: a segment, and others were not read that it may have to stand in for; it stays."""
+        deleted = not unread and len(self.repairs) < FINDINGS_MAX
         if deleted:
             self.repairs.append(Delete(key=key, objects=objects, size_bytes=size_bytes))
         self.add(
@@ -154,7 +154,7 @@ class Report:
                 topic=topic,
                 objects=objects,
                 size_bytes=size_bytes,
-                repair="deleted" if deleted else "deleted by another run",
+                repair="deleted" if deleted else "" if unread else "deleted by another run",
             )
         )
 
@@ -181,6 +181,18 @@ class Report:
                     kept.append(finding)
             self.findings[level] = kept
         self.repairs = [each for each in self.repairs if not _is_of(each, prefixes=prefixes, topics=topics)]
+
+    def keep(self, prefix: str) -> None:
+        """Something is lost that the objects below the prefix may hold: no repair deletes what nothing names."""
+        self.repairs = [each for each in self.repairs if not (isinstance(each, Delete) and each.key.startswith(prefix))]
+        found = [finding for finding in self.findings[Level.GARBAGE] if finding.key.startswith(prefix)]
+        self.findings[Level.GARBAGE] = [finding for finding in self.findings[Level.GARBAGE] if not finding.key.startswith(prefix)]
+        for finding in found:
+            self.counts[Level.GARBAGE, finding.kind] -= 1
+            self.objects[Level.GARBAGE] -= finding.objects
+            self.size_bytes[Level.GARBAGE] -= finding.size_bytes
+            means = "nothing names it, and it stays because it may hold something that is lost"
+            self.add(replace(finding, level=Level.NOTE, kind=Kind.UNNAMED, means=means, repair=""))
 
     def doubt(self) -> None:
         """The metadata is not whole, so nothing is certainly garbage, and nothing is mended before the metadata is."""

@@ -113,7 +113,9 @@ class PartitionAudit:
             report.promise_nothing()
         self._unnamed(state, frozenset(entry.key for entry in mending.adopted) if mending is not None else frozenset())
         pinned = audited.manifest.producer_snapshot
-        return PartitionFacts(epoch=audited.epoch, shared=state.shared, pinned=pinned.key if pinned is not None else "")
+        return PartitionFacts(
+            epoch=audited.epoch, shared=state.shared, settled=not report.count(Level.FAULT), pinned=pinned.key if pinned is not None else ""
+        )
 
     async def _is_led_on(self) -> bool:
         """Whether a controller wrote since the metadata was read."""
@@ -279,6 +281,7 @@ class PartitionAudit:
                     f"nothing names it, and nothing can: its writer's leader epoch {epoch} is over, the manifest is of epoch {state.audited.epoch}",
                     topic=state.topic,
                     size_bytes=size_bytes,
+                    unread=self._quick and key in listing.segments,
                 )
             else:
                 kept += 1

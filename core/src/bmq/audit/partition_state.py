@@ -26,6 +26,8 @@ class PartitionFacts:
 
     epoch: int = -1
     shared: list[SharedRun] = field(default_factory=list)
+    settled: bool = True
+    """Whether nothing is wrong with it; otherwise objects that nothing names may be what is missing."""
     pinned: str = ""
     """The segment that it names for its producer snapshot alone."""
 

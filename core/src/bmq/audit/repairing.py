@@ -1,6 +1,6 @@
 """Carries out repairs on a store on which nothing runs: new manifest versions first, then deletions. Nothing is ever overwritten."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -58,13 +58,23 @@ class Repairer:
     async def run(self, repairs: Iterable[Repair]) -> Repaired:
         """Waits out a store that is down. What fails is told, and the rest is done all the same."""
         repairs = list(repairs)
+        mended = {key: each.topic for each in repairs if isinstance(each, Mend) for key in _named(each)}
         for each in repairs:
             if isinstance(each, Mend):
                 await self._attempt(each.topic, self._mend(each))
-        deletes = [each for each in repairs if isinstance(each, Delete)]
+        deletes = [each for each in repairs if isinstance(each, Delete) and not self._is_named(each, mended)]
         for at in range(0, len(deletes), DELETES_AT_ONCE):
             await together(self._attempt(each.key, self._delete(each)) for each in deletes[at : at + DELETES_AT_ONCE])
         return self.done
+
+    def _is_named(self, delete: Delete, mended: Mapping[str, str]) -> bool:
+        """Whether a mended manifest names what is to go; that stays, whatever was planned."""
+        below = (key for key in mended if key.startswith(delete.key)) if delete.key.endswith("/") else ()
+        named = delete.key if delete.key in mended else next(iter(below), None)
+        if named is None:
+            return False
+        self.done.failed.append((delete.key, f"not deleted: the mended manifest of {mended[named]} names {named}: this is a bug in bmq"))
+        return True
 
     async def _attempt(self, what: str, repair: Awaitable[None]) -> None:
         try:
@@ -148,3 +158,11 @@ class Repairer:
         await when_available(partial(self._store.delete, key), rng=self._rng, trouble=self._trouble)
         self.done.deleted_objects += 1
         self.done.deleted_bytes += size_bytes
+
+
+def _named(mend: Mend) -> Iterator[str]:
+    """The key of every object that the mended manifest names."""
+    manifest = mend.manifest
+    yield from (entry.key for entry in mend.entries)
+    yield from (page.key for page in manifest.pages)
+    yield from (ref.key for ref in (manifest.coordinator_snapshot, manifest.producer_snapshot) if ref is not None)

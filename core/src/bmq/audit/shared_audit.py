@@ -73,7 +73,7 @@ class SharedAudit:
         epoch_of: Callable[[TopicPartition], int],
         quick: bool,
     ) -> None:
-        """`epoch_of`: the leader epoch of a partition's newest manifest version, -1 without one."""
+        """`epoch_of`: the leader epoch of a partition's newest manifest version, -1 without one, or where something is wrong with the partition."""
         self._reader = reader
         self._report = report
         self._image = image
@@ -162,6 +162,7 @@ class SharedAudit:
                 key,
                 f"nothing names it, and nothing can: node {writer.node_id} of epoch {writer.broker_epoch} wrote it, and is gone",
                 size_bytes=size_bytes,
+                unread=self._quick,
             )
         else:
             self._report.note(Kind.UNNAMED, key, "no manifest names it yet, or any more: its writer may, else bmq deletes it", size_bytes=size_bytes)
