@@ -67,6 +67,16 @@ def end(pid: int, *, timeout_s: float = 30) -> None:
         os.waitpid(pid, 0)
 
 
+def kill(pid: int) -> None:
+    """SIGKILL; waits until it is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    while is_alive(pid):
+        sleep(0.001)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
 def run_client(command: list[str], *, timeout_s: float) -> str:
     """What a client printed. Ended with this process's wait, whatever ends that. Raises AssertionError with its output where it fails."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)

@@ -29,6 +29,7 @@ from benchmarks.measures import (
     partitions,
     produce,
     requests,
+    restart,
     scale_inputs,
     store_latency,
     takeover,
@@ -46,6 +47,7 @@ TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "partitions": partitions.measure,
     "idle": idle.measure,
     "fairness": fairness.measure,
+    "restart": restart.measure,
 }
 CLUSTER_TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "move": move.measure,

@@ -137,6 +137,13 @@ class Bmq(Server):
         self._environment = dict(os.environ) | dict(environment or {})
         self._arguments = arguments
 
+    def kill_and_start(self) -> float:
+        """As after a crash; how many seconds the start took, from the command until it is ready."""
+        processes.kill(self.pid)
+        began_s = monotonic()
+        self._start()
+        return monotonic() - began_s
+
     def _start(self) -> None:
         log = self.folder / "server.log"
         command = [*bmq_command(), "up", *self._where, "--listen", self.address, "--admin", f"127.0.0.1:{self.admin_port}"]
