@@ -1,4 +1,4 @@
-"""What a broker says to the controller, what it does when nobody answers, and how it ends and begins again."""
+"""What a broker says to the controller, what it does when nobody answers, and how it ends."""
 
 import asyncio
 from itertools import pairwise
@@ -7,13 +7,10 @@ import pytest
 from broker_under_test import small
 from moving_brokers import Brokers
 
-from bmq.errors import BmqError, NotOwner, NotReady
+from bmq.errors import BmqError, NotOwner
 from bmq.metadata.image import Image
 from bmq.metadata.records import NodeUnregistered
-from bmq.roles.controller import PartitionLoad, Registration
-from bmq.values import NodeId
-from bmq_broker.incarnations import Incarnations
-from bmq_broker.main import BrokerRole
+from bmq.roles.controller import PartitionLoad
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore, StoreFaults
 
@@ -148,63 +145,6 @@ async def test_a_drain_rolls_larger_tails_and_leaves_the_rest_to_the_heirs() -> 
     await asyncio.sleep(30)
     assert len(await brokers.read_all(large)) == 5
     await brokers.stop()
-
-
-@on_virtual_time
-async def test_an_incarnation_that_was_replaced_is_followed_by_the_next() -> None:
-    brokers = Brokers(SimStore(faults=SLOW))
-    made: list[BrokerRole] = []
-    template = await brokers.make(1)
-
-    def make(on_fenced: object) -> BrokerRole:
-        role = BrokerRole(
-            store=template._store,
-            control=template._control,
-            metadata=template._metadata,
-            registration=template._registration,  # the same boot: it is the same process
-            clock=template._clock,
-            rng=template._rng,
-            clock_guard=template._clock_guard,
-            settings=template._settings,
-            group_settings=template._group_settings,
-            cluster_configs={},
-            on_fenced=on_fenced,  # type: ignore[arg-type]
-        )
-        made.append(role)
-        return role
-
-    lost: list[BmqError] = []
-    incarnations = Incarnations(make, rng=brokers.rng, on_lost=lost.append)
-    await incarnations.start()
-    (tp,) = brokers.controller.create_topic("orders", partitions=1, owner=1)
-    for number in range(3):
-        brokers.roles[1] = incarnations.role
-        assert (await brokers.append_wherever(tp, b"%d" % number)).base_offset == number
-        await brokers.controller.fence(1)
-        await asyncio.sleep(0)
-        with pytest.raises(BmqError):
-            await brokers.append(tp, b"lost", node=1)
-        await asyncio.sleep(10)
-    assert [role.epoch for role in made] == [1, 2, 3, 4]
-    assert incarnations.role is made[-1]
-    for role in made[:-1]:
-        assert role._tasks == []
-        assert role._ownership.partitions == {}
-        with pytest.raises(NotReady):
-            await role.owner.offset_for_time(tp, -1)
-    brokers.roles[1] = incarnations.role
-    assert [value for _, value in await brokers.read_all(tp)] == [b"0", b"1", b"2"]
-    await another_process_takes_the_node_id(brokers)
-    await asyncio.sleep(10)
-    assert len(lost) == 1
-    await incarnations.stop()
-    del brokers.roles[1]
-    await brokers.stop()
-
-
-async def another_process_takes_the_node_id(brokers: Brokers) -> None:
-    registration = Registration(node_id=NodeId(1), boot=brokers.rng.uuid(), roles=("broker",), host="elsewhere", port=9092)
-    await brokers.controller.register(registration)
 
 
 @on_virtual_time

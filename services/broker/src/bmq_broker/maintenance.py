@@ -92,11 +92,11 @@ class Maintenance:
             await asyncio.sleep(self._settings.maintenance_interval_ms / 1000)
 
     async def run_retention(self) -> None:
-        """Retention, merges and the collection of what earlier owners left, partition by partition. Until cancelled.
+        """Retention, merges and the collection of what earlier owners left, partition by partition. Until cancelled, or this broker was replaced.
 
         Data grows old in partitions, too, that nobody writes to or reads any more: they are opened for it, one by one.
         """
-        while True:
+        while self._ownership.alive:
             await asyncio.sleep(self._settings.retention_interval_ms / 1000)
             for tp in self._ownership.unopened():
                 await self._go_on_after(partial(self._open, tp))

@@ -135,7 +135,8 @@ class Ownership:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if not task.cancelled():
+            me = asyncio.current_task()
+            if not task.cancelled() or (me is not None and me.cancelling()):  # where the broker ends, it may be both
                 raise
             raise self._not_opened(tp) from None  # it was the opening that was cancelled, not who waits for it
 
