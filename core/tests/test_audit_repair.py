@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_store import run
 
-from bmq.audit.findings import Delete, Level, Mend, Report
+from bmq.audit.findings import Delete, Kind, Level, Mend, Report
 from bmq.audit.liveness import is_stopped, sign_of_life
 from bmq.audit.repairing import Repaired, Repairer
 from bmq.storage.flatlog import decode_entry
@@ -223,6 +223,29 @@ def test_what_a_newer_bmq_wrote_is_left_alone() -> None:
     report, _ = repaired(world)
     assert report.count(Level.FAULT) > 0
     assert report.repairs == []
+
+
+@pytest.mark.parametrize("section", [b"bmqI", b"bmqS"])
+def test_what_a_newer_bmq_wrote_into_a_shared_segment_is_left_alone(section: bytes) -> None:
+    world = full_world()
+    key = next(key for key in world.objects if key.startswith("shared/"))
+    data = bytearray(world.objects[key])
+    data[(data.index(section) if section == b"bmqI" else data.rindex(section)) + 5] = 9
+    world.objects[key] = bytes(data)
+    report, _ = repaired(world)
+    assert {fault.kind for fault in report.findings[Level.FAULT]} == {Kind.UNREADABLE}
+    assert report.repairs == []
+
+
+def test_a_shared_segment_that_nothing_names_and_a_newer_bmq_wrote_is_not_deleted() -> None:
+    world = full_world()
+    third = tp(ORDERS, 2)
+    world.manifest(third, manifest_of(newest(world, third).entries[0]), epoch=2, claim=True)
+    (copy,) = world.shared([(third, 0, 2)], epoch=1, stream=EARLIER)
+    data = bytearray(world.objects[copy.key])
+    data[data.index(b"bmqI") + 5] = 9
+    world.objects[copy.key] = bytes(data)
+    assert world.audit().report.repairs == []
 
 
 def test_garbage_goes_and_what_may_yet_be_named_stays() -> None:

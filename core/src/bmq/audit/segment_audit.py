@@ -78,6 +78,11 @@ class AuditedSegment:
         """One more problem."""
         self.problems.append(Problem(kind=kind, text=text, run=run))
 
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether something of it cannot be read, which is not known to be damaged; `runs` may lack some."""
+        return any(problem.kind is Kind.UNREADABLE for problem in self.problems)
+
     def run_at(self, position: int) -> AuditedRun | None:
         """The run whose batches begin at a byte of the object."""
         return next((run for run in self.runs if run.position == position), None)

@@ -127,6 +127,8 @@ class SharedAudit:
                 self._report.note(Kind.KEPT, key, f"{problem.text}. No manifest names this run of it", size_bytes=size_bytes)
                 continue
             self._report.fault(problem.kind, key, problem.text, topic=self._label(tp) if tp is not None else "", size_bytes=size_bytes)
+        if found.is_unreadable:
+            return  # a newer bmq may read it, or this one tomorrow: nothing is given up for that
         for tp, position, entry_sum in named:
             run = found.run_at(position)
             if run is None and not found.directory:
@@ -157,7 +159,13 @@ class SharedAudit:
         """Nothing can name it once every partition that it has a run of has a manifest version of a higher leader epoch, or is deleted."""
         place = place_of(key)
         writer = place.stream if place is not None else None
-        if found.directory and writer is not None and not self._lives(writer) and all(self._is_over(run) for run in found.runs):
+        if (
+            found.directory
+            and not found.is_unreadable
+            and writer is not None
+            and not self._lives(writer)
+            and all(self._is_over(run) for run in found.runs)
+        ):
             self._report.garbage(
                 key,
                 f"nothing names it, and nothing can: node {writer.node_id} of epoch {writer.broker_epoch} wrote it, and is gone",
