@@ -13,7 +13,7 @@ from bmq.metadata.image import PartitionMeta
 from bmq.roles.owner import Appended
 from bmq.values import LeaderEpoch, NodeId, Offset, TopicPartition
 from bmq.wire.records import Record, build_batch
-from bmq_proxy.appends import RETRY_MAX_S, Append, Appends
+from bmq_proxy.appends import GIVEN_UP_MAX, RETRY_MAX_S, Append, Appends
 from bmq_sim.loop import run
 
 LATER = 1e9
@@ -157,8 +157,8 @@ def test_who_waits_for_a_partition_goes_on_when_it_has_changed_hands() -> None:
     in_virtual_time(main)
 
 
-def idempotent(value: bytes) -> bytes:
-    return build_batch([Record(0, 1_000, None, value)], producer_id=7, producer_epoch=0, base_sequence=0)
+def idempotent(value: bytes, producer_id: int = 7) -> bytes:
+    return build_batch([Record(0, 1_000, None, value)], producer_id=producer_id, producer_epoch=0, base_sequence=0)
 
 
 @pytest.mark.parametrize("error", [UnknownOutcome("the connection was lost"), Fenced("replaced")])
@@ -213,6 +213,74 @@ def test_what_follows_a_batch_of_an_idempotent_producer_that_is_given_up_does_no
         assert owner.got == [idempotent(b"first"), b"plain"]
         owner.takes(1)
         await plain.done
+        await asyncio.sleep(0)
+        assert proxied.appends._lanes == {}
+
+    in_virtual_time(main)
+
+
+@pytest.mark.parametrize("is_timed_out", [True, False], ids=["timed out", "given up at its time"])
+def test_a_batch_with_its_owner_is_not_sent_again_when_an_earlier_one_of_its_producer_was_given_up(is_timed_out: bool) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        first = proxied.submit(idempotent(b"first"), give_up_at=LATER if is_timed_out else loop.time() + 1.0)
+        second, other = proxied.submit(idempotent(b"second")), proxied.submit(idempotent(b"other", producer_id=8))
+        await asyncio.sleep(1.5)
+        if is_timed_out:
+            proxied.appends.give_up(first)
+        for at in range(3):
+            owner.refuses(at)
+        await long_enough()
+        assert isinstance(first.done.exception(), NotReady)
+        with pytest.raises(NotReady, match="send it again first"):
+            await second.done
+        assert owner.got[3:] == [idempotent(b"other", producer_id=8)]
+        owner.takes(3)
+        await other.done
+        assert proxied.appends._lanes == {}
+
+    in_virtual_time(main)
+
+
+def test_nothing_of_a_producer_goes_past_one_that_is_still_with_its_owner_behind_one_that_was_given_up() -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        first, second = proxied.submit(idempotent(b"first")), proxied.submit(idempotent(b"second"))
+        proxied.appends.give_up(first)
+        owner.refuses(0)
+        await asyncio.sleep(0)
+        third, plain = proxied.submit(idempotent(b"third")), proxied.submit(b"plain")
+        owner.refuses(1)
+        await asyncio.sleep(0)
+        for one in (first, second, third):
+            assert isinstance(one.done.exception(), NotReady)
+        again = [proxied.submit(idempotent(value)) for value in (b"first", b"second")]
+        assert owner.got[2:] == [b"plain", idempotent(b"first"), idempotent(b"second")]
+        for at in range(2, 5):
+            owner.takes(at)
+        await asyncio.gather(plain.done, *(one.done for one in again))
+        assert proxied.appends._lanes == {}
+
+    in_virtual_time(main)
+
+
+def test_only_so_many_producers_of_given_up_batches_are_remembered() -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        slow = proxied.submit(b"slow")
+        for number in range(GIVEN_UP_MAX + 10):
+            garbage = proxied.submit(idempotent(b"garbage", producer_id=number))
+            owner.refuses(-1, UnknownTopic("gone"))
+            await asyncio.sleep(0)
+            assert isinstance(garbage.done.exception(), UnknownTopic)
+        (lane,) = proxied.appends._lanes.values()
+        assert list(lane.given_up or ()) == list(range(10, GIVEN_UP_MAX + 10))
+        owner.takes(0)
+        await slow.done
         await asyncio.sleep(0)
         assert proxied.appends._lanes == {}
 

@@ -11,6 +11,7 @@ from bisect import insort
 from collections.abc import Callable, Hashable
 from functools import partial
 from itertools import count
+from typing import NamedTuple
 
 from typing_extensions import Buffer
 
@@ -23,24 +24,35 @@ from bmq.wire.batch_headers import read_header
 
 RETRY_FIRST_S = 0.02
 RETRY_MAX_S = 0.5
+GIVEN_UP_MAX = 100
+"""Producers of one lane that are remembered; a client has one, so it takes one that is up to something to have more."""
 
 
 class _Lane:
     """What one connection writes to one partition. `waiting` is in order of arrival."""
 
-    __slots__ = ("delay_s", "key", "owner", "sent", "timer", "tp", "waiting")
+    __slots__ = ("delay_s", "given_up", "in_flight", "key", "owner", "timer", "tp", "waiting")
 
     def __init__(self, key: Hashable, tp: TopicPartition) -> None:
         self.key = key
         self.tp = tp
         self.owner: Owner | None = None
         """Who has what was sent."""
-        self.sent = 0
-        """Not answered yet."""
+        self.in_flight: list[Append] = []
+        """Not answered yet, in order of arrival."""
         self.waiting: list[Append] = []
         self.delay_s = RETRY_FIRST_S
         self.timer: asyncio.TimerHandle | None = None
         """Until it is over, what waits is not sent again."""
+        self.given_up: dict[int, _GivenUp] | None = None
+        """By producer id: while something is with the owner that was there when a batch of it was given up."""
+
+
+class _GivenUp(NamedTuple):
+    """The number of a producer's first batch that was given up, and of the newest batch that was with the owner then."""
+
+    number: int
+    newest_in_flight: int
 
 
 class Append:
@@ -88,11 +100,13 @@ class Appends:
         if lane is None:
             lane = self._lanes[key] = _Lane(key, tp)
         append = Append(next(self._numbers), lane, records, produce_version=produce_version, give_up_at=give_up_at, done=self._loop.create_future())
-        if lane.waiting:
+        if lane.given_up and _producer_id(records) in lane.given_up:
+            _fail_behind(append)
+        elif lane.waiting:
             lane.waiting.append(append)
         else:
             self._send(lane, append)
-            if not (lane.sent or lane.waiting):
+            if not (lane.in_flight or lane.waiting):
                 del self._lanes[key]
         return append
 
@@ -125,7 +139,7 @@ class Appends:
             if self._metadata.image.partition(lane.tp) is None:
                 raise UnknownTopic(f"partition {lane.tp} does not exist (any more)")
             owner = self._owner_for(lane.tp)
-            if lane.sent and owner is not lane.owner:
+            if lane.in_flight and owner is not lane.owner:
                 # What is with the old owner may still be refused there: the new one must not have this before that.
                 insort(lane.waiting, append)
                 return
@@ -137,13 +151,16 @@ class Appends:
             self._settled(append, future)
         else:
             lane.owner = owner
-            lane.sent += 1
+            lane.in_flight.append(append)
             future.add_done_callback(partial(self._answered, append))
 
     def _answered(self, append: Append, future: asyncio.Future[Appended]) -> None:
-        append.lane.sent -= 1
+        lane = append.lane
+        lane.in_flight.remove(append)
         self._settled(append, future)
-        self._go_on(append.lane)
+        if lane.given_up:
+            _forget_given_up(lane)
+        self._go_on(lane)
 
     def _settled(self, append: Append, future: asyncio.Future[Appended]) -> None:
         if future.cancelled():
@@ -166,6 +183,11 @@ class Appends:
             _give_up_followers(append)
             return
         lane = append.lane
+        if lane.given_up:
+            given_up = lane.given_up.get(_producer_id(append.records))
+            if given_up is not None and given_up.number < append.number:
+                _fail_behind(append)
+                return
         insort(lane.waiting, append)
         if lane.timer is None:
             lane.timer = self._loop.call_later(lane.delay_s, self._time_to_send, lane)
@@ -177,14 +199,14 @@ class Appends:
 
     def _go_on(self, lane: _Lane) -> None:
         """Sends what waits, where nothing stands in the way any more."""
-        if lane.sent:
+        if lane.in_flight:
             return
         while lane.waiting and lane.timer is None:
             before = lane.waiting.pop(0)
             self._send(lane, before)
             if lane.waiting and lane.waiting[0] is before:
                 break  # for another owner than those that have just been sent
-        if not lane.sent and not lane.waiting and self._lanes.get(lane.key) is lane:
+        if not lane.in_flight and not lane.waiting and self._lanes.get(lane.key) is lane:
             if lane.timer is not None:
                 lane.timer.cancel()
             del self._lanes[lane.key]
@@ -209,17 +231,33 @@ def _may_be_sent_again(append: Append, error: BmqError) -> bool:
 
 
 def _give_up_followers(append: Append) -> None:
-    """What waits of the same producer behind a batch that is given up goes no further either, so that the client sends all of it in order.
+    """What comes of the same producer behind a batch that is given up goes no further either, so that the client sends all of it in order.
 
-    An owner that knows nothing of a producer yet takes any batch of it for the first, and would refuse those before it for good.
+    An owner that knows nothing of a producer yet takes any batch of it for the first, and would refuse those before it for good. What is with
+    an owner may still be refused there: it must not be sent again then, and nothing new before that is known.
     """
     lane, producer_id = append.lane, _producer_id(append.records)
-    if producer_id < 0 or not lane.waiting:
+    if producer_id < 0:
         return
-    followers = [other for other in lane.waiting if append < other and _producer_id(other.records) == producer_id]
-    lane.waiting = [other for other in lane.waiting if other not in followers]
-    for follower in followers:
-        _fail(follower, NotReady(f"{lane.tp}: an earlier batch of this producer was given up: send it again first"))
+    if lane.in_flight:
+        if lane.given_up is None:
+            lane.given_up = {}
+        before = lane.given_up.get(producer_id)
+        number = append.number if before is None else min(append.number, before.number)
+        lane.given_up[producer_id] = _GivenUp(number, lane.in_flight[-1].number)
+        if len(lane.given_up) > GIVEN_UP_MAX:
+            del lane.given_up[next(iter(lane.given_up))]
+    if lane.waiting:
+        followers = [other for other in lane.waiting if append < other and _producer_id(other.records) == producer_id]
+        lane.waiting = [other for other in lane.waiting if other not in followers]
+        for follower in followers:
+            _fail_behind(follower)
+
+
+def _forget_given_up(lane: _Lane) -> None:
+    assert lane.given_up is not None
+    oldest = lane.in_flight[0].number if lane.in_flight else float("inf")
+    lane.given_up = {producer_id: one for producer_id, one in lane.given_up.items() if oldest <= one.newest_in_flight} or None
 
 
 def _is_idempotent(records: Buffer) -> bool:
@@ -231,6 +269,10 @@ def _producer_id(records: Buffer) -> int:
         return read_header(records).producer_id
     except BmqError:
         return -1
+
+
+def _fail_behind(append: Append) -> None:
+    _fail(append, NotReady(f"{append.lane.tp}: an earlier batch of this producer was given up: send it again first"))
 
 
 def _fail(append: Append, error: BmqError) -> None:
