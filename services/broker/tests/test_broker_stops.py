@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from broker_under_test import Cluster
+from held_store import HeldStore
 from moving_brokers import Brokers
 
 from bmq.errors import PartitionStopped
@@ -39,6 +40,30 @@ async def test_a_stop_that_nobody_hears_ends_all_the_same() -> None:
     async with asyncio.timeout(REPORT_S + 1):
         await brokers.roles[1].stop()
     assert brokers.owner(tp) == 1
+    await brokers.stop()
+
+
+@on_virtual_time
+async def test_a_stop_does_not_stand_still_for_a_roll_in_the_background() -> None:
+    store = HeldStore()
+    brokers = Brokers(store)
+    await brokers.start(1, 2)
+    (large,) = brokers.controller.create_topic("large", partitions=1, owner=1, configs={"segment.bytes": "65536"})
+    (small_one,) = brokers.controller.create_topic("small", partitions=1, owner=1)
+    await brokers.append(small_one, b"a")
+    store.held.add("/segment/")
+    await brokers.append(large, bytes(70_000))  # a whole segment
+    await asyncio.sleep(0.1)
+    assert brokers.roles[1]._roller._tasks
+    stopping = asyncio.ensure_future(brokers.roles[1].stop())
+    await asyncio.sleep(0.5)
+    assert stopping.done()
+    assert (await brokers.append_wherever(small_one, b"b")).base_offset == 1
+    store.let_go("/segment/")
+    assert [offset for offset, _ in await brokers.read_all(large)] == [0]
+    await asyncio.sleep(30)
+    assert [offset for offset, _ in await brokers.read_all(large)] == [0]
+    assert brokers.fenced == []
     await brokers.stop()
 
 

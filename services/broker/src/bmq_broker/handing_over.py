@@ -57,10 +57,14 @@ class HandingOver:
             log.info("larger tails are not all rolled, their heirs read the WAL")
 
     async def seal(self, stop_serving: Callable[[], None]) -> int:
-        """Stops, makes durable what was appended, and seals the own stream. Returns its end. Raises BmqError."""
+        """Stops, makes durable what was appended, and seals the own stream. Returns its end. Raises BmqError.
+
+        Rolls go on until everything is durable, because they make room for what is to be sent. Then they are given up: nobody serves the
+        partitions until the stream is sealed, and what no manifest names heirs read from it.
+        """
         stop_serving()
         await self._commit.when_all_durable()
-        await self._roller.drain()
+        await self._roller.close()
         return await self._writer.seal_own()
 
     async def tell(self, report: Callable[[], Awaitable[None]]) -> None:

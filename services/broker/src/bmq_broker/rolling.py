@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from bmq.errors import BmqError, NotOwner
+from bmq.storage.durable import cancelled
 from bmq.values import Offset, TopicPartition
 from bmq_broker.carrying import PARTITIONS_AT_ONCE, Carrier
 from bmq_broker.commit import GroupCommit
@@ -174,16 +175,10 @@ class Roller:
                 if partition.manifest.next_offset < offset and not await self._writer.roll(partition, cause):
                     raise NotOwner(f"partition {partition.tp} was let go of")
 
-    async def drain(self) -> None:
-        """Starts nothing more in the background and waits for the rolls under way."""
-        self.end()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
     async def close(self) -> None:
-        """Ends rolls under way."""
-        for task in self._tasks:
-            task.cancel()
-        await self.drain()
+        """Starts nothing more in the background and ends what is under way."""
+        self.end()
+        await cancelled(self._tasks)
 
     def _over_budget(self) -> bool:
         rolling_bytes = sum(self._partitions[tp].tail.size_bytes for tp in self._rolling if tp in self._partitions)
