@@ -82,7 +82,7 @@ def _row(plan: Plan, setting: str, kind: str, turns: Turns) -> Row:
 def _turns(plan: Plan, server: Server, setting: str) -> dict[str, Turns]:
     port = int(server.address.rpartition(":")[2])
     big = topics.fresh("greedy")
-    topics.create(server, big, partitions=CONNECTIONS, retention_bytes=1 << 30)
+    topics.create(server, big, partitions=CONNECTIONS, retention_bytes=-1)
     _greedy(port, big, "produce", BACKLOG_S).communicate(timeout=120)
     found: dict[str, Turns] = defaultdict(Turns)
     phase_s = min(plan.phase_s, PHASE_S_MAX)
