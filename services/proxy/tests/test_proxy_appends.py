@@ -13,7 +13,7 @@ from bmq.metadata.image import PartitionMeta
 from bmq.roles.owner import Appended
 from bmq.values import LeaderEpoch, NodeId, Offset, TopicPartition
 from bmq.wire.records import Record, build_batch
-from bmq_proxy.appends import GIVEN_UP_MAX, RETRY_MAX_S, Append, Appends
+from bmq_proxy.appends import GIVEN_UP_MAX, RETRY_FIRST_S, RETRY_MAX_S, Append, Appends
 from bmq_sim.loop import run
 
 LATER = 1e9
@@ -153,6 +153,51 @@ def test_who_waits_for_a_partition_goes_on_when_it_has_changed_hands() -> None:
         proxied.moves()
         await asyncio.sleep(RETRY_MAX_S / 100)
         assert new.got == [b"1"]
+
+    in_virtual_time(main)
+
+
+def test_after_a_success_the_next_refusal_is_waited_out_as_shortly_as_the_first() -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        proxied.submit(b"1")
+        for tried in range(6):
+            owner.refuses(tried)
+            await long_enough()
+        second = proxied.submit(b"2")
+        owner.takes(6)
+        await asyncio.sleep(0)
+        owner.refuses(7)  # the lane was not idle in between
+        await asyncio.sleep(2 * RETRY_FIRST_S)
+        assert owner.got[8:] == [b"2"]
+        owner.takes(8)
+        await second.done
+
+    in_virtual_time(main)
+
+
+class BuggyOwner(MemoryOwner):
+    """Raises what no owner should."""
+
+    def append(self, tp: TopicPartition, records: Any, *, produce_version: int) -> "asyncio.Future[Appended]":
+        raise RuntimeError("a bug")
+
+
+def test_an_owner_that_fails_for_a_bug_is_heard_at_once_and_when_a_batch_is_sent_again() -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        first = proxied.submit(b"1")
+        owner.refuses(0)
+        await asyncio.sleep(0)
+        proxied.owner = BuggyOwner()
+        second = proxied.submit(b"2")
+        await long_enough()
+        third = proxied.submit(b"3")
+        for one in (first, second, third):
+            assert isinstance(one.done.exception(), RuntimeError)
+        assert proxied.appends._lanes == {}
 
     in_virtual_time(main)
 

@@ -147,6 +147,10 @@ class Appends:
         except BmqError as error:
             self._failed(append, error)
             return
+        except Exception as error:  # noqa: BLE001 - a bug: it is told as if the future had raised it, and those behind it go on
+            if not append.done.done():
+                append.done.set_exception(error)
+            return
         if future.done():
             self._settled(append, future)
         else:
@@ -168,6 +172,7 @@ class Appends:
             return
         error = future.exception()
         if error is None:
+            append.lane.delay_s = RETRY_FIRST_S
             if not append.done.done():
                 append.done.set_result(future.result())
         elif isinstance(error, BmqError):
