@@ -219,3 +219,25 @@ def test_a_wrong_decision_is_refused_and_those_beside_it_are_committed() -> None
         await role.stop()
 
     run(main())
+
+
+def test_a_decision_that_breaks_down_ends_the_leader_and_all_who_wait_are_told_at_once() -> None:
+    async def main() -> None:
+        store = SimStore()
+        role = await start(store)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        outcomes = await asyncio.gather(
+            role.controller.allocate_producer_ids(1),
+            role.leader.operate("broken", lambda image: Decision(1 // len(image.topics))),
+            role.controller.allocate_producer_ids(1),
+            return_exceptions=True,
+        )
+        assert [type(outcome) for outcome in outcomes] == [ControllerUnavailable] * 3
+        assert "a bug: ZeroDivisionError" in str(outcomes[0])
+        assert loop.time() - began_s < 1
+        assert "ZeroDivisionError" in await role.deposed
+        assert (await loaded(store)).next_producer_id == 0
+        await role.stop()
+
+    run(main())

@@ -93,13 +93,22 @@ class OperationQueue:
     def draft(self, base: Image, *, records_max: int) -> Draft:
         """Takes operations until the entry after `base` has `records_max` records or none is left."""
         taken: list[Operation] = []
+        try:
+            return self._draft(base, taken, records_max=records_max)
+        except Exception:
+            # A bug, which ends the leader: those that were taken are answered with all that wait.
+            self._waiting.extendleft(reversed(taken))
+            raise
+        finally:
+            metrics.WAITING.set(len(self._waiting))
+
+    def _draft(self, base: Image, taken: list[Operation], *, records_max: int) -> Draft:
         draft = self._take(base, taken, records_max=records_max)
         try:
             check_step(base, draft.image)
         except FormatError:
             # One of the decisions is wrong, and nobody must ever read it: find out which, and let the others go on.
             draft = _checked_one_by_one(base, taken)
-        metrics.WAITING.set(len(self._waiting))
         return draft
 
     def _take(self, base: Image, taken: list[Operation], *, records_max: int) -> Draft:
