@@ -6,6 +6,7 @@ from admin_api_asked import FAST, ask, owners, started, with_topic
 from nodes_in_one_loop import BROKERS, Cluster, run, until
 
 from bmq.roles.admin import AdminRequest
+from bmq.roles.controller import Heartbeat
 from bmq.values import NodeId
 
 
@@ -41,6 +42,21 @@ def test_a_drained_broker_holds_nothing_and_gets_nothing_until_it_is_uncordoned(
         assert (refused.status, refused.body["code"]) == (409, "NoHeir")
         back = await ask(proxy, "POST", "/v1/nodes/101/uncordon", headers={"if-match": f'"{node["version"]}"'})
         assert (back.body["cordoned"], back.body["draining"]) == (False, False)
+
+    run(test)
+
+
+def test_a_broker_is_not_drained_where_the_only_other_one_stops_soon() -> None:
+    async def test(cluster: Cluster) -> None:
+        proxy = await with_topic(cluster)
+        assert proxy.admin.front.state.sources is not None
+        other = proxy.admin.front.state.sources.image.nodes[NodeId(102)]
+        sources = cluster.nodes[201].admin.front.state.sources
+        assert sources is not None
+        await sources.leader().heartbeat(Heartbeat(node_id=other.node_id, broker_epoch=other.broker_epoch, boot=other.boot, draining=True))
+        refused = await ask(proxy, "POST", "/v1/nodes/101/drain")
+        assert (refused.status, refused.body["code"]) == (409, "NoHeir")
+        assert (await ask(proxy, "GET", "/v1/nodes/101")).body["cordoned"] is False
 
     run(test)
 

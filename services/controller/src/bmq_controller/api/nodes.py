@@ -1,7 +1,7 @@
 """`/v1/nodes`: who is there, with what; drain, cordon, uncordon."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Final, Self
 
 from fastapi import FastAPI, Path, Request, Response
@@ -109,7 +109,8 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         _check_known(image, number)
         if all(node.node_id != number for node in living_brokers(image)):
             raise Refused(409, "NotABroker", "it is no registered broker, so there is nothing to drain", "drain one that is")
-        if image.owned_counts.get(number, 0) and (stays := await in_thread(lambda: _without_heir(image, number))) is not None:
+        avoid = sources.leader().draining
+        if image.owned_counts.get(number, 0) and (stays := await in_thread(lambda: _without_heir(image, number, avoid=avoid))) is not None:
             pool = pool_of(stays.configs)
             whose = f" of the pool {pool}, which topic {stays.name} is in," if pool else ""
             raise Refused(409, "NoHeir", f"no other broker{whose} takes partitions", "start another one, or uncordon one, first")
@@ -137,9 +138,10 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         return await _asked(sources, NodeId(node_id), "/metrics", request)
 
 
-def _without_heir(image: Image, node_id: NodeId) -> Topic | None:
-    """A topic with partitions on the node that no other broker of its pool could take."""
-    pools = {node.pool for node in living_brokers(image) if node.node_id != node_id and node.node_id not in image.cordoned}
+def _without_heir(image: Image, node_id: NodeId, *, avoid: Collection[NodeId]) -> Topic | None:
+    """A topic with partitions on the node that no other broker of its pool could take; those to `avoid` take none, nor do cordoned ones."""
+    unwilling = {node_id, *image.cordoned, *avoid}
+    pools = {node.pool for node in living_brokers(image) if node.node_id not in unwilling}
     topics = (topic for topic in image.topics.values() if pool_of(topic.configs) not in pools)
     return next((topic for topic in topics if any(meta.node_id == node_id for meta in topic.partitions)), None)
 
