@@ -60,8 +60,11 @@ async def fetch(port: int, topic: str, partition: int, until_s: float) -> int:
 async def main(port: int, topic: str, kind: str, connections: int, seconds: float) -> None:
     """All connections; each has a partition of its own."""
     until_s = perf_counter() + seconds
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context.get("exception")))
     work = produce if kind == "produce" else fetch
     moved = await asyncio.gather(*(work(port, topic, partition, until_s) for partition in range(connections)))
+    assert not failures, failures[0]
     print(f"{sum(moved) / MIB / seconds:.1f}")
 
 
