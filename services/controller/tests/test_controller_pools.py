@@ -1,21 +1,23 @@
 """Topics pinned to dedicated brokers: where their partitions go, stay and wait, decision by decision."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, ValuesView
+from dataclasses import replace
 
 import pytest
 from controller_committed import Committed
 
 from bmq.errors import InvalidConfig, InvalidRequest
+from bmq.metadata.image import Topic
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, TopicResult
 from bmq.topic_config import POOL
-from bmq.values import NodeId
+from bmq.values import NodeId, TopicId
 from bmq_controller.machine.balance import plan
 from bmq_controller.machine.balance_input import cluster_load
 from bmq_controller.machine.balance_model import BalanceSettings, MoveKind
 from bmq_controller.machine.configs import alter_configs, replace_configs
 from bmq_controller.machine.fencing import begin_fencing, complete_fencing
 from bmq_controller.machine.moves import drained, move
-from bmq_controller.machine.pools import may_be_inherited
+from bmq_controller.machine.pools import Heirless, may_be_inherited
 from bmq_controller.machine.topics import create_partitions
 
 GOLD: Mapping[str, str] = {POOL: "gold"}
@@ -128,6 +130,34 @@ def test_what_a_silent_broker_owns_may_be_inherited_within_the_pools_of_its_topi
     assert may_be_inherited(cluster.image, gold, {"gold"}), "it changed its pool and has yet to lose what it owns"
     cluster.register(7, pool="silver")
     assert may_be_inherited(cluster.image, NodeId(7), {"gold"}), "it owns nothing, and may go"
+
+
+class Looked(dict[TopicId, Topic]):
+    """Topics that count how often somebody looks at all of them."""
+
+    times = 0
+
+    def values(self) -> ValuesView[Topic]:
+        self.times += 1
+        return super().values()
+
+
+def test_whether_a_silent_broker_may_be_inherited_is_looked_for_again_only_when_topics_or_heirs_change() -> None:
+    cluster = two_pools()
+    cluster.create(NewTopic(name="pinned", partitions=4, configs=GOLD))
+    topics = Looked(cluster.image.topics)
+    image = replace(cluster.image, topics=topics)
+    gold = [(NodeId(8), image.nodes[NodeId(8)].broker_epoch), (NodeId(9), image.nodes[NodeId(9)].broker_epoch)]
+    heirless = Heirless()
+    for position in range(5):
+        assert heirless.among(replace(image, position=position), gold, frozenset({""})) == set(gold)
+    assert topics.times == 2, "once for each"
+    assert heirless.among(image, gold, frozenset({"", "silver"})) == set(gold)
+    assert topics.times == 4
+    assert heirless.among(image, gold[:1], frozenset({"", "gold"})) == set()
+    own = {topic_id: replace(topic, configs={}) for topic_id, topic in topics.items()}
+    assert heirless.among(image, gold, frozenset({""})) == set(gold)
+    assert heirless.among(replace(image, topics=own), gold, frozenset({""})) == set(), "their topics are no longer pinned"
 
 
 def test_a_drained_broker_empties_into_its_pool() -> None:

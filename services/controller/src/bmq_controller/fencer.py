@@ -22,7 +22,7 @@ from bmq_controller.leader import ControllerLeader
 from bmq_controller.machine.fencing import begin_fencing, complete_fencing
 from bmq_controller.machine.leases import Leases
 from bmq_controller.machine.placement import Incarnation, living_brokers
-from bmq_controller.machine.pools import may_be_inherited
+from bmq_controller.machine.pools import Heirless
 
 SEALS_AT_ONCE: Final = 16
 RETRY_S: Final = 5.0
@@ -54,6 +54,7 @@ class Fencer:
         self._tick_s = leader.settings.lease_tick_s
         self._leases = Leases(lease_s=leader.settings.lease_s, lag_s_max=leader.settings.lease_lag_s_max)
         self._silent: frozenset[Incarnation] = frozenset()
+        self._heirless = Heirless()
         self._tasks: dict[Incarnation, asyncio.Task[None]] = {}
         self._seals = asyncio.Semaphore(SEALS_AT_ONCE)
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
@@ -92,9 +93,10 @@ class Fencer:
             self._start(begun)
         if not silent:
             return
-        heirs = {node.pool for node in living_brokers(image) if (node.node_id, node.broker_epoch) not in silent}
+        heirs = frozenset(node.pool for node in living_brokers(image) if (node.node_id, node.broker_epoch) not in self._silent)
+        heirless = self._heirless.among(image, [who for who in silent if "broker" in image.nodes[who[0]].roles], heirs)
         for who in silent:
-            if "broker" in image.nodes[who[0]].roles and not may_be_inherited(image, who[0], heirs):
+            if who in heirless:
                 self._spare(who, now_s)
             else:
                 self._start(who)

@@ -6,11 +6,11 @@ A broker's registration says which pool it is in, a topic's configuration (`bmq.
 from collections.abc import Collection, Mapping
 
 from bmq.errors import InvalidConfig
-from bmq.metadata.image import Image
+from bmq.metadata.image import Image, Topic
 from bmq.topic_config import POOL, pool_of
-from bmq.values import NodeId
+from bmq.values import NodeId, TopicId
 from bmq_controller.machine.balance_model import SHARED_POOL
-from bmq_controller.machine.placement import living_brokers
+from bmq_controller.machine.placement import Incarnation, living_brokers
 
 _NAMED_MAX = 10
 """How many brokers or pools a sentence names."""
@@ -39,6 +39,25 @@ def may_be_inherited(image: Image, node_id: NodeId, heirs: Collection[str]) -> b
         return True
     # It may still own what another pool's topics have not taken away from it yet.
     return any(pool_of(topic.configs) in heirs and any(meta.node_id == node_id for meta in topic.partitions) for topic in image.topics.values())
+
+
+class Heirless:
+    """The silent brokers that may not be inherited. Asked again at each tick, and that is a look at every partition: known while no topic changes."""
+
+    def __init__(self) -> None:
+        self._found: dict[Incarnation, tuple[Mapping[TopicId, Topic], frozenset[str]]] = {}
+        """From which topics and heirs it was found."""
+
+    def among(self, image: Image, silent: Collection[Incarnation], heirs: frozenset[str]) -> set[Incarnation]:
+        """Those of the silent brokers, by what `may_be_inherited` says of them. An incarnation keeps its pool."""
+        self._found = {who: found for who in silent if (found := self._without_heir(image, who, heirs)) is not None}
+        return set(self._found)
+
+    def _without_heir(self, image: Image, who: Incarnation, heirs: frozenset[str]) -> tuple[Mapping[TopicId, Topic], frozenset[str]] | None:
+        found = self._found.get(who)
+        if found is not None and found[0] is image.topics and found[1] == heirs:
+            return found
+        return None if may_be_inherited(image, who[0], heirs) else (image.topics, heirs)
 
 
 def brokers_of(pool: str) -> str:
