@@ -31,7 +31,7 @@ async def test_a_partition_that_moves_on_while_it_recovers_is_handed_on_untouche
     ranges = brokers.controller.meta(tp).ranges
     assert len(ranges) == 1
     waiting = brokers.append(tp, b"not taken")
-    reading = asyncio.ensure_future(brokers.tail(tp, 0, node=2))
+    reading = asyncio.ensure_future(brokers.tail(tp, 0, node=2, max_wait_ms=60_000))
     await asyncio.sleep(1)
     assert not waiting.done()
     await brokers.moved(tp, to=3)

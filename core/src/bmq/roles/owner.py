@@ -103,7 +103,8 @@ class Owner(Protocol):
     async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
         """One answer per request, in order.
 
-        Waits until `min_bytes` are there in all, an answer has an error or lies below the tail, or the time is up.
+        Waits until `min_bytes` are there in all, an answer has an error or lies below the tail, or the time is up. A partition that is being
+        opened is waited for like records; it is NotReady where others have enough after a moment, or when the time is up.
         """
 
     async def offset_for_time(
@@ -122,7 +123,7 @@ class Owner(Protocol):
         """Raises the log start to `before` (-1: the high watermark) and returns it, durable."""
 
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
-        """Of those that are open here; others are left out."""
+        """Of those that are open here, or can be within a moment; others are left out."""
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
         """One request to the coordinator that lives in this partition of `__consumer_offsets`.

@@ -1,8 +1,9 @@
 """The broker as proxies see it (bmq.roles.owner.Owner): every request to a partition or a coordinator that this node owns."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final
 
 from typing_extensions import Buffer
 
@@ -21,6 +22,13 @@ from bmq_broker.partitions.validation import Limits, validate
 from bmq_broker.retention import Retention
 from bmq_broker.rolling import Roller
 from bmq_broker.waiting import Waiters
+
+READ_PATIENCE_S: Final = 0.1
+"""So long a reader waits for partitions that are being opened, though others have something for it."""
+STATUS_PATIENCE_S: Final = 1.0
+"""And so long who asks for figures, which are nobody's hurry: what is not open then has none."""
+
+Openings = dict[TopicPartition, "asyncio.Task[Partition]"]
 
 
 class Broker:
@@ -137,10 +145,10 @@ class Broker:
         """See Owner."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + max_wait_ms / 1000
-        failed = await self._open_all([request.tp for request in requests])
+        opening = await self._open_all([request.tp for request in requests], patience_s=READ_PATIENCE_S)
         while True:
             self._ownership.check_alive()
-            answers, size_bytes, settled = self._collect(requests, failed, max_bytes=max_bytes)
+            answers, size_bytes, settled = self._collect(requests, opening, max_bytes=max_bytes)
             if any(isinstance(answer.error, OffsetOutOfRange) for answer in answers):
                 await self._verify_not_sealed()
             left_s = deadline_s - loop.time()
@@ -148,39 +156,39 @@ class Broker:
                 return answers
             await self._waiters.wait([request.tp for request in requests], left_s)
 
-    async def _open_all(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, BmqError]:
-        """Opens what is not open yet; returns why some are not."""
-        closed = [tp for tp in tps if tp not in self._ownership.partitions]
-        if not closed:
-            return {}
-        outcomes = await asyncio.gather(*(self._ownership.open(tp) for tp in closed), return_exceptions=True)
-        failed = {}
-        for tp, outcome in zip(closed, outcomes, strict=True):
-            if isinstance(outcome, BmqError):
-                failed[tp] = outcome
-            elif isinstance(outcome, BaseException):
-                raise outcome
-        return failed
+    async def _open_all(self, tps: Sequence[TopicPartition], *, patience_s: float) -> Openings:
+        """Opens what is not open yet, and waits for it a little: one that takes long holds up no other. Returns the openings, over or not."""
+        opening: Openings = {}
+        for tp in tps:
+            if tp not in self._ownership.partitions:
+                with suppress(BmqError):  # whoever looks at the partition finds the same
+                    task = self._ownership.begin_to_open(tp)
+                    if task is not None:
+                        opening[tp] = task
+        if opening:
+            await asyncio.wait(opening.values(), timeout=patience_s)
+        return opening
 
-    def _collect(
-        self, requests: Sequence[TailRequest], failed: Mapping[TopicPartition, BmqError], *, max_bytes: int
-    ) -> tuple[list[TailAnswer], int, bool]:
-        """(answers, bytes in them, whether there is nothing to wait for)."""
+    def _collect(self, requests: Sequence[TailRequest], opening: Openings, *, max_bytes: int) -> tuple[list[TailAnswer], int, bool]:
+        """(answers, bytes in them, whether there is nothing to wait for). A partition that is being opened may bring something yet."""
         answers = []
         size_bytes = 0
         settled = False
         for request in requests:
-            answer = self._answer(request, failed, max_bytes=max_bytes - size_bytes, first=size_bytes == 0)
+            answer = self._answer(request, opening, max_bytes=max_bytes - size_bytes, first=size_bytes == 0)
             size_bytes += answer.size_bytes
-            settled = settled or answer.error is not None or request.offset < answer.tail_start
+            if answer.error is not None:
+                settled = settled or not _is_under_way(opening.get(request.tp))
+            else:
+                settled = settled or request.offset < answer.tail_start
             answers.append(answer)
         return answers, size_bytes, settled
 
-    def _answer(self, request: TailRequest, failed: Mapping[TopicPartition, BmqError], *, max_bytes: int, first: bool) -> TailAnswer:
+    def _answer(self, request: TailRequest, opening: Openings, *, max_bytes: int, first: bool) -> TailAnswer:
         try:
             partition = self._ownership.appending(request.tp)
             if partition is None:
-                return TailAnswer(tp=request.tp, error=failed.get(request.tp) or NotReady(f"partition {request.tp} is being opened"))
+                return TailAnswer(tp=request.tp, error=self._not_open(request.tp, opening.get(request.tp)))
             partition.check_leader_epoch(request.current_leader_epoch)
         except BmqError as refused:
             return TailAnswer(tp=request.tp, error=refused)
@@ -203,6 +211,11 @@ class Broker:
             batches=batches,
             size_bytes=size_bytes,
         )
+
+    def _not_open(self, tp: TopicPartition, opening: "asyncio.Task[Partition] | None") -> BmqError:
+        if opening is None or not opening.done():
+            return NotReady(f"partition {tp} is being opened")
+        return self._ownership.why_not_open(tp, opening)
 
     async def offset_for_time(
         self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
@@ -239,7 +252,7 @@ class Broker:
 
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
         """See Owner."""
-        await self._open_all(tps)
+        await self._open_all(tps, patience_s=STATUS_PATIENCE_S)
         found = []
         for tp in tps:
             partition = self._ownership.partitions.get(tp)
@@ -250,6 +263,10 @@ class Broker:
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
         """See Owner."""
         return await self._coordinators.group_call(partition, api_key, request, caller)
+
+
+def _is_under_way(opening: "asyncio.Task[Partition] | None") -> bool:
+    return opening is not None and not opening.done()
 
 
 def _check_still_here(partition: Partition) -> None:

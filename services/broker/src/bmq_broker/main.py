@@ -300,6 +300,7 @@ class BrokerRole:
         self._ownership.closed = self._partition_closed
         self._ownership.left = left
         self._ownership.forgotten = forgotten
+        self._ownership.opening_ended = self._waiters.wake
         self._ownership.fenced = self._fenced
         self._ownership.inherited = self._roller.inherited
         self._roller.covered = self._heartbeats.shortly

@@ -83,6 +83,8 @@ class Ownership:
         """Called when a partition is not this broker's any more, open or not."""
         self.inherited: Callable[[Partition], None] = lambda _: None
         """Called when a partition was opened whose manifest does not cover yet what earlier owners left in the WAL."""
+        self.opening_ended: Callable[[TopicPartition], None] = lambda _: None
+        """Called when an opening is over, whatever its outcome."""
         self.fenced: Callable[[BmqError], None] = lambda _: None
         """Called where the store shows that this broker was replaced."""
         self.adopted_count = 0
@@ -139,6 +141,17 @@ class Ownership:
             if not task.cancelled() or (me is not None and me.cancelling()):  # where the broker ends, it may be both
                 raise
             raise self._not_opened(tp) from None  # it was the opening that was cancelled, not who waits for it
+
+    def begin_to_open(self, tp: TopicPartition) -> "asyncio.Task[Partition] | None":
+        """Its opening, which is not the caller's to cancel; None where the partition is open. Raises UnknownTopic, NotOwner, NotReady, Fenced."""
+        return None if self.appending(tp) is not None else self._open_task(tp)
+
+    def why_not_open(self, tp: TopicPartition, opening: "asyncio.Task[Partition]") -> BmqError:
+        """Of an opening that has ended, while the partition is not open. Raises what is a bug."""
+        error = self._not_opened(tp) if opening.cancelled() else opening.exception() or self._not_opened(tp)
+        if not isinstance(error, BmqError):
+            raise error
+        return error
 
     def unopened(self) -> list[TopicPartition]:
         """This broker's partitions that nobody has asked for since it began to own them."""
@@ -301,6 +314,7 @@ class Ownership:
         return task
 
     def _opened(self, tp: TopicPartition, task: "asyncio.Task[Partition]") -> None:
+        self.opening_ended(tp)
         if self._opening.get(tp) is not task:  # the partition left meanwhile: who waited was told
             self._given_up.discard(task)
             if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, BmqError):
