@@ -294,4 +294,30 @@ async def test_an_own_create_that_the_look_up_finds_is_no_seal(store: ScriptedSt
     assert broker.durable == [0]
 
 
+@playing
+async def test_who_asks_after_an_own_create_that_overtook_the_look_up_is_answered_too(store: ScriptedStore, broker: Broker) -> None:
+    loop, head = asyncio.get_running_loop(), store.head
+    sent, arrives = asyncio.Event(), asyncio.Event()
+
+    async def late(object_key: str) -> ObjectMeta:
+        sent.set()
+        await arrives.wait()
+        return await head(object_key)
+
+    store.head = late  # type: ignore[method-assign]
+    before = loop.create_task(broker.writer.verify_not_sealed())
+    await sent.wait()
+    await broker.write(1)
+    await before
+    since = loop.create_task(broker.writer.verify_not_sealed())
+    await asyncio.sleep(0)
+    arrives.set()
+    async with asyncio.timeout(1):
+        await since
+    assert store.done("head") == [key(0), key(1)]
+    put_seal(store, 1)
+    with pytest.raises(Fenced):
+        await broker.writer.verify_not_sealed()
+
+
 # --- sealing ---

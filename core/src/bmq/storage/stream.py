@@ -250,11 +250,12 @@ class StreamWriter:
                 for _, future in asked:
                     settle(future, None)
                 self._checks = deque(check for check in self._checks if not check[1].done())
-            elif self._next == number and not self._sealing:
+            elif self._sealing:  # the own seal may stand there: what comes of it answers them
+                return
+            elif self._next == number:
                 self._end(self._fenced(number))
                 return
-            else:  # an own create (or seal) was sent there meanwhile, after they asked: what comes of it answers them
-                return
+            # Otherwise an own create was sent there meanwhile. It answers who had asked before; who asked since is looked up for.
 
     async def _is_taken(self, number: int) -> bool:
         key = wal_key(self._stream, number)
