@@ -1,16 +1,22 @@
 """At a broker the topics of who sends little do not wait behind those of who sends all it can, and each keeps its order."""
 
 import asyncio
+from itertools import count
 from random import Random
 from typing import Any
 from uuid import UUID
 
 import pytest
 from internal_under_test import tp
+from typing_extensions import Buffer
 
 from bmq.errors import BmqError, Fenced, NotReady
 from bmq.fair_shares import WINDOW_FIRST_BYTES
 from bmq.internal.fair_appends import FairAppends
+from bmq.internal.owner_calls import APPEND_CALL, AppendCall
+from bmq.internal.owner_handlers import append_route
+from bmq.internal.refusals import Refusals
+from bmq.internal.routes import Incoming, Kept
 from bmq.roles.owner import Appended
 from bmq.values import Offset, TopicId, TopicPartition
 from bmq_sim.loop import run
@@ -95,6 +101,7 @@ def test_what_waits_behind_a_refused_batch_of_its_partition_is_refused_and_holds
         assert all(isinstance(one.exception(), NotReady) for one in greedy[taken:])
         assert owner.of(tp(0)) == list(range(taken))
         assert owner.of(tp(1)) == [0]
+        await asyncio.sleep(0)  # who waited has heard
         again = append(fair, owner, tp(0), 99)
         for _ in range(3):
             owner.durable(len(owner.futures))
@@ -143,20 +150,131 @@ def test_an_owner_that_fails_for_a_bug_is_heard_also_by_who_waited() -> None:
     run(main())
 
 
+def test_what_comes_or_is_let_in_before_a_refusal_was_heard_is_refused_too() -> None:
+    async def main() -> None:
+        owner, fair = Owner(), FairAppends(bytes_max=64 << 20)
+        sent = [append(fair, owner, MODEST, 0, 1000), append(fair, owner, tp(0), 0)]
+        sent += [append(fair, owner, OTHER, number) for number in range(30)]
+        waiting = append(fair, owner, tp(0), 1)
+        assert owner.of(tp(0)) == [0]
+        refused = owner.futures.pop(1)
+        owner.durable(len(owner.futures))  # and so there is room
+        refused.set_exception(NotReady("moved"))
+        new = append(fair, owner, tp(0), 2)
+        newer: list[asyncio.Future[Appended]] = []
+        refused.add_done_callback(lambda _: newer.append(append(fair, owner, tp(0), 3)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        for one in (sent[1], waiting, new, *newer):
+            assert isinstance(one.exception(), NotReady)
+        again = append(fair, owner, tp(0), 4)
+        while owner.futures:
+            owner.durable(len(owner.futures))
+            await asyncio.sleep(0)
+        await asyncio.gather(sent[0], *sent[2:], again)
+        assert owner.of(tp(0)) == [0, 4]
+        (topic,) = (topic for topic_id, topic in fair._topics.items() if topic_id == tp(0).topic_id)
+        assert (topic.in_flight, topic.settling) == ({}, {})
+
+    run(main())
+
+
+def test_a_partition_is_refused_for_no_longer_than_its_refusal_is_unheard_and_no_other_with_it() -> None:
+    async def main() -> None:
+        owner, fair = Owner(), FairAppends(bytes_max=64 << 20)
+        refused = append(fair, owner, tp(0), 0)
+        owner.futures.pop(0).set_exception(NotReady("moved"))
+        neighbour = append(fair, owner, tp(1), 0)
+        with pytest.raises(NotReady, match="moved"):
+            await refused
+        for _ in range(2):
+            await asyncio.sleep(0)
+        again = append(fair, owner, tp(0), 1)
+        owner.durable(2)
+        await asyncio.gather(neighbour, again)
+
+    run(main())
+
+
+class Routed(Owner):
+    """What a broker's route for APPEND submits to; `number` is a batch's first byte."""
+
+    def append(self, one: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
+        return self.submit(one, memoryview(records)[0])
+
+
+def test_a_connection_is_refused_what_it_sent_behind_a_batch_that_was_refused_because_of_another_connection() -> None:
+    async def main() -> None:
+        owner = Routed()
+        route = append_route(owner)
+        here, there, modest = Refusals(), Refusals(), Refusals()
+        calls = count(1)
+
+        def call(refusals: Refusals, one: TopicPartition, number: int, size_bytes: int = LARGE) -> "asyncio.Future[Appended]":
+            header = APPEND_CALL.encode(AppendCall(one.topic_id, one.partition, 9, 0))
+            records = memoryview(bytes([number]) + bytes(size_bytes - 1))
+            return route.begin(Incoming(next(calls), memoryview(header), records, refusals, Kept(lambda _: None)))
+
+        sent = [call(modest, MODEST, 0, 1000), call(here, tp(0), 0)]
+        sent += [call(modest, OTHER, number) for number in range(20)]
+        waiting = call(there, tp(0), 1)
+        late: list[asyncio.Future[Appended]] = []
+        owner.futures[1].add_done_callback(lambda _: late.append(call(there, tp(0), 2)))
+        owner.futures.pop(1).set_exception(NotReady("moved"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        for one in (sent.pop(1), waiting, *late):
+            assert isinstance(one.exception(), NotReady)
+        with pytest.raises(NotReady, match="earlier batch"):
+            call(there, tp(0), 3)  # sent before its sender heard
+        while owner.futures:
+            owner.durable(len(owner.futures))
+            await asyncio.sleep(0)
+        await asyncio.gather(*sent)
+        assert owner.of(tp(0)) == [0]
+
+    run(main())
+
+
+class Watching(Owner):
+    """Sees to it that it gets nothing of a partition of which something earlier was refused that its caller has not heard of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unheard: dict[tuple[TopicPartition, int], list[asyncio.Future[Appended]]] = {}
+        """The owner's future and the caller's."""
+
+    def submit(self, one: TopicPartition, number: int) -> "asyncio.Future[Appended]":
+        for (of, earlier), futures in self.unheard.items():
+            if of == one and earlier < number:
+                assert not any(future.done() and future.exception() for future in futures)
+        future = super().submit(one, number)
+        self.unheard.setdefault((one, number), []).append(future)
+        return future
+
+    def sent(self, one: TopicPartition, number: int, future: "asyncio.Future[Appended]") -> "asyncio.Future[Appended]":
+        if not future.done():
+            self.unheard.setdefault((one, number), []).append(future)
+            future.add_done_callback(lambda _: self.unheard.pop((one, number)))
+        return future
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_each_partition_keeps_its_order_and_everything_is_answered(seed: int) -> None:
     rng = Random(seed)
 
     async def main() -> None:
-        owner, fair = Owner(), FairAppends(bytes_max=rng.choice((1 << 20, 64 << 20)))
+        owner, fair = Watching(), FairAppends(bytes_max=rng.choice((1 << 20, 64 << 20)))
         partitions = [*(tp(number) for number in range(3)), OTHER, MODEST]
         sent: list[asyncio.Future[Any]] = []
         for number in range(400):
             one = rng.choice(partitions)
-            sent.append(append(fair, owner, one, number, 500 if one is MODEST else rng.choice((1000, 100_000, LARGE, 3 << 20))))
+            size_bytes = 500 if one is MODEST else rng.choice((1000, 100_000, LARGE, 3 << 20))
+            sent.append(owner.sent(one, number, append(fair, owner, one, number, size_bytes)))
             while owner.futures and rng.random() < 0.6:
-                await asyncio.sleep(rng.random() / 100)
-                if rng.random() < 0.05:
+                if rng.random() < 0.6:
+                    await asyncio.sleep(rng.choice((0.0, rng.random() / 100)))
+                if rng.random() < 0.1:
                     owner.futures.pop(0).set_exception(NotReady("full"))
                 else:
                     owner.durable()

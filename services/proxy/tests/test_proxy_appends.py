@@ -107,6 +107,42 @@ def test_a_batch_whose_successor_was_refused_before_it_still_goes_first() -> Non
     in_virtual_time(main)
 
 
+@pytest.mark.parametrize("at", [0, 1], ids=["the oldest", "the newest"])
+def test_what_is_submitted_in_the_moment_of_a_refusal_goes_behind_what_was_refused(at: int) -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        submitted = [proxied.submit(b"1"), proxied.submit(b"2")]
+        owner.refuses(at)
+        submitted.append(proxied.submit(b"3"))
+        assert owner.got == [b"1", b"2"]
+        owner.takes(1 - at)
+        await long_enough()
+        assert owner.got == [b"1", b"2", b"12"[at : at + 1], b"3"]
+        owner.takes(2)
+        owner.takes(3)
+        await asyncio.gather(*(one.done for one in submitted))
+        await asyncio.sleep(0)
+        assert proxied.appends._lanes == {}
+
+    in_virtual_time(main)
+
+
+def test_a_success_in_this_moment_holds_up_nothing() -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        submitted = [proxied.submit(b"1"), proxied.submit(b"2")]
+        owner.takes(0)
+        submitted.append(proxied.submit(b"3"))
+        assert owner.got == [b"1", b"2", b"3"]
+        owner.takes(1)
+        owner.takes(2)
+        await asyncio.gather(*(one.done for one in submitted))
+
+    in_virtual_time(main)
+
+
 def test_the_new_owner_gets_nothing_before_the_old_one_has_answered() -> None:
     async def main() -> None:
         old, new = HoldingOwner(), HoldingOwner()

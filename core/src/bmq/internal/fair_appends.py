@@ -1,7 +1,8 @@
 """Appends of several proxies to one broker: those of greedy topics wait here for their turn, so that those of the modest need not.
 
-A topic's appends stay in their order: what comes behind one that waits waits too, and what waits behind a refused one of its partition is
-refused. Each proxy sees to its own clients (bmq.fair_shares); only here are all of them seen, and topics are what is known of them.
+A topic's appends stay in their order: what comes behind one that waits waits too. What waits behind a refused one of its partition is refused,
+and so is what comes before everybody has heard of that. Each proxy sees to its own clients (bmq.fair_shares); only here are all of them seen,
+and topics are what is known of them.
 """
 
 import asyncio
@@ -13,35 +14,64 @@ from typing import Final
 from bmq.errors import NotOwner, NotReady
 from bmq.fair_shares import Admitted, FairShares, Share
 from bmq.roles.owner import Appended
+from bmq.roles.unheard import refused_unheard
 from bmq.values import TopicId, TopicPartition
 
 TOPICS_MAX: Final = 10_000
 """Topics that are remembered; one that nothing is under way of is forgotten first, the one known for longest."""
+
+_REFUSALS: Final = (NotOwner, NotReady)
+"""Not applied, and to be sent again."""
 
 Submit = Callable[[], "asyncio.Future[Appended]"]
 """To the owner. Raises BmqError, or its future does."""
 
 
 class _Append:
-    """One of them. `done` is what its caller got where it has to wait."""
+    """One of them. `done` is what its caller got where it has to wait, `future` the owner's once it was submitted."""
 
-    __slots__ = ("done", "size_bytes", "submit", "tp")
+    __slots__ = ("done", "future", "size_bytes", "submit", "tp")
 
     def __init__(self, tp: TopicPartition, size_bytes: int, submit: Submit) -> None:
         self.tp = tp
         self.size_bytes = size_bytes
         self.submit = submit
         self.done: asyncio.Future[Appended] | None = None
+        self.future: asyncio.Future[Appended]
 
 
 class _Topic:
     """One topic's appends."""
 
-    __slots__ = ("share", "waiting")
+    __slots__ = ("in_flight", "settling", "share", "waiting")
 
     def __init__(self) -> None:
         self.share: Share
         self.waiting: deque[_Append] = deque()
+        self.in_flight: dict[int, list[_Append]] = {}
+        """With the owner, by partition, in their order."""
+        self.settling: dict[int, int] = {}
+        """Partitions of which something was refused in this turn of the loop, and how often: not all who wait for it know yet."""
+
+    def refuses(self, partition: int) -> bool:
+        """Whether nothing of a partition may be taken now, because something before it was refused and not everybody has heard of it."""
+        if partition in self.settling:
+            return True
+        in_flight = self.in_flight.get(partition)
+        return in_flight is not None and refused_unheard(in_flight, _REFUSALS)
+
+    def settled(self, partition: int) -> None:
+        """Who waited has heard of one refusal."""
+        self.settling[partition] -= 1
+        if not self.settling[partition]:
+            del self.settling[partition]
+
+    def over(self, one: _Append) -> None:
+        """The owner has answered."""
+        in_flight = self.in_flight[one.tp.partition]
+        in_flight.remove(one)
+        if not in_flight:
+            del self.in_flight[one.tp.partition]
 
 
 class FairAppends:
@@ -59,6 +89,10 @@ class FairAppends:
         if topic is None:
             topic = self._open(tp.topic_id)
         one = _Append(tp, size_bytes, submit)
+        if topic.refuses(tp.partition):
+            one.done = self._loop.create_future()
+            _fail(one, _behind_refused(tp))
+            return one.done
         if not topic.waiting:
             now = self._loop.time()
             admitted = self._shares.admit(topic.share, size_bytes, now)
@@ -74,7 +108,7 @@ class FairAppends:
         self._topics[topic_id] = topic
         if len(self._topics) > TOPICS_MAX:
             oldest, idle = next(iter(self._topics.items()))
-            if idle.waiting or idle.share.held_bytes:
+            if idle.waiting or idle.share.held_bytes or idle.settling:
                 self._topics.move_to_end(oldest)
             else:
                 del self._topics[oldest]
@@ -90,23 +124,30 @@ class FairAppends:
         if future.done():
             self._shares.over(topic.share, one.size_bytes, admitted, took_s=None, now=now)
         else:
+            one.future = future
+            topic.in_flight.setdefault(one.tp.partition, []).append(one)
             future.add_done_callback(partial(self._over, topic, one, admitted, now))
         return future
 
     def _over(self, topic: _Topic, one: _Append, admitted: Admitted, began_s: float, future: "asyncio.Future[Appended]") -> None:
-        if topic.waiting and not future.cancelled() and isinstance(future.exception(), NotOwner | NotReady):
+        topic.over(one)
+        if one.done is not None:
+            _answered(one, future)
+        if not future.cancelled() and isinstance(future.exception(), _REFUSALS):
             self._refuse_waiting(topic, one.tp)
         now = self._loop.time()
         self._shares.over(topic.share, one.size_bytes, admitted, took_s=now - began_s, now=now)
 
     def _refuse_waiting(self, topic: _Topic, tp: TopicPartition) -> None:
-        """An earlier batch of the partition is to be sent again: what waits behind it must not be taken before it."""
+        """An earlier batch of the partition is to be sent again: what waits behind it, or comes now, must not be taken before it."""
         waiting, topic.waiting = topic.waiting, deque()
         for one in waiting:
             if one.tp == tp:
-                _fail(one, NotReady(f"{tp}: an earlier batch was refused and has to be sent again first"))
+                _fail(one, _behind_refused(tp))
             else:
                 topic.waiting.append(one)
+        topic.settling[tp.partition] = topic.settling.get(tp.partition, 0) + 1
+        self._loop.call_soon(topic.settled, tp.partition)  # runs behind the callbacks of the futures that failed
         if not topic.waiting:
             self._shares.withdraw(topic.share, self._loop.time())
 
@@ -114,6 +155,9 @@ class FairAppends:
         """What waits, as far as it is let in."""
         while topic.waiting:
             first = topic.waiting[0]
+            if topic.refuses(first.tp.partition):
+                self._refuse_waiting(topic, first.tp)
+                continue
             now = self._loop.time()
             admitted = self._shares.admit(topic.share, first.size_bytes, now)
             if admitted is None:
@@ -123,15 +167,17 @@ class FairAppends:
                 future = self._submit(topic, first, admitted, now)
             except Exception as error:  # noqa: BLE001 - also of a bug its caller is told, and those behind it still have their turn
                 _fail(first, error)
-                if isinstance(error, NotOwner | NotReady):
+                if isinstance(error, _REFUSALS):
                     self._refuse_waiting(topic, first.tp)
                 continue
-            if not future.done():
-                future.add_done_callback(partial(_answered, first))
-                continue
-            _answered(first, future)
-            if not future.cancelled() and isinstance(future.exception(), NotOwner | NotReady):
-                self._refuse_waiting(topic, first.tp)
+            if future.done():
+                _answered(first, future)
+                if not future.cancelled() and isinstance(future.exception(), _REFUSALS):
+                    self._refuse_waiting(topic, first.tp)
+
+
+def _behind_refused(tp: TopicPartition) -> NotReady:
+    return NotReady(f"{tp}: an earlier batch was refused and has to be sent again first")
 
 
 def _answered(one: _Append, future: "asyncio.Future[Appended]") -> None:

@@ -19,6 +19,7 @@ from bmq.errors import BmqError, Fenced, NotOwner, NotReady, StoreError, Unknown
 from bmq.metadata.image import Image
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Appended, Owner
+from bmq.roles.unheard import refused_unheard
 from bmq.values import TopicPartition
 from bmq.wire.batch_headers import read_header
 
@@ -58,7 +59,7 @@ class _GivenUp(NamedTuple):
 class Append:
     """One payload on its way. `done` resolves as Owner.append's future does; cancelled: it was given up and is not sent (again)."""
 
-    __slots__ = ("done", "give_up_at", "lane", "number", "produce_version", "records")
+    __slots__ = ("done", "future", "give_up_at", "lane", "number", "produce_version", "records")
 
     def __init__(self, number: int, lane: _Lane, records: Buffer, *, produce_version: int, give_up_at: float, done: asyncio.Future[Appended]) -> None:
         self.number = number
@@ -67,6 +68,8 @@ class Append:
         self.produce_version = produce_version
         self.give_up_at = give_up_at
         self.done = done
+        self.future: asyncio.Future[Appended]
+        """The owner's, once it was sent."""
 
     @property
     def tp(self) -> TopicPartition:
@@ -139,8 +142,9 @@ class Appends:
             if self._metadata.image.partition(lane.tp) is None:
                 raise UnknownTopic(f"partition {lane.tp} does not exist (any more)")
             owner = self._owner_for(lane.tp)
-            if lane.in_flight and owner is not lane.owner:
-                # What is with the old owner may still be refused there: the new one must not have this before that.
+            if lane.in_flight and (owner is not lane.owner or refused_unheard(lane.in_flight, BmqError)):
+                # What is with the old owner may still be refused there: the new one must not have this before that. And what is refused
+                # already goes again before this; `_answered` will hear of it.
                 insort(lane.waiting, append)
                 return
             future = owner.append(lane.tp, append.records, produce_version=append.produce_version)
@@ -155,6 +159,7 @@ class Appends:
             self._settled(append, future)
         else:
             lane.owner = owner
+            append.future = future
             lane.in_flight.append(append)
             future.add_done_callback(partial(self._answered, append))
 
@@ -210,7 +215,7 @@ class Appends:
             before = lane.waiting.pop(0)
             self._send(lane, before)
             if lane.waiting and lane.waiting[0] is before:
-                break  # for another owner than those that have just been sent
+                break  # behind those that have just been sent, which are with another owner or were refused
         if not lane.in_flight and not lane.waiting and self._lanes.get(lane.key) is lane:
             if lane.timer is not None:
                 lane.timer.cancel()

@@ -1,0 +1,35 @@
+"""What an owner refused in this turn of the loop. Who waits for it hears of it in the next one: until then nothing may be sent past it."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from bmq.roles.owner import Appended
+
+
+class WithOwner(Protocol):
+    """An append that was handed over."""
+
+    future: "asyncio.Future[Appended]"
+    """What Owner.append returned."""
+
+
+def refused_unheard(appends: Sequence[WithOwner], errors: type[Exception] | tuple[type[Exception], ...]) -> bool:
+    """Whether one of a partition's appends failed with one of `errors`, or was cancelled, though it is still among them.
+
+    `appends`: at least one, in the order in which they were handed over. Few of them are looked at: an owner answers the oldest first, or refuses
+    the newest, which wait for it to open the partition.
+    """
+    newest = appends[-1].future
+    if newest.done() and _is_refused(newest, errors):
+        return True
+    for append in appends:
+        if not append.future.done():
+            return False
+        if _is_refused(append.future, errors):
+            return True
+    return False
+
+
+def _is_refused(future: "asyncio.Future[Appended]", errors: type[Exception] | tuple[type[Exception], ...]) -> bool:
+    return future.cancelled() or isinstance(future.exception(), errors)
