@@ -8,6 +8,7 @@ from held_store import HeldStore
 from moving_brokers import Brokers, closed_of, until_closed
 
 from bmq.errors import BmqError, NotOwner
+from bmq.metadata.records import ConfigsChanged, PartitionMoveBegun
 from bmq.storage.keys import manifest_prefix
 from bmq.storage.numbered import numbered_key
 from bmq.values import Offset
@@ -232,4 +233,27 @@ async def test_an_heir_that_dies_before_it_has_covered_anything_leaves_both_stre
     assert brokers.controller.meta(tp).ranges == ()
     assert [len(brokers.wal_keys(3))] == [1]  # its seal
     assert await brokers.read_all(tp) == [(0, b"a"), (1, b"b"), (2, b"c")]
+    await brokers.stop()
+
+
+@on_virtual_time
+async def test_a_configuration_that_only_a_newer_version_can_read_holds_up_no_move_and_leaves_its_topic_as_it_was() -> None:
+    brokers = Brokers()
+    await brokers.start(1, 2)
+    (newer,) = brokers.controller.create_topic("newer", partitions=1, owner=1, configs={"segment.bytes": "1048576"})
+    (moving,) = brokers.controller.create_topic("moving", partitions=1, owner=1)
+    await brokers.append(newer, b"a")
+    await brokers.append(moving, b"a")
+    brokers.controller.commit(
+        ConfigsChanged(kind="topic", name=str(newer.topic_id), changes={"message.timestamp.type": "NewerTime", "segment.bytes": "2097152"}),
+        PartitionMoveBegun(topic_id=moving.topic_id, partition=0, to_node_id=2),
+    )
+    async with asyncio.timeout(10):
+        await brokers.until_owned(moving, by=2)
+    assert (await brokers.append_wherever(moving, b"b")).base_offset == 1
+    assert (await brokers.append(newer, b"b")).base_offset == 1
+    assert brokers.roles[1]._ownership.partitions[newer].config.segment_bytes == 1048576
+    brokers.controller.commit(ConfigsChanged(kind="topic", name=str(newer.topic_id), changes={"message.timestamp.type": "CreateTime"}))
+    await asyncio.sleep(0)
+    assert brokers.roles[1]._ownership.partitions[newer].config.segment_bytes == 2097152
     await brokers.stop()

@@ -16,8 +16,7 @@ from bmq.metadata.image import Image, PartitionMeta
 from bmq.ports import Clock
 from bmq.roles.controller import Metadata
 from bmq.storage.durable import cancelled
-from bmq.topic_config import TopicConfig, resolve
-from bmq.values import BrokerEpoch, ManifestVersion, NodeId, TopicId, TopicPartition
+from bmq.values import BrokerEpoch, ManifestVersion, NodeId, TopicPartition
 from bmq_broker.departures import Departures
 from bmq_broker.inheriting import RETRY_S, Inheriting
 from bmq_broker.manifests import Manifests
@@ -25,14 +24,12 @@ from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import Run, TailTotal
 from bmq_broker.settings import BrokerSettings
+from bmq_broker.topic_configs import CLUSTER_WIDE, TopicConfigs
 
 log = structlog.get_logger()
 
 LOG_INTERVAL_S = 10.0
 NO_NODE = NodeId(-1)
-
-CLUSTER_WIDE = ("broker", "")
-"""Where the image keeps configurations of the whole cluster."""
 
 
 class Ownership:
@@ -59,10 +56,9 @@ class Ownership:
         self._clock = clock
         self._settings = settings
         self._total = total
-        self._cluster_configs = cluster_configs
         self._inheriting = inheriting
         self._departures = departures
-        self._configs: dict[TopicId, TopicConfig] = {}
+        self._configs = TopicConfigs(cluster_configs)
         self._opening: dict[TopicPartition, asyncio.Task[Partition]] = {}
         self._given_up: set[asyncio.Task[Partition]] = set()
         """Openings of partitions that left meanwhile, until they have ended."""
@@ -169,9 +165,7 @@ class Ownership:
             self.closed(partition, [], True)  # deleted before it was closed
         if old.topics is new.topics and not defaults_changed:
             return
-        for topic_id in list(self._configs):
-            if defaults_changed or new.topics.get(topic_id) is not old.topics.get(topic_id):
-                del self._configs[topic_id]
+        self._configs.image_changed(old, new, defaults_changed=defaults_changed)
         for topic_id, topic in old.topics.items():
             if topic_id not in new.topics:
                 for index in range(len(topic.partitions)):
@@ -228,7 +222,7 @@ class Ownership:
             self._forget(tp)
             self._inheriting.want(tp, meta.ranges)
         else:
-            partition.config = self._config(image, tp)
+            partition.config = self._configs.after_a_change(image, tp.topic_id, partition.config)
             if partition.ranges:
                 partition.ranges = meta.ranges
 
@@ -360,7 +354,7 @@ class Ownership:
             partition = Partition(
                 tp,
                 leader_epoch=meta.leader_epoch,
-                config=self._config(self._metadata.image, tp),
+                config=self._configs.of(self._metadata.image, tp.topic_id),
                 ranges=meta.ranges,
                 total=self._total,
                 closed_before=self._departures.departed(tp),
@@ -397,16 +391,9 @@ class Ownership:
         except PartitionStopped as stopped:
             self._inheriting.stop(tp, stopped)
             raise
-        partition.config = self._config(self._metadata.image, tp)
+        partition.config = self._configs.after_a_change(self._metadata.image, tp.topic_id, partition.config)
         partition.ranges = meta.ranges
         partition.recovered()
-
-    def _config(self, image: Image, tp: TopicPartition) -> TopicConfig:
-        config = self._configs.get(tp.topic_id)
-        if config is None:
-            config = resolve(image.topics[tp.topic_id].configs, {**self._cluster_configs, **image.configs.get(CLUSTER_WIDE, {})})
-            self._configs[tp.topic_id] = config
-        return config
 
     def is_open(self, tp: TopicPartition) -> bool:
         """Whether it may append."""

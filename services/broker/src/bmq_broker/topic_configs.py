@@ -1,0 +1,53 @@
+"""What the configurations in the image come to, topic by topic: worked out once for each change, when a partition needs it."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+
+from bmq.errors import BmqError
+from bmq.log_limit import RateLimited
+from bmq.metadata.image import Image
+from bmq.topic_config import TopicConfig, resolve
+from bmq.values import TopicId
+
+log = structlog.get_logger()
+
+LOG_INTERVAL_S: Final = 10.0
+CLUSTER_WIDE: Final = ("broker", "")
+"""Where the image keeps configurations of the whole cluster."""
+
+
+class TopicConfigs:
+    """Of one broker incarnation."""
+
+    def __init__(self, cluster_configs: Mapping[str, str]) -> None:
+        """`cluster_configs` are those of the command line or file: the image's come before them."""
+        self._cluster_configs = cluster_configs
+        self._resolved: dict[TopicId, TopicConfig] = {}
+        self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
+
+    def image_changed(self, old: Image, new: Image, *, defaults_changed: bool) -> None:
+        """Forgets what is to be worked out anew."""
+        for topic_id in list(self._resolved):
+            if defaults_changed or new.topics.get(topic_id) is not old.topics.get(topic_id):
+                del self._resolved[topic_id]
+
+    def of(self, image: Image, topic_id: TopicId) -> TopicConfig:
+        """Of a topic in the image. Raises InvalidConfig where this version cannot read a value."""
+        config = self._resolved.get(topic_id)
+        if config is None:
+            config = resolve(image.topics[topic_id].configs, {**self._cluster_configs, **image.configs.get(CLUSTER_WIDE, {})})
+            self._resolved[topic_id] = config
+        return config
+
+    def after_a_change(self, image: Image, topic_id: TopicId, known: TopicConfig) -> TopicConfig:
+        """As `of`; what is known so far where a newer version has set what this one cannot read."""
+        try:
+            return self.of(image, topic_id)
+        except BmqError as error:
+            if (left_out := self._limit.due(topic_id, now=asyncio.get_running_loop().time())) is not None:
+                name = image.topics[topic_id].name
+                log.warning("a configuration cannot be read: the last one goes on", topic=name, error=str(error), left_out=left_out)
+            return known
