@@ -17,6 +17,7 @@ from bmq.storage.segment import decode_segment
 from bmq.topic_config import resolve
 from bmq.values import LeaderEpoch, Offset, TopicId, TopicPartition
 from bmq.wire.batches import Record, build_batch, read_header
+from bmq_broker.commit import BUFFER_MAX_FLUSHES
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.partitions.tail import Run, Slot, TailTotal
@@ -107,6 +108,32 @@ async def test_a_copy_that_is_not_durable_does_not_let_the_original_go() -> None
     await cluster.start("again")
     assert await cluster.read_all(quiet) == [(0, b"a")]
     await cluster.append(busy, b"b")
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_a_wal_object_holds_a_few_flushes_at_most_whatever_is_carried() -> None:
+    store = HeldStore()
+    cluster = Cluster(store, settings=carrying(in_flight_max=1))
+    await cluster.start()
+    busy, *quiet = await cluster.topic("orders", partitions=QUIET + 1, configs={"segment.bytes": "1000000"})
+    await asyncio.gather(*(cluster.append(tp, bytes(2_000)) for tp in quiet))
+    partitions = [await cluster.broker._ownership.open(tp) for tp in quiet]
+    store.held.add("wal/")
+    waiting = cluster.append(busy, b"in flight")
+    await asyncio.sleep(0.1)
+    cluster.broker._roller.carry_or_roll(partitions, "test")
+    assert all(partition.carrying for partition in partitions)
+    limit_bytes = BUFFER_MAX_FLUSHES * cluster.settings.flush_bytes
+    assert max(group.slot.size_bytes for group in cluster.broker._commit._groups()) < limit_bytes + 2_100
+    store.let_go("wal/")
+    await waiting
+    await asyncio.sleep(1)
+    assert not any(partition.carrying for partition in partitions)
+    await cluster.kill()
+    await cluster.start("again")
+    for tp in quiet:
+        assert await cluster.read_all(tp) == [(0, bytes(2_000))]
     await cluster.stop()
 
 

@@ -46,6 +46,7 @@ class GroupCommit:
     ) -> None:
         """`woken` is called for each partition whose high watermark rose, `carried` with those that were carried, `completed` once after them."""
         self._settings = settings
+        self._group_bytes_max = BUFFER_MAX_FLUSHES * settings.flush_bytes
         self._may_send = may_send
         self._woken = woken
         self._carried = carried
@@ -90,9 +91,8 @@ class GroupCommit:
         if partition.state is not PartitionState.APPENDING:
             raise NotOwner(f"partition {partition.tp} is not this broker's any more")
         base_offset = partition.next_offset
-        if self._open.slot.size_bytes >= BUFFER_MAX_FLUSHES * self._settings.flush_bytes or self._open.run_count >= self._settings.flush_runs_max:
-            self._full.append(self._open)
-            self._open = WalGroup()
+        if self._open.slot.size_bytes >= self._group_bytes_max or self._open.run_count >= self._settings.flush_runs_max:
+            self._begin_group()
         group = self._open
         entry = group.runs.get(partition.tp)
         if entry is None:
@@ -132,9 +132,8 @@ class GroupCommit:
         """
         if self._ended is not None:
             return 0
-        if self._open.run_count >= self._settings.flush_runs_max:
-            self._full.append(self._open)
-            self._open = WalGroup()
+        if self._open.slot.size_bytes >= self._group_bytes_max or self._open.run_count >= self._settings.flush_runs_max:
+            self._begin_group()
         group = self._open
         copy = partition.carry(group.slot)
         if copy is None:
@@ -258,6 +257,10 @@ class GroupCommit:
         """One create's size and time, for the metrics."""
         FLUSH_BYTES.observe(size_bytes)
         FLUSH_SECONDS.observe(seconds)
+
+    def _begin_group(self) -> None:
+        self._full.append(self._open)
+        self._open = WalGroup()
 
     def _groups(self) -> list[WalGroup]:
         """All that are not durable, oldest first."""
