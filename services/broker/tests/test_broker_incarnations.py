@@ -24,8 +24,12 @@ class Following(Incarnations):
     def __init__(self, brokers: Brokers, template: BrokerRole) -> None:
         self.made: list[BrokerRole] = []
         self.lost: list[BmqError] = []
+        self.fails: Exception | None = None
+        """Where another one is to be made."""
 
         def make(on_fenced: Callable[[BmqError], None]) -> BrokerRole:
+            if self.fails is not None:
+                raise self.fails
             role = BrokerRole(
                 store=template._store,
                 control=template._control,
@@ -134,4 +138,20 @@ async def test_who_is_cancelled_while_what_it_waits_for_is_given_up_ends_as_canc
     expected = asyncio.CancelledError if waiting.cancel() else Fenced
     with pytest.raises(expected):
         await waiting
+    await brokers.stop()
+
+
+@on_virtual_time
+async def test_a_process_whose_broker_is_not_followed_by_another_says_so() -> None:
+    told: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context.get("exception")))
+    brokers = Brokers()
+    incarnations = await following(brokers)
+    incarnations.fails = RuntimeError("a bug")
+    await brokers.controller.fence(1)
+    await asyncio.sleep(10)
+    assert told == [incarnations.fails]
+    assert [str(error) for error in incarnations.lost] == ["the broker of epoch 1 is not followed by another: RuntimeError('a bug')"]
+    await incarnations.stop()
     await brokers.stop()

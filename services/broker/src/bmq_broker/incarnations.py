@@ -47,6 +47,7 @@ class Incarnations:
         """Starts the first incarnation, and from then on the next ones. Raises as BrokerRole.start."""
         await self._begin()
         self._task = asyncio.get_running_loop().create_task(self._follow(), name="incarnations")
+        self._task.add_done_callback(self._over)
 
     async def drain(self) -> None:
         """Hands everything over; `stop` is all that is left to do."""
@@ -82,6 +83,12 @@ class Incarnations:
         self._fence = fence
         await role.start()
         self.role = role
+
+    def _over(self, task: "asyncio.Task[None]") -> None:
+        """A process whose broker ended, and is not followed by another, is of no use to anybody: it ends, so that it is started again."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_lost(BmqError(f"the broker of epoch {self.role.epoch} is not followed by another: {error!r}"))
+            raise error  # a bug: the loop's handler says so
 
     async def _follow(self) -> None:
         loop = asyncio.get_running_loop()
