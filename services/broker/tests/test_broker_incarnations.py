@@ -10,6 +10,7 @@ from moving_brokers import Brokers
 from bmq.errors import BmqError, Fenced, NotReady
 from bmq.roles.controller import Registration
 from bmq.values import NodeId
+from bmq_broker.handing_over import SIGN_OFF_S
 from bmq_broker.incarnations import Incarnations
 from bmq_broker.main import BrokerRole
 from bmq_sim.loop import on_virtual_time
@@ -138,6 +139,57 @@ async def test_who_is_cancelled_while_what_it_waits_for_is_given_up_ends_as_canc
     expected = asyncio.CancelledError if waiting.cancel() else Fenced
     with pytest.raises(expected):
         await waiting
+    await brokers.stop()
+
+
+@on_virtual_time
+@pytest.mark.parametrize("first", [True, False], ids=["its-first", "its-next"])
+async def test_a_broker_that_is_stopped_while_it_starts_leaves_no_registration_behind(first: bool) -> None:
+    store = HeldStore()
+    brokers = Brokers(store)
+    await brokers.start(2)
+    incarnations = await following(brokers)
+    (tp,) = brokers.controller.create_topic("orders", partitions=1, owner=1)
+    await brokers.append(tp, b"a")
+    held = "node-1:wal/0000000001/00000000000000000001/"
+    store.held.add(held)  # what the next one has to read, and not its own seal
+    if first:
+        await incarnations.kill()
+        role = await brokers.make(1)
+        starting = asyncio.ensure_future(role.start())
+        await asyncio.sleep(10)
+        assert not starting.done()
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+    else:
+        await brokers.controller.register(incarnations.role._registration)  # so that its partitions stay with it
+        await asyncio.sleep(10)
+        await incarnations.stop()
+        assert len(incarnations.made) == 2
+    assert 1 not in brokers.controller.image.nodes
+    assert brokers.owner(tp) == 2
+    store.let_go(held)
+    assert await brokers.read_all(tp) == [(0, b"a")]
+    assert (await brokers.append(tp, b"b")).base_offset == 1
+    del brokers.roles[1]
+    await brokers.stop()
+
+
+@on_virtual_time
+async def test_a_broker_that_is_stopped_while_it_starts_does_not_wait_for_a_store_that_is_down() -> None:
+    store = HeldStore()
+    brokers = Brokers(store)
+    await brokers.start(1, 2)
+    (tp,) = brokers.controller.create_topic("orders", partitions=1, owner=1)
+    await brokers.append(tp, b"a")
+    await brokers.roles.pop(1).kill()
+    store.held.add("node-1:wal/")
+    role = await brokers.make(1)
+    starting = asyncio.ensure_future(role.start())
+    await asyncio.sleep(10)
+    starting.cancel()
+    await asyncio.wait([starting], timeout=SIGN_OFF_S + 1)
+    assert starting.cancelled()
     await brokers.stop()
 
 

@@ -4,13 +4,13 @@ With heirs this is a drain, without one the clean stop. It costs no requests per
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
 import structlog
 
 from bmq.errors import BmqError, ControllerUnavailable
 from bmq.ports import Rng
-from bmq.storage.durable import Backoff
+from bmq.storage.durable import Backoff, cancelled
 from bmq.storage.stream import StreamWriter
 from bmq.values import TopicPartition
 from bmq_broker.commit import GroupCommit
@@ -22,6 +22,8 @@ log = structlog.get_logger()
 
 REPORT_S = 5.0
 """How long the end of the stream is told to controllers that may be changing their leader, which takes 3 s at most. Unheard, the lease runs out."""
+SIGN_OFF_S = 3.0
+"""How long a broker that did not start tries to say so."""
 ROLLING_SHARE = 0.5
 """Of the time for the stop: what is not rolled by then is read by heirs."""
 
@@ -85,3 +87,13 @@ class HandingOver:
             await self._roller.roll_to(partition, partition.high_watermark, "stop")
         except BmqError as error:
             log.info("a partition was not rolled at the stop, its heir reads the WAL", partition=str(partition.tp), error=str(error))
+
+
+async def sign_off(handing_over: Coroutine[None, None, None]) -> None:
+    """Hands over for a broker that did not start, as far as that goes quickly: nobody waits long for what never served."""
+    task = asyncio.get_running_loop().create_task(handing_over, name="sign off")
+    await asyncio.wait([task], timeout=SIGN_OFF_S)
+    await cancelled([task])
+    error = None if task.cancelled() else task.exception()
+    if task.cancelled() or error is not None:
+        log.info("a broker that did not start has not signed off, its lease runs out", error=repr(error))

@@ -21,7 +21,7 @@ from bmq_broker.coordinators import Coordinators
 from bmq_broker.coverage import Coverage
 from bmq_broker.departures import Departures
 from bmq_broker.groups.settings import GroupSettings
-from bmq_broker.handing_over import HandingOver
+from bmq_broker.handing_over import HandingOver, sign_off
 from bmq_broker.heartbeats import REPORTS_MAX, Heartbeats
 from bmq_broker.inheriting import Inheriting, Ranges
 from bmq_broker.lag import GroupLags
@@ -101,7 +101,7 @@ class BrokerRole:
             if self._ended is not None:
                 raise self._ended
         except BaseException:
-            await self.kill()
+            await self._give_up()
             raise
         self._tasks = [
             loop.create_task(self._maintenance.run(), name="maintenance"),
@@ -133,13 +133,24 @@ class BrokerRole:
         try:
             async with asyncio.timeout(self._settings.stop_timeout_ms / 1000):
                 await self._handing_over.roll_larger_tails()
-                end = await self._handing_over.seal(self._stop_serving)
-                self._is_sealed = True
-                await self._end_beating()
-                await self._handing_over.tell(partial(self._control.report_stopped, self._registration.node_id, self.epoch, end))
+                await self._seal_and_tell()
         except (BmqError, TimeoutError) as error:
             log.warning("not stopped cleanly: the next start recovers", error=repr(error))
         await self._coordinators.close()
+
+    async def _give_up(self) -> None:
+        """Ends a start that goes no further. Unless it was replaced, what it registered for goes to others at once, and not after a lease."""
+        try:
+            if self._ended is None:
+                await sign_off(self._seal_and_tell())
+        finally:
+            await self.kill()
+
+    async def _seal_and_tell(self) -> None:
+        end = await self._handing_over.seal(self._stop_serving)
+        self._is_sealed = True
+        await self._end_beating()
+        await self._handing_over.tell(partial(self._control.report_stopped, self._registration.node_id, self.epoch, end))
 
     def _stop_serving(self) -> None:
         self._ownership.end(NotOwner("this broker is stopping"))
