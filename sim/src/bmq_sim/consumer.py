@@ -11,6 +11,7 @@ from bmq_sim.history import EndOffset, FinalLog, FinalRecord, History, OutOfRang
 LATEST = -1
 EARLIEST = -2
 FETCH_BYTES_MAX = 64 * 1024
+FINAL_FETCH_BYTES_MAX = 1024 * 1024
 
 
 def fetch_fields(place: Place, offset: int, *, max_wait_ms: int, max_bytes: int = FETCH_BYTES_MAX) -> dict[str, object]:
@@ -139,7 +140,7 @@ async def read_final(client: SimClient, history: History, place: Place) -> Final
     while position < end:
         try:
             connection = await client.leader(place)
-            answer = await connection.send(FETCH, fetch_fields(place, position, max_wait_ms=100))
+            answer = await connection.send(FETCH, fetch_fields(place, position, max_wait_ms=100, max_bytes=FINAL_FETCH_BYTES_MAX))
         except ConnectionLost:
             client.forget_leaders()
             attempt += 1

@@ -14,6 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from bmq_sim.network import Network
@@ -25,7 +26,8 @@ T = TypeVar("T")
 START_S = 1000.0
 """Virtual time of a new loop: not zero, so that a forgotten `if deadline` shows."""
 
-PENDING_SHOWN_MAX = 20
+PENDING_SHOWN_MAX = 60
+FRAMES_SHOWN_MAX = 6
 
 
 class Deadlock(RuntimeError):
@@ -184,7 +186,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             process.held.clear()
 
     def pending_tasks(self) -> list[str]:
-        """One line for each task that is not done and whose process lives (at most PENDING_SHOWN_MAX): its name and where it waits."""
+        """One line for each task that is not done and whose process lives (at most PENDING_SHOWN_MAX): whose it is, its name and where it waits."""
         lines = [_where(task) for task in self._all_tasks() if not task.is_dead()]
         return lines if len(lines) <= PENDING_SHOWN_MAX else [*lines[:PENDING_SHOWN_MAX], f"  and {len(lines) - PENDING_SHOWN_MAX} more"]
 
@@ -310,12 +312,14 @@ def on_virtual_time(scenario: Callable[P, Coroutine[Any, Any, None]]) -> Callabl
 
 def _where(task: "asyncio.Task[Any]") -> str:
     coro: Any = task.get_coro()
-    frame = None
+    frames = []
     while coro is not None:
-        frame = getattr(coro, "cr_frame", None) or getattr(coro, "gi_frame", None) or frame
+        frame = getattr(coro, "cr_frame", None) or getattr(coro, "gi_frame", None)
+        if frame is not None:
+            frames.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}")
         coro = getattr(coro, "cr_await", None) or getattr(coro, "gi_yieldfrom", None)
-    place = "not started" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
-    return f"  {task.get_name()}: {place}"
+    process = task.process.name if isinstance(task, SimTask) and task.process is not None else "nobody"
+    return f"  {process}, {task.get_name()}: {' > '.join(frames[-FRAMES_SHOWN_MAX:]) or 'not started'}"
 
 
 def _record_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

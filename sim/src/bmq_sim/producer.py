@@ -22,6 +22,8 @@ from bmq_sim.history import Attempt, History, Place
 IN_FLIGHT_MAX = 5
 TIMEOUT_MS = 30_000
 BATCH_RECORDS_MAX = 4
+BUFFERED_BATCHES_MAX = 100
+"""As a real producer's `buffer.memory`: it makes no more while so many wait."""
 
 
 @dataclass(slots=True)
@@ -125,6 +127,9 @@ class IdempotentProducer:
     async def _make(self) -> None:
         rng = self._client.rng
         while self._batches_left:
+            if len(self._waiting) >= BUFFERED_BATCHES_MAX:
+                await asyncio.sleep(self._pace_s)
+                continue
             attempt, records = self._values.next(idempotent=True)
             data = build_batch(records, producer_id=self._producer_id, producer_epoch=self._producer_epoch, base_sequence=self._sequence)
             self._sequence += len(records)

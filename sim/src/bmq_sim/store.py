@@ -106,8 +106,6 @@ class SimStore:
         """Every key that was ever deleted."""
         self.created_again: list[str] = []
         """Keys that were created after they had been deleted: late creates that fell into the deleted past."""
-        self.landed_late: set[str] = set()
-        """Keys of creates that arrived when their sender had given up or was dead."""
         self.watcher: Watcher | None = None
         self.keep_all = False
         """Whether every object that was ever created is kept in `ever`."""
@@ -269,7 +267,7 @@ class NodeStore:
         if dice < mark + faults.unknown_late_probability:
             request.fault = Fault.UNKNOWN
             timeout_s = self._timeout_s()
-            self._send_create(key, data, after_s=timeout_s + store.rng.random() * faults.late_s_max, late=True)
+            self._send_create(key, data, after_s=timeout_s + store.rng.random() * faults.late_s_max)
             await asyncio.sleep(timeout_s)
             raise UnknownOutcome(f"create {key}: no answer")
         if not await self._send_create(key, data, after_s=latency_s):
@@ -341,15 +339,15 @@ class NodeStore:
             await asyncio.sleep(latency_s)
             return read()
 
-    def _send_create(self, key: str, data: bytes, *, after_s: float, late: bool = False) -> "asyncio.Future[bool]":
+    def _send_create(self, key: str, data: bytes, *, after_s: float) -> "asyncio.Future[bool]":
         """The future says whether it was applied; it is applied (or lost) also when nobody waits any more."""
         loop = asyncio.get_running_loop()
         process = CURRENT_PROCESS.get()
         applied: asyncio.Future[bool] = loop.create_future()
-        loop.call_later(after_s, self._land_create, key, data, process, applied, late, context=self._kernel)
+        loop.call_later(after_s, self._land_create, key, data, process, applied, context=self._kernel)
         return applied
 
-    def _land_create(self, key: str, data: bytes, process: SimProcess | None, applied: "asyncio.Future[bool]", late: bool) -> None:
+    def _land_create(self, key: str, data: bytes, process: SimProcess | None, applied: "asyncio.Future[bool]") -> None:
         store = self._store
         if process is not None and process.state is ProcessState.DEAD and not applied.done():
             # Its sender died with the request on the way: it may have left in time, never, or crawl through some proxy's queue.
@@ -359,11 +357,9 @@ class NodeStore:
                 return
             if dice < 2 / 3:
                 delay_s = store.rng.random() * store.faults.late_s_max
-                asyncio.get_running_loop().call_later(delay_s, self._land_create, key, data, process, applied, True, context=self._kernel)
+                asyncio.get_running_loop().call_later(delay_s, self._land_create, key, data, process, applied, context=self._kernel)
                 return
         done = store.apply_create(self._node, key, data)
-        if done and (late or applied.done()):
-            store.landed_late.add(key)
         if not applied.done():
             applied.set_result(done)
 

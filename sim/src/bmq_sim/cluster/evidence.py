@@ -2,24 +2,16 @@
 taken for dead.
 """
 
-import re
-from typing import Final
-from uuid import UUID
-
 from bmq.metadata.image import Image
 from bmq.metadata.invariants import broken
 from bmq.storage.wal import SEAL_SIZE_BYTES, decode_wal
-from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
+from bmq.values import NodeId, StreamId, TopicPartition
 from bmq_sim.checkers import InvariantViolated
 from bmq_sim.cluster.cluster import SimCluster
 from bmq_sim.history import History, OwnerAppend, Place
 from bmq_sim.objects import missing, unreachable
 from bmq_sim.store import Request
 from bmq_sim.world import World
-
-_OF_PARTITION: Final = re.compile(r"topics/([0-9a-f-]{36})/(\d{10})/")
-_WITH_EPOCH: Final = re.compile(r"topics/[0-9a-f-]{36}/\d{10}/(?:segment|coordinator-snapshot)/(\d{10})/")
-_WAL: Final = re.compile(r"wal/(\d+)/(\d+)/")
 
 
 class Evidence:
@@ -39,27 +31,12 @@ class Evidence:
 
     def watch(self, request: Request) -> None:
         """A create is sent."""
-        self._note_late(request)
         if not request.key.startswith("wal/") or len(request.data) == SEAL_SIZE_BYTES:
             return
         wal = decode_wal(request.data)
         for entry in wal.entries:
             streams = self._writers.setdefault((entry.tp, entry.leader_epoch), {})
             streams[wal.header.stream] = min(wal.header.number, streams.get(wal.header.stream, wal.header.number))
-
-    def _note_late(self, request: Request) -> None:
-        """What a broker writes that was replaced and does not know it yet: whoever collects may have been there already."""
-        image = self._cluster.image()
-        if (found := _OF_PARTITION.match(request.key)) is not None:
-            meta = image.partition(TopicPartition(TopicId(UUID(found[1])), int(found[2])))
-            written = _WITH_EPOCH.match(request.key)
-            is_late = meta is None or (written is not None and int(written[1]) < meta.leader_epoch)
-        elif (found := _WAL.match(request.key)) is not None:
-            is_late = StreamId(NodeId(int(found[1])), BrokerEpoch(int(found[2]))) in self._ends
-        else:
-            return
-        if is_late:
-            self._world.store.landed_late.add(request.key)
 
     def take(self, history: History) -> None:
         """What was acknowledged by whom: only what lies below the end of a stream was."""
@@ -81,12 +58,8 @@ class Evidence:
         store, image = self._world.store, self._cluster.image()
         if wrong := [*missing(store, image)]:
             raise InvariantViolated("nothing reachable is deleted: " + "\n  ".join(wrong[:5]))
-        if collected and (wrong := [line for line in unreachable(store, image) if not self._is_excused(line)]):
+        if collected and (wrong := [line for line in unreachable(store, image) if not _is_of_a_coordinator(line)]):
             raise InvariantViolated("every object is reachable or collected: " + "\n  ".join(wrong[:5]))
-
-    def _is_excused(self, line: str) -> bool:
-        """Coordinators write when clients do; and what was late is collected by whoever owns the partition next, or is a few bytes."""
-        return "coordinator" in line or line.startswith("__") or any(key in line for key in self._world.store.landed_late)
 
     def _image_changed(self, old: Image, new: Image) -> None:
         if old.position:
@@ -100,3 +73,8 @@ class Evidence:
                 self._names.setdefault(TopicPartition(topic.topic_id, index), Place(topic.name, index))
         now_s = self._world.loop.time()
         self.fenced += [(now_s, node_id) for node_id, epoch in new.fencing.items() if old.fencing.get(node_id) != epoch]
+
+
+def _is_of_a_coordinator(line: str) -> bool:
+    """A coordinator claims and collects when groups commit, and nobody has to: what its predecessors left may be there yet."""
+    return "coordinator" in line or line.startswith("__")

@@ -43,6 +43,7 @@ class ClusterSettings:
             leading_check_s=rng.choice((1.0, 5.0)),
             collect_delay_s=5.0,
             collect_interval_s=1.0,
+            stray_interval_s=15.0,
             balance_interval_s=balance_interval_s,
         )
         self.groups = GroupSettings(initial_rebalance_delay_ms=rng.choice((0, 1_000)), snapshot_record_interval=rng.choice((5, 20, 10_000)))
