@@ -9,7 +9,7 @@ UNIT_TESTS := core/tests services/controller/tests services/broker/tests service
 SEEDS ?= 0-499
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup up test unit lint types sim compat bench lock clean
+.PHONY: help setup up test unit lint types sim compat chaos bench lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -40,6 +40,9 @@ sim: setup ## the simulator (SEEDS=0-499 of every scenario; ARGS="--scenario clu
 
 compat: setup .cache/tools/complete ## clients that others wrote, against bmq over a folder and over MinIO
 	$(BIN)/pytest tests/compat
+
+chaos: setup .cache/tools/complete ## live chaos on real processes for a while (ARGS="--seconds 300 --seed 7")
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 bench: setup .cache/tools/complete ## the table of figures, against Apache Kafka on this machine
 	$(BIN)/python -m benchmarks.run $(ARGS)
