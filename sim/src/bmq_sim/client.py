@@ -213,6 +213,7 @@ class SimClient:
                 if not found.error_code and not part.error_code and part.leader_id in nodes:
                     leaders[Place(found.name, part.partition_index)] = part.leader_id
         self._cluster = Cluster(nodes, leaders)
+        self._bootstrap += [address for address in nodes.values() if address not in self._bootstrap]  # those it began with may all go
         if not any(place.topic == topic for place in leaders):
             raise ConnectionLost(f"nobody leads {topic}")
 
