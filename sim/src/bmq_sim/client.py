@@ -6,7 +6,7 @@ It encodes and decodes with the generic codec of bmq.wire.messages, not with the
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, cast
@@ -166,10 +166,12 @@ class Cluster:
 class SimClient:
     """One client program: a connection per node, the cluster's metadata, and calls that go on until they have an answer."""
 
-    def __init__(self, name: str, bootstrap: Sequence[Address], *, rng: Random) -> None:
+    def __init__(self, name: str, bootstrap: Sequence[Address], *, rng: Random, resolve: Callable[[], Sequence[Address]] = lambda: ()) -> None:
+        """`resolve` says where the cluster is reached now, as a name in the DNS does: those that it was reached at first may all have gone."""
         self.name = name
         self.rng = rng
         self._bootstrap = list(bootstrap)
+        self._resolve = resolve
         self._connections: dict[Address, KafkaConnection] = {}
         self._cluster = Cluster({}, {})
         self._connections_made = 0
@@ -186,6 +188,7 @@ class SimClient:
                 _, made = await asyncio.get_running_loop().create_connection(lambda: KafkaConnection(self.name), *address)
         except (OSError, TimeoutError) as error:
             self._bootstrap.append(self._bootstrap.pop(0))
+            self._bootstrap += [found for found in self._resolve() if found not in self._bootstrap]
             raise ConnectionLost(f"cannot connect to {address[0]}:{address[1]}: {error}") from error
         self._connections_made += 1
         made.number = self._connections_made
@@ -213,7 +216,6 @@ class SimClient:
                 if not found.error_code and not part.error_code and part.leader_id in nodes:
                     leaders[Place(found.name, part.partition_index)] = part.leader_id
         self._cluster = Cluster(nodes, leaders)
-        self._bootstrap += [address for address in nodes.values() if address not in self._bootstrap]  # those it began with may all go
         if not any(place.topic == topic for place in leaders):
             raise ConnectionLost(f"nobody leads {topic}")
 

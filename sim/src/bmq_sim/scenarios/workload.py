@@ -53,7 +53,7 @@ class Clients:
     def client(self, name: str, *, host: str | None = None) -> SimClient:
         """A new client program's connections; `host` is the one that it tries first."""
         addresses = sorted(self.supervisor.addresses, key=lambda address: address[0] != host)
-        return SimClient(name, addresses, rng=self.world.rng(name))
+        return SimClient(name, addresses, rng=self.world.rng(name), resolve=lambda: self.supervisor.addresses)
 
     def idempotent(self, name: str, place: Place, *, batches: int, pace_s: float, batch_records_max: int = BATCH_RECORDS_MAX) -> None:
         """One more idempotent producer."""
