@@ -113,7 +113,8 @@ class Member {
       this.assignment = payload.memberAssignment[this.topic] ?? []
     })
     this.consumer.on(REBALANCING, () => { this.assignment = [] })
-    this.consumer.on(CRASH, ({ payload }) => { this.error = String(payload.error.stack) })
+    // It may meet a moment in which no node was to be reached; then it starts again by itself, as it says.
+    this.consumer.on(CRASH, ({ payload }) => { if (!payload.restart) this.error = String(payload.error.stack) })
     await this.consumer.connect()
     await this.consumer.subscribe({ topic: this.topic, fromBeginning: true })
     this.consumer.run({
