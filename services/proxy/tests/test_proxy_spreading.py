@@ -16,6 +16,7 @@ from bmq_proxy.settings import ProxySettings
 from bmq_proxy.spreading import Proxies, ProxyAddress, zone_of
 
 OWN = 1
+NOBODY = -1
 TOPIC = TopicId(UUID("12345678-1234-4abc-8def-1234567890ab"))
 
 
@@ -38,27 +39,29 @@ partitions = st.builds(TopicPartition, st.builds(TopicId, st.uuids()), st.intege
 @given(node_ids, partitions)
 def test_the_order_in_which_proxies_are_known_does_not_matter(found: set[int], tp: TopicPartition) -> None:
     there = list(found)
-    assert Proxies(addresses(*there)).standing_for(tp) == Proxies(addresses(*reversed(there))).standing_for(tp)
+    assert Proxies(addresses(*there)).standing_for(tp, owner=NOBODY) == Proxies(addresses(*reversed(there))).standing_for(tp, owner=NOBODY)
 
 
 @given(node_ids, st.integers(0, 2**31 - 1), partitions)
 def test_a_proxy_that_comes_takes_partitions_and_moves_no_other(found: set[int], new: int, tp: TopicPartition) -> None:
-    before = Proxies(addresses(*(found - {new} or {new + 1}))).standing_for(tp).node_id
-    after = Proxies(addresses(*(found - {new} or {new + 1}), new)).standing_for(tp).node_id
+    before = Proxies(addresses(*(found - {new} or {new + 1}))).standing_for(tp, owner=NOBODY).node_id
+    after = Proxies(addresses(*(found - {new} or {new + 1}), new)).standing_for(tp, owner=NOBODY).node_id
     assert after in (before, new)
 
 
 @pytest.mark.parametrize("count", [2, 3, 7])
 def test_partitions_are_spread_evenly(count: int) -> None:
     proxies = Proxies(addresses(*range(1, count + 1)))
-    shares = Counter(proxies.standing_for(TopicPartition(TOPIC, index)).node_id for index in range(10_000))
+    shares = Counter(proxies.standing_for(TopicPartition(TOPIC, index), owner=NOBODY).node_id for index in range(10_000))
     assert len(shares) == count
     assert max(shares.values()) - min(shares.values()) < 10_000 / count * 0.15, shares
 
 
 def test_topics_of_one_partition_are_spread_too() -> None:
     proxies = Proxies(addresses(1, 2, 3))
-    shares = Counter(proxies.standing_for(TopicPartition(TopicId(UUID(int=number << 70 | number)), 0)).node_id for number in range(3_000))
+    shares = Counter(
+        proxies.standing_for(TopicPartition(TopicId(UUID(int=number << 70 | number)), 0), owner=NOBODY).node_id for number in range(3_000)
+    )
     assert min(shares.values()) > 800, shares
 
 
@@ -98,7 +101,7 @@ def test_in_a_zone_with_proxies_these_alone_stand_for_partitions_and_all_do_for_
     partitions = [TopicPartition(TOPIC, index) for index in range(200)]
 
     def standing(zone: str | None) -> set[int]:
-        return {Proxies.of(image, own, zone=zone).standing_for(tp).node_id for tp in partitions}
+        return {Proxies.of(image, own, zone=zone).standing_for(tp, owner=NOBODY).node_id for tp in partitions}
 
     assert standing("a") == {1}
     assert standing("b") == {2, 3}

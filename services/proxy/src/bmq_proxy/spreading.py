@@ -62,7 +62,7 @@ class Proxies:
         found[own.node_id] = ProxyAddress(node_id=own.node_id, host=own.host, port=own.port, rack=rack)
         return cls(found, zone=zone, brokers=[node_id for node_id, node in image.nodes.items() if BROKER_ROLE in node.roles])
 
-    def standing_for(self, tp: TopicPartition, *, owner: int = -1) -> ProxyAddress:
+    def standing_for(self, tp: TopicPartition, *, owner: int) -> ProxyAddress:
         """The partition's proxy (for this zone): the same for every proxy with this image, and for as long as it (and its owner) is there."""
         if owner in self._owning:
             return self.by_id[owner]
