@@ -1,5 +1,6 @@
 """What an audit found: faults, garbage and notes by key, what each means, and what a repair would do. Bounded, however much is wrong."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -170,29 +171,29 @@ class Report:
         """Takes back what was found of topics that were deleted meanwhile: their objects go while they are looked at."""
         if not prefixes:
             return
-        for level, findings in self.findings.items():
-            kept = []
-            for finding in findings:
-                if finding.key.startswith(prefixes) or finding.topic.rpartition("-")[0] in topics:
-                    self.counts[level, finding.kind] -= 1
-                    self.objects[level] -= finding.objects
-                    self.size_bytes[level] -= finding.size_bytes
-                else:
-                    kept.append(finding)
-            self.findings[level] = kept
+        for level in self.findings:
+            self._take_back(level, lambda finding: finding.key.startswith(prefixes) or finding.topic.rpartition("-")[0] in topics)
         self.repairs = [each for each in self.repairs if not _is_of(each, prefixes=prefixes, topics=topics)]
 
     def keep(self, prefix: str) -> None:
         """Something is lost that the objects below the prefix may hold: no repair deletes what nothing names."""
         self.repairs = [each for each in self.repairs if not (isinstance(each, Delete) and each.key.startswith(prefix))]
-        found = [finding for finding in self.findings[Level.GARBAGE] if finding.key.startswith(prefix)]
-        self.findings[Level.GARBAGE] = [finding for finding in self.findings[Level.GARBAGE] if not finding.key.startswith(prefix)]
-        for finding in found:
-            self.counts[Level.GARBAGE, finding.kind] -= 1
-            self.objects[Level.GARBAGE] -= finding.objects
-            self.size_bytes[Level.GARBAGE] -= finding.size_bytes
-            means = "nothing names it, and it stays because it may hold something that is lost"
+        means = "nothing names it, and it stays because it may hold something that is lost"
+        for finding in self._take_back(Level.GARBAGE, lambda finding: finding.key.startswith(prefix)):
             self.add(replace(finding, level=Level.NOTE, kind=Kind.UNNAMED, means=means, repair=""))
+
+    def _take_back(self, level: Level, which: Callable[[Finding], bool]) -> list[Finding]:
+        """Those of a level for which `which` is true, which count no more."""
+        taken: list[Finding] = []
+        kept: list[Finding] = []
+        for finding in self.findings[level]:
+            (taken if which(finding) else kept).append(finding)
+        self.findings[level] = kept
+        for finding in taken:
+            self.counts[level, finding.kind] -= 1
+            self.objects[level] -= finding.objects
+            self.size_bytes[level] -= finding.size_bytes
+        return taken
 
     def doubt(self) -> None:
         """The metadata is not whole, so nothing is certainly garbage, and nothing is mended before the metadata is."""

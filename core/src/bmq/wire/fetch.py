@@ -20,7 +20,7 @@ from bmq.wire.produce import NodeEndpoint, write_node_endpoints
 FLEXIBLE_FROM: Final = 12
 TOPIC_IDS_FROM: Final = 13
 REPLICA_STATE_FROM: Final = 15
-_SESSIONS_FROM: Final = 7
+SESSIONS_FROM: Final = 7
 
 _REPLICA_WAIT_MIN: Final = struct.Struct(">iii")
 _WAIT_MIN: Final = struct.Struct(">ii")
@@ -122,9 +122,9 @@ def parse_fetch(version: int, body: Buffer) -> FetchRequest:
     else:
         max_wait_ms, min_bytes = cursor.unpack(_WAIT_MIN)
     max_bytes, isolation_level = cursor.unpack(_MAX_ISOLATION)
-    session_id, session_epoch = cursor.unpack(_SESSION) if version >= _SESSIONS_FROM else (0, -1)
+    session_id, session_epoch = cursor.unpack(_SESSION) if version >= SESSIONS_FROM else (0, -1)
     topics, left = _parse_topics(version, cursor)
-    forgotten = _parse_forgotten(version, cursor, left) if version >= _SESSIONS_FROM else []
+    forgotten = _parse_forgotten(version, cursor, left) if version >= SESSIONS_FROM else []
     rack_id = cursor.string() if version >= 11 else ""
     cluster_id = None
     for tag, value in cursor.tags():
@@ -161,7 +161,7 @@ def encode_fetch_response(
     flexible = version >= FLEXIBLE_FROM
     parts: list[Buffer] = []
     out = bytearray()
-    out += _THROTTLE_ERROR_SESSION.pack(throttle_ms, error_code, session_id) if version >= _SESSIONS_FROM else _INT32.pack(throttle_ms)
+    out += _THROTTLE_ERROR_SESSION.pack(throttle_ms, error_code, session_id) if version >= SESSIONS_FROM else _INT32.pack(throttle_ms)
     write_count(out, len(topics), flexible=flexible)
     fixed = _ANSWER_5 if version >= 5 else _ANSWER_4
     for topic in topics:

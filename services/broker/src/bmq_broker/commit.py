@@ -91,9 +91,7 @@ class GroupCommit:
         if partition.state is not PartitionState.APPENDING:
             raise NotOwner(f"partition {partition.tp} is not this broker's any more")
         base_offset = partition.next_offset
-        if self._open.slot.size_bytes >= self._group_bytes_max or self._open.run_count >= self._settings.flush_runs_max:
-            self._begin_group()
-        group = self._open
+        group = self._group_with_room()
         entry = group.runs.get(partition.tp)
         if entry is None:
             run = Run(
@@ -132,9 +130,7 @@ class GroupCommit:
         """
         if self._ended is not None:
             return 0
-        if self._open.slot.size_bytes >= self._group_bytes_max or self._open.run_count >= self._settings.flush_runs_max:
-            self._begin_group()
-        group = self._open
+        group = self._group_with_room()
         copy = partition.carry(group.slot)
         if copy is None:
             return 0
@@ -258,9 +254,11 @@ class GroupCommit:
         FLUSH_BYTES.observe(size_bytes)
         FLUSH_SECONDS.observe(seconds)
 
-    def _begin_group(self) -> None:
-        self._full.append(self._open)
-        self._open = WalGroup()
+    def _group_with_room(self) -> WalGroup:
+        if self._open.slot.size_bytes >= self._group_bytes_max or self._open.run_count >= self._settings.flush_runs_max:
+            self._full.append(self._open)
+            self._open = WalGroup()
+        return self._open
 
     def _groups(self) -> list[WalGroup]:
         """All that are not durable, oldest first."""

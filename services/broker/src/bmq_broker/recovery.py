@@ -25,6 +25,7 @@ from bmq_broker.partitions.tail import Run
 
 log = structlog.get_logger()
 
+RESTORE = "; restore the object from a backup"
 STREAMS_AT_ONCE = 2
 READS_AHEAD = 8
 """Objects of each stream that are in memory. What a move stops for is mostly this reading."""
@@ -68,9 +69,9 @@ async def read_ranges(
                 await _read_stream(store, stream, wanted[stream], found, clock=clock, rng=rng, is_sealed=is_sealed, read=read)
         except FormatError as error:
             log.error("stream cannot be read", stream=stream.prefix, error=str(error))
-            remedy = "" if isinstance(error, FormatTooNew) else "; restore the object from a backup"  # it names its own
+            remedy = "" if isinstance(error, FormatTooNew) else RESTORE  # it names its own
             for tp, _ in wanted[stream]:
-                found[tp].stopped = PartitionStopped(f"partition {tp}: stream {stream.prefix}: {error}{remedy}")
+                found[tp].stopped = _stopped(tp, stream, f"{error}{remedy}")
 
     await together(read_stream_of(stream) for stream in sorted(wanted))
     for inheritance in found.values():
@@ -129,7 +130,11 @@ def _stop(stream: StreamId, missing: int, unread: Mapping[tuple[TopicPartition, 
         if part.start <= missing < part.end:
             error = f"object {missing} of {stream.prefix} is missing"
             log.error("partition cannot be recovered", partition=str(tp), error=error)
-            found[tp].stopped = PartitionStopped(f"partition {tp}: stream {stream.prefix}: {error}; restore the object from a backup")
+            found[tp].stopped = _stopped(tp, stream, f"{error}{RESTORE}")
+
+
+def _stopped(tp: TopicPartition, stream: StreamId, why: str) -> PartitionStopped:
+    return PartitionStopped(f"partition {tp}: stream {stream.prefix}: {why}")
 
 
 def _take(wal: WalObject, wanted: Mapping[tuple[TopicPartition, int], Range], found: dict[TopicPartition, Inheritance], *, now_ms: int) -> None:

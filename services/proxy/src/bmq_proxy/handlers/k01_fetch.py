@@ -13,7 +13,7 @@ from typing_extensions import Buffer
 from bmq.errors import BmqError
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.error_codes import ErrorCode, code_for
-from bmq.wire.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, FetchRequest, encode_fetch_response, parse_fetch
+from bmq.wire.fetch import SESSIONS_FROM, TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, FetchRequest, encode_fetch_response, parse_fetch
 from bmq_proxy import metrics
 from bmq_proxy.api import Route, error_name
 from bmq_proxy.calls import Answer, Call, Pending
@@ -23,7 +23,6 @@ from bmq_proxy.proxy import Proxy
 from bmq_proxy.topics import UnknownTopicId, find_partition
 
 READ_COMMITTED = 1
-SESSIONS_FROM = 7
 MAX_WAIT_MS_MAX = 300_000
 
 
