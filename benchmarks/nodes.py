@@ -184,9 +184,9 @@ class Cluster(Server):
 
 
 @contextmanager
-def over_minio(plan: Plan, shape: str) -> Iterator[Cluster]:
+def over_minio(plan: Plan, shape: str, *, options_of: OptionsOf = lambda _: ()) -> Iterator[Cluster]:
     """A cluster over a MinIO of its own; this process may use that store, too."""
     with Minio(plan.folder("minio")) as minio:
         os.environ.update(minio.environment)
-        with Cluster(plan.folder("bmq"), shape, store=minio.store_url("bench")) as cluster:
+        with Cluster(plan.folder("bmq"), shape, store=minio.store_url("bench"), options_of=options_of) as cluster:
             yield cluster

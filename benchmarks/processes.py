@@ -60,11 +60,9 @@ def end(pid: int, *, timeout_s: float = 30) -> None:
     deadline = monotonic() + timeout_s
     while is_alive(pid):
         if monotonic() > deadline:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            kill(pid)
         sleep(0.05)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
+    _reap(pid)
 
 
 def kill(pid: int) -> None:
@@ -73,6 +71,10 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     while is_alive(pid):
         sleep(0.001)
+    _reap(pid)
+
+
+def _reap(pid: int) -> None:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
 

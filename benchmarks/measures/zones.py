@@ -2,17 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from os import environ
 from time import perf_counter, sleep
 
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks import topics
 from benchmarks.clients import librdkafka
-from benchmarks.nodes import Cluster, Node
+from benchmarks.nodes import Cluster, Node, over_minio
 from benchmarks.plan import RECORD_BYTES, Plan
 from benchmarks.rows import Row
-from benchmarks.servers import Minio
 from bmq_cli.nodes import NodePlan
 from bmq_cli.server_values import Role
 
@@ -26,32 +24,30 @@ FETCHED, GETS = "bmq_proxy_fetched_bytes_total", "bmq_store_operations_total{get
 
 def measure(plan: Plan) -> Iterator[Row]:
     """One row, of a client in each zone; beside it one that names none."""
-    with Minio(plan.folder("minio")) as minio:
-        environ.update(minio.environment)
-        with Cluster(plan.folder("bmq"), "1c2b2p", store=minio.store_url("bench"), options_of=_rack) as cluster:
-            topics.create(cluster, TOPIC, partitions=PARTITIONS, retention_bytes=-1, segment_bytes=8 * MIB)
-            sizes = {"records": SIZE_BYTES // RECORD_BYTES, "record_bytes": RECORD_BYTES, "batch_bytes": 256 << 10, "timeout_s": 300}
-            librdkafka.produce(cluster, TOPIC, **sizes)
-            sleep(3)
-            local: list[float] = []
-            gets: dict[str, float] = defaultdict(float)
-            for zone in ZONES:
-                found, gets[zone] = _read(plan, cluster, f"reader,bmq_az={zone}", zone)
-                local.append(found)
-            other, gets["none"] = _read(plan, cluster, "reader", ZONES[0])
-        setting = f"2 zones, {PARTITIONS} partitions, {SIZE_BYTES // MIB} MiB, over MinIO"
-        counts = ", ".join(f"zone {zone} {count:.0f}" for zone, count in gets.items())
-        yield Row(
-            topic="zones",
-            measure="bytes and GETs that a rack-aware client has served in its own zone",
-            setting=setting,
-            unit="%",
-            bmq=local,
-            target=100,
-            target_of="bmq",
-            beside=f"GETs: {counts}; a client that names no zone has {other:.0f} % in zone {ZONES[0]}",
-            quick=plan.quick,
-        )
+    with over_minio(plan, "1c2b2p", options_of=_rack) as cluster:
+        topics.create(cluster, TOPIC, partitions=PARTITIONS, retention_bytes=-1, segment_bytes=8 * MIB)
+        sizes = {"records": SIZE_BYTES // RECORD_BYTES, "record_bytes": RECORD_BYTES, "batch_bytes": 256 << 10, "timeout_s": 300}
+        librdkafka.produce(cluster, TOPIC, **sizes)
+        sleep(3)
+        local: list[float] = []
+        gets: dict[str, float] = defaultdict(float)
+        for zone in ZONES:
+            found, gets[zone] = _read(plan, cluster, f"reader,bmq_az={zone}", zone)
+            local.append(found)
+        other, gets["none"] = _read(plan, cluster, "reader", ZONES[0])
+    setting = f"2 zones, {PARTITIONS} partitions, {SIZE_BYTES // MIB} MiB, over MinIO"
+    counts = ", ".join(f"zone {zone} {count:.0f}" for zone, count in gets.items())
+    yield Row(
+        topic="zones",
+        measure="bytes and GETs that a rack-aware client has served in its own zone",
+        setting=setting,
+        unit="%",
+        bmq=local,
+        target=100,
+        target_of="bmq",
+        beside=f"GETs: {counts}; a client that names no zone has {other:.0f} % in zone {ZONES[0]}",
+        quick=plan.quick,
+    )
 
 
 def _rack(plan: NodePlan) -> list[str]:

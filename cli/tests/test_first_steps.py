@@ -17,6 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 TIMEOUT_S = 30
 DOCS = Path(__file__).parents[2] / "docs"
+NO_METRICS = {"bmq_az"}
+"""A key of clients' ids."""
 
 MOVED_BY_A_FEW_REQUESTS = {
     "bmq_proxy_requests_total",
@@ -60,12 +62,16 @@ class Running:
         assert matched is not None, (folder / "server.log").read_text()
         self.kafka, self.admin = matched[1], matched[2]
 
+    def metrics(self) -> str:
+        """As they are served."""
+        with urlopen(f"http://{self.admin}/metrics", timeout=TIMEOUT_S) as answer:
+            text: str = answer.read().decode()
+        return text
+
     def samples(self) -> dict[str, float]:
         """The sum over the labels of each."""
-        with urlopen(f"http://{self.admin}/metrics", timeout=TIMEOUT_S) as answer:
-            text = answer.read().decode()
         found: dict[str, float] = {}
-        for family in text_string_to_metric_families(text):
+        for family in text_string_to_metric_families(self.metrics()):
             for sample in family.samples:
                 found[sample.name] = found.get(sample.name, 0.0) + sample.value
         return found
@@ -83,8 +89,7 @@ class Running:
 
     def requests(self, api: str, error: str) -> bool:
         """Whether the metrics count requests of this API with this outcome."""
-        with urlopen(f"http://{self.admin}/metrics", timeout=TIMEOUT_S) as answer:
-            return f'bmq_proxy_requests_total{{api="{api}",error="{error}"}}' in answer.read().decode()
+        return f'bmq_proxy_requests_total{{api="{api}",error="{error}"}}' in self.metrics()
 
 
 @pytest.fixture
@@ -144,12 +149,7 @@ def test_every_metric_that_operations_speaks_of_is_there(running: Running) -> No
     producer = Producer({"bootstrap.servers": running.kafka})
     producer.produce("orders", b"a")
     assert producer.flush(TIMEOUT_S) == 0
-    with urlopen(f"http://{running.admin}/metrics", timeout=TIMEOUT_S) as answer:
-        served = set(re.findall(r"^# TYPE (\S+) ", answer.read().decode(), re.MULTILINE))
+    served = set(re.findall(r"^# TYPE (\S+) ", running.metrics(), re.MULTILINE))
     named = set(re.findall(r"\bbmq_[a-z_]+", (DOCS / "operations.md").read_text())) - NO_METRICS
     unknown = {name for name in named if not {name, name.removesuffix("_bucket")} & served}
     assert not unknown
-
-
-NO_METRICS = {"bmq_az"}
-"""A key of clients' ids."""

@@ -1,7 +1,6 @@
 """A store that cannot carry a cluster, cannot be reached or must not be trusted: each node says so in one line that names the remedy."""
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import sleep
@@ -14,6 +13,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from server_process import Server, server_arguments
 from tls_minio import KEYS, TlsMinio, make_authority, make_certificate
+
+from bmq_cli.up_nodes import addresses_in
 
 FAILED, MISCONFIGURED = 1, 2
 HOUR_S = 3600
@@ -164,10 +165,9 @@ def test_over_a_folder_a_broker_whose_clock_is_an_hour_ahead_serves_gets_no_more
     (tmp_path / "data").mkdir()
     store = f"file://{tmp_path}/data?shared=true"
     for roles, node_id in (("controller", 201), ("proxy", 1), ("broker", 101)):
-        addresses = start(roles, node_id, store, "--admin", "127.0.0.1:0", environment={}).until_it_serves().partition(" serves: ")[2]
+        addresses = addresses_in(start(roles, node_id, store, "--admin", "127.0.0.1:0", environment={}).until_it_serves())
         if roles == "proxy":
-            servers = addresses.split()[0]
-            (admin,) = re.findall(r"(\S+) \(admin\)", addresses)
+            servers, admin = addresses["Kafka"], addresses["admin"]
     ahead = start("broker", 102, store, environment=shifted(faketime, clock))
     ahead.until_it_serves()
     said = ahead.until_line("clock differs from the store's", timeout_s=10)
