@@ -4,7 +4,7 @@ import asyncio
 import struct
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import cast
 
 from bmq.wire.batches import Record, build_batch
@@ -15,6 +15,8 @@ PRODUCE, PRODUCE_VERSION = 0, 8
 FETCH, FETCH_VERSION = 1, 11
 _BATCH = struct.Struct(">qi")
 _FETCHED = struct.Struct(">ihqqqi")
+NOT_LEADER = 6
+EACH_S = 60.0
 Answered = Callable[[memoryview], None]
 
 
@@ -96,12 +98,17 @@ def fetch_frame(topic: str, partition: int, offset: int, *, client_id: str = "be
 
 
 def fetched_to(topic: str, answer: memoryview, offset: int) -> int:
-    """The offset behind the last record in the answer; `offset` where there is none. Raises AssertionError with the error's number."""
+    """The offset behind the last record in the answer; `offset` where there is none. Raises AssertionError with the error's number.
+
+    A partition that moves is asked for again, as any client does.
+    """
     position = 4 + 4 + 2 + 4 + 4
     if len(answer) <= position:
         return offset
     position += 2 + len(topic) + 4
     _, error, _, _, _, aborted = _FETCHED.unpack_from(answer, position)
+    if error == NOT_LEADER:
+        return offset
     assert error == 0, f"fetch failed with error {error}"
     position += _FETCHED.size + 16 * max(0, aborted) + 4
     end = position + 4 + max(0, int.from_bytes(answer[position : position + 4], "big", signed=True))
@@ -113,3 +120,33 @@ def fetched_to(topic: str, answer: memoryview, offset: int) -> int:
         offset = base_offset + int.from_bytes(answer[position + 23 : position + 27], "big") + 1
         position += _BATCH.size + length
     return offset
+
+
+async def write_to_each(port: int, topic: str, frames: Iterable[tuple[int, bytes]], *, in_flight_max: int | None = None) -> float:
+    """Sends a Produce to each partition over one connection, all at once unless bounded; when the last one was acknowledged."""
+    connection = await Connection.open(port)
+    waiting: set[int] = set()
+    failures: list[str] = []
+
+    def answered(answer: memoryview, index: int) -> None:
+        waiting.discard(index)
+        try:
+            check_produced(topic, answer)
+        except AssertionError as error:
+            failures.append(f"partition {index}: {error}")
+
+    async def until_at_most(count: int) -> None:
+        deadline_s = time.perf_counter() + EACH_S
+        while len(waiting) > count:
+            assert not connection.lost.done() and time.perf_counter() < deadline_s, f"{len(waiting)} partitions do not answer"
+            await asyncio.sleep(0.002)
+
+    for index, frame in frames:
+        if in_flight_max is not None:
+            await until_at_most(in_flight_max - 1)
+        waiting.add(index)
+        connection.send(frame, lambda answer, index=index: answered(answer, index))
+    await until_at_most(0)
+    connection.close()
+    assert not failures, f"{len(failures)} records failed: {failures[0]}"
+    return time.perf_counter()

@@ -6,14 +6,14 @@ The time until the broker is missed (its lease runs out) is measured beside: wha
 import asyncio
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from time import perf_counter
 from typing import NamedTuple
 
 import uvloop
 
 from benchmarks import topics
-from benchmarks.clients.bare import Connection, check_produced, produce_frame
+from benchmarks.clients.bare import produce_frame, write_to_each
 from benchmarks.clients.writer import Filler, SteadyWriter
 from benchmarks.nodes import Cluster, over_minio
 from benchmarks.plan import Plan
@@ -137,41 +137,17 @@ async def _many(plan: Plan, cluster: Cluster, kills: int) -> list[Failover]:
     async with watching(cluster.store) as watch:
         for turn in range(kills):
             plan.say(f"failover of a thousand partitions: round {turn + 1}, writing to all of them")
-            await _write_to(port, frames, range(MANY))
+            await write_to_each(port, "many", enumerate(frames))
             Filler(cluster.address).fill("many", 0, 32 * MIB)  # what its heirs have to read besides
             victim, mine = _victim(watch, "many")
             assert len(mine) >= OF_ONE, f"broker {victim} has {len(mine)} partitions only"
             killed_s = perf_counter()
             cluster.kill(victim)
-            written_s = await _write_to(port, frames, mine)
+            written_s = await write_to_each(port, "many", ((index, frames[index]) for index in mine))
             found.append(_failover(watch, victim, killed_s, written_s=written_s, stood_still_s=0.0, count=len(mine)))
             _say(plan, found[-1])
             await _back(watch, cluster, victim)
     return found
-
-
-async def _write_to(port: int, frames: Sequence[bytes], partitions: Sequence[int]) -> float:
-    """One record to each, all at once; when the last one was acknowledged. The proxy holds what certainly was not applied."""
-    connection = await Connection.open(port)
-    waiting = set(partitions)
-    failures: list[str] = []
-
-    def answered(answer: memoryview, index: int) -> None:
-        waiting.discard(index)
-        try:
-            check_produced("many", answer)
-        except AssertionError as error:
-            failures.append(f"partition {index}: {error}")
-
-    for index in partitions:
-        connection.send(frames[index], lambda answer, index=index: answered(answer, index))
-    deadline_s = perf_counter() + 60
-    while waiting:
-        assert not connection.lost.done() and perf_counter() < deadline_s, f"{len(waiting)} partitions do not answer"
-        await asyncio.sleep(0.002)
-    connection.close()
-    assert not failures, f"{len(failures)} records failed: {failures[0]}"
-    return perf_counter()
 
 
 def _victim(watch: Watch, topic: str) -> tuple[int, list[int]]:

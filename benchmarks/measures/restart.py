@@ -1,13 +1,12 @@
 """How soon bmq is ready again after kill −9: 1,000 partitions, and a WAL that is as long as it gets before tails are rolled."""
 
-import asyncio
 from collections.abc import Iterator
 from time import perf_counter
 
 import uvloop
 
 from benchmarks import topics
-from benchmarks.clients.bare import Connection, check_produced, produce_frame
+from benchmarks.clients.bare import produce_frame, write_to_each
 from benchmarks.measures.latency import FILL
 from benchmarks.plan import Plan
 from benchmarks.rows import Row
@@ -55,21 +54,5 @@ def measure(plan: Plan) -> Iterator[Row]:
 
 async def _write(port: int, records: int) -> None:
     """A batch to each partition."""
-    connection = await Connection.open(port)
-    places = asyncio.Semaphore(IN_FLIGHT)
-    failures: list[str] = []
-
-    def answered(answer: memoryview) -> None:
-        places.release()
-        try:
-            check_produced(TOPIC, answer)
-        except AssertionError as error:
-            failures.append(str(error))
-
-    for index in range(PARTITIONS):
-        await places.acquire()
-        connection.send(produce_frame(TOPIC, index, records=records, record_bytes=RECORD_BYTES, fill=FILL), answered)
-    for _ in range(IN_FLIGHT):
-        await places.acquire()
-    connection.close()
-    assert not failures, f"{len(failures)} records failed: {failures[0]}"
+    frames = (produce_frame(TOPIC, index, records=records, record_bytes=RECORD_BYTES, fill=FILL) for index in range(PARTITIONS))
+    await write_to_each(port, TOPIC, enumerate(frames), in_flight_max=IN_FLIGHT)
