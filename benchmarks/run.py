@@ -64,7 +64,9 @@ CLUSTER_TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
 TOPICS |= CLUSTER_TOPICS
 GROUPS = {"cluster": CLUSTER_TOPICS}
 """Names for several topics at once."""
-DISK_BYTES = 40 * GIB
+LARGE_TOPICS = {"produce", "consume", "move", "cluster-cpu"}
+LARGE_DISK_BYTES = 40 * GIB
+DISK_BYTES = 16 * GIB
 
 
 def main() -> int:
@@ -91,9 +93,10 @@ def main() -> int:
     )
     work.mkdir(parents=True, exist_ok=True)
     free_bytes = shutil.disk_usage(work).free
-    if not plan.quick and free_bytes < DISK_BYTES:
+    needed_bytes = LARGE_DISK_BYTES if LARGE_TOPICS.intersection(options.topics) else DISK_BYTES
+    if not plan.quick and free_bytes < needed_bytes:
         print(
-            f"error: {free_bytes / GIB:.0f} GiB free: the full run needs {DISK_BYTES // GIB}; name another folder with --work, or use --quick",
+            f"error: {free_bytes / GIB:.0f} GiB free: the full run needs {needed_bytes // GIB}; name another folder with --work, or use --quick",
             file=sys.stderr,
         )
         return 2

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from bmq.errors import BmqError
+from bmq.greedy_window import Modest
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner
@@ -15,6 +16,7 @@ from bmq_proxy.fetch.blocks import BlockCache
 from bmq_proxy.fetch.manifests import ManifestCache
 from bmq_proxy.fetch.reader import FetchReader, Read
 from bmq_proxy.fetch.segments import SegmentReader
+from bmq_proxy.fetch.turns import ReadTurns
 
 MIB = 1 << 20
 MEMORY_BYTES = 64 * MIB
@@ -48,7 +50,9 @@ def small_reader(store: ObjectStore, owner_for: Callable[[TopicPartition], Owner
     """A reader for a node without a proxy. The caller closes it."""
     blocks = BlockCache(store, tail_bytes=MIB, catch_up_bytes=4 * MIB, catch_up_gets_at_once=2)
     segments = SegmentReader(store, blocks, index_cache_bytes=MIB, read_ahead_blocks=0)
-    return FetchReader(owner_for, metadata, ManifestCache(store, rng, entries_max=MANIFESTS_MAX), segments, MemoryBudget(MEMORY_BYTES))
+    manifests = ManifestCache(store, rng, entries_max=MANIFESTS_MAX)
+    turns = ReadTurns(Modest(), bytes_max=MEMORY_BYTES)
+    return FetchReader(owner_for, metadata, manifests, segments, memory=MemoryBudget(MEMORY_BYTES), turns=turns)
 
 
 def _timestamp_at(data: bytes, offset: int) -> int | None:

@@ -1,8 +1,8 @@
 """Who may have how many bytes of appends under way: so that who sends little does not wait behind who sends all it can. Pure.
 
 Whatever is being made durable delays what comes behind it, so it is not enough to serve senders by turns: what the greedy have there is bounded
-too, while there is anybody modest to protect. The bound is found, not set: it shrinks while the modest wait for longer than an append needs
-by itself, and grows while they do not. Where all are greedy nothing is held back but by a bound for each, where one is alone nothing at all.
+too, while there is anybody modest to protect (bmq.greedy_window). Where all are greedy nothing is held back but by a bound for each, where one
+is alone nothing at all.
 
 For a proxy each connection is a *sender*, and each client (host and client id; a principal, once there are any) a *party*: many connections
 do not make a greedy client modest. For a broker, which hears several proxies, topics are both.
@@ -12,25 +12,14 @@ from collections.abc import Callable, Hashable
 from enum import Enum
 from typing import Final
 
+from bmq.greedy_window import REMEMBERED_S, Modest
+
 MODEST_BYTES: Final = 256 << 10
 """What a sender may always have under way…"""
 MODEST_PARTY_BYTES: Final = 1 << 20
 """…as long as all of its party have no more than this together."""
 SMALL_BYTES: Final = 32 << 10
 """An append of at most this size is let in where nothing else of its sender is under way, in any case; and only such ones are waited with."""
-REMEMBERED_S: Final = 1.0
-"""For so long one counts as greedy, and the modest as being there, after they last were."""
-WINDOW_FIRST_BYTES: Final = 4 << 20
-WINDOW_MIN_BYTES: Final = 512 << 10
-SLOWER_MAX: Final = 2.5
-"""The modest may wait so many times longer than an append needs by itself."""
-SHRINK_MIN: Final = 0.6
-GROW_MAX: Final = 1.1
-GROW_EVERY_S: Final = 0.1
-"""It shrinks as fast as it is known to be too large, and grows slowly: what is too much under way is there for as long as it takes."""
-SMOOTHING: Final = 0.3
-FASTEST_KEPT_S: Final = 30.0
-"""What an append needs by itself is the least that one needed in about so long: a store may get slower."""
 
 
 class Admitted(Enum):
@@ -76,23 +65,28 @@ class Share:
 class FairShares:
     """All senders of one proxy or broker. Times are the loop's."""
 
-    def __init__(self, *, sender_bytes_max: int, window_bytes_max: int) -> None:
-        """`sender_bytes_max`: what one may have under way while others have anything; a larger append alone."""
+    def __init__(
+        self,
+        *,
+        sender_bytes_max: int,
+        window_bytes_max: int,
+        call_at: Callable[[float, Callable[[], None]], object],
+        modest: Modest | None = None,
+    ) -> None:
+        """`sender_bytes_max`: what one may have under way while others have anything; a larger append alone. `call_at`: the loop's.
+
+        `modest`: where other windows follow those who are modest here.
+        """
         self._sender_bytes_max = sender_bytes_max
-        self._window_bytes_max = window_bytes_max
         self._parties: dict[Hashable, Party] = {}
         self._waiting: dict[Share, None] = {}
-        self._modest_at = float("-inf")
+        self._modest = modest or Modest()
         self._modest_last: Share | None = None
-        self._modest = 0
-        """Appends under way."""
-        self._latency = _Latency()
         self._is_letting_in = self._may_let_in = False
-        self.window_bytes = min(WINDOW_FIRST_BYTES, window_bytes_max)
+        self.window = self._modest.window(bytes_max=window_bytes_max, call_at=call_at)
+        """What came beyond what is always let in."""
         self.held_bytes = 0
         """Under way."""
-        self.greedy_bytes = 0
-        """Of that, what came beyond what is always let in."""
 
     def open(self, party: Hashable, resume: Callable[[], None]) -> Share:
         """A sender begins."""
@@ -127,13 +121,13 @@ class FairShares:
             self.held_bytes += size_bytes
             if size_bytes > SMALL_BYTES or now < share.greedy_until:
                 return _SPARED
-            self._modest += 1
             share.modest += 1
-            self._modest_at, self._modest_last = now, share
+            self._modest.began(now)
+            self._modest_last = share
             return _MODEST
         share.greedy_until = now + REMEMBERED_S
         # Where nothing greedy is under way nobody would be told to go on: then who comes goes.
-        newcomer = bool(self._waiting) and not share.wanted_bytes and self.greedy_bytes > 0 and self._others_to_protect(share, now)
+        newcomer = bool(self._waiting) and not share.wanted_bytes and self.window.held_bytes > 0 and self._others_to_protect(share, now)
         if newcomer or not self._fits(share, size_bytes, now):
             share.wanted_bytes = size_bytes
             self._waiting[share] = None
@@ -143,7 +137,7 @@ class FairShares:
         share.held_bytes = after_bytes
         party.held_bytes += size_bytes
         self.held_bytes += size_bytes
-        self.greedy_bytes += size_bytes
+        self.window.began(size_bytes)
         return _GREEDY
 
     def withdraw(self, share: Share, now: float) -> None:
@@ -159,27 +153,26 @@ class FairShares:
         self.held_bytes -= size_bytes
         assert share.held_bytes >= 0
         if admitted is _GREEDY:
-            self.greedy_bytes -= size_bytes
+            self.window.over(size_bytes, took_s=took_s, now=now)
         elif admitted is _MODEST:
-            self._modest -= 1
             share.modest -= 1
-            self._modest_at, self._modest_last = now, share
-            if took_s is not None:
-                self._latency.fastest_s = min(self._latency.fastest_s, took_s)
-                if self.greedy_bytes:
-                    self._adapt(took_s, now)
+            self._modest_last = share
+            self._modest.over(took_s, now)
         if self._waiting:
             self._let_in(now)
 
     def _others_to_protect(self, share: Share, now: float) -> bool:
         """Who is greedy now may have begun with something small: that was its own."""
-        return self._modest > share.modest or (self._modest_last is not share and now - self._modest_at < REMEMBERED_S)
+        return self._modest.under_way > share.modest or (self._modest_last is not share and self._modest.were_there(now))
 
     def _fits(self, share: Share, size_bytes: int, now: float) -> bool:
         is_alone = share.held_bytes == self.held_bytes
         if share.held_bytes and not is_alone and share.held_bytes + size_bytes > self._sender_bytes_max:
             return False
-        return not self.greedy_bytes or self.greedy_bytes + size_bytes <= self.window_bytes or not self._others_to_protect(share, now)
+        if self.window.fits(size_bytes, now) or not self._others_to_protect(share, now):
+            return True
+        self.window.tell_rested(self._let_in)
+        return False
 
     def _let_in(self, now: float) -> None:
         """Who waits, by turns: each starts one append, and waits behind the others for its next.
@@ -199,33 +192,3 @@ class FairShares:
                         share.resume()  # it asks again at once
         finally:
             self._is_letting_in = False
-
-    def _adapt(self, took_s: float, now: float) -> None:
-        ratio = self._latency.slower(took_s, now)
-        if ratio is not None:
-            change = min(GROW_MAX, max(SHRINK_MIN, SLOWER_MAX / ratio))
-            self.window_bytes = int(min(self._window_bytes_max, max(WINDOW_MIN_BYTES, self.window_bytes * change)))
-
-
-class _Latency:
-    """How much longer the modest wait than an append needs by itself."""
-
-    __slots__ = ("_before_s", "_changed_at", "_smoothed_s", "_turned_at", "fastest_s")
-
-    def __init__(self) -> None:
-        self.fastest_s = self._before_s = float("inf")
-        self._turned_at = float("-inf")
-        self._changed_at = float("-inf")
-        self._smoothed_s = 0.0
-
-    def slower(self, took_s: float, now: float) -> float | None:
-        """The factor, once in the time that an append takes; None: it was said already, or it is good news too soon."""
-        if now - self._turned_at >= FASTEST_KEPT_S:
-            self._before_s, self.fastest_s, self._turned_at = self.fastest_s, took_s, now
-        self._smoothed_s = took_s if not self._smoothed_s else self._smoothed_s + SMOOTHING * (took_s - self._smoothed_s)
-        fastest_s = min(self.fastest_s, self._before_s)
-        ratio = self._smoothed_s / fastest_s if fastest_s > 0 else 1.0
-        if now - self._changed_at < (self._smoothed_s if ratio > SLOWER_MAX else max(self._smoothed_s, GROW_EVERY_S)):
-            return None
-        self._changed_at = now
-        return ratio

@@ -327,7 +327,6 @@ class Client:
         self.reader = reader
         self.writer = writer
         self.client_id = "test"
-        self.client_id = "test"
         self._correlation_ids = itertools.count(1)
         self._asked: dict[int, tuple[int, int]] = {}
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from proxy_in_memory import CountingRng, MemoryStore, Running, fetch_request, running_proxy
 
 from bmq.errors import Corrupt, ObjectMissing
+from bmq.greedy_window import WINDOW_FIRST_BYTES
 from bmq.storage.flatlog import FlatLog
 from bmq.storage.keys import manifest_page_key, manifest_prefix, segment_key
 from bmq.storage.manifest import Manifest, page_ref
@@ -334,5 +335,62 @@ def test_what_was_deleted_meanwhile_is_out_of_range_and_not_skipped() -> None:
         proxy.owner.read_tail = deletes_after_the_first_answer  # type: ignore[method-assign]
         [topic] = (await client.ask(1, 12, fetch_request("orders", 0, 0))).responses
         assert (topic.partitions[0].error_code, topic.partitions[0].records) == (ErrorCode.offset_out_of_range, b"")
+
+    fetching(test)
+
+
+def test_while_somebody_modest_writes_only_few_readers_far_behind_read_at_one_time() -> None:
+    async def test(proxy: Running, client: Any) -> None:
+        segments = [[some_batch(10 * n + i, size_bytes=100_000) for i in range(10)] for n in range(40)]
+        entries = await rolled(proxy, segments)
+        proxy.metadata.add_topic("modest", 1)
+        [topic] = (await client.ask(1, 12, fetch_request("orders", 0, 399))).responses  # the manifest is known now
+        assert offsets_of(topic.partitions[0]) == [399]
+        proxy.store.gets.clear()
+        proxy.owner.hold = True
+        client.send_produce("modest", {0: some_batch(0).data})
+        while not proxy.owner.held:
+            await asyncio.sleep(0)
+        readers = [await proxy.connect() for _ in range(40)]
+        window = proxy.role.proxy.reader._turns.window
+        proxy.store.gate = asyncio.Event()
+        for n, reader in enumerate(readers):
+            reader.send(1, 12, fetch_request("orders", 0, 10 * n))
+        await asyncio.sleep(0.1)
+        begun = {key for key, _, _ in proxy.store.gets}
+        assert begun <= {entry.key for entry in entries}
+        assert 1 <= len(begun) <= WINDOW_FIRST_BYTES // entries[0].length + 1
+        assert window.held_bytes <= WINDOW_FIRST_BYTES
+        readers[20].writer.transport.abort()
+        proxy.store.gate.set()
+        for n, reader in enumerate(readers):
+            if n != 20:
+                _, answer = await asyncio.wait_for(reader.receive(), 10)
+                assert offsets_of(answer.responses[0].partitions[0]) == list(range(10 * n, 10 * n + 10))
+        assert window.held_bytes == 0
+        assert proxy.role.proxy.reader.memory.held_bytes == 0
+
+    fetching(test)
+
+
+def test_readers_whose_turn_does_not_come_are_answered_without_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bmq_proxy.fetch.reader.ROOM_WAIT_S", 0.05)
+
+    async def test(proxy: Running, client: Any) -> None:
+        await rolled(proxy, [[some_batch(n, size_bytes=100_000) for n in range(10)]])
+        proxy.metadata.add_topic("modest", 1)
+        proxy.owner.hold = True
+        client.send_produce("modest", {0: some_batch(0).data})
+        while not proxy.owner.held:
+            await asyncio.sleep(0)
+        turns = proxy.role.proxy.reader._turns
+        held = turns.begin(WINDOW_FIRST_BYTES)
+        assert held is not None
+        reader = await proxy.connect()
+        [topic] = (await reader.ask(1, 12, fetch_request("orders", 0, 0))).responses
+        assert (topic.partitions[0].error_code, topic.partitions[0].records) == (0, b"")
+        held.over()
+        [topic] = (await reader.ask(1, 12, fetch_request("orders", 0, 0))).responses
+        assert offsets_of(topic.partitions[0]) == list(range(10))
 
     fetching(test)

@@ -20,6 +20,7 @@ from bmq.internal.failures import ConnectionLost, Failure, NotSent, decode_failu
 from bmq.internal.frames import Frame, Kind, encode_frame
 from bmq.internal.hello import Identity
 from bmq.internal.link import Link
+from bmq.roles.unheard import Settling
 from bmq.values import NodeId
 
 T = TypeVar("T")
@@ -71,8 +72,7 @@ class InternalClient:
         """Not answered yet, in the order of their calling."""
         self._by_key: dict[Hashable, dict[int, _Call]] = {}
         """Those of them that have a key."""
-        self._settling: set[Hashable] = set()
-        """Keys of which calls were refused in this turn of the loop: who waits for them does not know yet, and may call once more."""
+        self._settling = Settling(self._loop)
         self._queue: deque[_Call] = deque()
         self._queued_bytes = 0
         self._cancelled: list[int] = []
@@ -329,8 +329,7 @@ class InternalClient:
             if behind.correlation_id > failure.looked_at:
                 self._remove(behind)
                 behind.fail(NotReady(f"{self._name} refused an earlier batch of {call.key}, which has to be sent again first"))
-        self._settling.add(call.key)
-        self._loop.call_soon(self._settling.discard, call.key)  # runs behind the callbacks of the futures that failed
+        self._settling.refused(call.key)
 
     def _leave(self, link: Link) -> None:
         """Everything written is still answered; nothing more goes out, and what waited certainly was not sent."""

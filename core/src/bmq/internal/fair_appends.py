@@ -14,7 +14,7 @@ from typing import Final
 from bmq.errors import NotOwner, NotReady
 from bmq.fair_shares import Admitted, FairShares, Share
 from bmq.roles.owner import Appended
-from bmq.roles.unheard import refused_unheard
+from bmq.roles.unheard import Settling, refused_unheard
 from bmq.values import TopicId, TopicPartition
 
 TOPICS_MAX: Final = 10_000
@@ -45,13 +45,13 @@ class _Topic:
 
     __slots__ = ("in_flight", "settling", "share", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.share: Share
         self.waiting: deque[_Append] = deque()
         self.in_flight: dict[int, list[_Append]] = {}
         """With the owner, by partition, in their order."""
-        self.settling: dict[int, int] = {}
-        """Partitions of which something was refused in this turn of the loop, and how often: not all who wait for it know yet."""
+        self.settling = Settling(loop)
+        """Of its partitions."""
 
     def refuses(self, partition: int) -> bool:
         """Whether nothing of a partition may be taken now, because something before it was refused and not everybody has heard of it."""
@@ -59,12 +59,6 @@ class _Topic:
             return True
         in_flight = self.in_flight.get(partition)
         return in_flight is not None and refused_unheard(in_flight, _REFUSALS)
-
-    def settled(self, partition: int) -> None:
-        """Who waited has heard of one refusal."""
-        self.settling[partition] -= 1
-        if not self.settling[partition]:
-            del self.settling[partition]
 
     def over(self, one: _Append) -> None:
         """The owner has answered."""
@@ -80,7 +74,7 @@ class FairAppends:
     def __init__(self, *, bytes_max: int) -> None:
         """`bytes_max`: what the broker takes of all proxies together."""
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
-        self._shares = FairShares(sender_bytes_max=bytes_max, window_bytes_max=bytes_max)
+        self._shares = FairShares(sender_bytes_max=bytes_max, window_bytes_max=bytes_max, call_at=self._loop.call_at)
         self._topics: OrderedDict[TopicId, _Topic] = OrderedDict()
 
     def append(self, tp: TopicPartition, size_bytes: int, submit: Submit) -> "asyncio.Future[Appended]":
@@ -103,7 +97,7 @@ class FairAppends:
         return one.done
 
     def _open(self, topic_id: TopicId) -> _Topic:
-        topic = _Topic()
+        topic = _Topic(self._loop)
         topic.share = self._shares.open(topic_id, partial(self._go_on, topic))
         self._topics[topic_id] = topic
         if len(self._topics) > TOPICS_MAX:
@@ -146,8 +140,7 @@ class FairAppends:
                 _fail(one, _behind_refused(tp))
             else:
                 topic.waiting.append(one)
-        topic.settling[tp.partition] = topic.settling.get(tp.partition, 0) + 1
-        self._loop.call_soon(topic.settled, tp.partition)  # runs behind the callbacks of the futures that failed
+        topic.settling.refused(tp.partition)
         if not topic.waiting:
             self._shares.withdraw(topic.share, self._loop.time())
 

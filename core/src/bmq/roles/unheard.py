@@ -1,7 +1,7 @@
 """What an owner refused in this turn of the loop. Who waits for it hears of it in the next one: until then nothing may be sent past it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 from bmq.roles.owner import Appended
@@ -12,6 +12,32 @@ class WithOwner(Protocol):
 
     future: "asyncio.Future[Appended]"
     """What Owner.append returned."""
+
+
+class Settling:
+    """Keys of which something was refused in this turn of the loop, and how often: not all who wait for it know yet, and may send once more."""
+
+    __slots__ = ("_counts", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._counts: dict[Hashable, int] = {}
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._counts
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def refused(self, key: Hashable) -> None:
+        """Futures of this key have failed just now."""
+        self._counts[key] = self._counts.get(key, 0) + 1
+        self._loop.call_soon(self._heard, key)  # runs behind the callbacks of the futures that failed
+
+    def _heard(self, key: Hashable) -> None:
+        self._counts[key] -= 1
+        if not self._counts[key]:
+            del self._counts[key]
 
 
 def refused_unheard(appends: Sequence[WithOwner], errors: type[Exception] | tuple[type[Exception], ...]) -> bool:

@@ -10,6 +10,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import WireError
 from bmq.fair_shares import FairShares
+from bmq.greedy_window import Modest
 from bmq.log_limit import RateLimited
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.limits import RECEIVE_BUFFER_BYTES
@@ -26,6 +27,9 @@ ARRIVING_SHARE = 2
 """Requests that are still arriving may hold as much as whole ones, divided by this, beside it."""
 CONNECTION_SHARE = 2
 """What one connection may have under way of Produce requests beside others: the memory of all requests, divided by this."""
+WINDOW_SHARE = 2
+"""All who are greedy may have the memory of all requests divided by this beside the modest: what those send has to be read, and how long it waits to
+be is seen by nobody."""
 UNTAKEN_S_MAX = 3.0
 """While consumers want more memory than there is, a peer has to take some of its answer at least this often."""
 LINGER_S = 1.0
@@ -39,12 +43,20 @@ _log = structlog.get_logger("bmq.proxy")
 class Endpoint:
     """Dispatches requests to their APIs and keeps count."""
 
-    def __init__(self, settings: ProxySettings, routes: Mapping[int, Route], request_memory: MemoryBudget, fetch_memory: MemoryBudget) -> None:
+    def __init__(
+        self, settings: ProxySettings, routes: Mapping[int, Route], request_memory: MemoryBudget, fetch_memory: MemoryBudget, modest: Modest
+    ) -> None:
+        """`modest`: who is to be protected from those who write much, is counted here."""
         self.requests_in_flight_max = settings.requests_in_flight_max
         self.request_memory = request_memory
         self.arriving = ArrivingMemory(max(1, request_memory.limit_bytes // ARRIVING_SHARE))
-        self.shares = FairShares(sender_bytes_max=max(1, request_memory.limit_bytes // CONNECTION_SHARE), window_bytes_max=request_memory.limit_bytes)
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
+        self.shares = FairShares(
+            sender_bytes_max=max(1, request_memory.limit_bytes // CONNECTION_SHARE),
+            window_bytes_max=max(1, request_memory.limit_bytes // WINDOW_SHARE),
+            call_at=self._loop.call_at,
+            modest=modest,
+        )
         self.connections: dict[Connection, None] = {}  # in the order of their opening, which a seed replays
         self.in_flight = 0
         self._settings = settings
@@ -58,8 +70,8 @@ class Endpoint:
         self._stopping = False
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
         metrics.REQUEST_MEMORY.set_function(lambda: request_memory.held_bytes)
-        metrics.PRODUCE_WINDOW.set_function(lambda: self.shares.window_bytes)
-        metrics.GREEDY_BYTES.set_function(lambda: self.shares.greedy_bytes)
+        metrics.PRODUCE_WINDOW.set_function(lambda: self.shares.window.size_bytes)
+        metrics.GREEDY_BYTES.set_function(lambda: self.shares.window.held_bytes)
         metrics.IN_FLIGHT.set_function(lambda: self.in_flight)
         metrics.CONNECTIONS.set_function(lambda: len(self.connections))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import structlog
 
 from bmq.cluster_config import resolve_cluster
+from bmq.greedy_window import Modest
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import Controller, Metadata
 from bmq_proxy.appends import Appends
@@ -18,6 +19,7 @@ from bmq_proxy.fetch.manifests import ManifestCache
 from bmq_proxy.fetch.reader import FetchReader
 from bmq_proxy.fetch.segments import SegmentReader
 from bmq_proxy.fetch.sessions import SessionCache
+from bmq_proxy.fetch.turns import ReadTurns
 from bmq_proxy.producer_ids import ProducerIds
 from bmq_proxy.proxy import OwnerFor, Proxy
 from bmq_proxy.server import ProxyServer
@@ -61,6 +63,8 @@ def build_proxy(
     )
     segments = SegmentReader(store, blocks, index_cache_bytes=settings.index_cache_bytes, read_ahead_blocks=settings.read_ahead_blocks)
     manifests = ManifestCache(store, rng, entries_max=settings.manifest_cache_entries)
+    modest = Modest()
+    turns = ReadTurns(modest, bytes_max=settings.fetch_memory_bytes)
     return Proxy(
         settings=settings,
         owner_for=owner_for,
@@ -74,7 +78,8 @@ def build_proxy(
             eviction_ms=settings.fetch_session_eviction_ms,
             random=rng.random,
         ),
-        reader=FetchReader(owner_for, metadata, manifests, segments, MemoryBudget(settings.fetch_memory_bytes)),
+        reader=FetchReader(owner_for, metadata, manifests, segments, memory=MemoryBudget(settings.fetch_memory_bytes), turns=turns),
+        modest=modest,
         coordinators=Coordinators(owner_for, controller, metadata, offsets_topic_partitions=_offsets_partitions(settings, cluster_configs or {})),
         appends=Appends(owner_for, metadata),
         producer_ids=ProducerIds(controller),
@@ -110,7 +115,7 @@ async def start_proxy(
     `cluster_configs` are the cluster's as the command line gives them (the controller and the brokers get the same).
     """
     proxy = build_proxy(store, owner_for, controller, metadata, settings, clock=clock, rng=rng, log_dir=log_dir, cluster_configs=cluster_configs)
-    server = ProxyServer(Endpoint(settings, routes(proxy), MemoryBudget(settings.request_memory_bytes), proxy.reader.memory))
+    server = ProxyServer(Endpoint(settings, routes(proxy), MemoryBudget(settings.request_memory_bytes), proxy.reader.memory, proxy.modest))
     listening_host, listening_port = await server.start(host, port)
     if not proxy.advertised_port:
         proxy.advertised_port = listening_port

@@ -21,4 +21,7 @@ IN_FLIGHT = Gauge("bmq_proxy_requests_in_flight", "Requests read and not answere
 REQUEST_MEMORY = Gauge("bmq_proxy_request_memory_bytes", "Request frames held.")
 FETCH_MEMORY = Gauge("bmq_proxy_fetch_memory_bytes", "Records on their way to consumers.")
 PRODUCE_WINDOW = Gauge("bmq_proxy_produce_window_bytes", "What greedy producers may have under way together while there are others to protect.")
+FETCH_WINDOW = Gauge(
+    "bmq_proxy_fetch_window_bytes", "What those who read much from segments may have under way together while there are others to protect."
+)
 GREEDY_BYTES = Gauge("bmq_proxy_produce_greedy_bytes", "What they have under way.")

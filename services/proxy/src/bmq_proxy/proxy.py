@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from bmq.cluster_config import resolve_cluster
+from bmq.greedy_window import Modest
 from bmq.log_limit import RateLimited
 from bmq.metadata.image import Image
 from bmq.ports import Clock, Rng
@@ -39,6 +40,8 @@ class Proxy:
     rng: Rng
     sessions: SessionCache
     reader: FetchReader
+    modest: Modest
+    """Clients that are protected from the greedy, as the endpoint sees them."""
     coordinators: Coordinators
     appends: Appends
     producer_ids: ProducerIds

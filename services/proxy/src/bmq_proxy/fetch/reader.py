@@ -4,7 +4,7 @@ Owns the split of a response's bytes among its partitions and the memory of resp
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from typing_extensions import Buffer
@@ -20,9 +20,10 @@ from bmq_proxy.fetch.blocks import Pool
 from bmq_proxy.fetch.manifests import ManifestCache
 from bmq_proxy.fetch.segments import SegmentReader, Slice
 from bmq_proxy.fetch.tails import read_tails
+from bmq_proxy.fetch.turns import ReadTurns, Turn
 
 MANIFESTS_TRIED_MAX = 3
-MEMORY_WAIT_S = 5.0
+ROOM_WAIT_S = 5.0
 SMALL_BYTES = 64 << 10
 SMALL_SHARE = 8
 """When memory is used up, answers of at most `SMALL_BYTES` may use as much beside it, divided by this: who reads little never waits for
@@ -93,31 +94,57 @@ class FetchReader:
         metadata: Metadata,
         manifests: ManifestCache,
         segments: SegmentReader,
+        *,
         memory: MemoryBudget,
+        turns: ReadTurns,
     ) -> None:
         self._owner_for = owner_for
         self._metadata = metadata
         self._manifests = manifests
         self._segments = segments
         self.memory = memory
+        self._turns = turns
         self._small_memory = MemoryBudget(max(SMALL_BYTES, memory.limit_bytes // SMALL_SHARE))
         metrics.FETCH_MEMORY.set_function(lambda: memory.held_bytes)
 
-    async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> Result:
-        """Waits until `min_bytes` are there, something needs the client's attention, or the time is up. Never raises a BmqError."""
+    async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Hashable = None) -> Result:
+        """Waits until `min_bytes` are there, something needs the client's attention, or the time is up. Never raises a BmqError.
+
+        `party`: whose turn it takes where it reads much while there are others to protect.
+        """
         max_bytes = min(max_bytes, max(1, self.memory.limit_bytes // ANSWER_SHARE))
         answers = await self._tails(reads, min_bytes=min(min_bytes, max_bytes), max_bytes=max_bytes, max_wait_ms=max_wait_ms)
         plan = _share(reads, answers, max_bytes)
+        if sum(limit for _, limit in plan.segments) <= SMALL_BYTES:
+            return await self._read(reads, answers, plan)
+        limit = self._turns.at_most(max_bytes)
+        size_bytes = min(plan.planned_bytes, limit)
+        turn = self._turns.begin(size_bytes)
+        if turn is None:
+            answers.clear()  # nothing of it may be kept alive while waiting
+            turn = await self._wait_for_turn(party, size_bytes)
+            if turn is None:
+                return await self._nothing_yet(reads)
+        try:
+            if not answers:
+                answers = await self._tails(reads, min_bytes=0, max_bytes=limit, max_wait_ms=0)
+                plan = _share(reads, answers, limit)
+            elif limit < max_bytes:
+                plan = _share(reads, answers, limit)
+            return await self._read(reads, answers, plan)
+        finally:
+            turn.over()
+
+    async def _read(self, reads: Sequence[Read], answers: list[TailAnswer], plan: _Plan) -> Result:
         held = plan.planned_bytes
         if held and not self.memory.take_up_to(held, held):
-            # Nothing of it may be kept alive while waiting for memory: asked for again when there is some.
-            answers = []
+            # Nothing of it may be kept alive while waiting for memory, not by who called either: asked for again when there is some.
+            answers.clear()
             if (small := await self._read_little(reads)) is not None:
                 return small
             held = min(held, max(1, self.memory.limit_bytes // WAITED_ANSWER_SHARE))
             if not await self._wait_for_memory(held):
-                answers = await self._tails(reads, min_bytes=0, max_bytes=0, max_wait_ms=0)
-                return Result([_without_records(answer) for answer in answers], 0, self.memory)
+                return await self._nothing_yet(reads)
             answers = await self._tails(reads, min_bytes=0, max_bytes=held, max_wait_ms=0)
             plan = _share(reads, answers, held)
         result = Result([], held, self.memory)
@@ -128,6 +155,11 @@ class FetchReader:
             raise
         self._settle(result)
         return result
+
+    async def _nothing_yet(self, reads: Sequence[Read]) -> Result:
+        """An answer without records: the client asks again."""
+        answers = await self._tails(reads, min_bytes=0, max_bytes=0, max_wait_ms=0)
+        return Result([_without_records(answer) for answer in answers], 0, self.memory)
 
     async def _read_little(self, reads: Sequence[Read]) -> Result | None:
         """An answer of at most `SMALL_BYTES`; None where there is no memory even for that, or the first batch is larger."""
@@ -253,9 +285,16 @@ class FetchReader:
         if found.error is not None or found.diverging_epoch >= 0:
             found.parts, found.size_bytes = (), 0
 
+    async def _wait_for_turn(self, party: Hashable, size_bytes: int) -> Turn | None:
+        try:
+            async with asyncio.timeout(ROOM_WAIT_S):
+                return await self._turns.wait(party, size_bytes)
+        except TimeoutError:
+            return None
+
     async def _wait_for_memory(self, size_bytes: int) -> bool:
         try:
-            async with asyncio.timeout(MEMORY_WAIT_S):
+            async with asyncio.timeout(ROOM_WAIT_S):
                 await self.memory.reserve(size_bytes)
         except TimeoutError:
             return False

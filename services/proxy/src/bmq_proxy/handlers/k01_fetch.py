@@ -70,7 +70,7 @@ def _key(name: str | None, topic_id: UUID | None) -> TopicKey:
 
 async def _run(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetching) -> Answer:
     started = asyncio.get_running_loop().time()
-    found, result = await _read(proxy, request, fetching)
+    found, result = await _read(proxy, call, request, fetching)
     try:
         codes = [_code(one) for one in found]
         shown = [
@@ -90,7 +90,7 @@ async def _run(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetchi
     return Answer(parts=parts, size_bytes=size_bytes, error=error_name(code), flushed=result.release)
 
 
-async def _read(proxy: Proxy, request: FetchRequest, fetching: Fetching) -> tuple[list[Found], Result]:
+async def _read(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetching) -> tuple[list[Found], Result]:
     """One Found for each partition that is wanted, and the Result whose memory is held."""
     image = proxy.image
     found: list[Found | None] = []
@@ -117,6 +117,7 @@ async def _read(proxy: Proxy, request: FetchRequest, fetching: Fetching) -> tupl
         min_bytes=min(max(request.min_bytes, 0), proxy.settings.fetch_bytes_max),
         max_bytes=min(max(request.max_bytes, 0), proxy.settings.fetch_bytes_max),
         max_wait_ms=0 if failed else min(max(request.max_wait_ms, 0), MAX_WAIT_MS_MAX),
+        party=(call.client_host, call.client_id),
     )
     read = iter(result.found)
     return [next(read) if one is None else one for one in found], result
