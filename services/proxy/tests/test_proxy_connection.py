@@ -1,8 +1,11 @@
 """One connection: order, overlap, bounds, and what ends it."""
 
 import asyncio
+import gc
 import socket
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -261,6 +264,42 @@ def test_a_reader_that_stops_reading_costs_one_response() -> None:
 async def client_produces(client: Client) -> Any:
     client.send_produce("orders", {1: batch(b"b")})
     return (await client.receive())[1]
+
+
+class Watched(bytearray):
+    """Records that can be seen going."""
+
+
+def test_who_waits_for_memory_keeps_nothing_that_it_has_read_alive() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        client.send_produce("orders", {0: batch(b"a" * 300_000)})
+        await client.receive()
+        handed_out: list[weakref.ref[Watched]] = []
+        read_tail = proxy.owner.read_tail
+
+        async def hands_out_copies(requests: Any, **options: Any) -> Any:
+            answers = []
+            for answer in await read_tail(requests, **options):
+                copies = tuple(map(Watched, answer.batches))
+                handed_out.extend(map(weakref.ref, copies))
+                answers.append(replace(answer, batches=copies))
+            return answers
+
+        proxy.owner.read_tail = hands_out_copies  # type: ignore[method-assign]
+        memory = proxy.role.proxy.reader.memory
+        held_bytes = memory.limit_bytes - 1
+        memory.hold(held_bytes)
+        client.send(1, 12, fetch_request("orders", 0, 0))
+        await until(lambda: memory.is_waited_for)
+        await until(lambda: proxy.owner.reads >= 2)
+        gc.collect()
+        assert handed_out
+        assert all(one() is None for one in handed_out)
+        memory.release(held_bytes)
+        _, answer = await client.receive()
+        assert len(answer.responses[0].partitions[0].records) > 300_000
+
+    run(test)
 
 
 def test_a_peer_that_takes_nothing_for_too_long_is_cut_off() -> None:

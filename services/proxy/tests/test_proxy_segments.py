@@ -352,11 +352,13 @@ def test_while_somebody_modest_writes_only_few_readers_far_behind_read_at_one_ti
         while not proxy.owner.held:
             await asyncio.sleep(0)
         readers = [await proxy.connect() for _ in range(40)]
-        window = proxy.role.proxy.reader._turns.window
+        turns = proxy.role.proxy.reader._turns
+        window = turns.window
         proxy.store.gate = asyncio.Event()
         for n, reader in enumerate(readers):
             reader.send(1, 12, fetch_request("orders", 0, 10 * n))
-        await asyncio.sleep(0.1)
+        while sum(map(len, turns._waiting.values())) + len({key for key, _, _ in proxy.store.gets}) < len(readers):
+            await asyncio.sleep(0)
         begun = {key for key, _, _ in proxy.store.gets}
         assert begun <= {entry.key for entry in entries}
         assert 1 <= len(begun) <= WINDOW_FIRST_BYTES // entries[0].length + 1
