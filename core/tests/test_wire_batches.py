@@ -4,7 +4,6 @@ import contextlib
 import datetime
 import io
 import struct
-from array import array
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +15,6 @@ from kio.records.schema import RecordHeader as KioRecordHeader
 from kio.records.writers import write_new_batch
 
 from bmq.errors import BatchTooLarge, CorruptBatch, RequestError, UnsupportedCompression, UnsupportedMessageFormat
-from bmq.wire.batch_headers import PLACED_BYTES_MIN
 from bmq.wire.batches import (
     HEADER_SIZE_BYTES,
     Record,
@@ -25,9 +23,7 @@ from bmq.wire.batches import (
     count_records,
     first_at_or_after,
     iterate_records,
-    may_be_placed,
     patched,
-    placed,
     read_header,
     split,
     validate_records,
@@ -206,38 +202,6 @@ def test_a_new_place_in_the_log_keeps_the_crc() -> None:
     check_crc(copy, header)
     assert (header.base_offset, header.leader_epoch, header.crc) == (900, 4, read_header(batch).crc)
     assert copy[16:] == batch[16:]
-
-
-SMALL = build_batch([Record(0, 1, b"k", b"v")])
-LARGE = build_batch([Record(0, 1, b"k", bytes(PLACED_BYTES_MIN))])
-
-
-def test_a_batch_that_is_most_of_its_memory_gets_its_place_there() -> None:
-    frame = bytearray(100) + LARGE
-    records = memoryview(frame)[100:]
-    header = read_header(records)
-    assert may_be_placed(records, header)
-    found = placed(records, header, base_offset=900, leader_epoch=4)
-    assert found.obj is frame
-    assert found.readonly
-    assert found == patched(LARGE, header, base_offset=900, leader_epoch=4)
-    check_crc(found, read_header(found))
-    assert frame[:100] == bytes(100)
-
-
-@pytest.mark.parametrize(
-    ("whole", "batch"),
-    [
-        (memoryview(LARGE), LARGE),
-        (memoryview(bytearray(LARGE)).toreadonly(), LARGE),
-        (memoryview(bytearray(2 * len(LARGE))), LARGE),
-        (memoryview(array("B", LARGE)), LARGE),
-        (memoryview(bytearray(SMALL)), SMALL),
-    ],
-    ids=["bytes", "somebody's", "with much else", "of another kind", "small"],
-)
-def test_a_batch_elsewhere_is_copied(whole: memoryview, batch: bytes) -> None:
-    assert not may_be_placed(whole[: len(batch)], read_header(batch))
 
 
 def test_log_append_time_is_the_time_of_every_record() -> None:

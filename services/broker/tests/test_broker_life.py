@@ -8,8 +8,6 @@ from broker_under_test import Cluster, small
 
 from bmq.errors import CorruptBatch, Fenced, OffsetOutOfRange, OutOfOrderSequence
 from bmq.values import Offset
-from bmq.wire.batch_headers import PLACED_BYTES_MIN
-from bmq.wire.batches import Record, build_batch
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore, StoreFaults
 
@@ -68,27 +66,6 @@ async def test_a_waiting_reader_wakes_when_a_batch_is_durable_and_not_before() -
     assert answer.high_watermark == 2
     assert answer.size_bytes > 0
     assert 0.049 < asyncio.get_running_loop().time() - began_s < 0.1
-    await cluster.stop()
-
-
-@on_virtual_time
-async def test_a_large_batch_stays_in_the_memory_that_it_came_in_unless_somebody_else_has_it() -> None:
-    cluster = Cluster()
-    await cluster.start()
-    (tp,) = await cluster.topic("orders")
-    await cluster.append(tp, b"first")
-    value = bytes(PLACED_BYTES_MIN)
-    came = memoryview(bytearray(build_batch([Record(offset=0, timestamp_ms=cluster.clock.now_ms(), key=None, value=value, headers=())])))
-    append = cluster.broker.owner.append
-    assert (await append(tp, came, produce_version=9)).base_offset == 1
-    assert (await append(tp, came.toreadonly(), produce_version=9)).base_offset == 2
-    in_tail = [memoryview(batch).obj for batch in cluster.broker._ownership.partitions[tp].tail.durable_batches()]
-    assert [one is came.obj for one in in_tail] == [False, True, False]
-    expected = [(0, b"first"), (1, value), (2, value)]
-    assert await cluster.read_all(tp) == expected
-    await cluster.kill()
-    await cluster.start("again")
-    assert await cluster.read_all(tp) == expected
     await cluster.stop()
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from proxy_in_memory import MemoryMetadata, MemoryOwner, batch
-from typing_extensions import Buffer
 
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady, UnknownOutcome, UnknownTopic
 from bmq.metadata.image import PartitionMeta
@@ -50,7 +49,7 @@ class Proxied:
         self.owner = owner
         self.appends = Appends(lambda _: self.owner, self.metadata)
 
-    def submit(self, records: Buffer, *, origin: str = "one", give_up_at: float = LATER) -> Append:
+    def submit(self, records: bytes, *, origin: str = "one", give_up_at: float = LATER) -> Append:
         return self.appends.submit(self.tp, records, produce_version=9, give_up_at=give_up_at, origin=origin)
 
     def moves(self) -> None:
@@ -256,21 +255,6 @@ def test_what_may_have_been_applied_is_sent_again_where_its_owner_knows_a_second
         assert plain.done.exception() is error
         owner.takes(2)
         assert (await marked.done).base_offset == 2
-
-    in_virtual_time(main)
-
-
-def test_what_an_owner_had_is_read_only_for_the_next_one() -> None:
-    async def main() -> None:
-        owner = HoldingOwner()
-        proxied = Proxied(owner)
-        append = proxied.submit(memoryview(bytearray(idempotent(b"x"))))
-        assert not memoryview(append.records).readonly
-        owner.refuses(0, UnknownOutcome("the connection was lost"))
-        await long_enough()
-        assert len(owner.got) == 2
-        assert memoryview(append.records).readonly
-        owner.takes(1)
 
     in_virtual_time(main)
 

@@ -9,11 +9,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
-from unittest.mock import patch
 
 import structlog
 
-from bmq.wire import batch_headers
 from bmq_sim.history import History
 from bmq_sim.loop import START_S, VirtualLoop, run
 from bmq_sim.network import Network, NetworkFaults
@@ -86,8 +84,7 @@ class Outcome:
 
 def simulate(scenario: Scenario, seed: int, *, trace: Callable[[str], None] | None = None) -> Outcome:
     """Runs one seed. Never raises for what the scenario finds: that is in the outcome."""
-    with _quiet(trace), patch.object(batch_headers, "PLACED_BYTES_MIN", 0), patch.object(batch_headers, "PLACED_OF", 1):
-        # The simulator's batches are small: all that can be stay where they arrived, as large ones do.
+    with _quiet(trace):
         world = World(seed, trace=trace)
         error = None
         try:

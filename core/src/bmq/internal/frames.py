@@ -17,7 +17,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import WireError
 from bmq.internal.limits import ATTACHMENT_BYTES_MAX, FRAME_TRUST_BYTES, HEADER_BYTES_MAX, HELLO_BYTES_MAX
-from bmq.wire.splitting import HTTP_STARTS, TLS_START, FrameSplitter, own_copy
+from bmq.wire.splitting import HTTP_STARTS, TLS_START, FrameSplitter
 
 _PREFIX: Final = struct.Struct(">IBhQII")
 _CRC: Final = struct.Struct(">I")
@@ -54,7 +54,7 @@ _KINDS: Final = frozenset(int(kind) for kind in Kind)
 
 
 class Frame(NamedTuple):
-    """`header` and `attachments` are views of memory that is the frame's own: whoever gets it may write it."""
+    """`header` and `attachments` are views of memory that is the frame's own and is never written again."""
 
     kind: int
     api_key: int
@@ -118,7 +118,7 @@ class FrameReader(FrameSplitter[Frame]):
                 self._begin_own(data[position:], size_bytes, trusted_bytes=FRAME_TRUST_BYTES)
                 self._prefix = prefix
                 return frames
-            frames.append(_frame(prefix, own_copy(data[position : position + size_bytes])))
+            frames.append(_frame(prefix, memoryview(bytes(data[position : position + size_bytes]))))
             position += size_bytes
         self._rest = bytes(data[position:])
         return frames

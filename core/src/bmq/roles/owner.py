@@ -97,8 +97,7 @@ class Owner(Protocol):
 
         The future resolves when everything that the answer rests on is durable (a duplicate batch gives its first offsets), or raises:
         RequestErrors and NotOwner/NotReady mean *not applied*; Fenced or StoreError after submission mean *unknown*.
-        `records` must not be changed afterwards; and where it can be written it is the owner's, who may write a batch's place into it: who
-        submits it once more hands it on read-only.
+        `records` must not be changed afterwards.
         """
 
     async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:

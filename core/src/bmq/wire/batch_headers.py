@@ -35,9 +35,6 @@ CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 MAGIC: Final = 2
 NO_TIMESTAMP: Final = -1
-PLACED_BYTES_MIN: Final = 4096
-PLACED_OF: Final = 8
-"""A batch stays where it arrived only where it has this size and at most one part of so many is something else: it keeps all of that in memory."""
 _OLD_MESSAGE_BYTES_MIN: Final = 14
 """CRC, magic, attributes, key length, value length of message format 0."""
 
@@ -192,23 +189,6 @@ def patched(
         _INT64.pack_into(copy, _MAX_TIMESTAMP_AT, max_timestamp_ms)
         _UINT32.pack_into(copy, _CRC_AT, crc32c(memoryview(copy)[CRC_START:]))
     return copy
-
-
-def may_be_placed(buffer: Buffer, header: BatchHeader) -> bool:
-    """Whether `placed` may be used: what the buffer lies in can be written, and is little more than the batch."""
-    view = memoryview(buffer)
-    if view.readonly or header.size_bytes < PLACED_BYTES_MIN:
-        return False
-    whole = view.obj
-    return isinstance(whole, bytearray) and header.size_bytes * PLACED_OF >= len(whole) * (PLACED_OF - 1)
-
-
-def placed(buffer: Buffer, header: BatchHeader, *, base_offset: int, leader_epoch: int) -> memoryview:
-    """The batch with its place in the log, which is written into the buffer itself: nothing is copied. Its CRC does not cover that place."""
-    view = memoryview(buffer)[header.position : header.end]
-    _INT64.pack_into(view, 0, base_offset)
-    _INT32.pack_into(view, _LEADER_EPOCH_AT, leader_epoch)
-    return view.toreadonly()
 
 
 def _crc_of(view: memoryview, header: BatchHeader) -> int:

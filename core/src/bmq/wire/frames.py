@@ -12,7 +12,7 @@ from typing_extensions import Buffer
 from bmq.errors import WireError
 from bmq.wire.apis import SERVED, ApiKey, frame_bytes_max
 from bmq.wire.limits import FIRST_FRAME_BYTES_MAX, FRAME_GROWTH_FIRST_BYTES, FRAME_TRUST_BYTES_MAX, HEADER_TAGS_MAX
-from bmq.wire.splitting import HTTP_STARTS, TLS_START, FrameSplitter, own_copy
+from bmq.wire.splitting import HTTP_STARTS, TLS_START, FrameSplitter
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AND_KEY: Final = struct.Struct(">ih")
@@ -46,7 +46,7 @@ class FrameReader(FrameSplitter[memoryview]):
             if size > left:
                 self._begin_own(data[position:], size, trusted_bytes=self._trusted_bytes)
                 return frames
-            frames.append(own_copy(data[position : position + size]))
+            frames.append(memoryview(bytes(data[position : position + size])))
             position += size
             left -= size
         if left >= _LENGTH.size:

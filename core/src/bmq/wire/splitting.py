@@ -17,11 +17,6 @@ HTTP_STARTS: Final = frozenset({b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"O
 """The first four bytes."""
 
 
-def own_copy(data: memoryview) -> memoryview:
-    """A frame's own memory, which can be written."""
-    return memoryview(bytearray(data))
-
-
 class FrameSplitter(ABC, Generic[F]):
     """Splits what arrives on one connection. Made for asyncio's BufferedProtocol: `get_buffer`, then `buffer_updated`.
 
@@ -64,7 +59,7 @@ class FrameSplitter(ABC, Generic[F]):
     def buffer_updated(self, count: int) -> list[F]:
         """Frames that are complete with the `count` bytes that were written into the buffer.
 
-        Their memory is theirs: nobody else writes it again. Raises WireError: the connection is to be closed.
+        Their memory is theirs: it is never written again. Raises WireError: the connection is to be closed.
         """
         if self._own is not None:
             self._own_filled += count

@@ -11,7 +11,7 @@ from bmq.errors import BmqError, InvalidBatch, InvalidProducerEpoch, NotOwner, N
 from bmq.ports import Clock
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest
 from bmq.values import LeaderEpoch, Offset, TopicPartition
-from bmq.wire.batches import check_crc, may_be_placed, patched, placed, split
+from bmq.wire.batches import check_crc, patched, split
 from bmq_broker.commit import GroupCommit
 from bmq_broker.coordinators import Coordinators
 from bmq_broker.lookups import Lookups
@@ -104,16 +104,16 @@ class Broker:
             self._commit.when_durable(partition, future, answer)
             return
         self._commit.check_room()
-        base_offset, leader_epoch = partition.next_offset, partition.leader_epoch
-        batch: Buffer
+        batch = patched(
+            records,
+            header,
+            base_offset=partition.next_offset,
+            leader_epoch=partition.leader_epoch,
+            log_append_time_ms=now_ms if limits.log_append_time else None,
+        )
         if limits.log_append_time:
-            batch = patched(records, header, base_offset=base_offset, leader_epoch=leader_epoch, log_append_time_ms=now_ms)
             header = header._replace(max_timestamp_ms=now_ms)
-        elif may_be_placed(records, header):
-            batch = placed(records, header, base_offset=base_offset, leader_epoch=leader_epoch)
-        else:
-            batch = patched(records, header, base_offset=base_offset, leader_epoch=leader_epoch)
-        self._commit.append(partition, batch, header, now_ms=now_ms)
+        base_offset = self._commit.append(partition, batch, header, now_ms=now_ms)
         answer = Appended(base_offset=base_offset, log_append_time_ms=append_time_ms, log_start=partition.log_start)
         self._commit.when_durable(partition, future, answer)
 

@@ -198,7 +198,6 @@ class Appends:
             if given_up is not None and given_up.number < append.number:
                 _fail_behind(append)
                 return
-        append.records = memoryview(append.records).toreadonly()  # the first owner may have it still
         insort(lane.waiting, append)
         if lane.timer is None:
             lane.timer = self._loop.call_later(lane.delay_s, self._time_to_send, lane)
