@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import structlog
 import uvloop
 from proxy_in_memory import Client, Running, batch, fetch_request, running_proxy
 
@@ -298,6 +299,22 @@ def test_who_waits_for_memory_keeps_nothing_that_it_has_read_alive() -> None:
         memory.release(held_bytes)
         _, answer = await client.receive()
         assert len(answer.responses[0].partitions[0].records) > 300_000
+
+    run(test)
+
+
+def test_a_bug_that_every_request_meets_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        def fails(*_: Any, **__: Any) -> Any:
+            raise RuntimeError("a bug")
+
+        monkeypatch.setattr(proxy.owner, "append", fails)
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(50):
+                client.send_produce("orders", {0: batch(b"a"), 1: batch(b"b")})
+            for _ in range(50):
+                assert codes((await client.receive())[1]) == [ErrorCode.unknown_server_error] * 2
+        assert [(line["event"], line["left_out"]) for line in logs] == [("append failed", 0)]
 
     run(test)
 

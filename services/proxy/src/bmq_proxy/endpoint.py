@@ -96,9 +96,12 @@ class Endpoint:
         self._complain(peer, reason)
 
     def failed(self, call: Call, error: BaseException) -> None:
-        """A handler raised what it should not: the connection is closed, and the log has the traceback."""
+        """A handler raised what it should not: the connection is closed, and the log has the traceback, once per API, kind and interval."""
         metrics.HANDLER_FAILURES.inc()
-        _log.error("request failed", api=SERVED[call.api_key].name, version=call.version, peer=call.client_host, exc_info=error)
+        left_out = self._complaints.due((call.api_key, type(error)), now=self._loop.time())
+        if left_out is not None:
+            api = SERVED[call.api_key].name
+            _log.error("request failed", api=api, version=call.version, peer=call.client_host, left_out=left_out, exc_info=error)
 
     def overlaps(self, api_key: int) -> bool:
         """Whether requests of this API may run while earlier ones of the same kind do."""

@@ -125,9 +125,17 @@ class _Producing:
         elif isinstance(error, BmqError):
             result = _of_error(index, error)
         else:
-            self._proxy.log.error("append failed", partition=str(append.tp), exc_info=error)
+            self._report_bug(append, error)
             result = _of_error(index, error)
         self._results[at[0]][at[1]] = result
+
+    def _report_bug(self, append: Append, error: BaseException) -> None:
+        """Clients send again at once: one traceback for each kind and interval."""
+        proxy = self._proxy
+        metrics.HANDLER_FAILURES.inc()
+        left_out = proxy.complaints.due(("append", type(error)), now=proxy.loop.time())
+        if left_out is not None:
+            proxy.log.error("append failed", partition=str(append.tp), left_out=left_out, exc_info=error)
 
     def _timed_out(self) -> None:
         self._timer = None
