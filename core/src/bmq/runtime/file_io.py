@@ -55,6 +55,14 @@ def read_range(fd: int, *, start: int, length: int | None) -> bytes:
     return b"".join(chunks)
 
 
+def has_name(fd: int, path: str) -> bool:
+    """Whether `path` names the open file. Raises OSError."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.lstat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def unnamed_files_work(staging: str) -> bool:
     """Whether files without a name exist here and can be given one (Linux, most file systems, /proc mounted)."""
     probe = Path(staging) / "probe"

@@ -24,12 +24,14 @@ from typing_extensions import Buffer
 from bmq.errors import Conflict, NotApplied, ObjectMissing, StoreUnavailable, UnknownOutcome
 from bmq.ports import ObjectMeta
 from bmq.runtime import direct_write
-from bmq.runtime.file_io import open_folder, read_range, sync_file, sync_file_system, unnamed_files_work, write_all
+from bmq.runtime.file_io import has_name, open_folder, read_range, sync_file, sync_file_system, unnamed_files_work, write_all
+from bmq.runtime.spare_files import SpareFiles
 
 STAGING_NAME: Final = ".tmp"
 READ_SELDOM_PREFIX: Final = "wal/"
 """Objects that only a recovery reads leave the page cache once they are on disk: their pages serve the next create, where they would
-otherwise push out segments (docs/stores.md has what that is worth)."""
+otherwise push out segments (docs/stores.md has what that is worth). Their files are written anew when they are deleted (`spare_files`)."""
+_NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 _MAKE_FOLDER_ATTEMPTS_MAX: Final = 100
 """How often in one create a folder may be removed by a concurrent delete."""
 _LINK_NOT_MADE: Final = frozenset(
@@ -52,6 +54,9 @@ _REMEDIES: Final = {
 class FolderFiles:
     """Blocking verbs on one folder. Keys have been checked by the caller."""
 
+    _spares: SpareFiles | None = None
+    """None where files are not written anew."""
+
     def __init__(self, root: Path, *, fsync: bool, staging: Path | None = None) -> None:
         """`root` exists and is locked. Clears what earlier processes left half-written, or stages in `staging`, which is new. Raises OSError."""
         self._root = str(root)
@@ -63,6 +68,8 @@ class FolderFiles:
         self._staged_count = 0
         self._unnamed = unnamed_files_work(self._staging)
         self._direct = fsync and self._unnamed and direct_write.works_in(self._staging)
+        if self._direct and staging is None:  # a folder of one process: its staging folder is cleared at the next start, however this one ends
+            self._spares = SpareFiles(self._staging)
         if fsync:
             # An object that a killed process had linked but not fsynced is read as durable from now on, so it has to be.
             sync_file_system(self._root)
@@ -86,10 +93,14 @@ class FolderFiles:
 
     def read(self, key: str, *, start: int, length: int | None) -> bytes:
         """Raises ObjectMissing, StoreUnavailable."""
+        path = self._prefix + key
         try:
-            fd = os.open(self._prefix + key, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                return read_range(fd, start=start, length=length)
+                data = read_range(fd, start=start, length=length)
+                if key.startswith(READ_SELDOM_PREFIX) and not has_name(fd, path):
+                    raise ObjectMissing(key)  # deleted meanwhile, and the file may have been written anew
+                return data
             finally:
                 os.close(fd)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -113,7 +124,8 @@ class FolderFiles:
         """Removes the file and the folders that this leaves empty. Not fsynced: a power cut may bring the object back. Raises StoreUnavailable."""
         path = self._prefix + key
         try:
-            Path(path).unlink()
+            if self._spares is None or not key.startswith(READ_SELDOM_PREFIX) or not self._spares.keep(path):
+                Path(path).unlink()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return
         except OSError as error:
@@ -136,9 +148,12 @@ class FolderFiles:
 
     def _write(self, parts: Sequence[Buffer], *, read_seldom: bool) -> tuple[int, str]:
         """(descriptor, name or "") of a new file that holds the parts, fsynced. Raises OSError, leaving nothing."""
-        name = ""
-        direct = self._direct and sum(memoryview(part).nbytes for part in parts) >= direct_write.SIZE_BYTES_MIN
-        if self._unnamed:
+        size_bytes = sum(memoryview(part).nbytes for part in parts)
+        direct = self._direct and size_bytes >= direct_write.SIZE_BYTES_MIN
+        name = self._spares.take(size_bytes) or "" if direct and read_seldom and self._spares is not None else ""
+        if name:
+            fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT)
+        elif self._unnamed:
             fd = os.open(self._staging, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC | (os.O_DIRECT if direct else 0), 0o644)
         else:
             with self._lock:
@@ -153,10 +168,12 @@ class FolderFiles:
             self._sync(fd)
             if read_seldom and not direct and self._fsync and hasattr(os, "posix_fadvise"):
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        except BaseException:
+        except BaseException as error:
             os.close(fd)
             if name:
                 Path(name).unlink()
+            if self._spares is not None and isinstance(error, OSError) and error.errno in _NO_SPACE:
+                self._spares.drop()
             raise
         return fd, name
 
@@ -218,13 +235,16 @@ class FolderFiles:
 
     def _settle(self, folder: str, folder_fd: int) -> None:
         """Makes durable what is in the folder; and its own entry, and those above it, unless they are known to be."""
+        left = self._spares.left(folder) if self._spares is not None else ()
         self._sync(folder_fd)
-        if folder in self._durable_folders:
-            return
-        self._make_durable(os.path.dirname(folder))
-        with self._lock:
-            if os.fstat(folder_fd).st_nlink > 0:
+        if folder not in self._durable_folders:
+            self._make_durable(os.path.dirname(folder))
+            with self._lock:
+                if os.fstat(folder_fd).st_nlink == 0:
+                    return
                 self._durable_folders.add(folder)
+        if left and self._spares is not None:
+            self._spares.settled(folder, left)
 
     def _remove_if_empty(self, folder: str) -> bool:
         with self._lock:
@@ -236,6 +256,8 @@ class FolderFiles:
                 if known and Path(folder).is_dir():
                     self._durable_folders.add(folder)
                 return False
+            if self._spares is not None:
+                self._spares.drop(folder)
             return True
 
     def _sync(self, fd: int) -> None:

@@ -1,0 +1,108 @@
+"""Files of deleted objects that are written anew: a steady stream of objects then neither allocates blocks nor frees them. Blocking, for any thread.
+
+Freeing a file's blocks may take longer than writing it, and hold up who writes beside it (docs/decisions/0021).
+
+What makes it safe: a file leaves its name first (`keep`), and is not given out before that is durable (`left`, `settled`). So no name ever shows
+bytes that were not written under it, not after a power cut either. Who reads such a file looks afterwards whether it still has its name.
+"""
+
+import os
+import stat
+import threading
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from bmq.runtime import direct_write
+
+SPARE_BYTES_MAX: Final = 128 << 20
+"""What they take of the disk at most: two rolls' worth of WAL objects."""
+
+
+class Spare(NamedTuple):
+    """Ordered by size, which is rounded up to whole blocks."""
+
+    blocks_bytes: int
+    path: str
+
+
+class SpareFiles:
+    """Those of one store, in its staging folder, which its next start clears."""
+
+    def __init__(self, staging: str, *, bytes_max: int = SPARE_BYTES_MAX) -> None:
+        self._prefix = f"{staging}/spare-"
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+        self._count = 0
+        self._leaving: dict[str, list[Spare]] = {}
+        """By the folder that they left: after a power cut they may have their names back."""
+        self._ready: list[Spare] = []
+        self.held_bytes = 0
+
+    def keep(self, path: str) -> bool:
+        """Takes the file out of its folder; False where it is too small, or there are enough: it is to be deleted. Raises OSError."""
+        found = os.lstat(path)
+        blocks_bytes = _blocks(found.st_size)
+        if not stat.S_ISREG(found.st_mode) or found.st_size < direct_write.SIZE_BYTES_MIN:
+            return False
+        with self._lock:
+            if self.held_bytes + blocks_bytes > self._bytes_max:
+                return False
+            self.held_bytes += blocks_bytes
+            self._count += 1
+            spare = Spare(blocks_bytes, f"{self._prefix}{self._count}")
+        try:
+            os.rename(path, spare.path)
+        except OSError:
+            with self._lock:
+                self.held_bytes -= blocks_bytes
+            raise
+        with self._lock:
+            self._leaving.setdefault(os.path.dirname(path), []).append(spare)
+        return True
+
+    def left(self, folder: str) -> Sequence[Spare]:
+        """Those that have left the folder so far. To be asked before the folder is made durable."""
+        with self._lock:
+            return tuple(self._leaving.get(folder, ()))
+
+    def settled(self, folder: str, left: Sequence[Spare]) -> None:
+        """The folder has been made durable since they left it: they may be written."""
+        with self._lock:
+            leaving = self._leaving.get(folder, [])
+            for spare in left:
+                if spare in leaving:  # two may have made the folder durable
+                    leaving.remove(spare)
+                    insort(self._ready, spare)
+            if not leaving:
+                self._leaving.pop(folder, None)
+
+    def take(self, size_bytes: int) -> str | None:
+        """The file that needs to grow least to have so many bytes, without a name elsewhere. It never has to shrink: that would free blocks."""
+        with self._lock:
+            at = bisect_right(self._ready, _blocks(size_bytes), key=lambda spare: spare.blocks_bytes)
+            if not at:
+                return None
+            spare = self._ready.pop(at - 1)
+            self.held_bytes -= spare.blocks_bytes
+            return spare.path
+
+    def drop(self, folder: str | None = None) -> None:
+        """Deletes those that left a folder which is gone now; or all, where the disk is full."""
+        with self._lock:
+            spares = (
+                self._leaving.pop(folder, []) if folder is not None else [*self._ready, *(one for some in self._leaving.values() for one in some)]
+            )
+            if folder is None:
+                self._ready.clear()
+                self._leaving.clear()
+            self.held_bytes -= sum(spare.blocks_bytes for spare in spares)
+        for spare in spares:
+            with suppress(OSError):  # the next start clears it
+                Path(spare.path).unlink()
+
+
+def _blocks(size_bytes: int) -> int:
+    return -(-size_bytes // direct_write.ALIGNMENT) * direct_write.ALIGNMENT

@@ -1,0 +1,239 @@
+"""Files of deleted WAL objects are written anew, and no name ever shows bytes that were not written under it."""
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from threading import Thread
+
+import pytest
+
+from bmq.errors import Conflict, NotApplied, ObjectMissing
+from bmq.runtime import direct_write, folder_files
+from bmq.runtime.folder_files import FolderFiles
+from bmq.runtime.shared_folder_files import SharedFolderFiles
+from bmq.runtime.spare_files import SpareFiles
+
+KIB = 1 << 10
+STREAM = "wal/1/1"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[FolderFiles]:
+    if not direct_write.works_in(str(tmp_path)):
+        pytest.skip("this file system takes no direct writes")
+    opened = FolderFiles(tmp_path, fsync=True)
+    opened.create(f"{STREAM}/first", [b"x"])  # a folder goes with its last object, and with it what has left it
+    yield opened
+
+
+def spares_of(files: FolderFiles) -> SpareFiles:
+    assert files._spares is not None
+    return files._spares
+
+
+def inode(files: FolderFiles, key: str) -> int:
+    return os.stat(files._prefix + key).st_ino
+
+
+def some(size_bytes: int, seed: int = 0) -> bytes:
+    return Random(seed).randbytes(size_bytes)
+
+
+def whole(files: FolderFiles, key: str) -> bytes:
+    return files.read(key, start=0, length=None)
+
+
+def test_a_deleted_file_is_written_anew_once_its_deletion_is_durable(files: FolderFiles) -> None:
+    files.create(f"{STREAM}/1", [some(300 * KIB, 1)])
+    first = inode(files, f"{STREAM}/1")
+    files.delete(f"{STREAM}/1")
+    with pytest.raises(ObjectMissing):
+        whole(files, f"{STREAM}/1")
+    files.create("wal/2/1/1", [some(400 * KIB, 2)])  # another folder is made durable: after a power cut the file may have its name back
+    assert inode(files, "wal/2/1/1") != first
+    files.create(f"{STREAM}/2", [some(400 * KIB, 3)])
+    assert inode(files, f"{STREAM}/2") != first  # made durable only with this one
+    files.create(f"{STREAM}/3", [some(400 * KIB, 4)])
+    assert inode(files, f"{STREAM}/3") == first
+    assert whole(files, f"{STREAM}/2") == some(400 * KIB, 3)
+    assert whole(files, f"{STREAM}/3") == some(400 * KIB, 4)
+    assert os.stat(files._prefix + f"{STREAM}/3").st_nlink == 1
+    assert spares_of(files).held_bytes == 0
+
+
+def test_a_folder_whose_sync_fails_gives_no_file_out(files: FolderFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.create(f"{STREAM}/1", [some(300 * KIB)])
+    files.delete(f"{STREAM}/1")
+    files.create("wal/2/1/1", [b"x"])
+    real = folder_files.sync_file
+
+    def fails_for_folders(fd: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(fd)
+
+    monkeypatch.setattr(folder_files, "sync_file", fails_for_folders)
+    with pytest.raises(Exception, match="its disk fails"):
+        files.create(f"{STREAM}/2", [b"x"])
+    assert spares_of(files).take(300 * KIB) is None
+    monkeypatch.setattr(folder_files, "sync_file", real)
+    files.create(f"{STREAM}/3", [b"x"])
+    assert spares_of(files).take(300 * KIB) is not None
+
+
+def test_what_left_a_folder_while_it_was_made_durable_waits_for_the_next_time(files: FolderFiles) -> None:
+    spares = spares_of(files)
+    for number in (1, 2):
+        files.create(f"{STREAM}/{number}", [some(300 * KIB)])
+    folder = files._prefix + STREAM
+    files.delete(f"{STREAM}/1")
+    left = spares.left(folder)
+    files.delete(f"{STREAM}/2")
+    spares.settled(folder, left)
+    spares.settled(folder, left)  # two may have made it durable
+    assert spares.take(300 * KIB) == left[0].path
+    assert spares.take(300 * KIB) is None
+
+
+@pytest.mark.parametrize("size_bytes", [64 * KIB, 64 * KIB + 1, 300 * KIB - 4096, 300 * KIB - 1, 300 * KIB, 300 * KIB + 1, 2048 * KIB + 5])
+def test_a_file_only_grows_and_holds_what_was_written_last(files: FolderFiles, size_bytes: int) -> None:
+    files.create(f"{STREAM}/1", [some(300 * KIB - 7, 1)])
+    first = inode(files, f"{STREAM}/1")
+    files.delete(f"{STREAM}/1")
+    files.create(f"{STREAM}/2", [b"x"])
+    files.create(f"{STREAM}/3", [some(size_bytes, 2)])
+    assert whole(files, f"{STREAM}/3") == some(size_bytes, 2)
+    assert files.head(f"{STREAM}/3").size_bytes == size_bytes
+    assert (inode(files, f"{STREAM}/3") == first) == (size_bytes > 300 * KIB - 4096)
+
+
+def test_of_several_the_one_that_grows_least_is_taken(files: FolderFiles) -> None:
+    inodes = {}
+    for number, size_kib in enumerate((100, 400, 200)):
+        files.create(f"{STREAM}/{number}", [some(size_kib * KIB)])
+        inodes[size_kib] = inode(files, f"{STREAM}/{number}")
+    for number in range(3):
+        files.delete(f"{STREAM}/{number}")
+    files.create(f"{STREAM}/4", [b"x"])
+    files.create(f"{STREAM}/5", [some(300 * KIB)])
+    assert inode(files, f"{STREAM}/5") == inodes[200]
+
+
+def test_who_reads_while_an_object_is_deleted_never_gets_other_bytes(files: FolderFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.create(f"{STREAM}/1", [some(300 * KIB, 1)])
+    real = folder_files.read_range
+
+    def is_overtaken(fd: int, *, start: int, length: int | None) -> bytes:
+        monkeypatch.setattr(folder_files, "read_range", real)
+        files.delete(f"{STREAM}/1")
+        files.create(f"{STREAM}/2", [b"x"])
+        files.create(f"{STREAM}/3", [some(300 * KIB, 2)])
+        data = real(fd, start=start, length=length)
+        assert data == some(300 * KIB, 2)[: len(data)]
+        return data
+
+    monkeypatch.setattr(folder_files, "read_range", is_overtaken)
+    with pytest.raises(ObjectMissing):
+        files.read(f"{STREAM}/1", start=0, length=100)
+
+
+def test_readers_beside_writers_and_deletes_get_an_object_whole_or_not_at_all(files: FolderFiles) -> None:
+    count = 300
+    stopping = False
+    failures: list[str] = []
+    read = 0
+
+    def reads() -> None:
+        nonlocal read
+        chance = Random(7)
+        while not stopping:
+            number = chance.randrange(count)
+            try:
+                data = whole(files, f"{STREAM}/{number}")
+            except ObjectMissing:
+                continue
+            read += 1
+            if data != bytes([number % 251]) * len(data):
+                failures.append(f"{number} holds {data[:4]!r}")
+
+    readers = [Thread(target=reads) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    chance = Random(1)
+    for number in range(count):
+        files.create(f"{STREAM}/{number}", [bytes([number % 251]) * chance.randrange(64 * KIB, 128 * KIB)])
+        if number >= 5:
+            files.delete(f"{STREAM}/{number - 5}")
+    stopping = True
+    for reader in readers:
+        reader.join()
+    assert failures == []
+    assert read > 0
+    assert len({inode(files, f"{STREAM}/{number}") for number in range(count - 5, count)}) == 5
+
+
+def test_only_so_many_bytes_are_kept_and_only_of_large_files_of_the_wal(files: FolderFiles, tmp_path: Path) -> None:
+    spares = files._spares = SpareFiles(files._staging, bytes_max=200 * KIB)
+    for number in range(3):
+        files.create(f"{STREAM}/{number}", [some(90 * KIB)])
+    files.create(f"{STREAM}/3", [some(10 * KIB)])
+    files.create("segment/1", [some(90 * KIB)])
+    files.delete(f"{STREAM}/3")
+    files.delete("segment/1")
+    assert spares.held_bytes == 0
+    for number in range(3):
+        files.delete(f"{STREAM}/{number}")
+        files.delete(f"{STREAM}/{number}")
+    assert spares.held_bytes == 2 * 92 * KIB  # whole blocks
+    assert len(os.listdir(tmp_path / ".tmp")) == 2
+    files.delete(f"{STREAM}/first")
+    assert spares.held_bytes == 0
+    assert os.listdir(tmp_path / ".tmp") == []
+
+
+def test_a_full_disk_gets_their_space_back(files: FolderFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        files.create(f"{STREAM}/{number}", [some(300 * KIB)])
+    files.delete(f"{STREAM}/0")
+    files.create(f"{STREAM}/3", [b"x"])
+    files.delete(f"{STREAM}/1")
+    assert len(os.listdir(tmp_path / ".tmp")) == 2
+
+    def is_full(fd: int, parts: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(direct_write, "write_direct", is_full)
+    with pytest.raises(NotApplied, match="free space"):
+        files.create(f"{STREAM}/4", [some(100 * KIB)])
+    assert os.listdir(tmp_path / ".tmp") == []
+    assert spares_of(files).held_bytes == 0
+
+
+def test_a_conflict_leaves_no_file_behind(files: FolderFiles, tmp_path: Path) -> None:
+    for number in range(2):
+        files.create(f"{STREAM}/{number}", [some(300 * KIB, number)])
+    files.delete(f"{STREAM}/0")
+    files.create(f"{STREAM}/2", [b"x"])
+    with pytest.raises(Conflict):
+        files.create(f"{STREAM}/1", [some(300 * KIB, 5)])
+    assert whole(files, f"{STREAM}/1") == some(300 * KIB, 1)
+    assert os.listdir(tmp_path / ".tmp") == []
+
+
+def test_the_next_start_clears_what_a_killed_process_kept(files: FolderFiles, tmp_path: Path) -> None:
+    for number in range(2):
+        files.create(f"{STREAM}/{number}", [some(300 * KIB, number)])
+    files.delete(f"{STREAM}/0")
+    os.link(tmp_path / STREAM / "1", tmp_path / ".tmp" / "spare-9")  # killed between giving an object its name and taking the spare one away
+    again = FolderFiles(tmp_path, fsync=True)
+    assert os.listdir(tmp_path / ".tmp") == []
+    assert whole(again, f"{STREAM}/1") == some(300 * KIB, 1)
+
+
+def test_a_folder_that_several_processes_share_and_one_without_fsync_write_no_file_anew(tmp_path: Path) -> None:
+    for name in ("unsynced", "shared"):
+        (tmp_path / name).mkdir()
+    assert FolderFiles(tmp_path / "unsynced", fsync=False)._spares is None
+    assert SharedFolderFiles(tmp_path / "shared", fsync=True)._spares is None
