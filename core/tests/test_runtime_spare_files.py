@@ -232,8 +232,32 @@ def test_the_next_start_clears_what_a_killed_process_kept(files: FolderFiles, tm
     assert whole(again, f"{STREAM}/1") == some(300 * KIB, 1)
 
 
-def test_a_folder_that_several_processes_share_and_one_without_fsync_write_no_file_anew(tmp_path: Path) -> None:
-    for name in ("unsynced", "shared"):
-        (tmp_path / name).mkdir()
-    assert FolderFiles(tmp_path / "unsynced", fsync=False)._spares is None
-    assert SharedFolderFiles(tmp_path / "shared", fsync=True)._spares is None
+def test_without_fsync_no_file_is_written_anew(tmp_path: Path) -> None:
+    assert FolderFiles(tmp_path, fsync=False)._spares is None
+
+
+def test_files_of_a_stream_that_is_another_process_s_are_deleted(files: FolderFiles, tmp_path: Path) -> None:
+    path = tmp_path / "wal/2/1/1"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(some(300 * KIB))
+    files.delete("wal/2/1/1")
+    assert os.listdir(tmp_path / ".tmp") == []
+
+
+def test_processes_that_share_a_folder_write_their_own_files_anew_and_clear_what_the_dead_kept(tmp_path: Path) -> None:
+    one, two = (SharedFolderFiles(tmp_path, fsync=True) for _ in range(2))
+    one.create(f"{STREAM}/1", [some(300 * KIB, 1)])
+    first = inode(one, f"{STREAM}/1")
+    one.delete(f"{STREAM}/1")
+    one.create(f"{STREAM}/2", [some(300 * KIB, 2)])
+    two.create("wal/2/1/1", [some(300 * KIB, 3)])
+    one.create(f"{STREAM}/3", [some(300 * KIB, 4)])
+    assert inode(two, f"{STREAM}/3") == first
+    assert whole(two, f"{STREAM}/3") == some(300 * KIB, 4)
+    one.delete(f"{STREAM}/2")
+    os.close(one._staging_lock)  # as the end of its process does
+    three = SharedFolderFiles(tmp_path, fsync=True)
+    assert {str(path) for path in (tmp_path / ".tmp").iterdir()} == {two._staging, three._staging}
+    two.close()
+    three.close()
+    assert os.listdir(tmp_path / ".tmp") == []

@@ -68,7 +68,7 @@ class FolderFiles:
         self._staged_count = 0
         self._unnamed = unnamed_files_work(self._staging)
         self._direct = fsync and self._unnamed and direct_write.works_in(self._staging)
-        if self._direct and staging is None:  # a folder of one process: its staging folder is cleared at the next start, however this one ends
+        if self._direct:
             self._spares = SpareFiles(self._staging)
         if fsync:
             # An object that a killed process had linked but not fsynced is read as durable from now on, so it has to be.
@@ -124,7 +124,7 @@ class FolderFiles:
         """Removes the file and the folders that this leaves empty. Not fsynced: a power cut may bring the object back. Raises StoreUnavailable."""
         path = self._prefix + key
         try:
-            if self._spares is None or not key.startswith(READ_SELDOM_PREFIX) or not self._spares.keep(path):
+            if not self._keep_spare(key, path):
                 Path(path).unlink()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return
@@ -145,6 +145,12 @@ class FolderFiles:
             raise StoreUnavailable(self._explain("list", folder, error)) from error
 
     # --- writing ---
+
+    def _keep_spare(self, key: str, path: str) -> bool:
+        """Not of a folder that nothing was made in: it may never be made durable again, and what left it never be written. Raises OSError."""
+        if self._spares is None or not key.startswith(READ_SELDOM_PREFIX) or os.path.dirname(path) not in self._durable_folders:
+            return False
+        return self._spares.keep(path)
 
     def _write(self, parts: Sequence[Buffer], *, read_seldom: bool) -> tuple[int, str]:
         """(descriptor, name or "") of a new file that holds the parts, fsynced. Raises OSError, leaving nothing."""

@@ -4,12 +4,13 @@ What one process may take for granted of its folder, several may not:
 
 - An empty folder may be about to be linked into by another process, which knows it as durable: none is removed. So what is known to be
   durable stays so, whoever else is at work. `remove_empty_folders` does it while nobody has the folder open.
-- What is half-written belongs to somebody: each process stages in a folder of its own, and clears only that.
+- What is half-written belongs to somebody: each process stages in a folder of its own, which it locks while it lives. It clears those of the dead.
 - An object that another process linked may not be durable, and its maker may be dead. Who reads it, or sees it in a listing, acts on it;
   so it is made durable before it is shown.
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
@@ -19,8 +20,10 @@ from typing import Final
 
 from bmq.errors import StoreUnavailable
 from bmq.ports import ObjectMeta
+from bmq.runtime.file_io import has_name, open_folder
 from bmq.runtime.folder_files import STAGING_NAME, FolderFiles
 
+_OWN_PREFIX: Final = "process-"
 _SLACK_NS: Final = 1_000_000_000
 """Between the time that a new file shows, taken from a coarse clock, and its being in its folder, a link may wait for the disk."""
 
@@ -35,11 +38,17 @@ class SharedFolderFiles(FolderFiles):
         self._start_ns = time.time_ns() - _SLACK_NS
         self._synced_ns: dict[str, int] = {}
         """By folder: all that was linked into it before that time is durable."""
-        super().__init__(root, fsync=fsync, staging=Path(tempfile.mkdtemp(prefix="process-", dir=staging)))
+        for left in staging.glob(f"{_OWN_PREFIX}*"):
+            if (lock := _locked(left)) is not None:
+                shutil.rmtree(left, ignore_errors=True)
+                os.close(lock)
+        own, self._staging_lock = _own_staging(staging)
+        super().__init__(root, fsync=fsync, staging=own)
 
     def close(self) -> None:
         """Removes the own staging folder."""
         shutil.rmtree(self._staging, ignore_errors=True)
+        os.close(self._staging_lock)
 
     def read(self, key: str, *, start: int, length: int | None) -> bytes:
         """Raises ObjectMissing, StoreUnavailable."""
@@ -75,6 +84,35 @@ class SharedFolderFiles(FolderFiles):
 
     def _remove_if_empty(self, folder: str) -> bool:
         return False
+
+
+def _own_staging(staging: Path) -> tuple[Path, int]:
+    """A new folder for what one process has half-written, and the descriptor that locks it. Raises OSError."""
+    while True:
+        own = Path(tempfile.mkdtemp(prefix=_OWN_PREFIX, dir=staging))
+        lock = _locked(own)
+        if lock is not None:
+            return own, lock
+        # Another process that starts has just taken it for a dead one's.
+
+
+def _locked(folder: Path) -> int | None:
+    """The descriptor that locks the folder; None where somebody has it, or it is gone. Raises OSError."""
+    try:
+        fd = open_folder(str(folder))
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if has_name(fd, str(folder)):
+            return fd
+    except BlockingIOError:
+        pass
+    except OSError:
+        os.close(fd)
+        raise
+    os.close(fd)
+    return None
 
 
 def remove_empty_folders(root: Path) -> None:
