@@ -193,6 +193,28 @@ def test_only_so_many_bytes_are_kept_and_only_of_large_files_of_the_wal(files: F
     assert os.listdir(tmp_path / ".tmp") == []
 
 
+def test_files_that_nobody_wants_make_room_for_others(files: FolderFiles, tmp_path: Path) -> None:
+    spares = files._spares = SpareFiles(files._staging, bytes_max=1000 * KIB)
+    for number in range(3):
+        files.create(f"{STREAM}/large-{number}", [some(300 * KIB)])
+    for number in range(3):
+        files.delete(f"{STREAM}/large-{number}")
+    for number in range(30):
+        files.create(f"{STREAM}/{number}", [some(100 * KIB)])
+        if number >= 3:
+            files.delete(f"{STREAM}/{number - 3}")
+    assert spares.held_bytes <= 1000 * KIB
+    last = inode(files, f"{STREAM}/27")
+    files.delete(f"{STREAM}/27")
+    files.create(f"{STREAM}/30", [b"x"])
+    seen = set()
+    for number in range(31, 41):
+        files.create(f"{STREAM}/{number}", [some(100 * KIB)])
+        seen.add(inode(files, f"{STREAM}/{number}"))
+    assert last in seen
+    assert sum(os.stat(path).st_size > 100 * KIB for path in (tmp_path / ".tmp").iterdir()) < 3
+
+
 def test_a_full_disk_gets_their_space_back(files: FolderFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         files.create(f"{STREAM}/{number}", [some(300 * KIB)])

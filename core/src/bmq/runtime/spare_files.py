@@ -9,7 +9,7 @@ bytes that were not written under it, not after a power cut either. Who reads su
 import os
 import stat
 import threading
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,9 +22,10 @@ SPARE_BYTES_MAX: Final = 128 << 20
 
 
 class Spare(NamedTuple):
-    """Ordered by size, which is rounded up to whole blocks."""
+    """Ordered by size, which is rounded up to whole blocks, then by age."""
 
     blocks_bytes: int
+    number: int
     path: str
 
 
@@ -39,20 +40,29 @@ class SpareFiles:
         self._leaving: dict[str, list[Spare]] = {}
         """By the folder that they left: after a power cut they may have their names back."""
         self._ready: list[Spare] = []
+        self._by_age: dict[int, Spare] = {}
+        """The same, oldest first."""
         self.held_bytes = 0
 
     def keep(self, path: str) -> bool:
-        """Takes the file out of its folder; False where it is too small, or there are enough: it is to be deleted. Raises OSError."""
+        """Takes the file out of its folder; False where it is too small, or there are enough: it is to be deleted. Raises OSError.
+
+        Where there are enough, those go first that nobody has wanted for longest: they are too large for what is written now.
+        """
         found = os.lstat(path)
         blocks_bytes = _blocks(found.st_size)
         if not stat.S_ISREG(found.st_mode) or found.st_size < direct_write.SIZE_BYTES_MIN:
             return False
         with self._lock:
-            if self.held_bytes + blocks_bytes > self._bytes_max:
-                return False
-            self.held_bytes += blocks_bytes
-            self._count += 1
-            spare = Spare(blocks_bytes, f"{self._prefix}{self._count}")
+            unwanted = self._make_room(blocks_bytes)
+            is_room = self.held_bytes + blocks_bytes <= self._bytes_max
+            if is_room:
+                self.held_bytes += blocks_bytes
+                self._count += 1
+                spare = Spare(blocks_bytes, self._count, f"{self._prefix}{self._count}")
+        _delete(unwanted)
+        if not is_room:
+            return False
         try:
             os.rename(path, spare.path)
         except OSError:
@@ -76,6 +86,7 @@ class SpareFiles:
                 if spare in leaving:  # two may have made the folder durable
                     leaving.remove(spare)
                     insort(self._ready, spare)
+                    self._by_age[spare.number] = spare
             if not leaving:
                 self._leaving.pop(folder, None)
 
@@ -85,9 +96,7 @@ class SpareFiles:
             at = bisect_right(self._ready, _blocks(size_bytes), key=lambda spare: spare.blocks_bytes)
             if not at:
                 return None
-            spare = self._ready.pop(at - 1)
-            self.held_bytes -= spare.blocks_bytes
-            return spare.path
+            return self._take_out(at - 1).path
 
     def drop(self, folder: str | None = None) -> None:
         """Deletes those that left a folder which is gone now; or all, where the disk is full."""
@@ -97,11 +106,31 @@ class SpareFiles:
             )
             if folder is None:
                 self._ready.clear()
+                self._by_age.clear()
                 self._leaving.clear()
             self.held_bytes -= sum(spare.blocks_bytes for spare in spares)
-        for spare in spares:
-            with suppress(OSError):  # the next start clears it
-                Path(spare.path).unlink()
+        _delete(spares)
+
+    def _make_room(self, blocks_bytes: int) -> list[Spare]:
+        """Takes the oldest out until so much more fits, where that helps; they are to be deleted."""
+        unwanted: list[Spare] = []
+        while self._by_age and self.held_bytes + blocks_bytes > self._bytes_max:
+            oldest = next(iter(self._by_age.values()))
+            self._take_out(bisect_left(self._ready, oldest))
+            unwanted.append(oldest)
+        return unwanted
+
+    def _take_out(self, at: int) -> Spare:
+        spare = self._ready.pop(at)
+        del self._by_age[spare.number]
+        self.held_bytes -= spare.blocks_bytes
+        return spare
+
+
+def _delete(spares: Sequence[Spare]) -> None:
+    for spare in spares:
+        with suppress(OSError):  # the next start clears it
+            Path(spare.path).unlink()
 
 
 def _blocks(size_bytes: int) -> int:
