@@ -130,6 +130,7 @@ def _run(plan: Plan, topic: str) -> dict[str, str]:
     amount = {
         "produce": f"{plan.produce_bytes / GIB:g} GiB a run",
         "consume": f"{plan.consume_bytes / GIB:g} GiB a run",
+        "fairness": f"{fairness.TURNS} turns of {fairness.PHASE_S:g} s alone and beside",
         "idle": f"after {plan.settle_s:g} s",
         "move": f"{plan.move_bytes / GIB:g} GiB",
         "move-writes": f"{plan.moves} moves",
