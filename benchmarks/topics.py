@@ -34,9 +34,13 @@ def create(server: Server, topic: str, *, partitions: int, **configs: str | int)
 
 
 def delete(server: Server, topic: str) -> None:
-    """Its data goes in the background."""
+    """Returns when Kafka has deleted its files too: on some disks that takes longer than writing them, and would be the next one's to bear."""
     admin = AdminClient({"bootstrap.servers": server.address})  # it has to outlive its future
     admin.delete_topics([topic])[topic].result(30)
+    deadline_s = monotonic() + 120
+    while any((server.folder / "data").glob(f"{topic}-*")):
+        assert monotonic() < deadline_s, f"{server.name}: the files of {topic} do not go"
+        sleep(0.1)
 
 
 def end_offset(server: Server, topic: str, *, partitions: int) -> int:

@@ -1,6 +1,7 @@
 """An ObjectStore in a plain folder: the default of `bmq up`. Durable unless told otherwise; for one process at a time, or for several that share it.
 
-Blocking calls run in the store's own bounded pools, one for writing and one for reading, so that a reader never waits behind an fsync.
+Blocking calls run in the store's own bounded pools, one for writing, one for reading, one for deleting: a reader never waits behind an fsync, nor a
+writer behind the deletion of a large file.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import ConfigurationError
 from bmq.ports import ObjectMeta
-from bmq.runtime.folder_files import FolderFiles
+from bmq.runtime.folder_files import READ_SELDOM_PREFIX, FolderFiles
 from bmq.runtime.folder_lock import FolderLock
 from bmq.runtime.object_key import checked_key, folder_of_prefix
 from bmq.runtime.shared_folder_files import SharedFolderFiles
@@ -23,6 +24,8 @@ from bmq.runtime.shared_folder_files import SharedFolderFiles
 WRITE_THREADS: Final = 12
 """Eight creates of the WAL in flight, and a few of rolls, manifests and the metadata log beside them."""
 READ_THREADS: Final = 8
+DELETE_THREADS: Final = 1
+"""A file system may take longer to delete a file than to write it, and let writers wait meanwhile; retention lets many go at once."""
 LIST_PAGE_COUNT: Final = 1000
 
 
@@ -37,6 +40,7 @@ class FolderStore:
         self._lock = lock
         self._writers = ThreadPoolExecutor(max_workers=WRITE_THREADS, thread_name_prefix="store-write")
         self._readers = ThreadPoolExecutor(max_workers=READ_THREADS, thread_name_prefix="store-read")
+        self._deleters = ThreadPoolExecutor(max_workers=DELETE_THREADS, thread_name_prefix="store-delete")
 
     @classmethod
     def open(cls, root: Path, *, fsync: bool = True, shared: bool = False) -> Self:
@@ -56,6 +60,7 @@ class FolderStore:
     def close(self) -> None:
         """Waits for what runs, then gives the folder up."""
         self._writers.shutdown(wait=True)
+        self._deleters.shutdown(wait=True)
         self._readers.shutdown(wait=True)
         self._files.close()
         self._lock.release()
@@ -80,7 +85,8 @@ class FolderStore:
 
     async def delete(self, key: str) -> None:
         """See ObjectStore.delete."""
-        await asyncio.get_running_loop().run_in_executor(self._writers, self._files.delete, checked_key(key))
+        pool = self._writers if key.startswith(READ_SELDOM_PREFIX) else self._deleters  # most of the former are only renamed, to be written anew
+        await asyncio.get_running_loop().run_in_executor(pool, self._files.delete, checked_key(key))
 
     async def head(self, key: str) -> ObjectMeta:
         """See ObjectStore.head."""
