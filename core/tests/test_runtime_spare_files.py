@@ -233,6 +233,28 @@ def test_a_full_disk_gets_their_space_back(files: FolderFiles, tmp_path: Path, m
     assert spares_of(files).held_bytes == 0
 
 
+def test_where_a_file_cannot_be_moved_it_is_deleted(files: FolderFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.create(f"{STREAM}/1", [some(300 * KIB)])
+
+    def is_full(source: object, target: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "rename", is_full)
+    files.delete(f"{STREAM}/1")
+    files.delete(f"{STREAM}/1")
+    assert not (tmp_path / STREAM / "1").exists()
+    assert spares_of(files).held_bytes == 0
+
+
+def test_a_copy_by_hard_links_does_not_change(files: FolderFiles, tmp_path: Path) -> None:
+    files.create(f"{STREAM}/1", [some(300 * KIB, 1)])
+    os.link(tmp_path / STREAM / "1", tmp_path / "copy")
+    files.delete(f"{STREAM}/1")
+    for number in (2, 3):
+        files.create(f"{STREAM}/{number}", [some(300 * KIB, number)])
+    assert (tmp_path / "copy").read_bytes() == some(300 * KIB, 1)
+
+
 def test_a_conflict_leaves_no_file_behind(files: FolderFiles, tmp_path: Path) -> None:
     for number in range(2):
         files.create(f"{STREAM}/{number}", [some(300 * KIB, number)])

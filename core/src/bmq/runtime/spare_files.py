@@ -45,13 +45,14 @@ class SpareFiles:
         self.held_bytes = 0
 
     def keep(self, path: str) -> bool:
-        """Takes the file out of its folder; False where it is too small, or there are enough: it is to be deleted. Raises OSError.
+        """Takes the file out of its folder; False where it is too small, has a second name (a copy by links is not to change), or cannot be moved:
+        it is to be deleted. Raises FileNotFoundError.
 
         Where there are enough, those go first that nobody has wanted for longest: they are too large for what is written now.
         """
         found = os.lstat(path)
         blocks_bytes = _blocks(found.st_size)
-        if not stat.S_ISREG(found.st_mode) or found.st_size < direct_write.SIZE_BYTES_MIN:
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or found.st_size < direct_write.SIZE_BYTES_MIN:
             return False
         with self._lock:
             unwanted = self._make_room(blocks_bytes)
@@ -65,10 +66,12 @@ class SpareFiles:
             return False
         try:
             os.rename(path, spare.path)
-        except OSError:
+        except OSError as error:
             with self._lock:
                 self.held_bytes -= blocks_bytes
-            raise
+            if isinstance(error, FileNotFoundError):
+                raise
+            return False  # a full disk may have no room for another name; what is deleted gives it some
         with self._lock:
             self._leaving.setdefault(os.path.dirname(path), []).append(spare)
         return True
