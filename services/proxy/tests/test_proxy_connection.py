@@ -16,7 +16,6 @@ from proxy_in_memory import Client, Running, batch, fetch_request, running_proxy
 from bmq.errors import NotOwner, NotReady, OutOfOrderSequence, StoreUnavailable
 from bmq.values import TopicPartition
 from bmq.wire.error_codes import ErrorCode
-from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.settings import ProxySettings
 
 Test = Callable[[Running, Client], Awaitable[None]]
@@ -483,28 +482,5 @@ def test_a_long_poll_does_not_hold_up_a_stop() -> None:
             await until(lambda: proxy.role.server.endpoint.in_flight == 1)
             async with asyncio.timeout(5):
                 await asyncio.gather(proxy.role.stop(grace_s=60), client.closed())
-
-    asyncio.run(main())
-
-
-def test_memory_is_given_first_come_first_served_and_comes_back_from_who_gives_up() -> None:
-    async def main() -> None:
-        budget = MemoryBudget(10)
-        await budget.reserve(6)
-        large, small = asyncio.create_task(budget.reserve(8)), asyncio.create_task(budget.reserve(1))
-        await asyncio.sleep(0)
-        assert budget.held_bytes == 6
-        assert budget.take_up_to(1, 1) == 0, "nobody overtakes"
-        large.cancel()
-        await asyncio.gather(large, return_exceptions=True)
-        await small
-        assert budget.held_bytes == 7
-        too_large = asyncio.create_task(budget.reserve(99))
-        await asyncio.sleep(0)
-        budget.release(7)
-        await too_large
-        assert budget.held_bytes == 99
-        budget.release(99)
-        assert budget.held_bytes == 0
 
     asyncio.run(main())

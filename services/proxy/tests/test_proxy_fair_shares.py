@@ -12,7 +12,6 @@ from bmq_proxy.settings import ProxySettings
 
 MIB = 1 << 20
 LARGE = 512 << 10
-CONNECTION_MAX = 16 * MIB
 
 
 def test_a_proxy_lets_a_small_request_past_the_large_ones_of_another_connection() -> None:
