@@ -2,7 +2,6 @@
 
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from threading import Thread
@@ -20,17 +19,21 @@ STREAM = "wal/1/1"
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Iterator[FolderFiles]:
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderFiles:
     if not direct_write.works_in(str(tmp_path)):
-        pytest.skip("this file system takes no direct writes")
+        monkeypatch.setattr(os, "O_DIRECT", 0)  # what is shown here holds through the page cache too
     opened = FolderFiles(tmp_path, fsync=True)
     opened.create(f"{STREAM}/first", [b"x"])  # a folder goes with its last object, and with it what has left it
-    yield opened
+    return opened
 
 
-def spares_of(files: FolderFiles) -> SpareFiles:
-    assert files._spares is not None
-    return files._spares
+def given_out(files: FolderFiles, size_bytes: int) -> str | None:
+    """The name of the file that a create of so many bytes would get."""
+    found = files._spares.open(size_bytes)
+    if found is None:
+        return None
+    os.close(found[0])
+    return found[1]
 
 
 def inode(files: FolderFiles, key: str) -> int:
@@ -60,7 +63,7 @@ def test_a_deleted_file_is_written_anew_once_its_deletion_is_durable(files: Fold
     assert whole(files, f"{STREAM}/2") == some(400 * KIB, 3)
     assert whole(files, f"{STREAM}/3") == some(400 * KIB, 4)
     assert os.stat(files._prefix + f"{STREAM}/3").st_nlink == 1
-    assert spares_of(files).held_bytes == 0
+    assert files._spares.held_bytes == 0
 
 
 def test_a_folder_whose_sync_fails_gives_no_file_out(files: FolderFiles, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,14 +80,14 @@ def test_a_folder_whose_sync_fails_gives_no_file_out(files: FolderFiles, monkeyp
     monkeypatch.setattr(folder_files, "sync_file", fails_for_folders)
     with pytest.raises(Exception, match="its disk fails"):
         files.create(f"{STREAM}/2", [b"x"])
-    assert spares_of(files).take(300 * KIB) is None
+    assert given_out(files, 300 * KIB) is None
     monkeypatch.setattr(folder_files, "sync_file", real)
     files.create(f"{STREAM}/3", [b"x"])
-    assert spares_of(files).take(300 * KIB) is not None
+    assert given_out(files, 300 * KIB) is not None
 
 
 def test_what_left_a_folder_while_it_was_made_durable_waits_for_the_next_time(files: FolderFiles) -> None:
-    spares = spares_of(files)
+    spares = files._spares
     for number in (1, 2):
         files.create(f"{STREAM}/{number}", [some(300 * KIB)])
     folder = files._prefix + STREAM
@@ -93,8 +96,8 @@ def test_what_left_a_folder_while_it_was_made_durable_waits_for_the_next_time(fi
     files.delete(f"{STREAM}/2")
     spares.settled(folder, left)
     spares.settled(folder, left)  # two may have made it durable
-    assert spares.take(300 * KIB) == left[0].path
-    assert spares.take(300 * KIB) is None
+    assert given_out(files, 300 * KIB) == left[0].path
+    assert given_out(files, 300 * KIB) is None
 
 
 @pytest.mark.parametrize("size_bytes", [64 * KIB, 64 * KIB + 1, 300 * KIB - 4096, 300 * KIB - 1, 300 * KIB, 300 * KIB + 1, 2048 * KIB + 5])
@@ -230,7 +233,7 @@ def test_a_full_disk_gets_their_space_back(files: FolderFiles, tmp_path: Path, m
     with pytest.raises(NotApplied, match="free space"):
         files.create(f"{STREAM}/4", [some(100 * KIB)])
     assert os.listdir(tmp_path / ".tmp") == []
-    assert spares_of(files).held_bytes == 0
+    assert files._spares.held_bytes == 0
 
 
 def test_where_a_file_cannot_be_moved_it_is_deleted(files: FolderFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +246,7 @@ def test_where_a_file_cannot_be_moved_it_is_deleted(files: FolderFiles, tmp_path
     files.delete(f"{STREAM}/1")
     files.delete(f"{STREAM}/1")
     assert not (tmp_path / STREAM / "1").exists()
-    assert spares_of(files).held_bytes == 0
+    assert files._spares.held_bytes == 0
 
 
 def test_a_copy_by_hard_links_does_not_change(files: FolderFiles, tmp_path: Path) -> None:
@@ -253,6 +256,22 @@ def test_a_copy_by_hard_links_does_not_change(files: FolderFiles, tmp_path: Path
     for number in (2, 3):
         files.create(f"{STREAM}/{number}", [some(300 * KIB, number)])
     assert (tmp_path / "copy").read_bytes() == some(300 * KIB, 1)
+
+
+def test_a_file_that_cannot_be_opened_costs_no_create(files: FolderFiles, tmp_path: Path) -> None:
+    for number in range(3):
+        files.create(f"{STREAM}/{number}", [some(300 * KIB)])
+    for number in range(2):
+        files.delete(f"{STREAM}/{number}")
+    files.create(f"{STREAM}/3", [b"x"])
+    gone, blocked = sorted((tmp_path / ".tmp").iterdir())
+    gone.unlink()
+    blocked.unlink()
+    blocked.mkdir()
+    for number in (4, 5):
+        files.create(f"{STREAM}/{number}", [some(300 * KIB, number)])
+        assert whole(files, f"{STREAM}/{number}") == some(300 * KIB, number)
+    assert files._spares.held_bytes == 0
 
 
 def test_a_conflict_leaves_no_file_behind(files: FolderFiles, tmp_path: Path) -> None:
@@ -277,7 +296,11 @@ def test_the_next_start_clears_what_a_killed_process_kept(files: FolderFiles, tm
 
 
 def test_without_fsync_no_file_is_written_anew(tmp_path: Path) -> None:
-    assert FolderFiles(tmp_path, fsync=False)._spares is None
+    files = FolderFiles(tmp_path, fsync=False)
+    for number in (1, 2):
+        files.create(f"{STREAM}/{number}", [some(300 * KIB)])
+    files.delete(f"{STREAM}/1")
+    assert os.listdir(tmp_path / ".tmp") == []
 
 
 def test_files_of_a_stream_that_is_another_process_s_are_deleted(files: FolderFiles, tmp_path: Path) -> None:

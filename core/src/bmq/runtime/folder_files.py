@@ -54,9 +54,6 @@ _REMEDIES: Final = {
 class FolderFiles:
     """Blocking verbs on one folder. Keys have been checked by the caller."""
 
-    _spares: SpareFiles | None = None
-    """None where files are not written anew."""
-
     def __init__(self, root: Path, *, fsync: bool, staging: Path | None = None) -> None:
         """`root` exists and is locked. Clears what earlier processes left half-written, or stages in `staging`, which is new. Raises OSError."""
         self._root = str(root)
@@ -68,8 +65,7 @@ class FolderFiles:
         self._staged_count = 0
         self._unnamed = unnamed_files_work(self._staging)
         self._direct = fsync and self._unnamed and direct_write.works_in(self._staging)
-        if self._direct:
-            self._spares = SpareFiles(self._staging)
+        self._spares = SpareFiles(self._staging)
         if fsync:
             # An object that a killed process had linked but not fsynced is read as durable from now on, so it has to be.
             sync_file_system(self._root)
@@ -132,6 +128,7 @@ class FolderFiles:
             raise StoreUnavailable(self._explain("delete", key, error)) from error
         folder = os.path.dirname(path)
         while folder != self._root and self._remove_if_empty(folder):
+            self._spares.forget(folder)
             folder = os.path.dirname(folder)
 
     def walk(self, folder: str, *, name_prefix: str, after: str) -> Iterator[ObjectMeta]:
@@ -148,17 +145,16 @@ class FolderFiles:
 
     def _keep_spare(self, key: str, path: str) -> bool:
         """Not of a folder that nothing was made in: it may never be made durable again, and what left it never be written. Raises OSError."""
-        if self._spares is None or not key.startswith(READ_SELDOM_PREFIX) or os.path.dirname(path) not in self._durable_folders:
-            return False
-        return self._spares.keep(path)
+        is_ours = os.path.dirname(path) in self._durable_folders
+        return self._direct and key.startswith(READ_SELDOM_PREFIX) and is_ours and self._spares.keep(path)
 
     def _write(self, parts: Sequence[Buffer], *, read_seldom: bool) -> tuple[int, str]:
         """(descriptor, name or "") of a new file that holds the parts, fsynced. Raises OSError, leaving nothing."""
+        name = ""
         size_bytes = sum(memoryview(part).nbytes for part in parts)
         direct = self._direct and size_bytes >= direct_write.SIZE_BYTES_MIN
-        name = self._spares.take(size_bytes) or "" if direct and read_seldom and self._spares is not None else ""
-        if name:
-            fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT)
+        if direct and read_seldom and (spare := self._spares.open(size_bytes)) is not None:
+            fd, name = spare
         elif self._unnamed:
             fd = os.open(self._staging, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC | (os.O_DIRECT if direct else 0), 0o644)
         else:
@@ -178,7 +174,7 @@ class FolderFiles:
             os.close(fd)
             if name:
                 Path(name).unlink()
-            if self._spares is not None and isinstance(error, OSError) and error.errno in _NO_SPACE:
+            if isinstance(error, OSError) and error.errno in _NO_SPACE:
                 self._spares.drop()
             raise
         return fd, name
@@ -241,7 +237,7 @@ class FolderFiles:
 
     def _settle(self, folder: str, folder_fd: int) -> None:
         """Makes durable what is in the folder; and its own entry, and those above it, unless they are known to be."""
-        left = self._spares.left(folder) if self._spares is not None else ()
+        left = self._spares.left(folder)
         self._sync(folder_fd)
         if folder not in self._durable_folders:
             self._make_durable(os.path.dirname(folder))
@@ -249,7 +245,7 @@ class FolderFiles:
                 if os.fstat(folder_fd).st_nlink == 0:
                     return
                 self._durable_folders.add(folder)
-        if left and self._spares is not None:
+        if left:
             self._spares.settled(folder, left)
 
     def _remove_if_empty(self, folder: str) -> bool:
@@ -262,8 +258,6 @@ class FolderFiles:
                 if known and Path(folder).is_dir():
                     self._durable_folders.add(folder)
                 return False
-            if self._spares is not None:
-                self._spares.drop(folder)
             return True
 
     def _sync(self, fd: int) -> None:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from bmq.errors import ConfigurationError
+from bmq.runtime.file_io import open_folder
 from bmq.runtime.folder_files import STAGING_NAME
 
 LOCK_NAME: Final = ".lock"
@@ -95,11 +96,9 @@ class FolderLock:
         self.release()
 
 
-def _lock_users(root: Path, kind: int, *, wait_s: float) -> int:
-    """The descriptor that holds the lock. Raises BlockingIOError where others have it, OSError."""
-    staging = root / STAGING_NAME
-    staging.mkdir(exist_ok=True)
-    fd = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def lock_folder(folder: Path, kind: int, *, wait_s: float = 0.0) -> int:
+    """The descriptor that holds the lock, `fcntl.LOCK_EX` or `LOCK_SH`. Raises BlockingIOError where others have it, FileNotFoundError, OSError."""
+    fd = open_folder(str(folder))
     deadline_s = time.monotonic() + wait_s
     while True:
         try:
@@ -114,6 +113,13 @@ def _lock_users(root: Path, kind: int, *, wait_s: float) -> int:
             raise
         else:
             return fd
+
+
+def _lock_users(root: Path, kind: int, *, wait_s: float) -> int:
+    """The descriptor that holds the lock. Raises BlockingIOError where others have it, OSError."""
+    staging = root / STAGING_NAME
+    staging.mkdir(exist_ok=True)
+    return lock_folder(staging, kind, wait_s=wait_s)
 
 
 def _holder_of(root: Path) -> str:

@@ -20,8 +20,9 @@ from typing import Final
 
 from bmq.errors import StoreUnavailable
 from bmq.ports import ObjectMeta
-from bmq.runtime.file_io import has_name, open_folder
+from bmq.runtime.file_io import has_name
 from bmq.runtime.folder_files import STAGING_NAME, FolderFiles
+from bmq.runtime.folder_lock import lock_folder
 
 _OWN_PREFIX: Final = "process-"
 _SLACK_NS: Final = 1_000_000_000
@@ -99,18 +100,11 @@ def _own_staging(staging: Path) -> tuple[Path, int]:
 def _locked(folder: Path) -> int | None:
     """The descriptor that locks the folder; None where somebody has it, or it is gone. Raises OSError."""
     try:
-        fd = open_folder(str(folder))
-    except FileNotFoundError:
+        fd = lock_folder(folder, fcntl.LOCK_EX)
+    except (BlockingIOError, FileNotFoundError):
         return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if has_name(fd, str(folder)):
-            return fd
-    except BlockingIOError:
-        pass
-    except OSError:
-        os.close(fd)
-        raise
+    if has_name(fd, str(folder)):
+        return fd
     os.close(fd)
     return None
 

@@ -12,6 +12,7 @@ import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -52,7 +53,7 @@ class SpareFiles:
         """
         found = os.lstat(path)
         blocks_bytes = _blocks(found.st_size)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or found.st_size < direct_write.SIZE_BYTES_MIN:
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or not direct_write.SIZE_BYTES_MIN <= blocks_bytes <= self._bytes_max:
             return False
         with self._lock:
             unwanted = self._make_room(blocks_bytes)
@@ -93,29 +94,44 @@ class SpareFiles:
             if not leaving:
                 self._leaving.pop(folder, None)
 
-    def take(self, size_bytes: int) -> str | None:
-        """The file that needs to grow least to have so many bytes, without a name elsewhere. It never has to shrink: that would free blocks."""
-        with self._lock:
-            at = bisect_right(self._ready, _blocks(size_bytes), key=lambda spare: spare.blocks_bytes)
-            if not at:
-                return None
-            return self._take_out(at - 1).path
+    def open(self, size_bytes: int) -> tuple[int, str] | None:
+        """(descriptor, name) of the file that needs to grow least to have so many bytes. It never has to shrink: that would free blocks."""
+        spare = self._take(size_bytes)
+        if spare is None:
+            return None
+        try:
+            return os.open(spare.path, os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT), spare.path
+        except OSError:  # it is not worth a create
+            _delete([spare])
+            return None
 
-    def drop(self, folder: str | None = None) -> None:
-        """Deletes those that left a folder which is gone now; or all, where the disk is full."""
+    def forget(self, folder: str) -> None:
+        """Deletes those that left a folder which is gone now."""
         with self._lock:
-            spares = (
-                self._leaving.pop(folder, []) if folder is not None else [*self._ready, *(one for some in self._leaving.values() for one in some)]
-            )
-            if folder is None:
-                self._ready.clear()
-                self._by_age.clear()
-                self._leaving.clear()
-            self.held_bytes -= sum(spare.blocks_bytes for spare in spares)
+            spares = self._leaving.pop(folder, [])
+            self._free(spares)
         _delete(spares)
 
+    def drop(self) -> None:
+        """Deletes all: the disk is full."""
+        with self._lock:
+            spares = [*self._ready, *chain.from_iterable(self._leaving.values())]
+            self._ready.clear()
+            self._by_age.clear()
+            self._leaving.clear()
+            self._free(spares)
+        _delete(spares)
+
+    def _take(self, size_bytes: int) -> Spare | None:
+        with self._lock:
+            at = bisect_right(self._ready, _blocks(size_bytes), key=lambda spare: spare.blocks_bytes)
+            return self._take_out(at - 1) if at else None
+
+    def _free(self, spares: Sequence[Spare]) -> None:
+        self.held_bytes -= sum(spare.blocks_bytes for spare in spares)
+
     def _make_room(self, blocks_bytes: int) -> list[Spare]:
-        """Takes the oldest out until so much more fits, where that helps; they are to be deleted."""
+        """Takes the oldest out until so much more fits; they are to be deleted."""
         unwanted: list[Spare] = []
         while self._by_age and self.held_bytes + blocks_bytes > self._bytes_max:
             oldest = next(iter(self._by_age.values()))
@@ -126,7 +142,7 @@ class SpareFiles:
     def _take_out(self, at: int) -> Spare:
         spare = self._ready.pop(at)
         del self._by_age[spare.number]
-        self.held_bytes -= spare.blocks_bytes
+        self._free([spare])
         return spare
 
 
