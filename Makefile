@@ -4,12 +4,12 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 UV := .cache/uv/bin/uv
-MEMBERS := core services/controller services/broker services/proxy cli sim
-UNIT_TESTS := core/tests services/controller/tests services/broker/tests services/proxy/tests cli/tests sim/tests
+MEMBERS := core services/controller services/broker services/proxy cli operator sim
+UNIT_TESTS := core/tests services/controller/tests services/broker/tests services/proxy/tests cli/tests operator/tests sim/tests
 SEEDS ?= 0-499
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup up test unit lint types sim compat chaos bench lock clean
+.PHONY: help setup up test unit lint types sim compat chaos bench generated lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -46,6 +46,9 @@ chaos: setup .cache/tools/complete ## live chaos on real processes for a while (
 
 bench: setup .cache/tools/complete ## the table of figures, against Apache Kafka on this machine
 	$(BIN)/python -m benchmarks.run $(ARGS)
+
+generated: setup ## write anew what is generated from models: CRDs
+	$(BIN)/python -m bmq.resources.crd crds charts/bmq/files/crds
 
 lock: $(UV) ## resolve the dependencies anew into requirements.lock (which names no index)
 	$(UV) lock --quiet

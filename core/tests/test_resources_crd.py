@@ -1,0 +1,64 @@
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, Field
+
+from bmq.resources import KINDS
+from bmq.resources.base import Part
+from bmq.resources.crd import crd, crd_files
+from bmq.resources.schema import Unstructural, structural
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("folder", ["crds", "charts/bmq/files/crds"])
+def test_crds_in_the_tree_are_what_the_models_say(folder: str) -> None:
+    there = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / folder).glob("*.yaml")}
+
+    assert there == crd_files(), "run `make generated`"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_of_a_spec_has_a_default_and_a_description(kind: type) -> None:
+    schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+
+    lacking = [path for path, part in _fields(schema["spec"], "spec") if "default" not in part and not part.get("nullable")]
+    silent = [path for top in ("spec", "status") for path, part in _fields(schema[top], top) if not part.get("description")]
+
+    assert lacking == []
+    assert silent == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_model_takes_as_defaults_is_what_the_crd_says(kind: type) -> None:
+    resource = kind.model_validate({"metadata": {"name": "bmq"}})
+    schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+
+    assert resource.spec.written() == _defaults(schema)
+
+
+def test_a_field_without_a_description_is_refused_by_name() -> None:
+    class Silent(Part):
+        size: int = 0
+
+    with pytest.raises(Unstructural, match=r"Silent\.size has no description"):
+        structural(Silent)
+
+
+def test_a_field_of_several_types_is_refused_by_name() -> None:
+    class Several(BaseModel):
+        size: int | str = Field(default=0, description="A size.")
+
+    with pytest.raises(Unstructural, match=r"Several\.size is one of several types"):
+        structural(Several)
+
+
+def _fields(schema: dict, path: str) -> list[tuple[str, dict]]:
+    found = []
+    for name, part in schema.get("properties", {}).items():
+        found += [(f"{path}.{name}", part), *_fields(part, f"{path}.{name}"), *_fields(part.get("items", {}), f"{path}.{name}[]")]
+    return found
+
+
+def _defaults(schema: dict) -> dict:
+    return {name: part["default"] for name, part in schema.get("properties", {}).items() if "default" in part}
