@@ -47,8 +47,9 @@ chaos: setup .cache/tools/complete ## live chaos on real processes for a while (
 bench: setup .cache/tools/complete ## the table of figures, against Apache Kafka on this machine
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
-generated: setup ## write anew what is generated from models: CRDs
+generated: setup ## write anew what is generated from models: CRDs and their reference page
 	$(BIN)/python -m bmq.resources.crd crds charts/bmq/files/crds
+	$(BIN)/python -m bmq.resources.reference >docs/resources.md
 
 lock: $(UV) ## resolve the dependencies anew into requirements.lock (which names no index)
 	$(UV) lock --quiet

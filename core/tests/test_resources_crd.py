@@ -6,6 +6,7 @@ from pydantic import BaseModel, Field
 from bmq.resources import KINDS
 from bmq.resources.base import Part
 from bmq.resources.crd import crd, crd_files
+from bmq.resources.reference import page
 from bmq.resources.schema import Unstructural, structural
 
 ROOT = Path(__file__).parents[2]
@@ -16,6 +17,10 @@ def test_crds_in_the_tree_are_what_the_models_say(folder: str) -> None:
     there = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / folder).glob("*.yaml")}
 
     assert there == crd_files(), "run `make generated`"
+
+
+def test_the_reference_page_in_the_tree_is_what_the_models_say() -> None:
+    assert (ROOT / "docs/resources.md").read_text(encoding="utf-8") == page(), "run `make generated`"
 
 
 @pytest.mark.parametrize("kind", KINDS)
