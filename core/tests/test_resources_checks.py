@@ -1,0 +1,98 @@
+"""What `bmq.resources.checks` refuses without an API server; that the server refuses the same is tried on a real one (tests/e2e)."""
+
+from typing import Any
+
+import pytest
+
+from bmq.resources import KINDS, Cluster, Lane, Topic
+from bmq.resources.base import Resource
+from bmq.resources.checks import RULES, Finding, check, needs_old, rules_of
+from bmq.resources.crd import crd
+
+
+def document(kind: type[Resource], spec: Any, *, name: str = "orders", **more: Any) -> dict[str, Any]:
+    return {"apiVersion": "bmq.io/v1alpha1", "kind": kind.__name__, "metadata": {"name": name}, "spec": spec, **more}
+
+
+def only(found: Resource | list[Finding]) -> Finding:
+    assert isinstance(found, list), found
+    [one] = found
+    return one
+
+
+def test_every_rule_that_needs_no_old_object_has_its_twin_and_no_twin_is_left_over() -> None:
+    schemas = [crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind in KINDS]
+    rules = {rule for schema in schemas for rule in rules_of(schema)}
+
+    assert {rule for rule in rules if not needs_old(rule)} == set(RULES)
+
+
+def test_a_document_becomes_its_resource_and_its_status_is_not_looked_at() -> None:
+    found = check(Topic, document(Topic, {"partitions": 3, "config": {"retention.ms": "1"}}, status={"whatever": 1}))
+
+    assert isinstance(found, Topic)
+    assert (found.spec.partitions, found.topic_name) == (3, "orders")
+
+
+EMBEDDED = {"store": {"minio": {"embedded": True}}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "field", "value", "said"),
+    [
+        (Topic, {"partitons": 3}, "spec.partitons", "3", "write partitions"),
+        (Topic, {"topic_name": "x"}, "spec.topic_name", "x", "write topicName"),
+        (Topic, {"partitions": "3"}, "spec.partitions", "3", "without quotes"),
+        (Topic, {"partitions": True}, "spec.partitions", "true", "a whole number"),
+        (Topic, {"partitions": 0}, "spec.partitions", "0", "1 or more"),
+        (Topic, {"partitions": 10_001}, "spec.partitions", "10001", "10000 or less"),
+        (Topic, {"config": {"retention.ms": 86400000}}, "spec.config.retention.ms", "86400000", 'put it in quotes: "86400000"'),
+        (Topic, {"config": "x"}, "spec.config", "x", "fields of its own"),
+        (Topic, {"topicName": "a b"}, "spec.topicName", "a b", "Kafka refuses"),
+        (Topic, {"topicName": "a\n"}, "spec.topicName", "a\n", "Kafka refuses"),
+        (Topic, {"topicName": ".."}, "spec.topicName", "..", "Kafka refuses"),
+        (Topic, {"topicName": "__x"}, "spec.topicName", "__x", "internal topics"),
+        (Topic, {"existing": "Steal"}, "spec.existing", "Steal", "'Refuse' or 'Adopt'"),
+        (Topic, {"clusterRef": {"nam": "x"}}, "spec.clusterRef.nam", "x", "write name"),
+        (Lane, {"fallback": "base"}, "spec.fallback", "base", "'none'"),
+        (Lane, {"laneName": "A"}, "spec.laneName", "A", "does not match"),
+        (Lane, {"reads": {"base": {"bytesPerSecond": 1}}}, "spec.reads.base.bytesPerSecond", "1", "1024 or more"),
+        (Cluster, {"store": {"url": "s3://x", "minio": {"embedded": True}}}, "spec.store", None, "not both"),
+        (Cluster, {"store": {"minio": {"embedded": False}}}, "spec.store", None, "not both"),
+        (Cluster, {"store": {"url": "/tmp/x"}}, "spec.store.url", "/tmp/x", "s3://BUCKET"),
+        (Cluster, {**EMBEDDED, "proxies": {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}}, "spec.proxies.autoscaling", None, "maxReplicas"),
+        (Cluster, {**EMBEDDED, "listeners": [{"name": "internal"}]}, "spec.listeners[0]", None, "is taken"),
+        (Cluster, {**EMBEDDED, "listeners": [{"type": "LoadBalancer", "nodePort": 31000}]}, "spec.listeners[0]", None, "leave it out"),
+        (Cluster, {**EMBEDDED, "listeners": [{"port": 9092}]}, "spec.listeners", None, "are taken"),
+        (Cluster, {**EMBEDDED, "listeners": [{"name": "a"}, {"name": "b"}]}, "spec.listeners", None, "a port of its own"),
+        (Cluster, {**EMBEDDED, "listeners": [{"port": 9094}, {"port": 9095}]}, "spec.listeners[1]", None, "name external already"),
+        (Cluster, {**EMBEDDED, "settings": {"env": {"PATH": "x"}}}, "spec.settings.env", None, "begin with BMQ_"),
+        (Cluster, {**EMBEDDED, "settings": {"env": {"BMQ_STORE": "x"}}}, "spec.settings.env", None, "the operator's"),
+        (Cluster, {**EMBEDDED, "brokers": {"resources": {"requests": {"cpu": "lots"}}}}, "spec.brokers.resources.requests.cpu", "lots", "match"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_field_value_and_remedy(kind: type[Resource], spec: Any, field: str, value: str | None, said: str) -> None:
+    found = check(kind, document(kind, spec))
+    assert isinstance(found, list)
+    first = found[0]
+    assert (first.field, said in f"{first.why}: {first.remedy}") == (field, True), first
+    if value is not None:
+        assert first.value == value
+
+
+def test_all_that_is_wrong_is_found_at_once() -> None:
+    found = check(Topic, document(Topic, {"partitions": 0, "existing": "Steal"}))
+    assert isinstance(found, list)
+    assert [one.field for one in found] == ["spec.partitions", "spec.existing"]
+
+
+def test_a_name_that_stands_for_the_topics_or_the_lanes_has_to_be_one() -> None:
+    assert "249" in only(check(Topic, document(Topic, {}, name="a" * 250))).why
+    assert only(check(Lane, document(Lane, {}, name="a.b"))).field == "metadata.name"
+    assert isinstance(check(Lane, document(Lane, {"laneName": "ab"}, name="a.b")), Lane)
+    assert "no dot" in only(check(Cluster, document(Cluster, EMBEDDED, name="a.b"))).why
+
+
+def test_a_document_without_metadata_is_told_so() -> None:
+    found = only(check(Topic, {"apiVersion": "bmq.io/v1alpha1", "kind": "Topic"}))
+    assert (found.field, found.why) == ("metadata", "it is missing")
