@@ -54,6 +54,7 @@ generated: setup ## write anew what is generated from models: CRDs and their ref
 lock: $(UV) ## resolve the dependencies anew into requirements.lock (which names no index)
 	$(UV) lock --quiet
 	$(UV) export --quiet --frozen --all-packages --all-groups --no-emit-workspace --no-header --output-file requirements.lock
+	$(UV) export --quiet --frozen --package bmq-cli --package bmq-operator --no-dev --no-emit-workspace --no-header --output-file requirements-runtime.lock
 
 clean: ## remove what the other targets made, but for data
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,119 @@
+"""The folders that become layers: Debian, the dependencies, bmq's own packages. Each is made once for what it is made of."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from packed_image import contents, oci
+from packed_image.contents import CACHE, ROOT
+
+_PLATFORM: Final = f"{os.uname().machine}-manylinux_2_36"
+
+
+class Unpackable(Exception):
+    """Something is missing that the image cannot be packed without. The message says what and how it is had."""
+
+
+def localkube() -> Path:
+    """The localkube command. Raises Unpackable."""
+    command = Path(os.environ.get("LOCALKUBE", ROOT / ".." / "shared" / "tools" / "localkube" / "localkube")).resolve()
+    if not command.is_file():
+        raise Unpackable(f"{command} is missing: name localkube by LOCALKUBE, or build the Dockerfile with Docker")
+    return command
+
+
+def base() -> Path:
+    """Debian with Python and the user that the image runs as."""
+
+    def make(folder: Path) -> None:
+        folder.rmdir()
+        command = [localkube(), "rootfs", folder, *contents.DEBIAN_PACKAGES]
+        subprocess.run(command, check=True, env=os.environ | {"LOCALKUBE_DIR": os.environ.get("LOCALKUBE_DIR", str(ROOT / ".cache" / "localkube"))})
+        for file, line in (("passwd", f"bmq:x:{contents.USER}:bmq:/tmp:/usr/sbin/nologin"), ("group", f"bmq:x:{contents.USER_ID}:")):
+            with (folder / "etc" / file).open("a") as end:
+                end.write(line + "\n")
+
+    return _made("base", contents.digest_of(recipe=f"1 {contents.DEBIAN_PACKAGES} {contents.USER}"), make)
+
+
+def dependencies(debian: Path) -> Path:
+    """What requirements-runtime.lock names, for the Python of the base."""
+
+    def make(folder: Path) -> None:
+        target = folder / contents.DEPENDENCIES_FOLDER.lstrip("/")
+        _install(debian, target, ["--require-hashes", "--only-binary", ":all:", "--requirements", str(contents.RUNTIME_LOCK)])
+        _compile(debian, folder)
+
+    return _made("dependencies", contents.digest_of(contents.RUNTIME_LOCK, recipe=f"1 {_python(debian)}"), make)
+
+
+def packages(debian: Path) -> Path:
+    """bmq's own packages and commands."""
+    members = [ROOT / member for member in contents.MEMBERS]
+    sources = [path for member in members for path in (member / "pyproject.toml", member / "src")]
+
+    def make(folder: Path) -> None:
+        target = folder / contents.PACKAGES_FOLDER.lstrip("/")
+        _install(debian, target, [str(member) for member in members])
+        for trace in [*target.rglob("direct_url.json"), *target.rglob("uv_cache.json"), target / "bin", target / ".lock"]:
+            shutil.rmtree(trace) if trace.is_dir() else trace.unlink(missing_ok=True)  # these name this machine's folders
+        for record in target.rglob("*.dist-info/RECORD"):
+            lines = record.read_text().splitlines(keepends=True)
+            record.write_text("".join(line for line in lines if "direct_url.json" not in line and "uv_cache.json" not in line))
+        _compile(debian, folder)
+        shutil.copytree(contents.ADDED_FILES, folder, dirs_exist_ok=True)
+
+    return _made("packages", contents.digest_of(*sources, contents.ADDED_FILES, recipe=f"1 {_python(debian)}"), make)
+
+
+def minio(binary: Path) -> Path:
+    """MinIO alone: it is one static program."""
+
+    def make(folder: Path) -> None:
+        for name in ("usr/bin", "tmp", "data", "etc/ssl/certs"):
+            (folder / name).mkdir(parents=True)
+        (folder / "tmp").chmod(0o1777)
+        (folder / "data").chmod(0o777)
+        shutil.copy(binary, folder / "usr" / "bin" / "minio")
+        (folder / "etc" / "passwd").write_text("root:x:0:0:root:/tmp:/sbin/nologin\nminio:x:1000:1000:minio:/tmp:/sbin/nologin\n")
+
+    return _made("minio", contents.digest_of(recipe=f"1 {binary.stat().st_size}"), make)
+
+
+def _made(name: str, digest: str, make: Callable[[Path], None]) -> Path:
+    """The folder of this name and digest; `make` fills it when it is not there. Folders of other digests go."""
+    folder = CACHE / f"{name}-{digest}"
+    if not folder.is_dir():
+        new = CACHE / f"{name}.new"
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        make(new)
+        new.rename(folder)
+        for old in CACHE.glob(f"{name}-*"):
+            if old != folder and old.is_dir():
+                oci.forget(old)
+                shutil.rmtree(old)
+    return folder
+
+
+def _python(debian: Path) -> str:
+    """The version of the base's Python, as 3.11."""
+    return (debian / "usr" / "bin" / "python3").readlink().name.removeprefix("python")
+
+
+def _install(debian: Path, target: Path, what: list[str]) -> None:
+    command = [contents.UV, "pip", "install", "--quiet", "--no-deps", "--link-mode", "copy", "--target", target]
+    platform = ["--python-version", _python(debian), "--python-platform", _PLATFORM]
+    subprocess.run([*command, *platform, *what], check=True, cwd=ROOT)
+
+
+def _compile(debian: Path, folder: Path) -> None:
+    """Compiles by the base's own Python. Checked by nothing: a file's time is none of what a layer keeps, and nobody can write there."""
+    library = next((debian / "usr" / "lib").glob("*-linux-gnu"))
+    loader = next(library.glob("ld-linux-*.so.*"))
+    python = [loader, "--library-path", library, debian / "usr" / "bin" / f"python{_python(debian)}"]
+    options = ["-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", "-s", str(folder), "-p", "/"]
+    subprocess.run([*python, *options, folder / "opt"], check=True, env={"PYTHONHOME": str(debian / "usr"), "PATH": os.environ["PATH"]})
