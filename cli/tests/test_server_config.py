@@ -134,7 +134,7 @@ def test_a_wrong_value_in_the_file_is_named_with_the_file(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("key", ["node_id", "store"])
 def test_what_has_to_be_given_is_asked_for_by_all_its_names(key: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"^{key} is missing: .*{flag_of(key)}, {variable_of(key)} or {key} in the file of --config$"):
+    with pytest.raises(ConfigurationError, match=f"^{key} is missing: .*{flag_of(key)}, {variable_of(key)} or {key} in the file of --config( .or|$)"):
         read_config({name: value for name, value in GIVEN.items() if name != key})
 
 
@@ -201,6 +201,54 @@ def test_a_takeover_that_takes_longer_than_a_lease_is_refused() -> None:
     )
     assert read_config({**GIVEN, "takeover_ms": "6000", "lease_ms": "6001"}).takeover_ms == 6000
     assert "from 1000 to 60000" in refused({"takeover_ms": "10"})
+
+
+def on_host(name: str, flags: dict[str, Any], file: Path | None = None) -> ServerConfig:
+    return read_config({"store": "memory://", **flags}, file, host_name=name)
+
+
+@pytest.mark.parametrize("host", ["bmq-broker-12", "bmq-broker-12.bmq-nodes.prod.svc.cluster.local", "b12"])
+def test_a_node_id_is_the_base_and_the_number_at_the_end_of_the_host_name(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert on_host(host, {"node_id_base": "1000"}).node_id == 1012
+    assert on_host(host, {}, written(tmp_path, "node_id_base: 0\n")).node_id == 12
+    monkeypatch.setenv("BMQ_NODE_ID_BASE", "7")
+    assert on_host(host, {}).node_id == 19
+
+
+@pytest.mark.parametrize(
+    ("host", "flags", "says"),
+    [
+        ("bmq-broker", {"node_id_base": "1000"}, "node_id_base 1000: the host's name 'bmq-broker' does not end in a number: set node_id instead, or"),
+        ("db-7.eu-1", {"node_id_base": "2147483641"}, "node_id_base 2147483641: with the 7 of db-7 it is above 2147483647: lower it"),
+        ("b-1", {"node_id_base": "5", "node_id": "6"}, "node_id 6 and node_id_base 5 are both given: leave one of them out"),
+        ("b-1", {"node_id_base": "-5"}, "--node-id-base '-5': set a whole number from 0"),
+        ("b-1", {"node_id_base": "many"}, "--node-id-base 'many': set a whole number from 0"),
+        ("b-1", {}, "node_id is missing: .* in the file of --config \\(or node_id_base\\)$"),
+        (
+            "b",
+            {"node_id": "1", "advertised_internal": "b-{ordinal}:1"},
+            "advertised_internal b-{ordinal}:1: the host's name 'b' does not end in a num",
+        ),
+        (
+            "b",
+            {"node_id": "1", "advertised_listen": "{host}:1"},
+            "advertised_listen {host}:1: {host} stands for nothing: use {hostname} or {ordinal}",
+        ),
+        ("b", {"node_id": "1", "advertised_listen": "{hostname}"}, "--advertised-listen 'b': write HOST:PORT"),
+    ],
+)
+def test_what_a_host_name_cannot_give_is_refused_with_a_remedy(host: str, flags: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        on_host(host, flags)
+    assert re.match(says if "\\(" in says else re.escape(says), str(caught.value)), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_addresses_that_others_are_told_are_made_from_the_host_name(tmp_path: Path) -> None:
+    file = written(tmp_path, 'node_id_base: 10000\nlisten: "*:9092"\nadvertised_listen: "{hostname}.nodes.svc:9092"\n')
+    config = on_host("bmq-proxy-3.nodes.svc.cluster.local", {"internal_listen": "*:9190", "advertised_internal": "n{ordinal}.example:9190"}, file)
+    assert (config.advertised_listen, config.advertised_internal) == ("bmq-proxy-3.nodes.svc:9092", "n3.example:9190")
+    assert config.node_id == 10003
 
 
 @pytest.mark.parametrize("name", ["a b", "-x", "x" * 65, "ü", "a/b"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 
 import uvicorn
 from prometheus_client import REGISTRY
@@ -45,6 +46,8 @@ class AdminServer:
         """Listens. Raises OSError where it cannot; `port` is then the one that 0 became."""
         loop = asyncio.get_running_loop()
         listener = await loop.create_server(asyncio.Protocol, self.host, self.port, start_serving=False)
+        if not listener.sockets:
+            raise OSError(errno.EAFNOSUPPORT, self.host)
         sockets = [socket.dup() for socket in listener.sockets]
         listener.close()
         self.port = int(sockets[0].getsockname()[1])

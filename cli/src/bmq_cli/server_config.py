@@ -73,8 +73,17 @@ class ServerConfig(BaseSettings):
     node_id: int = _key(
         PROCESS,
         ...,
-        "The number of this node: each process of a cluster has its own, and keeps it over restarts.",
+        "The number of this node: each process of a cluster has its own, and keeps it over restarts. Or give node_id_base.",
         f"set a whole number from 0 to {NODE_ID_MAX}, another one for each process of the cluster",
+        ge=0,
+        le=NODE_ID_MAX,
+    )
+    node_id_base: int | None = _key(
+        PROCESS,
+        None,
+        "In place of node_id: the node's number is this one plus the number at the end of its host's name, which is the ordinal of a pod of a "
+        "StatefulSet: with 1000, bmq-broker-12 is node 1012.",
+        f"set a whole number from 0 to {NODE_ID_MAX}, and no node_id",
         ge=0,
         le=NODE_ID_MAX,
     )
@@ -113,7 +122,11 @@ class ServerConfig(BaseSettings):
         ADDRESSES, "127.0.0.1:9092", "Proxies: where Kafka clients connect. Host 0.0.0.0: all addresses; port 0: any free one.", _AN_ADDRESS
     )
     advertised_listen: OptionalAddress = _key(
-        ADDRESSES, "", "Proxies: the address that clients are told. Port 0: the one that is listened on. Empty: what `listen` says.", _AN_ADDRESS
+        ADDRESSES,
+        "",
+        "Proxies: the address that clients are told. {hostname} in it stands for the short name of the host, {ordinal} for the number at its end. "
+        "Port 0: the one that is listened on. Empty: what `listen` says.",
+        _AN_ADDRESS,
     )
     internal_listen: Address = _key(
         ADDRESSES,
@@ -123,7 +136,11 @@ class ServerConfig(BaseSettings):
         _AN_ADDRESS,
     )
     advertised_internal: OptionalAddress = _key(
-        ADDRESSES, "", "The address that other nodes are told. Port 0: the one that is listened on. Empty: what `internal_listen` says.", _AN_ADDRESS
+        ADDRESSES,
+        "",
+        "The address that other nodes are told. {hostname} and {ordinal} as above. Port 0: the one that is listened on. "
+        "Empty: what `internal_listen` says.",
+        _AN_ADDRESS,
     )
     admin: OptionalAddress = _key(
         ADDRESSES, "127.0.0.1:9080", "Health, metrics and the admin REST API (admin-api.md). off: none.", "write HOST:PORT, or off"

@@ -40,6 +40,25 @@ cluster_config:
     AWS_ACCESS_KEY_ID=… AWS_SECRET_ACCESS_KEY=… bmq server --config broker.yaml
 
 `bmq up --nodes 1c3b2p` starts such processes on one machine.
+
+The pods of a StatefulSet share one file, and their names say who each of them is; what is secret comes as variables. In the pod `bmq-proxy-3` this is
+node 10003, which clients reach at `bmq-proxy-3.bmq-nodes.prod.svc:9092`:
+
+```yaml
+# /etc/bmq/server.yaml
+roles: proxy
+node_id_base: 10000
+store: s3://bmq?endpoint=http://minio:9000
+listen: "*:9092"
+advertised_listen: "{hostname}.bmq-nodes.prod.svc:9092"
+internal_listen: "*:9190"
+advertised_internal: "{hostname}.bmq-nodes.prod.svc:9190"
+admin: "*:9080"
+```
+
+    BMQ_CLUSTER_SECRET=… BMQ_ADMIN_TOKEN=… AWS_ACCESS_KEY_ID=… AWS_SECRET_ACCESS_KEY=… bmq server --config /etc/bmq/server.yaml
+
+Of the host `*` a process listens on all addresses, IPv4 and IPv6, whichever the machine has; `0.0.0.0` means those of IPv4, `[::]` those of IPv6.
 """
 
 
@@ -68,7 +87,7 @@ def default_text(key: str, field: FieldInfo) -> str:
         return f"`{size_text(default)}`"
     if isinstance(default, tuple):
         return f"`{','.join(default)}`"
-    return f"`{default}`" if default not in ("", {}) else "empty"
+    return f"`{default}`" if default not in ("", {}, None) else "empty"
 
 
 if __name__ == "__main__":

@@ -7,16 +7,18 @@ brokers that operators know best. What cannot be used is refused in one line: th
 import difflib
 import os
 import re
+import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import yaml  # type: ignore[import-untyped]
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
 
 from bmq.errors import ConfigurationError
-from bmq_cli.server_config import PREFIX, ServerConfig, about, flag_of, variable_of
+from bmq_cli.host_names import BASE, NODE_ID, on_host
+from bmq_cli.server_config import NODE_ID_MAX, PREFIX, ServerConfig, about, flag_of, variable_of
 
 PAGE: Final = "docs/server-configuration.md"
 OTHER_VARIABLES: Final = frozenset(("BMQ_ADMIN_URL", "BMQ_BOOTSTRAP_SERVER", "BMQ_DEBUG", "BMQ_SUPERVISOR_PID", "BMQ_TOKEN"))
@@ -27,8 +29,8 @@ _NEARLY: Final = 0.85
 _SHOWN_MAX: Final = 80
 
 
-def read_config(flags: Mapping[str, Any], file: Path | None = None) -> ServerConfig:
-    """The configuration from the flags that were given (by key), the environment, and the file.
+def read_config(flags: Mapping[str, Any], file: Path | None = None, *, host_name: str | None = None) -> ServerConfig:
+    """The configuration from the flags that were given (by key), the environment, and the file; on this host, or one of that name.
 
     Raises ConfigurationError: one line that names the key as it was given, its value and the remedy.
     """
@@ -36,7 +38,14 @@ def read_config(flags: Mapping[str, Any], file: Path | None = None) -> ServerCon
     variables = {name.upper(): value for name, value in os.environ.items() if name.upper().startswith(PREFIX)}
     _check_variables(variables)
 
+    here = socket.gethostname() if host_name is None else host_name
+
     class Sourced(ServerConfig):
+        @model_validator(mode="before")
+        @classmethod
+        def _placed(cls, given: dict[str, Any]) -> dict[str, Any]:
+            return on_host(given, here, node_id_max=NODE_ID_MAX)
+
         @classmethod
         def settings_customise_sources(
             cls,
@@ -93,7 +102,8 @@ def _one_line(
         return own
     key = str(first["loc"][0])
     if first["type"] == "missing":
-        return f"{key} is missing: {about(key, 'remedy')}, by {flag_of(key)}, {variable_of(key)} or {key} in the file of --config"
+        other = f" (or {BASE})" if key == NODE_ID else ""
+        return f"{key} is missing: {about(key, 'remedy')}, by {flag_of(key)}, {variable_of(key)} or {key} in the file of --config{other}"
     if key in flags:
         source, value = flag_of(key), flags[key]
     elif variables.get(variable_of(key)):

@@ -1,6 +1,7 @@
 """The internal listener of a node: accepts other nodes' connections and stops cleanly. Only the loop's own network is used, as in the simulator."""
 
 import asyncio
+import errno
 from typing import Any
 
 import structlog
@@ -45,6 +46,8 @@ class InternalServer:
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listens; returns where (the port that 0 became). Raises OSError."""
         self._server = await self._loop.create_server(lambda: Connection(self), host, port, backlog=1024)
+        if not self._server.sockets:
+            raise OSError(errno.EAFNOSUPPORT, host)
         self._ticker = self._loop.call_later(limits.ALIVE_EVERY_S, self._tick)
         name = self._server.sockets[0].getsockname()
         return str(name[0]), int(name[1])

@@ -1,6 +1,7 @@
 """The listening side of the proxy: accepts connections and stops cleanly. Only the loop's own network is used, so it runs in the simulator."""
 
 import asyncio
+import errno
 
 from bmq_proxy.connection import Connection
 from bmq_proxy.endpoint import Endpoint
@@ -22,6 +23,8 @@ class ProxyServer:
         """Listens; returns where (the port that 0 became). Raises OSError."""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: Connection(self.endpoint), host, port, backlog=1024)
+        if not server.sockets:
+            raise OSError(errno.EAFNOSUPPORT, host)
         self._server = server
         self._sweep()
         name = server.sockets[0].getsockname()
