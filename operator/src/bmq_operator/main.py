@@ -1,6 +1,145 @@
-"""The command `bmq-operator`."""
+"""The command `bmq-operator`: leads by a Lease, watches by kopf, works by `runner`."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+
+import kopf
+import structlog
+
+from bmq.errors import BmqError
+from bmq.resources.cluster import Cluster
+from bmq.resources.lane import Lane
+from bmq.resources.topic import Topic
+from bmq.runtime.logging import configure_logging
+from bmq.runtime.system import SystemClock, SystemRng
+from bmq_operator.admin import AdminClient
+from bmq_operator.clusters import reconcile as clusters
+from bmq_operator.context import Context
+from bmq_operator.handlers import kopf_settings, register
+from bmq_operator.health import HealthServer
+from bmq_operator.hearing import Hearing
+from bmq_operator.kube import Kube
+from bmq_operator.lanes import reconcile as lanes
+from bmq_operator.lease import Lease, LeaseLost
+from bmq_operator.metrics import LAST_EVENT_AGE, UNHEARD_SECONDS
+from bmq_operator.resync import resync_forever
+from bmq_operator.runner import RECONCILE_TIMEOUT_S, Kind, Runner
+from bmq_operator.settings import OperatorSettings, read_settings
+from bmq_operator.topics import reconcile as topics
+from bmq_operator.workqueue import WorkQueue
+
+KINDS = {
+    "Cluster": Kind(model=Cluster, reconcile=clusters.reconcile, holds=clusters.holds),
+    "Topic": Kind(model=Topic, reconcile=topics.reconcile, holds=topics.holds),
+    "Lane": Kind(model=Lane, reconcile=lanes.reconcile, holds=lanes.holds),
+}
+
+_log = structlog.get_logger()
 
 
 def run() -> None:
-    """Runs the operator until it is stopped."""
-    raise SystemExit("not here yet")
+    """Runs the operator until it is stopped, or another one leads."""
+    try:
+        settings = read_settings()
+        configure_logging(environment={"BMQ_LOG_LEVEL": settings.log_level, "BMQ_LOG_FORMAT": settings.log_format})
+        sys.exit(asyncio.run(serve(settings)))
+    except BmqError as error:
+        sys.exit(f"bmq-operator: {error}")
+
+
+class Operator:
+    """Everything that one process has."""
+
+    def __init__(self, settings: OperatorSettings, kube: Kube) -> None:
+        self.settings = settings
+        self.kube = kube
+        self.queue = WorkQueue()
+        self.hearing = Hearing()
+        self._clients: dict[tuple[str, str], AdminClient] = {}
+        self.context = Context(kube=kube, settings=settings, clock=SystemClock(), rng=SystemRng(), admin=self._admin)
+        self.runner = Runner(self.context, self.queue, KINDS)
+
+    def _admin(self, url: str, token: str) -> AdminClient:
+        return self._clients.setdefault((url, token), AdminClient(url, token=token))
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.close()
+        await self.kube.close()
+
+    def why_dead(self) -> str:
+        """Why the process is to be started anew. Never because the API server is silent: that is waited out."""
+        if self.hearing.deaf(asyncio.get_running_loop().time()):
+            return "a watch does not tell of changes any more"
+        if self.runner.longest_s() > 2 * RECONCILE_TIMEOUT_S:
+            return "a worker is stuck"
+        return ""
+
+    def measure(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        LAST_EVENT_AGE.set(now_s - self.hearing.heard_at_s if self.hearing.heard_at_s >= 0 else -1)
+        UNHEARD_SECONDS.set(self.hearing.unheard_s(now_s))
+
+    async def lead(self, stop: asyncio.Event) -> None:
+        """Watches and works, until `stop`."""
+        registry = kopf.OperatorRegistry()
+        register(registry, self.queue, self.hearing)
+        async with asyncio.TaskGroup() as tasks:
+            others = [tasks.create_task(self.runner.work()) for _ in range(self.settings.workers)]
+            others.append(tasks.create_task(resync_forever(self.context, self.queue, self.hearing, tuple(KINDS))))
+            await kopf.operator(
+                registry=registry,
+                settings=kopf_settings(),
+                standalone=True,
+                clusterwide=not self.settings.namespaces,
+                namespaces=self.settings.namespaces,
+                stop_flag=stop,
+            )
+            for task in others:
+                task.cancel()
+
+
+async def serve(settings: OperatorSettings) -> int:
+    """Runs until a signal or until the Lease is lost; the exit code."""
+    identity = settings.identity or f"{socket.gethostname()}-{os.getpid()}"
+    operator = Operator(settings.model_copy(update={"identity": identity}), await Kube.connect())
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    health = HealthServer(settings.listen, operator.why_dead, operator.measure)
+    await health.start()
+    try:
+        return await _lead_while_held(operator, stop)
+    finally:
+        await health.stop()
+        await operator.close()
+
+
+async def _lead_while_held(operator: Operator, stop: asyncio.Event) -> int:
+    settings = operator.settings
+    lease = Lease(operator.kube, operator.context.clock, namespace=settings.namespace, name=settings.lease_name, identity=settings.identity)
+    stopping = asyncio.create_task(stop.wait())
+    acquiring = asyncio.create_task(lease.acquire())
+    await asyncio.wait((stopping, acquiring), return_when=asyncio.FIRST_COMPLETED)
+    if not acquiring.done():
+        acquiring.cancel()
+        return 0
+    _log.info("this operator leads", identity=settings.identity, namespaces=settings.namespaces or "all")
+    keeping = asyncio.create_task(lease.keep())
+    leading = asyncio.create_task(operator.lead(stop))
+    await asyncio.wait((keeping, leading), return_when=asyncio.FIRST_COMPLETED)
+    if keeping.done():
+        # Nothing is waited for: what is under way may take longer than the Lease lasts for others.
+        error = keeping.exception()
+        _log.error("the operator ends", why=str(error))
+        assert isinstance(error, LeaseLost)
+        os._exit(1)
+    keeping.cancel()
+    await asyncio.wait((keeping,))
+    await lease.release()
+    stopping.cancel()
+    leading.result()
+    return 0

@@ -1,0 +1,33 @@
+"""How the operator finds a Cluster and its admin REST API."""
+
+import base64
+
+from bmq.resources.cluster import Cluster
+from bmq_operator.admin import AdminClient, AdminUnreachable
+from bmq_operator.context import Context
+
+
+async def find_cluster(context: Context, namespace: str, name: str) -> Cluster | None:
+    """The Cluster, or None where there is none. Raises KubeError."""
+    manifest = await context.kube.get("Cluster", namespace, name)
+    return None if manifest is None else Cluster.model_validate(manifest)
+
+
+async def admin_of(context: Context, cluster: Cluster) -> AdminClient:
+    """The client of its admin REST API. Raises KubeError, and AdminUnreachable while its Secret or Service is not there yet."""
+    meta = cluster.metadata
+    secret = await context.kube.get("Secret", meta.namespace, f"{meta.name}-auth")
+    if secret is None:
+        raise AdminUnreachable(f"Cluster {meta.namespace}/{meta.name} has no Secret {meta.name}-auth yet")
+    token = base64.b64decode(secret.get("data", {}).get("admin-token", "")).decode()
+    template = context.settings.admin_url_template
+    address = await _cluster_ip(context, cluster) if "{cluster_ip}" in template else ""
+    return context.admin(template.format(name=meta.name, namespace=meta.namespace, cluster_ip=address), token)
+
+
+async def _cluster_ip(context: Context, cluster: Cluster) -> str:
+    meta = cluster.metadata
+    service = await context.kube.get("Service", meta.namespace, f"{meta.name}-admin")
+    if service is None:
+        raise AdminUnreachable(f"Cluster {meta.namespace}/{meta.name} has no Service {meta.name}-admin yet")
+    return str(service["spec"]["clusterIP"])

@@ -1,0 +1,1 @@
+"""Clusters: controllers, brokers and proxies over one store."""

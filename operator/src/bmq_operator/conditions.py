@@ -1,0 +1,48 @@
+"""Conditions: the next list from the old one and what was found. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from bmq.resources.base import Condition
+
+MESSAGE_LENGTH_MAX: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What was found of one aspect of a resource."""
+
+    type: str = "Ready"
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str = ""
+
+
+def next_conditions(old: Sequence[Condition], found: Sequence[Finding], *, generation: int, now_ms: int) -> list[Condition]:
+    """The conditions that say what was `found`, in its order. A time changes only where a status does; types that were not found are gone."""
+    before = {condition.type: condition for condition in old}
+    return [_next(before.get(one.type), one, generation=generation, now_ms=now_ms) for one in found]
+
+
+def condition(conditions: Sequence[Condition], type_: str = "Ready") -> Condition | None:
+    """The condition of this type."""
+    return next((one for one in conditions if one.type == type_), None)
+
+
+def timestamp(now_ms: int) -> str:
+    """RFC 3339 in UTC, to the second, as Kubernetes writes it."""
+    return datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _next(old: Condition | None, found: Finding, *, generation: int, now_ms: int) -> Condition:
+    kept = old is not None and old.status == found.status
+    return Condition(
+        type=found.type,
+        status=found.status,
+        reason=found.reason,
+        message=found.message[:MESSAGE_LENGTH_MAX],
+        last_transition_time=old.last_transition_time if old is not None and kept else timestamp(now_ms),
+        observed_generation=generation,
+    )

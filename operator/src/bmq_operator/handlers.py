@@ -1,0 +1,76 @@
+"""What kopf watches: every event of a resource, or of what belongs to a Cluster, makes that resource due. Nothing is decided here.
+
+kopf's `on.event` is used, and none of its handlers with state: those would write annotations and finalizers of their own into resources.
+"""
+
+import asyncio
+from typing import Any, Final
+
+import kopf
+
+from bmq.resources import KINDS
+from bmq.resources.base import GROUP, VERSION
+from bmq_operator.hearing import Hearing
+from bmq_operator.metrics import EVENTS
+from bmq_operator.workqueue import Key, WorkQueue
+
+CLUSTER_LABEL: Final = "bmq.io/cluster"
+CHILDREN: Final = (("apps", "v1", "statefulsets"), ("", "v1", "pods"), ("", "v1", "services"), ("batch", "v1", "jobs"))
+"""What is watched of what belongs to Clusters."""
+
+
+def kopf_settings() -> kopf.OperatorSettings:
+    """Bounded times, and no traces of kopf in resources."""
+    settings = kopf.OperatorSettings()
+    settings.persistence.finalizer = "bmq.io/operator"
+    settings.posting.enabled = False
+    settings.peering.standalone = True
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 330
+    settings.watching.connect_timeout = 10
+    settings.watching.inactivity_timeout = 70
+    settings.watching.chunk_size = 500
+    settings.networking.request_timeout = 20
+    settings.networking.connect_timeout = 10
+    for group, version, plural in CHILDREN:
+        settings.watching.label_selectors[kopf_selector(group, version, plural)] = CLUSTER_LABEL
+    return settings
+
+
+def kopf_selector(group: str, version: str, plural: str) -> Any:
+    """A resource by its full name."""
+    from kopf._cogs.structs.references import Selector
+
+    return Selector(group=group, version=version, plural=plural)
+
+
+def register(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing) -> None:
+    """Has kopf watch all that matters."""
+
+    @kopf.on.login(registry=registry)
+    def _login(**known: Any) -> Any:
+        return kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
+
+    for model in KINDS:
+        _watch_resources(registry, queue, hearing, kind=model.__name__, plural=model.naming.plural)
+    for group, version, plural in CHILDREN:
+        _watch_children(registry, queue, group=group, version=version, plural=plural)
+
+
+def _watch_resources(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing, *, kind: str, plural: str) -> None:
+    @kopf.on.event(group=GROUP, version=VERSION, plural=plural, id=f"hear-{plural}", registry=registry)
+    async def _hear(event: Any, meta: Any, **_: Any) -> None:
+        key = Key(kind, meta["namespace"], meta["name"])
+        EVENTS.labels(kind).inc()
+        hearing.heard(key, meta["resourceVersion"], now_s=asyncio.get_running_loop().time(), gone=event["type"] == "DELETED")
+        queue.add(key)
+
+
+def _watch_children(registry: kopf.OperatorRegistry, queue: WorkQueue, *, group: str, version: str, plural: str) -> None:
+    @kopf.on.event(group=group, version=version, plural=plural, id=f"hear-{plural}", labels={CLUSTER_LABEL: kopf.PRESENT}, registry=registry)
+    async def _hear(meta: Any, **_: Any) -> None:
+        EVENTS.labels(plural).inc()
+        labels = meta["labels"]
+        queue.add(Key("Cluster", meta["namespace"], labels[CLUSTER_LABEL]))
+        if lane := labels.get("bmq.io/lane"):
+            queue.add(Key("Lane", meta["namespace"], lane))

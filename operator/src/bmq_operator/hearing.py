@@ -1,0 +1,47 @@
+"""Whether the watches still tell of changes: what a resync lists is compared with what was heard. Pure."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from bmq_operator.workqueue import Key
+
+DEAF_AFTER_S: Final = 150.0
+"""A change that no watch has told for so long, though the API server lists it: the watch is dead. kopf itself begins anew after 70 s of silence."""
+
+
+@dataclass(slots=True)
+class Hearing:
+    """Which version of each resource was heard of, and since when a listed one was not."""
+
+    heard_at_s: float = -1.0
+    _heard: dict[Key, str] = field(default_factory=dict)
+    _unheard: dict[Key, tuple[str, float]] = field(default_factory=dict)
+
+    def heard(self, key: Key, version: str, *, now_s: float, gone: bool = False) -> None:
+        """A watch told of this version."""
+        self.heard_at_s = now_s
+        self._unheard.pop(key, None)
+        if gone:
+            self._heard.pop(key, None)
+        else:
+            self._heard[key] = version
+
+    def listed(self, kind: str, versions: dict[Key, str], *, now_s: float) -> None:
+        """A resync found all of a kind's resources in these versions."""
+        for key in [key for key in (*self._heard, *self._unheard) if key.kind == kind and key not in versions]:
+            self._heard.pop(key, None)
+            self._unheard.pop(key, None)
+        for key, version in versions.items():
+            if self._heard.get(key) == version:
+                self._unheard.pop(key, None)
+            elif key not in self._unheard or self._unheard[key][0] != version:
+                since = self._unheard[key][1] if key in self._unheard else now_s
+                self._unheard[key] = (version, since)
+
+    def unheard_s(self, now_s: float) -> float:
+        """For how long the oldest change has not been heard of; 0: there is none."""
+        return max((now_s - since for _, since in self._unheard.values()), default=0.0)
+
+    def deaf(self, now_s: float) -> bool:
+        """Whether a watch is dead."""
+        return self.unheard_s(now_s) > DEAF_AFTER_S

@@ -1,0 +1,40 @@
+"""Where the API server keeps the kinds that the operator knows."""
+
+from typing import Final
+
+from bmq.resources import KINDS
+from bmq.resources.base import API_VERSION
+
+_PLURALS: Final[dict[str, tuple[str, str]]] = {
+    "Namespace": ("v1", "namespaces"),
+    "Node": ("v1", "nodes"),
+    "Pod": ("v1", "pods"),
+    "Service": ("v1", "services"),
+    "ServiceAccount": ("v1", "serviceaccounts"),
+    "ConfigMap": ("v1", "configmaps"),
+    "Secret": ("v1", "secrets"),
+    "Event": ("v1", "events"),
+    "PersistentVolumeClaim": ("v1", "persistentvolumeclaims"),
+    "StatefulSet": ("apps/v1", "statefulsets"),
+    "Deployment": ("apps/v1", "deployments"),
+    "Job": ("batch/v1", "jobs"),
+    "HorizontalPodAutoscaler": ("autoscaling/v2", "horizontalpodautoscalers"),
+    "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
+    "NetworkPolicy": ("networking.k8s.io/v1", "networkpolicies"),
+    "Lease": ("coordination.k8s.io/v1", "leases"),
+} | {model.__name__: (API_VERSION, model.naming.plural) for model in KINDS}
+
+_CLUSTER_SCOPED: Final = frozenset(("Namespace", "Node"))
+
+
+def path_of(kind: str, namespace: str = "", name: str = "") -> str:
+    """The path of an object, or of all of a kind; of all namespaces where none is given."""
+    api_version, plural = _PLURALS[kind]
+    root = f"/api/{api_version}" if "/" not in api_version else f"/apis/{api_version}"
+    where = f"/namespaces/{namespace}" if namespace and kind not in _CLUSTER_SCOPED else ""
+    return f"{root}{where}/{plural}" + (f"/{name}" if name else "")
+
+
+def api_version_of(kind: str) -> str:
+    """The group and version of a kind."""
+    return _PLURALS[kind][0]

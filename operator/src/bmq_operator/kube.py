@@ -1,0 +1,154 @@
+"""The Kubernetes API as the operator uses it: plain manifests, server-side apply, bounded times, two kinds of errors.
+
+Reading and writing only; what is to be there is decided elsewhere.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+import aiohttp
+from kubernetes.aio import client, config
+
+from bmq_operator.kinds import path_of
+
+Manifest: TypeAlias = dict[str, Any]
+
+FIELD_MANAGER: Final = "bmq-operator"
+SERVER_TIMEOUT_S: Final = 15
+CLIENT_TIMEOUT_S: Final = 20.0
+PAGE: Final = 500
+_APPLY: Final = "application/apply-patch+yaml"
+_MERGE: Final = "application/merge-patch+json"
+_JSON: Final = "application/json"
+
+
+class KubeError(Exception):
+    """The base of both kinds."""
+
+
+class KubeUnreachable(KubeError):
+    """The API server did not answer, or not in time, or asks to come back later: it may have done what was asked."""
+
+
+class KubeProblem(KubeError):
+    """The API server refused: `status` is HTTP's, `reason` Kubernetes' word for it."""
+
+    def __init__(self, *, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class Kube:
+    """A connection to the API server."""
+
+    def __init__(self, api: client.ApiClient) -> None:
+        self._api = api
+        self.answered_at_s = 0.0
+        """When the API server answered last, by the loop's clock."""
+
+    @classmethod
+    async def connect(cls) -> "Kube":
+        """By the pod's service account, else by KUBECONFIG."""
+        configuration = client.Configuration()
+        try:
+            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        except config.ConfigException:
+            await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        configuration.retries = 0
+        configuration.connection_pool_maxsize = 32
+        return cls(client.ApiClient(configuration))
+
+    async def close(self) -> None:
+        await self._api.close()  # type: ignore[no-untyped-call]
+
+    async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """The object, or None where there is none. Raises KubeError, as all of these do."""
+        try:
+            return await self._request("GET", path_of(kind, namespace, name))
+        except KubeProblem as problem:
+            if problem.status == 404:
+                return None
+            raise
+
+    async def list(self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None) -> list[Manifest]:
+        """All objects of a kind, of all namespaces if none is given, which have all of these labels."""
+        query: dict[str, str] = {"limit": str(PAGE)}
+        if labels:
+            query["labelSelector"] = ",".join(f"{key}={value}" if value else key for key, value in labels.items())
+        found: list[Manifest] = []
+        while True:
+            page = await self._request("GET", path_of(kind, namespace), query=query)
+            # Items of a list have neither kind nor apiVersion of their own.
+            found += [{"apiVersion": page["apiVersion"], "kind": kind, **item} for item in page.get("items") or ()]
+            more = page.get("metadata", {}).get("continue")
+            if not more:
+                return found
+            query["continue"] = more
+
+    async def apply(self, manifest: Manifest) -> Manifest:
+        """Makes the object, or brings what this manifest names of it to what it says, whoever set it otherwise."""
+        meta = manifest["metadata"]
+        path = path_of(manifest["kind"], meta.get("namespace", ""), meta["name"])
+        return await self._request("PATCH", path, body=manifest, content_type=_APPLY, query={"fieldManager": FIELD_MANAGER, "force": "true"})
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        """Makes an object that is not there. Raises KubeProblem 409 if it is."""
+        path = path_of(manifest["kind"], manifest["metadata"].get("namespace", ""))
+        return await self._request("POST", path, body=manifest, query={"fieldManager": FIELD_MANAGER})
+
+    async def replace(self, manifest: Manifest) -> Manifest:
+        """Writes the object as a whole; with a resourceVersion only over that version (409 else)."""
+        meta = manifest["metadata"]
+        path = path_of(manifest["kind"], meta.get("namespace", ""), meta["name"])
+        return await self._request("PUT", path, body=manifest, query={"fieldManager": FIELD_MANAGER})
+
+    async def merge(self, kind: str, namespace: str, name: str, body: Manifest, *, part: str = "") -> Manifest:
+        """Changes what `body` names (a JSON merge patch), of the subresource `part` if one is given."""
+        path = path_of(kind, namespace, name) + (f"/{part}" if part else "")
+        return await self._request("PATCH", path, body=body, content_type=_MERGE, query={"fieldManager": FIELD_MANAGER})
+
+    async def delete(self, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
+        """Deletes, what it owns too; with `uid` only this very object. One that is not there is success."""
+        body: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        try:
+            await self._request("DELETE", path_of(kind, namespace, name), body=body)
+        except KubeProblem as problem:
+            if problem.status not in (404, 409):
+                raise
+
+    async def _request(
+        self, method: str, path: str, *, body: Manifest | None = None, content_type: str = _JSON, query: Mapping[str, str] | None = None
+    ) -> Manifest:
+        asked = [*(query or {}).items(), ("timeout", f"{SERVER_TIMEOUT_S}s")]
+        headers = {"Accept": _JSON, "Content-Type": content_type}
+        try:
+            async with asyncio.timeout(CLIENT_TIMEOUT_S):
+                request = await self._api.param_serialize(
+                    method, path, query_params=asked, header_params=headers, body=body, auth_settings=["BearerToken"]
+                )
+                response = await self._api.call_api(*request, _request_timeout=aiohttp.ClientTimeout(total=CLIENT_TIMEOUT_S))
+                data = await response.read()  # type: ignore[no-untyped-call]
+        except (TimeoutError, OSError, aiohttp.ClientError) as error:
+            raise KubeUnreachable(f"{method} {path}: {type(error).__name__} {error}".rstrip()) from None
+        self.answered_at_s = asyncio.get_running_loop().time()
+        return _answer(response.status, data, f"{method} {path}")
+
+
+def _answer(status: int, data: bytes, asked: str) -> Manifest:
+    try:
+        answer = json.loads(data) if data else {}
+    except ValueError:
+        answer = {}
+    if 200 <= status <= 299 and isinstance(answer, dict):
+        return answer
+    message = answer.get("message", "") if isinstance(answer, dict) else ""
+    if status == 429 or status >= 500:
+        raise KubeUnreachable(f"{asked}: {status} {message}".rstrip())
+    reason = answer.get("reason", "") if isinstance(answer, dict) else ""
+    raise KubeProblem(status=status, reason=reason, message=message or asked)

@@ -1,0 +1,1 @@
+"""Lanes: a lane of a Cluster with proxies and brokers of its own."""

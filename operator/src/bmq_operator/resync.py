@@ -1,0 +1,42 @@
+"""Every resource is looked at once in a while, whatever the watches tell."""
+
+import asyncio
+from collections import Counter
+
+import structlog
+
+from bmq_operator.context import Context
+from bmq_operator.hearing import Hearing
+from bmq_operator.kube import KubeError, Manifest
+from bmq_operator.metrics import RESOURCES
+from bmq_operator.workqueue import Key, WorkQueue
+
+_log = structlog.get_logger()
+
+
+async def resync_forever(context: Context, queue: WorkQueue, hearing: Hearing, kinds: tuple[str, ...]) -> None:
+    """Lists all resources, every so often, until cancelled."""
+    while True:
+        await asyncio.sleep(context.settings.resync_seconds)
+        for kind in kinds:
+            try:
+                await resync(context, queue, hearing, kind)
+            except KubeError as error:
+                _log.warning("resources could not be listed", kind=kind, why=str(error))
+
+
+async def resync(context: Context, queue: WorkQueue, hearing: Hearing, kind: str) -> None:
+    """Makes all resources of a kind due. Raises KubeError."""
+    listed = [one for namespace in context.settings.watched_namespaces for one in await context.kube.list(kind, namespace)]
+    versions = {Key(kind, one["metadata"]["namespace"], one["metadata"]["name"]): one["metadata"]["resourceVersion"] for one in listed}
+    hearing.listed(kind, versions, now_s=asyncio.get_running_loop().time())
+    ready = Counter(_ready(one) for one in listed)
+    for status in ("True", "False", "Unknown"):
+        RESOURCES.labels(kind, status).set(ready[status])
+    for key in versions:
+        queue.add(key)
+
+
+def _ready(manifest: Manifest) -> str:
+    conditions = manifest.get("status", {}).get("conditions", [])
+    return next((str(one["status"]) for one in conditions if one["type"] == "Ready"), "Unknown")

@@ -1,0 +1,198 @@
+"""Takes resources from the queue and has each looked at by its kind's `reconcile`; owns what is the same for all kinds.
+
+Reading and parsing the resource, its finalizer, its status (written only where it differs), events, backoff, metrics. A kind's own logic is in
+`clusters`, `topics` and `lanes`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import structlog
+from pydantic import ValidationError
+
+from bmq.resources.base import Resource, Status
+from bmq_operator.admin import AdminError
+from bmq_operator.conditions import Finding, condition, next_conditions
+from bmq_operator.context import Context
+from bmq_operator.events import post_event
+from bmq_operator.kube import KubeError, KubeProblem, Manifest
+from bmq_operator.metrics import RECONCILE_SECONDS, RECONCILES, STATUS_WRITES, WAIT_SECONDS
+from bmq_operator.outcome import Event, Outcome
+from bmq_operator.workqueue import Key, WorkQueue
+
+FINALIZER: Final = "bmq.io/operator"
+RECONCILE_TIMEOUT_S: Final = 120.0
+LAST_LOOK_S: Final = 20.0
+"""How long the last look at a resource of a namespace that is being deleted may take."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """How resources of a kind are looked after."""
+
+    model: type[Resource]
+    reconcile: Callable[[Context, Any], Awaitable[Outcome]]
+    """Looks once, takes the next step, says what is the case. Idempotent: it may be called at any time, and be broken off at any point."""
+    holds: Callable[[Any], bool]
+    """Whether a deletion has to wait for something: the finalizer is on the resource only then."""
+
+
+class Runner:
+    """The workers."""
+
+    def __init__(self, context: Context, queue: WorkQueue, kinds: Mapping[str, Kind]) -> None:
+        self._context = context
+        self._queue = queue
+        self._kinds = kinds
+        self._begun_at_s: dict[Key, float] = {}
+
+    async def work(self) -> None:
+        """One worker, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            key, waited_s = await self._queue.take()
+            WAIT_SECONDS.labels(key.kind).observe(waited_s)
+            self._begun_at_s[key] = loop.time()
+            try:
+                result = await self._look(key)
+            finally:
+                RECONCILE_SECONDS.labels(key.kind).observe(loop.time() - self._begun_at_s.pop(key))
+            RECONCILES.labels(key.kind, result).inc()
+
+    def longest_s(self) -> float:
+        """For how long the look that has gone on longest has gone on."""
+        now = asyncio.get_running_loop().time()
+        return max((now - begun for begun in self._begun_at_s.values()), default=0.0)
+
+    async def _look(self, key: Key) -> str:
+        """One look; its result as the metrics name it. Nothing that goes wrong with one resource ends the others' work."""
+        try:
+            async with asyncio.timeout(RECONCILE_TIMEOUT_S):
+                gone, again_after_s = await self._reconcile(key)
+        except (KubeError, AdminError, TimeoutError) as error:
+            delay_s = self._queue.failed(key, jitter=self._context.rng.random())
+            _log.warning(
+                "a resource could not be looked after", resource=str(key), why=str(error) or "it took too long", again_in_s=round(delay_s, 1)
+            )
+            return "failed"
+        except Exception:  # noqa: BLE001 - a bug met by one resource must not stop the work for all others; it is logged as what it is
+            delay_s = self._queue.failed(key, jitter=self._context.rng.random())
+            _log.exception("a bug: please report it", resource=str(key), again_in_s=round(delay_s, 1))
+            return "bug"
+        if gone:
+            self._queue.forget(key)
+            return "gone"
+        self._queue.done(key, again_after_s=again_after_s)
+        return "done"
+
+    async def _reconcile(self, key: Key) -> tuple[bool, float | None]:
+        """Whether the resource is gone, and when to look again."""
+        kind = self._kinds[key.kind]
+        manifest = await self._context.kube.get(key.kind, key.namespace, key.name)
+        if manifest is None:
+            return True, None
+        try:
+            resource = kind.model.model_validate(_known(manifest))
+        except ValidationError as error:
+            await self._refuse(key, manifest, error)
+            return False, None
+        if resource.metadata.deletion_timestamp is not None:
+            return await self._delete(key, kind, resource, manifest)
+        await self._hold(key, resource, wanted=kind.holds(resource))
+        outcome = await kind.reconcile(self._context, resource)
+        await self._tell(key, manifest, resource, outcome)
+        return False, outcome.again_after_s
+
+    async def _delete(self, key: Key, kind: Kind, resource: Resource, manifest: Manifest) -> tuple[bool, float | None]:
+        if FINALIZER not in resource.metadata.finalizers:
+            return False, None
+        if not kind.holds(resource):
+            await self._hold(key, resource, wanted=False)
+            return True, None
+        if await self._namespace_ending(key.namespace):
+            try:
+                async with asyncio.timeout(LAST_LOOK_S):
+                    await kind.reconcile(replace(self._context, namespace_ending=True), resource)
+            except (KubeError, AdminError, TimeoutError) as error:
+                _log.warning("a namespace goes without waiting for this resource", resource=str(key), why=str(error))
+            await self._hold(key, resource, wanted=False)
+            return True, None
+        outcome = await kind.reconcile(self._context, resource)
+        if outcome.finished:
+            await self._post(manifest, outcome.events)
+            await self._hold(key, resource, wanted=False)
+            return True, None
+        await self._tell(key, manifest, resource, outcome)
+        return False, outcome.again_after_s
+
+    async def _namespace_ending(self, namespace: str) -> bool:
+        found = await self._context.kube.get("Namespace", "", namespace)
+        return found is None or "deletionTimestamp" in found["metadata"]
+
+    async def _hold(self, key: Key, resource: Resource, *, wanted: bool) -> None:
+        """Puts the finalizer on or takes it off; over this version of the resource only, as the list is written as a whole."""
+        finalizers = resource.metadata.finalizers
+        if (FINALIZER in finalizers) == wanted:
+            return
+        changed = [*finalizers, FINALIZER] if wanted else [one for one in finalizers if one != FINALIZER]
+        # What was written last may be newer by a status; the resource is read anew, and its list compared.
+        newest = await self._context.kube.get(key.kind, key.namespace, key.name)
+        if newest is None:
+            return
+        meta = newest["metadata"]
+        if meta.get("finalizers", []) != finalizers:
+            raise KubeProblem(status=409, reason="Conflict", message="the finalizers were changed meanwhile")
+        body = {"metadata": {"finalizers": changed, "resourceVersion": meta["resourceVersion"]}}
+        await self._context.kube.merge(key.kind, key.namespace, key.name, body)
+
+    async def _tell(self, key: Key, manifest: Manifest, resource: Resource, outcome: Outcome) -> None:
+        """Writes the status where it differs, and posts events."""
+        events = outcome.events
+        if outcome.status is not None:
+            old: Status = resource.status  # type: ignore[attr-defined]
+            if outcome.status != old or not manifest.get("status"):
+                await self._write(key, outcome.status.written())
+            events = (*_changes(old, outcome.status), *events)
+        await self._post(manifest, events)
+
+    async def _write(self, key: Key, status: dict[str, Any]) -> None:
+        await self._context.kube.merge(key.kind, key.namespace, key.name, {"status": status}, part="status")
+        STATUS_WRITES.labels(key.kind).inc()
+
+    async def _post(self, manifest: Manifest, events: tuple[Event, ...]) -> None:
+        for event in events:
+            await post_event(self._context, manifest, event)
+
+    async def _refuse(self, key: Key, manifest: Manifest, error: ValidationError) -> None:
+        """A resource that this operator does not understand: written before its CRD was changed, or for another version."""
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        text = f"{where}: {first['msg']}. Correct the field, or bring CRDs and operator to one version"
+        old = [one for one in manifest.get("status", {}).get("conditions", []) if isinstance(one, dict)]
+        generation = manifest["metadata"].get("generation", 0)
+        if any(one.get("reason") == "NotUnderstood" and one.get("observedGeneration") == generation and one.get("message") == text for one in old):
+            return
+        finding = Finding(status="False", reason="NotUnderstood", message=text)
+        conditions = next_conditions([], [finding], generation=generation, now_ms=self._context.clock.now_ms())
+        await self._write(key, {"conditions": [one.written() for one in conditions]})
+        await self._post(manifest, (Event(reason="NotUnderstood", message=text, warning=True),))
+
+
+def _known(manifest: Manifest) -> dict[str, Any]:
+    """What a resource's model knows. A status that an older version wrote is forgotten rather than refused."""
+    return {key: value for key, value in manifest.items() if key in ("apiVersion", "kind", "metadata", "spec", "status")}
+
+
+def _changes(old: Status, new: Status) -> tuple[Event, ...]:
+    """An event for each condition whose status or reason changed."""
+    changed = []
+    for one in new.conditions:
+        before = condition(old.conditions, one.type)
+        if before is None or (before.status, before.reason) != (one.status, one.reason):
+            warning = one.type == "Ready" and one.status == "False"
+            changed.append(Event(reason=one.reason, message=one.message or f"{one.type} is {one.status}", warning=warning))
+    return tuple(changed)

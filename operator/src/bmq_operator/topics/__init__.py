@@ -1,0 +1,1 @@
+"""Topics: a Kafka topic of a Cluster, kept as its resource says."""

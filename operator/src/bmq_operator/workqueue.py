@@ -1,0 +1,119 @@
+"""Which resource is due when. Each is worked on by one worker at a time; what becomes due meanwhile is looked at once more, however often."""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from bmq_operator.metrics import QUEUE_DEPTH
+
+BACKOFF_FIRST_S: Final = 0.5
+BACKOFF_MAX_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """A resource."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+@dataclass(slots=True)
+class _Entry:
+    due_at_s: float = 0.0
+    """Since when it is in the queue."""
+    queued: bool = False
+    running: bool = False
+    again: bool = False
+    failures: int = 0
+    timer: asyncio.TimerHandle | None = field(default=None)
+
+
+class WorkQueue:
+    """The queue. Bounded by the number of resources: each is in it once at most."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._entries: dict[Key, _Entry] = {}
+        self._ready: deque[Key] = deque()
+        self._more = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def add(self, key: Key) -> None:
+        """It is due now."""
+        entry = self._entries.setdefault(key, _Entry())
+        self._stop_timer(entry)
+        if entry.running:
+            entry.again = True
+        elif not entry.queued:
+            entry.queued = True
+            entry.due_at_s = self._loop.time()
+            self._ready.append(key)
+            self._more.set()
+            QUEUE_DEPTH.set(len(self._ready))
+
+    def add_after(self, key: Key, delay_s: float) -> None:
+        """It is due in a while, unless it becomes due before: the sooner counts."""
+        entry = self._entries.setdefault(key, _Entry())
+        if entry.queued or entry.again:
+            return
+        at_s = self._loop.time() + delay_s
+        if entry.timer is not None and entry.timer.when() <= at_s:
+            return
+        self._stop_timer(entry)
+        entry.timer = self._loop.call_at(at_s, self.add, key)
+
+    async def take(self) -> tuple[Key, float]:
+        """The next one, and how long it waited, in seconds. `done`, `failed` or `forget` is to follow."""
+        while not self._ready:
+            self._more.clear()
+            await self._more.wait()
+        key = self._ready.popleft()
+        QUEUE_DEPTH.set(len(self._ready))
+        entry = self._entries[key]
+        entry.queued, entry.running = False, True
+        return key, self._loop.time() - entry.due_at_s
+
+    def done(self, key: Key, *, again_after_s: float | None = None) -> None:
+        """It was looked at, and nothing failed."""
+        entry = self._entries[key]
+        entry.failures = 0
+        self._release(key, entry)
+        if again_after_s is not None:
+            self.add_after(key, again_after_s)
+
+    def failed(self, key: Key, *, jitter: float = 0.5) -> float:
+        """It is looked at again later, each time twice as late; the delay in seconds. `jitter` is from [0, 1)."""
+        entry = self._entries[key]
+        entry.failures += 1
+        delay_s: float = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(entry.failures - 1, 16)) * (0.75 + jitter / 2)
+        self._release(key, entry)
+        self.add_after(key, delay_s)
+        return delay_s
+
+    def forget(self, key: Key) -> None:
+        """It is gone."""
+        entry = self._entries[key]
+        again = entry.again
+        self._stop_timer(entry)
+        del self._entries[key]
+        if again:
+            self.add(key)
+
+    def _release(self, key: Key, entry: _Entry) -> None:
+        entry.running = False
+        if entry.again:
+            entry.again = False
+            self.add(key)
+
+    def _stop_timer(self, entry: _Entry) -> None:
+        if entry.timer is not None:
+            entry.timer.cancel()
+            entry.timer = None
