@@ -41,6 +41,10 @@ MOVED_BY_A_FEW_REQUESTS = {
     "bmq_store_seconds_count",
     "bmq_group_lag_records",
     "bmq_group_lag_seconds",
+    "bmq_groups",
+    "bmq_build_info",
+    "bmq_node_role",
+    "bmq_limit",
     "bmq_event_loop_lag_seconds_count",
 }
 

@@ -16,7 +16,7 @@ from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range
 from bmq.roles.controller import ConfigChange, ConfigResource, Heartbeat, HeartbeatReply, NewTopic, Reassignment, Registration, TopicResult
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from bmq_sim.loop import run as run_in_virtual_time
 
@@ -137,6 +137,11 @@ class MemoryOwner:
         self.asked.append((list(tps),))
         self._check()
         return [PartitionStatus(tp=one, log_start=Offset(1), high_watermark=Offset(2), tail_bytes=3, segment_bytes=4, segment_count=5) for one in tps]
+
+    async def unread(self, positions: Sequence[Position]) -> list[Unread | None]:
+        self.asked.append((list(positions),))
+        self._check()
+        return [Unread(records=3, seconds=0.5) if one.tp.partition else None for one in positions]
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
         self.asked.append((partition, api_key, request, caller))

@@ -16,7 +16,7 @@ from bmq.internal import RemoteOwner, owner_handlers
 from bmq.internal.frames import Kind, decode_frame, encode_frame
 from bmq.internal.limits import TAIL_BYTES_MAX
 from bmq.internal.owner_calls import decode_tails, encode_tails
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, PartitionStatus, TailAnswer, TailRequest
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, PartitionStatus, Position, TailAnswer, TailRequest, Unread
 from bmq.values import LeaderEpoch, ManifestVersion, Offset
 from bmq.wire.message import Message
 
@@ -66,6 +66,7 @@ def test_errors_of_the_owner_are_those_of_every_call(run: Runner, error: Excepti
                 there.epoch_end(tp(0), 3),
                 there.delete_records(tp(0), Offset(3)),
                 there.status([tp(0)]),
+                there.unread([Position(tp=tp(0), offset=Offset(1))]),
                 there.group_call(0, 12, Message(), CALLER),
             ):
                 with pytest.raises(type(error), match=str(error)) as raised:
@@ -177,6 +178,9 @@ def test_questions_and_answers_are_the_same_on_both_sides(run: Runner) -> None:
                 PartitionStatus(tp=tp(n), log_start=Offset(1), high_watermark=Offset(2), tail_bytes=3, segment_bytes=4, segment_count=5)
                 for n in (3, 4)
             ]
+            positions = [Position(tp=tp(n), offset=Offset(n + 2**33)) for n in (0, 1)]
+            assert await there.unread(positions) == [None, Unread(records=3, seconds=0.5)]
+            assert owner.asked.pop() == (positions,)
             assert owner.asked == [(tp(0), -3, 2, True), (tp(1), 3, 4), (tp(2), 2**40), ([tp(3), tp(4)],)]
 
     run(main())

@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import errno
+from typing import cast
 
 import uvicorn
 from prometheus_client import REGISTRY
 from prometheus_client.registry import Collector
 
+from bmq_cli.exposition import Lags
 from bmq_controller.api.front import AdminFront
 
 STOP_S = 3.0
@@ -53,11 +55,12 @@ class AdminServer:
         self.port = int(sockets[0].getsockname()[1])
         self._task = loop.create_task(self._server.serve(sockets=sockets), name="admin server")
 
-    def serve(self, *, ended: "asyncio.Future[str]", lags: Collector | None = None) -> None:
+    def serve(self, *, ended: "asyncio.Future[str]", lags: Lags | None = None) -> None:
         """The node serves from now on, until `ended` says why it cannot go on; `lags` are metrics of its broker."""
         self._front.state.readiness.append(lambda: ended.result() if ended.done() else None)
         if lags is not None:
-            REGISTRY.register(lags)
+            REGISTRY.register(cast(Collector, lags))
+            self._front.state.refreshers.append(lags.refresh)
 
     async def stop(self) -> None:
         """Ends it."""

@@ -33,6 +33,7 @@ from bmq_broker.main import BrokerRole
 from bmq_cli.addresses import address_of
 from bmq_cli.admin_api import AdminApi
 from bmq_cli.current_owner import CurrentOwner
+from bmq_cli.exposition import Lags
 from bmq_cli.listening import bound
 from bmq_cli.membership import Membership, until_led
 from bmq_cli.owners import Owners
@@ -84,9 +85,9 @@ class ClusterNode:
         return self._internal
 
     @property
-    def lags(self) -> Collector | None:
+    def lags(self) -> Lags | None:
         """Metrics of the consumer groups of the broker, where there is one."""
-        return _Lags(self._broker) if self._broker is not None else None
+        return _CurrentLags(self._broker) if self._broker is not None else None
 
     async def start(self) -> None:
         """Listens, follows the metadata, and takes up its roles, however long there is no controller. May be cancelled; then `stop`.
@@ -115,7 +116,7 @@ class ClusterNode:
             await bound("listen", config.listen, self._start_proxy(self._owners, control))
         registration = self._registration()
         if config.has(Role.BROKER):
-            await self._start_broker(server, control, registration)
+            await self._start_broker(server, control, registration, self._owners)
         else:
             self._membership = Membership(control, registration, rng=self._rng)
             self._beating = self._run("membership", self._membership.run())
@@ -192,7 +193,7 @@ class ClusterNode:
             cluster_configs=self._config.cluster_config,
         )
 
-    async def _start_broker(self, server: InternalServer, control: RemoteController, registration: Registration) -> None:
+    async def _start_broker(self, server: InternalServer, control: RemoteController, registration: Registration, owners: Owners) -> None:
         guard = ClockGuard(self._store, self._clock, self._rng, node_id=self._node_id)
         self._run("clock guard", guard.run())
         self._broker = broker = Incarnations(
@@ -208,6 +209,7 @@ class ClusterNode:
                 group_settings=self._settings.groups,
                 cluster_configs=self._config.cluster_config,
                 on_fenced=on_fenced,
+                owner_for=owners.owner_for,
             ),
             rng=self._rng,
             on_lost=lambda error: self._end(str(error)),
@@ -316,13 +318,18 @@ class ClusterNode:
             self.ended.set_result(reason)
 
 
-class _Lags(Collector):
+class _CurrentLags(Collector):
     """Of the incarnation of the moment."""
 
     def __init__(self, broker: Incarnations) -> None:
         self._broker = broker
 
+    async def refresh(self) -> None:
+        """See Lags."""
+        if hasattr(self._broker, "role") and hasattr(self._broker.role, "lags"):
+            await self._broker.role.lags.refresh()
+
     def collect(self) -> Iterator[Metric]:
         """See Collector."""
-        if hasattr(self._broker, "role"):
+        if hasattr(self._broker, "role") and hasattr(self._broker.role, "lags"):
             yield from self._broker.role.lags.collect()

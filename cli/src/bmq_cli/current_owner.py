@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from typing_extensions import Buffer
 
 from bmq.errors import NotReady, UnknownTopic
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, PartitionStatus, TailAnswer, TailRequest
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, PartitionStatus, Position, TailAnswer, TailRequest, Unread
 from bmq.values import Offset, TopicPartition
 
 T = TypeVar("T")
@@ -61,6 +61,10 @@ class CurrentOwner:
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
         """See Owner."""
         return await self._owner.status(tps)
+
+    async def unread(self, positions: Sequence[Position]) -> list[Unread | None]:
+        """See Owner."""
+        return await self._owner.unread(positions)
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
         """See Owner."""

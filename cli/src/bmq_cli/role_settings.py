@@ -7,7 +7,7 @@ from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
 from bmq_cli.addresses import address_of
 from bmq_cli.server_config import ServerConfig
-from bmq_cli.server_values import OFF
+from bmq_cli.server_values import OFF, Role
 from bmq_controller.settings import ControllerSettings
 from bmq_proxy.settings import ProxySettings
 
@@ -76,6 +76,7 @@ def _broker_settings(config: ServerConfig, cluster: ClusterConfig, *, one_disk: 
         tail_limit_bytes=config.tail_limit_bytes,
         wal_budget_bytes=config.wal_budget_bytes,
         segment_linger_ms=config.segment_linger_ms,
+        lag_metrics=config.lag_metrics,
         lease_ms=config.lease_ms,
         stop_timeout_ms=config.stop_timeout_ms,
         retention_interval_ms=cluster.retention_check_interval_ms,
@@ -98,6 +99,16 @@ def _proxy_settings(config: ServerConfig, *, one_disk: bool) -> ProxySettings:
         produce_retry_ms=config.produce_retry_ms,
     )
     return replace(settings, catch_up_gets_at_once=ONE_DISK_CATCH_UP_GETS) if one_disk else settings
+
+
+def exposed_limits(config: ServerConfig) -> dict[str, int]:
+    """Limits of its roles by their keys, so that alerts need not be told what was configured."""
+    limits: dict[str, int] = {}
+    if config.has(Role.BROKER):
+        limits |= {key: getattr(config, key) for key in ("buffer_max_bytes", "tail_budget_bytes", "tail_limit_bytes", "wal_budget_bytes")}
+    if config.has(Role.PROXY):
+        limits |= {key: getattr(config, key) for key in ("connections_max", "request_memory_bytes", "fetch_memory_bytes")}
+    return limits
 
 
 def advertised(listen: str, given: str, *, port: int = 0) -> tuple[str, int]:

@@ -22,9 +22,10 @@ from bmq_cli.addresses import address_text
 from bmq_cli.admin_server import AdminServer
 from bmq_cli.admin_tokens import AdminTokens
 from bmq_cli.cluster_node import ClusterNode
+from bmq_cli.exposition import expose
 from bmq_cli.listening import bound
 from bmq_cli.living import CannotGoOn, live
-from bmq_cli.role_settings import RoleSettings, listens, role_settings
+from bmq_cli.role_settings import RoleSettings, exposed_limits, listens, role_settings
 from bmq_cli.server_config import ServerConfig, flag_of
 from bmq_cli.server_reference import default_text
 from bmq_cli.server_sources import read_config
@@ -85,6 +86,7 @@ def serve(config: ServerConfig) -> int:
 async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event) -> int:
     clock, rng = SystemClock(), SystemRng()
     address = listens(config.admin)
+    expose(config.roles, limits=exposed_limits(config))
     node = ClusterNode(store, clock=clock, rng=rng, config=config, settings=_settings(config))
     if config.admin_token or config.admin_token_file:
         file = Path(config.admin_token_file) if config.admin_token_file else None

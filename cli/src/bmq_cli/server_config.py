@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bmq.topic_config import POOL_NAME, POOL_NAME_REMEDY
+from bmq_broker.settings import LagMetrics
 from bmq_cli.addresses import WILDCARD_HOSTS, address_of
 from bmq_cli.server_values import (
     GIB,
@@ -233,6 +234,12 @@ class ServerConfig(BaseSettings):
     wal_budget_bytes: Size = _bytes(BROKERS, 256 * MIB, "WAL objects kept; above it the partitions that need the oldest are written as segments.")
     segment_linger_ms: int = _number(
         BROKERS, 600_000, "How long a segment that nothing names any more is kept for readers.", minimum=0, maximum=24 * _HOUR_MS
+    )
+    lag_metrics: LagMetrics = _key(
+        BROKERS,
+        "topic",
+        "For each of what the lag of consumer groups is a metric of its own: partition, topic or group; off: none (monitoring.md).",
+        "set partition, topic, group or off",
     )
     stop_timeout_ms: int = _number(
         BROKERS,

@@ -24,8 +24,10 @@ from bmq_cli.addresses import address_of
 from bmq_cli.admin_api import AdminApi
 from bmq_cli.admin_server import AdminServer
 from bmq_cli.admin_tokens import LENGTH_MIN, AdminTokens
+from bmq_cli.exposition import expose
 from bmq_cli.listening import bound
 from bmq_cli.node import Node, NodeSettings, proxy_settings
+from bmq_cli.server_values import Role
 from bmq_cli.starting import FAILED, MISCONFIGURED, make_bucket, start_failure
 
 log = structlog.get_logger()
@@ -85,6 +87,7 @@ def up(  # noqa: PLR0917 - options, not arguments
 
     async def main(stop: asyncio.Event) -> int:
         clock, rng = SystemClock(), SystemRng()
+        expose(tuple(Role), limits=_limits(settings))
         metered = MeteredStore(opened)
         node = Node(metered, clock=clock, rng=rng, settings=settings)
         api = AdminApi(metered, node_id=NodeId(settings.node_id), clock=clock, rng=rng, describe=lambda: _described(settings, url))
@@ -175,6 +178,19 @@ def _settings(*, data: Path | None, store: str | None, listen: str, configs: lis
         log_dir=str(folder) if store is None else url.partition("?")[0],
     )
     return settings, url
+
+
+def _limits(settings: NodeSettings) -> dict[str, int]:
+    broker, proxy = settings.broker, settings.proxy
+    return {
+        "buffer_max_bytes": broker.buffer_max_bytes,
+        "tail_budget_bytes": broker.tail_budget_bytes,
+        "tail_limit_bytes": broker.tail_limit_bytes,
+        "wal_budget_bytes": broker.wal_budget_bytes,
+        "connections_max": proxy.connections_max,
+        "request_memory_bytes": proxy.request_memory_bytes,
+        "fetch_memory_bytes": proxy.fetch_memory_bytes,
+    }
 
 
 def _tokens(file: Path | None) -> AdminTokens | None:

@@ -35,6 +35,7 @@ class Api(IntEnum):
     GROUP_CALL = 1006
     FOLLOW_CHANGE = 1007
     FOLLOW_POLL = 1008
+    UNREAD = 1009
 
     CREATE_TOPICS = 1100
     DELETE_TOPICS = 1101
@@ -76,6 +77,7 @@ APIS: Final[Mapping[int, ApiSpec]] = MappingProxyType(
         Api.OFFSET_FOR_TIME: _STOPPABLE,
         Api.EPOCH_END: _STOPPABLE,
         Api.STATUS: _STOPPABLE,
+        Api.UNREAD: _STOPPABLE,
     }
 )
 """By key."""

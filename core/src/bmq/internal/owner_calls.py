@@ -1,5 +1,6 @@
 """The headers of the calls to a partition's owner and of their replies (docs/formats/internal-protocol.md). Pure."""
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from bmq.internal.frames import Frame, cut
 from bmq.internal.limits import BATCHES_MAX, PARTITIONS_MAX
 from bmq.internal.packing import Packed
 from bmq.internal.routes import Outgoing
-from bmq.roles.owner import Appended, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest
+from bmq.roles.owner import Appended, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread
 from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicId, TopicPartition
 
 _Partitions = msgspec.Meta(max_length=PARTITIONS_MAX)
@@ -94,6 +95,21 @@ class DeleteCall(msgspec.Struct, frozen=True, array_like=True):
     before: int
 
 
+class UnreadCall(msgspec.Struct, frozen=True, array_like=True):
+    """One position of Owner.unread."""
+
+    topic_id: UUID
+    partition: int
+    offset: int
+
+
+class UnreadReply(msgspec.Struct, frozen=True, array_like=True):
+    """See Unread."""
+
+    records: int
+    seconds: float
+
+
 class GroupCall(msgspec.Struct, frozen=True, array_like=True):
     """See Owner.group_call. `request` is a packed wire Message, as is the whole header of the reply."""
 
@@ -117,6 +133,8 @@ DELETE_CALL: Final = Packed[DeleteCall](DeleteCall)
 OFFSET_REPLY: Final = Packed[int](int)
 STATUS_CALL: Final = Packed[list[TopicPartition]](Annotated[list[TopicPartition], _Partitions])
 STATUS_REPLY: Final = Packed[list[PartitionStatus]](Annotated[list[PartitionStatus], _Partitions])
+UNREAD_CALL: Final = Packed[list[UnreadCall]](Annotated[list[UnreadCall], _Partitions])
+UNREAD_REPLY: Final = Packed[list[UnreadReply | None]](Annotated[list[UnreadReply | None], _Partitions])
 GROUP_CALL: Final = Packed[GroupCall](GroupCall)
 NOTHING: Final = Packed[None](None)
 
@@ -130,6 +148,29 @@ def decode_appended(frame: Frame) -> Appended:
     """Raises WireError."""
     reply = APPEND_REPLY.decode(frame.header)
     return Appended(base_offset=Offset(reply.base_offset), log_append_time_ms=reply.log_append_time_ms, log_start=Offset(reply.log_start))
+
+
+def encode_positions(positions: Sequence[Position]) -> bytes:
+    """The header of UNREAD."""
+    return UNREAD_CALL.encode([UnreadCall(one.tp.topic_id, one.tp.partition, one.offset) for one in positions])
+
+
+def positions_of(calls: list[UnreadCall]) -> list[Position]:
+    """The same again."""
+    return [Position(tp=TopicPartition(TopicId(one.topic_id), one.partition), offset=Offset(one.offset)) for one in calls]
+
+
+def encode_unread(found: list[Unread | None]) -> Outgoing:
+    """The reply to UNREAD."""
+    return Outgoing(UNREAD_REPLY.encode([None if one is None else UnreadReply(one.records, one.seconds) for one in found]))
+
+
+def decode_unread(frame: Frame, count: int) -> list[Unread | None]:
+    """One answer per position. Raises WireError."""
+    found = UNREAD_REPLY.decode(frame.header)
+    if len(found) != count:
+        raise WireError(f"{len(found)} answers to {count} positions")
+    return [None if one is None else Unread(records=one.records, seconds=one.seconds) for one in found]
 
 
 def wanted(request: TailRequest) -> Wanted:

@@ -23,19 +23,23 @@ from bmq.internal.owner_calls import (
     TAIL_CALL,
     TIME_CALL,
     TIME_REPLY,
+    UNREAD_CALL,
     DeleteCall,
     EpochCall,
     GroupCall,
     TailCall,
     TimeCall,
+    UnreadCall,
     encode_appended,
     encode_tails,
+    encode_unread,
+    positions_of,
     tail_request,
 )
 from bmq.internal.packing import pack_message, unpack_message
 from bmq.internal.routes import Handlers, Incoming, Outgoing, Route, answered_by, header_of
 from bmq.internal.tail_session import TailSession
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, TailAnswer
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, TailAnswer, Unread
 from bmq.values import Offset, TopicId, TopicPartition
 
 
@@ -57,6 +61,9 @@ def owner_handlers(owner: Owner) -> Handlers:
     async def delete_records(call: DeleteCall) -> int:
         return await owner.delete_records(TopicPartition(TopicId(call.topic_id), call.partition), Offset(call.before))
 
+    async def unread(call: list[UnreadCall]) -> list[Unread | None]:
+        return await owner.unread(positions_of(call))
+
     async def group_call(call: GroupCall) -> Any:
         caller = Caller(client_id=call.client_id, client_host=call.client_host, api_version=call.api_version)
         return await owner.group_call(call.partition, call.api_key, unpack_message(call.request), caller)
@@ -70,6 +77,7 @@ def owner_handlers(owner: Owner) -> Handlers:
         Api.EPOCH_END: answered_by(EPOCH_CALL, epoch_end, header_of(EPOCH_REPLY)),
         Api.DELETE_RECORDS: answered_by(DELETE_CALL, delete_records, header_of(OFFSET_REPLY)),
         Api.STATUS: answered_by(STATUS_CALL, owner.status, header_of(STATUS_REPLY)),
+        Api.UNREAD: answered_by(UNREAD_CALL, unread, encode_unread),
         Api.GROUP_CALL: answered_by(GROUP_CALL, group_call, lambda reply: Outgoing(bytes(pack_message(reply)))),
     }
 

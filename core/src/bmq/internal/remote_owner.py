@@ -34,12 +34,14 @@ from bmq.internal.owner_calls import (
     TimeCall,
     decode_appended,
     decode_tails,
+    decode_unread,
+    encode_positions,
     wanted,
 )
 from bmq.internal.packing import pack_message, unpack_message
 from bmq.internal.tail_cache import TailCache
 from bmq.internal.tail_follower import TailFollower
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread
 from bmq.values import NodeId, Offset, TopicPartition
 
 T = TypeVar("T")
@@ -146,6 +148,12 @@ class RemoteOwner:
         """See Owner."""
         header = STATUS_CALL.encode(list(tps))
         return await _read(self._control.call(Api.STATUS, header, lambda frame: STATUS_REPLY.decode(frame.header), timeout_s=READ_TIMEOUT_S))
+
+    async def unread(self, positions: Sequence[Position]) -> list[Unread | None]:
+        """See Owner."""
+        count = len(positions)
+        header = encode_positions(positions)
+        return await _read(self._control.call(Api.UNREAD, header, lambda frame: decode_unread(frame, count), timeout_s=READ_TIMEOUT_S))
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
         """See Owner."""

@@ -81,6 +81,22 @@ class PartitionStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """An offset of a partition, such as a consumer group committed."""
+
+    tp: TopicPartition
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """What lies behind a position: records up to the high watermark, and for how many seconds the first of them has been there (0: none)."""
+
+    records: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """Who asks: recorded with group members. `api_version` is the request's as the client sent it (-1: the newest); some answers depend on it."""
 
@@ -124,6 +140,9 @@ class Owner(Protocol):
 
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
         """Of those that are open here, or can be within a moment; others are left out."""
+
+    async def unread(self, positions: Sequence[Position]) -> list[Unread | None]:
+        """One answer per position, in order, from memory alone; None for partitions that are not open here, nor can be within a moment."""
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
         """One request to the coordinator that lives in this partition of `__consumer_offsets`.

@@ -9,11 +9,12 @@ from typing_extensions import Buffer
 
 from bmq.errors import BmqError, InvalidBatch, InvalidProducerEpoch, NotOwner, NotReady, OffsetOutOfRange, OutOfOrderSequence, RequestError
 from bmq.ports import Clock
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, TailAnswer, TailRequest
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread
 from bmq.values import LeaderEpoch, Offset, TopicPartition
 from bmq.wire.batches import check_crc, patched, split
 from bmq_broker.commit import GroupCommit
 from bmq_broker.coordinators import Coordinators
+from bmq_broker.lag import unread
 from bmq_broker.lookups import Lookups
 from bmq_broker.ownership import Ownership
 from bmq_broker.partitions.partition import Partition
@@ -27,6 +28,7 @@ READ_PATIENCE_S: Final = 0.1
 """So long a reader waits for partitions that are being opened, though others have something for it."""
 STATUS_PATIENCE_S: Final = 1.0
 """And so long who asks for figures, which are nobody's hurry: what is not open then has none."""
+UNREAD_AT_ONCE: Final = 500
 
 Openings = dict[TopicPartition, "asyncio.Task[Partition]"]
 
@@ -258,6 +260,19 @@ class Broker:
             partition = self._ownership.partitions.get(tp)
             if partition is not None:
                 found.append(_status(partition))
+        return found
+
+    async def unread(self, positions: Sequence[Position]) -> list[Unread | None]:
+        """See Owner."""
+        await self._open_all([one.tp for one in positions], patience_s=STATUS_PATIENCE_S)
+        self._ownership.check_alive()
+        now_ms = self._clock.now_ms()
+        found: list[Unread | None] = []
+        for number, one in enumerate(positions):
+            if number % UNREAD_AT_ONCE == UNREAD_AT_ONCE - 1:
+                await asyncio.sleep(0)  # others' turn: there may be tens of thousands
+            partition = self._ownership.partitions.get(one.tp)
+            found.append(None if partition is None else unread(partition, one.offset, now_ms=now_ms))
         return found
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:

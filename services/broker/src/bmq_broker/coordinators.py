@@ -125,6 +125,14 @@ class Coordinators:
             found.update(shard.group_offsets())
         return found
 
+    def group_states(self) -> dict[str, int]:
+        """How many of the groups here are in each state, by Kafka's names."""
+        found: dict[str, int] = {}
+        for shard in self._shards.values():
+            for state, count in shard.state_counts().items():
+                found[state] = found.get(state, 0) + count
+        return found
+
     def image_changed(self, old: Image, new: Image) -> None:
         """Deleted topics take their committed offsets along; coordinators that were elsewhere are loaded here before anybody asks."""
         if old.topics is new.topics:

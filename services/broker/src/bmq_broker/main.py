@@ -12,6 +12,7 @@ from bmq.errors import BmqError, Fenced, NotOwner, NotReady, UnknownOutcome
 from bmq.metadata.image import Image
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import BrokerControl, Metadata, Registration
+from bmq.roles.owner import Owner
 from bmq.storage.durable import LatencyWindow, cancelled
 from bmq.storage.stream import StreamWriter
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicPartition
@@ -57,8 +58,12 @@ class BrokerRole:
         group_settings: GroupSettings,
         cluster_configs: Mapping[str, str],
         on_fenced: Callable[[BmqError], None],
+        owner_for: Callable[[TopicPartition], Owner] | None = None,
     ) -> None:
-        """`on_fenced` is called once when another incarnation took over: this one writes nothing more and is to be thrown away."""
+        """`on_fenced` is called once when another incarnation took over: this one writes nothing more and is to be thrown away.
+
+        `owner_for` finds the owners of all partitions, for the lags of groups; None: this broker owns all that there are.
+        """
         self._store = store
         self._control = control
         self._metadata = metadata
@@ -70,6 +75,7 @@ class BrokerRole:
         self._group_settings = group_settings
         self._cluster_configs = cluster_configs
         self._on_fenced = on_fenced
+        self._owner_for = owner_for
         self._tasks: list[asyncio.Task[None]] = []
         self._beating: asyncio.Task[None] | None = None
         self._built = False
@@ -274,7 +280,12 @@ class BrokerRole:
             verify_not_sealed=self._verify_not_sealed,
             expiry_allowed=lambda: self._clock_guard.trusted,
         )
-        self.lags = GroupLags(coordinators=self._coordinators, ownership=self._ownership, metadata=self._metadata, clock=clock)
+        self.lags = GroupLags(
+            coordinators=self._coordinators,
+            metadata=self._metadata,
+            owner_for=self._owner_for if self._owner_for is not None else lambda _: self.owner,
+            granularity=settings.lag_metrics,
+        )
         self._handing_over = HandingOver(
             partitions=self._ownership.partitions, commit=self._commit, roller=self._roller, writer=self._writer, settings=settings, rng=rng
         )

@@ -1,8 +1,12 @@
 """A broker's settings. Sizes in bytes, times in milliseconds."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 MIB = 1024 * 1024
+
+LagMetrics = Literal["partition", "topic", "group", "off"]
+"""For each of what a group's lag is a series of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,5 +79,7 @@ class BrokerSettings:
     """How rarely, where the store has to be asked for it: because the partitions are other brokers' now."""
     collect_again_ms: int = 86_400_000
     """How often a partition's objects are listed for what nobody names: what was on its way when they were listed before."""
+    lag_metrics: LagMetrics = "topic"
+    """For each of what the lag of consumer groups is told as metrics."""
     lease_ms: int = 6_000
     """An idle owner checks at most this often that it is not sealed. Heartbeats come three times as often, until the controller says otherwise."""

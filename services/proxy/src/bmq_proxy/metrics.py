@@ -16,6 +16,7 @@ CACHE_BYTES = Gauge("bmq_proxy_cache_held_bytes", "Bytes held by the block cache
 CONNECTIONS = Gauge("bmq_proxy_connections", "Open connections.")
 CONNECTIONS_REFUSED = Counter("bmq_proxy_connections_refused", "Connections closed because there were too many.")
 CONNECTIONS_BROKEN = Counter("bmq_proxy_connections_broken", "Connections closed for what came over them.")
+CLIENTS = Counter("bmq_proxy_clients", "Connections whose client said what it is, by its software.", ["software"])
 HANDLER_FAILURES = Counter("bmq_proxy_handler_failures", "Requests whose handler failed by a bug; the log has the traceback.")
 IN_FLIGHT = Gauge("bmq_proxy_requests_in_flight", "Requests read and not answered.")
 REQUEST_MEMORY = Gauge("bmq_proxy_request_memory_bytes", "Request frames held.")
@@ -25,3 +26,15 @@ FETCH_WINDOW = Gauge(
     "bmq_proxy_fetch_window_bytes", "What those who read much from segments may have under way together while there are others to protect."
 )
 GREEDY_BYTES = Gauge("bmq_proxy_produce_greedy_bytes", "What they have under way.")
+
+_SOFTWARE_MAX = 30
+_software: set[str] = set()
+
+
+def client_named(software: str) -> None:
+    """Counts a client by what it says of itself, which is anybody's to say: of more than 30 names the later ones are `other`."""
+    if software not in _software:
+        if len(_software) >= _SOFTWARE_MAX:
+            software = "other"
+        _software.add(software)
+    CLIENTS.labels(software[:64]).inc()

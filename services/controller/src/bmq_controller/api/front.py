@@ -10,7 +10,7 @@ Who may: with `tokens`, who presents one. Without, everybody may look, and only 
 import asyncio
 import ipaddress
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -42,11 +42,15 @@ _OF_EVERY_NODE: Final = ("/v1/cluster", "/v1/self", "/v1/debug/")
 
 @dataclass(slots=True)
 class FrontState:
-    """What the front is told while the process lives. `sources` None: it is starting. `readiness` are asked at each /readyz: None is ready."""
+    """What the front is told while the process lives. `sources` None: it is starting. `readiness` are asked at each /readyz: None is ready.
+
+    `refreshers` are awaited before the metrics are told.
+    """
 
     sources: ApiSources | None = None
     tokens: Tokens | None = None
     readiness: list[Callable[[], str | None]] = field(default_factory=list)
+    refreshers: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
     def not_ready(self) -> str | None:
         """What is missing; None: ready."""
@@ -75,14 +79,14 @@ class AdminFront:
         if scope["type"] != "http":
             return
         request = _request_of(scope)
-        reply = self._health(request)
+        reply = await self._health(request)
         if reply is None:
             reply = await self._bounded(scope, request, receive)
         await say(send, reply, with_body=request.method != "HEAD")
 
     async def answer(self, request: AdminRequest) -> AdminReply:
         """A request that another node handed on: answered here, or not at all."""
-        if (health := self._health(request)) is not None:
+        if (health := await self._health(request)) is not None:
             return health
         if self._handed_on_here >= HANDED_ON_AT_ONCE:
             return _too_many(request, self._handed_on_here)
@@ -95,7 +99,7 @@ class AdminFront:
             return _refusal(request, 500, "AnswerTooLarge", f"the answer has {len(reply.body)} bytes", "ask for less at a time").reply()
         return reply
 
-    def _health(self, request: AdminRequest) -> AdminReply | None:
+    async def _health(self, request: AdminRequest) -> AdminReply | None:
         if request.method not in ("GET", "HEAD"):
             return None
         match request.path:
@@ -105,7 +109,11 @@ class AdminFront:
                 missing = self.state.not_ready()
                 return _text(200, "ok\n") if missing is None else _text(503, f"{missing}\n")
             case "/metrics":
-                return AdminReply(status=200, headers={"content-type": CONTENT_TYPE_LATEST}, body=generate_latest())
+                for refresh in self.state.refreshers:
+                    await refresh()
+                # In a thread: the text of tens of thousands of series takes longer than the event loop may wait.
+                text = await asyncio.get_running_loop().run_in_executor(None, generate_latest)
+                return AdminReply(status=200, headers={"content-type": CONTENT_TYPE_LATEST}, body=text)
             case _:
                 return None
 

@@ -15,6 +15,7 @@ from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.api import Reply, Route, encode
 from bmq_proxy.calls import Call, Pending
+from bmq_proxy.metrics import client_named
 from bmq_proxy.proxy import Proxy
 
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -37,6 +38,8 @@ def route(proxy: Proxy, served: Iterable[Route]) -> Route:
 def _reply(proxy: Proxy, served: Iterable[Route], call: Call, request: Any) -> Reply:
     if call.version >= _NAMED_FROM and not (_NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(request.client_software_version)):
         return {"error_code": ErrorCode.invalid_request, "api_keys": []}
+    if call.version >= _NAMED_FROM:
+        client_named(request.client_software_name)
     image = proxy.image
     if request.cluster_id is not None and (request.cluster_id, request.node_id) != (image.cluster_id, proxy.settings.node_id):
         return {"error_code": ErrorCode.rebootstrap_required, "api_keys": []}  # an address that is another's by now
