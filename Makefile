@@ -9,10 +9,10 @@ UNIT_TESTS := core/tests services/controller/tests services/broker/tests service
 SEEDS ?= 0-499
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup up test unit lint types sim compat chaos bench generated lock clean
+.PHONY: help setup up test unit lint types sim compat e2e image chaos bench generated lock clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+	@grep -E '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 10
 
 setup: .cache/setup ## make .venv with the command .venv/bin/bmq
 
@@ -40,6 +40,12 @@ sim: setup ## the simulator (SEEDS=0-499 of every scenario; ARGS="--scenario clu
 
 compat: setup .cache/tools/complete ## clients that others wrote, against bmq over a folder and over MinIO
 	$(BIN)/pytest tests/compat
+
+e2e: setup ## the tests on Kubernetes: KUBECONFIG's, else kind, else localkube
+	BMQ_E2E=required $(BIN)/pytest tests/e2e $(ARGS)
+
+image: setup ## the container image, packed without Docker: .cache/image/bmq:VERSION-DIGEST.tar, an OCI archive
+	tools/image bmq
 
 chaos: setup .cache/tools/complete ## live chaos on real processes for a while (ARGS="--seconds 300 --seed 7")
 	$(BIN)/python -m tests.chaos $(ARGS)

@@ -1,0 +1,70 @@
+"""The cluster, the images and the namespaces of the tests on Kubernetes.
+
+With no cluster to be had they are skipped, and one line at the end says so; with BMQ_E2E=required (`make e2e`) they fail.
+BMQ_E2E_KEEP=1 leaves what they made.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+
+import pytest
+from e2e_cluster import Kubernetes, NoCluster, find
+from e2e_images import Images, loaded
+from e2e_kubectl import Kubectl
+
+PREFIX = os.environ.get("BMQ_E2E_PREFIX", "e2e")
+_not_run: list[str] = []
+
+
+def _missing(problem: NoCluster) -> None:
+    if os.environ.get("BMQ_E2E") == "required":
+        pytest.fail(str(problem), pytrace=False)
+    if not _not_run:
+        _not_run.append(str(problem))
+    pytest.skip(str(problem))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says plainly what was not run."""
+    for why in _not_run:
+        terminalreporter.write_line(f"The Kubernetes tests (tests/e2e) were NOT run: {why}", yellow=True, bold=True)
+
+
+@pytest.fixture(scope="session")
+def kubernetes() -> Iterator[Kubernetes]:
+    """The cluster."""
+    try:
+        found = find()
+    except NoCluster as problem:
+        _missing(problem)
+        raise
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="session")
+def images(kubernetes: Kubernetes) -> Images:
+    """bmq's image and MinIO's, loaded."""
+    try:
+        return loaded(kubernetes)
+    except NoCluster as problem:
+        _missing(problem)
+        raise
+
+
+@pytest.fixture
+def kubectl(kubernetes: Kubernetes, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
+    """kubectl in a namespace of the test's own, whose pods have to be restricted."""
+    name = f"{PREFIX}-{re.sub('[^a-z0-9]+', '-', request.node.name.removeprefix('test_').lower())}"[:50].rstrip("-")
+    labels = {"pod-security.kubernetes.io/enforce": "restricted", "kubernetes.io/metadata.name": name}
+    _forget(kubernetes.kubectl, name)
+    kubernetes.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+    yield kubernetes.kubectl.within(name)
+    if not os.environ.get("BMQ_E2E_KEEP"):
+        kubernetes.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def _forget(kubectl: Kubectl, namespace: str) -> None:
+    """What an earlier run left."""
+    kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=120s", timeout_s=150)
