@@ -19,6 +19,8 @@ from bmq.metadata.records import (
     ConfigsChanged,
     FeatureLevel,
     FencingBegun,
+    LaneDeclared,
+    LaneDeleted,
     LeaderAlive,
     LeaderElected,
     NodeCordoned,
@@ -62,6 +64,11 @@ EVERYTHING: list[AnyRecord] = [
     ConfigsChanged(kind="broker", name="", changes={"num.partitions": "2"}),
     ProducerIdsAllocated(next_producer_id=1000),
     FeatureLevel(name="group.version", level=1),
+    NodeRegistered(node_id=5, broker_epoch=1, boot=UUID(int=9), roles=("proxy",), host="h", port=9, pool="p", lane="dev"),
+    LaneDeclared(name="dev", number=1, created_ms=7, ttl_s=60, own_brokers=True, reads_base=("a*", "b"), reads_base_bytes_per_s=2048),
+    LaneDeclared(name="gone", number=2, created_ms=8),
+    LaneDeleted(name="gone", number=2),
+    TopicCreated(topic_id=UUID(int=8), name="dev:t", partitions=1, leader_epoch=5),
 ]
 
 
@@ -85,14 +92,14 @@ def test_entries_and_snapshots_of_an_older_bmq_are_read() -> None:
         LeaderElected(controller_epoch=2, node_id=1),
         NodeRegistered(node_id=1, broker_epoch=1, boot=UUID(int=1), roles=("broker",), host="h", port=9, rack="a"),
     ]
-    kinds = (LeaderAlive, NodeCordoned, FencingBegun, PartitionMoveBegun)
+    kinds = (LeaderAlive, NodeCordoned, FencingBegun, PartitionMoveBegun, LaneDeclared, LaneDeleted)
     image = apply(Image(), 41, [record for record in EVERYTHING if not isinstance(record, kinds)])
     fields = msgspec.msgpack.decode(snapshot(image)[ENVELOPE_SIZE_BYTES:-4])
     before = fields[:17]
     before[5] = [node[:7] for node in before[5]]
     parts = [snapshot(image)[:ENVELOPE_SIZE_BYTES], msgspec.msgpack.encode(before)]
     data = b"".join([*parts, encode_crc(crc_of(parts))])
-    nodes = {node_id: replace(node, internal_host="", internal_port=0) for node_id, node in image.nodes.items()}
+    nodes = {node_id: replace(node, internal_host="", internal_port=0, pool="", lane="") for node_id, node in image.nodes.items()}
     assert decode_snapshot(data, what="snapshot")[0] == replace(image, nodes=nodes, controller_host="", controller_port=0)
 
 

@@ -151,6 +151,14 @@ class TopicExists(RequestError):
     """A topic of this name exists."""
 
 
+class LaneExists(RequestError):
+    """A lane of this name exists."""
+
+
+class UnknownLane(RequestError):
+    """No such lane."""
+
+
 class InvalidTopicName(RequestError):
     """Not a legal topic name."""
 

@@ -12,7 +12,7 @@ import msgspec
 
 from bmq.errors import Corrupt, FormatTooNew
 from bmq.metadata.derived import count_owners, count_ranges, find_colliding, find_moving
-from bmq.metadata.image import Image, Node, PartitionMeta, Topic
+from bmq.metadata.image import Image, Lane, Node, PartitionMeta, Topic
 from bmq.metadata.records import AnyRecord, Range
 from bmq.storage.binary import checked, crc_of, encode_crc
 from bmq.storage.envelope import ENVELOPE_SIZE_BYTES, decode_envelope, encode_envelope
@@ -90,6 +90,17 @@ class _NodeRow(msgspec.Struct, array_like=True):
     internal_host: str = ""
     internal_port: int = 0
     pool: str = ""
+    lane: str = ""
+
+
+class _LaneRow(msgspec.Struct, array_like=True):
+    name: str
+    number: int
+    created_ms: int
+    ttl_s: int = 0
+    own_brokers: bool = False
+    reads_base: tuple[str, ...] = ()
+    reads_base_bytes_per_s: int = 0
 
 
 class _SnapshotBody(msgspec.Struct, array_like=True, kw_only=True):
@@ -117,6 +128,8 @@ class _SnapshotBody(msgspec.Struct, array_like=True, kw_only=True):
     fencing: list[tuple[int, int]] = []
     cordoned: list[int] = []
     moving: list[tuple[UUID, int, int]] = []
+    lanes: list[_LaneRow] = []
+    next_lane: int = 1
 
 
 _snapshot_decoder: Final = msgspec.msgpack.Decoder(_SnapshotBody)
@@ -152,6 +165,8 @@ def encode_snapshot(image: Image, *, entry_nonce: Nonce, nonce: Nonce) -> list[b
         fencing=list(image.fencing.items()),
         cordoned=list(image.cordoned),
         moving=[(tp.topic_id, tp.partition, to_node_id) for tp, to_node_id in image.moving.items()],
+        lanes=[_lane_row(lane) for lane in image.lanes.values()],
+        next_lane=image.next_lane,
     )
     parts = [encode_envelope(magic=SNAPSHOT_MAGIC, version=SNAPSHOT_VERSION, nonce=nonce), _encoder.encode(body)]
     return [*parts, encode_crc(crc_of(parts))]
@@ -189,6 +204,8 @@ def decode_snapshot(data: bytes, *, what: str) -> tuple[Image, Nonce]:
         configs={(kind, name): configs for kind, name, configs in body.configs},
         next_producer_id=body.next_producer_id,
         features=body.features,
+        lanes={row.name: _lane(row) for row in body.lanes},
+        next_lane=body.next_lane,
         owned_counts=count_owners(topics),
         range_counts=count_ranges(topics),
         moving=find_moving(topics),
@@ -224,6 +241,23 @@ def _node_row(node: Node) -> _NodeRow:
         node.internal_host,
         node.internal_port,
         node.pool,
+        node.lane,
+    )
+
+
+def _lane_row(lane: Lane) -> _LaneRow:
+    return _LaneRow(lane.name, lane.number, lane.created_ms, lane.ttl_s, lane.own_brokers, lane.reads_base, lane.reads_base_bytes_per_s)
+
+
+def _lane(row: _LaneRow) -> Lane:
+    return Lane(
+        name=row.name,
+        number=row.number,
+        created_ms=row.created_ms,
+        ttl_s=row.ttl_s,
+        own_brokers=row.own_brokers,
+        reads_base=row.reads_base,
+        reads_base_bytes_per_s=row.reads_base_bytes_per_s,
     )
 
 
@@ -247,4 +281,5 @@ def _node(row: _NodeRow) -> Node:
         internal_host=row.internal_host,
         internal_port=row.internal_port,
         pool=row.pool,
+        lane=row.lane,
     )

@@ -9,13 +9,15 @@ from typing import Final, Generic, TypeVar, assert_never
 from uuid import UUID
 
 from bmq.errors import Corrupt, FormatTooNew
-from bmq.metadata.image import Image, Node, PartitionMeta, Topic, stream_of
+from bmq.metadata.image import Image, Lane, Node, PartitionMeta, Topic, stream_of
 from bmq.metadata.records import (
     AnyRecord,
     ClusterCreated,
     ConfigsChanged,
     FeatureLevel,
     FencingBegun,
+    LaneDeclared,
+    LaneDeleted,
     LeaderAlive,
     LeaderElected,
     NodeCordoned,
@@ -115,6 +117,8 @@ class _Builder:
         self._cordoned = _Shared(image.cordoned)
         self._configs = _Shared(image.configs)
         self._features = _Shared(image.features)
+        self._lanes = _Shared(image.lanes)
+        self._next_lane = image.next_lane
         self._owned_counts = _Shared(image.owned_counts)
         self._range_counts = _Shared(image.range_counts)
         self._moving = _Shared(image.moving)
@@ -148,6 +152,8 @@ class _Builder:
             configs=self._configs.now,
             next_producer_id=self._next_producer_id,
             features=self._features.now,
+            lanes=self._lanes.now,
+            next_lane=self._next_lane,
             owned_counts=self._owned_counts.now,
             range_counts=self._range_counts.now,
             moving=self._moving.now,
@@ -181,16 +187,15 @@ class _Builder:
             case StreamSealed():
                 self._sealed.write()[_stream(record)] = record.end
             case StreamDropped():
-                end = self._sealed.write().pop(_stream(record), None)
-                if end is None:
-                    raise _Unknown(f"stream {_stream(record).prefix}")
-                self._dropped.write()[_stream(record)] = end
+                self._drop_stream(_stream(record))
             case StreamCollected():
                 self._dropped.write().pop(_stream(record), None)
             case ConfigsChanged():
                 self._change_configs(record)
             case ProducerIdsAllocated():
                 self._next_producer_id = record.next_producer_id
+            case LaneDeclared() | LaneDeleted():
+                self._change_lanes(record)
             case FeatureLevel():
                 self._features.write()[record.name] = record.level
             case LeaderElected():
@@ -320,6 +325,7 @@ class _Builder:
             internal_host=record.internal_host,
             internal_port=record.internal_port,
             pool=record.pool,
+            lane=record.lane,
         )
 
     def _unregister(self, node_id: NodeId) -> None:
@@ -341,6 +347,27 @@ class _Builder:
             self._cordoned.write()[node_id] = True
         elif node_id in self._cordoned.now:
             del self._cordoned.write()[node_id]
+
+    def _drop_stream(self, stream: StreamId) -> None:
+        end = self._sealed.write().pop(stream, None)
+        if end is None:
+            raise _Unknown(f"stream {stream.prefix}")
+        self._dropped.write()[stream] = end
+
+    def _change_lanes(self, record: LaneDeclared | LaneDeleted) -> None:
+        if isinstance(record, LaneDeleted):
+            self._lanes.write().pop(record.name, None)
+            return
+        self._next_lane = max(self._next_lane, record.number + 1)
+        self._lanes.write()[record.name] = Lane(
+            name=record.name,
+            number=record.number,
+            created_ms=record.created_ms,
+            ttl_s=record.ttl_s,
+            own_brokers=record.own_brokers,
+            reads_base=record.reads_base,
+            reads_base_bytes_per_s=record.reads_base_bytes_per_s,
+        )
 
     def _change_configs(self, record: ConfigsChanged) -> None:
         if record.kind == "topic":

@@ -52,6 +52,27 @@ class Node:
     internal_port: int = 0
     pool: str = ""
     """A broker owns partitions of the topics of its pool and of no others; "": of the topics that are in none."""
+    lane: str = ""
+    """Its proxy serves this lane alone; "": the base, and whoever names a lane."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """An isolated line of traffic. Its topics are those whose names `bmq.lanes` makes of it."""
+
+    name: str
+    number: int
+    """Of all lanes that there ever were, this one's alone."""
+    created_ms: int
+    ttl_s: int = 0
+    own_brokers: bool = False
+    reads_base: tuple[str, ...] = ()
+    reads_base_bytes_per_s: int = 0
+
+    @property
+    def expires_ms(self) -> int | None:
+        """When it is deleted by itself, in ms since 1970; None: never."""
+        return self.created_ms + self.ttl_s * 1000 if self.ttl_s else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +111,9 @@ class Image:
     """Of brokers and groups, by (kind, name)."""
     next_producer_id: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
+    lanes: Mapping[str, Lane] = field(default_factory=dict)
+    next_lane: int = 1
+    """The number of the next lane: those below were given."""
     owned_counts: Mapping[NodeId, int] = field(default_factory=dict)
     """Derived: how many partitions each node owns; -1 counts those without an owner."""
     range_counts: Mapping[StreamId, int] = field(default_factory=dict)

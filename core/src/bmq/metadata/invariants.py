@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from bmq.errors import FormatError
+from bmq.lanes import BASE, lane_of
 from bmq.metadata.image import Image, PartitionMeta, Topic, stream_of
 from bmq.values import BrokerEpoch, NodeId, TopicPartition
 
@@ -63,7 +64,7 @@ class _Step:
 
 
 def _numbers_never_go_back(step: _Step) -> Iterator[str]:
-    for name in ("position", "controller_epoch", "next_producer_id", "leader_epoch_floor"):
+    for name in ("position", "controller_epoch", "next_producer_id", "leader_epoch_floor", "next_lane"):
         before, after = getattr(step.old, name), getattr(step.new, name)
         if after < before:
             yield f"{name} went from {before} to {after}"
@@ -172,6 +173,27 @@ def _owners_are_registered(step: _Step) -> Iterator[str]:
                 yield f"{topic.name}-{index} is owned by node {meta.node_id} of epoch {meta.broker_epoch}, which is no registered broker"
 
 
+def _lanes_topics_have_a_lane(step: _Step) -> Iterator[str]:
+    """Where lanes went, every topic; else those that changed."""
+    lanes = step.new.lanes
+    topics = step.new.topics.values() if step.old.lanes.keys() - lanes.keys() else [topic for _, topic in step.changed]
+    for topic in topics:
+        lane = lane_of(topic.name)
+        if lane != BASE and lane not in lanes:
+            yield f"{topic.name!r} is of the lane {lane!r}, which does not exist"
+
+
+def _lane_numbers_are_never_reused(step: _Step) -> Iterator[str]:
+    if step.old.lanes is step.new.lanes:
+        return
+    for name, lane in step.new.lanes.items():
+        before = step.old.lanes.get(name)
+        if lane.number >= step.new.next_lane:
+            yield f"lane {name!r} has the number {lane.number}, the next one is {step.new.next_lane}"
+        if (before is None or before.number != lane.number) and lane.number < step.old.next_lane and step.old.position:
+            yield f"lane {name!r} is made with the number {lane.number}, which was given before"
+
+
 def _leader_epochs_never_go_back(image: Image, before: PartitionMeta | None, after: PartitionMeta) -> str | None:
     if before is None or before is after:
         return None
@@ -212,6 +234,8 @@ WHOLE: Final[dict[str, Callable[[_Step], Iterator[str]]]] = {
     "named streams are there": _named_streams_are_there,
     "fencing is of registered nodes": _fencing_is_of_registered_nodes,
     "owners are registered": _owners_are_registered,
+    "lanes' topics have a lane": _lanes_topics_have_a_lane,
+    "lane numbers are never reused": _lane_numbers_are_never_reused,
 }
 EACH_PARTITION: Final[dict[str, Callable[[Image, PartitionMeta | None, PartitionMeta], str | None]]] = {
     "leader epochs never go back": _leader_epochs_never_go_back,

@@ -42,7 +42,7 @@ class NodeRegistered(Record, frozen=True, tag="node"):
     """A node came up under a new epoch; `roles` of controller, broker, proxy; `boot` tells one start of the process from another.
 
     `host` and `port` are its Kafka address ("" and 0 without a proxy), the internal ones what other nodes connect to. `pool`: whose topics the broker
-    owns partitions of, "" for those of nobody in particular.
+    owns partitions of, "" for those of nobody in particular. `lane`: which one its proxy serves alone, "": the base and all others.
     """
 
     node_id: int
@@ -55,6 +55,7 @@ class NodeRegistered(Record, frozen=True, tag="node"):
     internal_host: str = ""
     internal_port: int = 0
     pool: str = ""
+    lane: str = ""
 
 
 class NodeUnregistered(Record, frozen=True, tag="node-gone"):
@@ -187,6 +188,29 @@ class ProducerIdsAllocated(Record, frozen=True, tag="producer-ids"):
     next_producer_id: int
 
 
+class LaneDeclared(Record, frozen=True, tag="lane"):
+    """A lane is made, or is as this says from now on; a new one has a `number` that was never given before.
+
+    `reads_base`: which topics of the base its clients may read (patterns), at most so many bytes per second and proxy; () for none.
+    `ttl_s` 0: it stays.
+    """
+
+    name: str
+    number: int
+    created_ms: int
+    ttl_s: int = 0
+    own_brokers: bool = False
+    reads_base: tuple[str, ...] = ()
+    reads_base_bytes_per_s: int = 0
+
+
+class LaneDeleted(Record, frozen=True, tag="lane-gone"):
+    """The lane is gone; its topics went with it, in this entry, and its groups are nobody's from now on."""
+
+    name: str
+    number: int
+
+
 class FeatureLevel(Record, frozen=True, tag="feature"):
     """The cluster runs `name` at `level`."""
 
@@ -214,5 +238,7 @@ AnyRecord = (
     | TopicCollected
     | ConfigsChanged
     | ProducerIdsAllocated
+    | LaneDeclared
+    | LaneDeleted
     | FeatureLevel
 )

@@ -20,6 +20,8 @@ class NewTopic:
     replication_factor: int = -1
     configs: Mapping[str, str | None] = field(default_factory=dict)
     manual_assignment: bool = False
+    lane: str = ""
+    """Whose own it is to be; "": the base's. What is not said of a lane's topic is as with the base's topic of that name, where there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,8 @@ class Registration:
     """Where other nodes reach it; "" and 0 where none does."""
     pool: str = ""
     """The pool that its broker belongs to; "": the one of all topics that name none."""
+    lane: str = ""
+    """The lane that its proxy serves alone; "": the base."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

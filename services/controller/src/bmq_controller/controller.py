@@ -27,9 +27,11 @@ from bmq.storage.stream import seal_stream
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq_controller import metrics
 from bmq_controller.balancer import Balancer
+from bmq_controller.expiry import LaneExpiry
 from bmq_controller.fencer import Fencer
 from bmq_controller.leader import Beside, ControllerLeader
 from bmq_controller.machine import configs as config_machine
+from bmq_controller.machine import lanes as lane_machine
 from bmq_controller.machine import moves as move_machine
 from bmq_controller.machine import nodes as node_machine
 from bmq_controller.machine import topics as topic_machine
@@ -81,11 +83,19 @@ class LeadingController:
             interval_s=leader.settings.balance_interval_s,
         )
         leader.committed = self.balancer.committed
+        self._expiry = LaneExpiry(
+            node_id=node_id,
+            store=store,
+            clock=clock,
+            rng=rng,
+            image=lambda: leader.image,
+            delete=lambda now_ms: leader.operate("expire_lanes", lambda image: lane_machine.delete_expired(image, now_ms)),
+        )
 
     @property
     def beside(self) -> tuple[Beside, ...]:
         """What has to run as long as the leader leads."""
-        return ("fence", self._fencer.run), ("alive", self._sign_of_life.run), ("balance", self.balancer.run)
+        return ("fence", self._fencer.run), ("alive", self._sign_of_life.run), ("balance", self.balancer.run), ("lanes", self._expiry.run)
 
     @property
     def draining(self) -> frozenset[NodeId]:
@@ -170,6 +180,22 @@ class LeadingController:
     async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """See the protocol. Raises RequestError."""
         await self._operate("replace_configs", lambda image: config_machine.replace_configs(image, resource, configs, validate_only=validate_only))
+
+    async def create_lane(self, wanted: lane_machine.LaneWanted) -> None:
+        """Returns when it is there. Raises RequestError; ControllerUnavailable also where it is to end by itself and nobody knows the time."""
+        if wanted.ttl_s and await self._expiry.is_doubtful():
+            raise ControllerUnavailable(
+                "the clock of the leading controller differs from the store's, so it cannot be said when the lane ends: set the machine's clock (NTP)"
+            )
+        await self._operate("create_lane", lambda image: lane_machine.create_lane(image, self._clock.now_ms(), wanted))
+
+    async def change_lane(self, wanted: lane_machine.LaneWanted) -> None:
+        """Raises RequestError."""
+        await self._operate("change_lane", lambda image: lane_machine.change_lane(image, wanted))
+
+    async def delete_lane(self, name: str) -> None:
+        """With its topics; its groups are deleted by their coordinators soon after. Raises RequestError."""
+        await self._operate("delete_lane", lambda image: lane_machine.delete_lanes(image, [name]))
 
     async def allocate_producer_ids(self, count: int) -> range:
         """See the protocol."""

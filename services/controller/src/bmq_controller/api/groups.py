@@ -4,10 +4,11 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from bmq.lanes import lane_group
 from bmq_controller.api.coordinators import GroupOffset, delete_group, describe_group, fields_of, list_groups
 from bmq_controller.api.models import GroupOffsetView, GroupSummary, GroupView, MemberView
 from bmq_controller.api.paging import Continue, Limit, Page, page
-from bmq_controller.api.parameters import MISSING
+from bmq_controller.api.parameters import MISSING, InLane
 from bmq_controller.api.sources import ApiSources
 
 
@@ -15,9 +16,9 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
     """See the module."""
 
     @app.get("/v1/groups", tags=["groups"])
-    async def get_groups(limit: Limit = 100, after: Continue = None) -> Page[GroupSummary]:
-        """Consumer groups by name."""
-        found = await list_groups(sources)
+    async def get_groups(limit: Limit = 100, after: Continue = None, lane: InLane = "") -> Page[GroupSummary]:
+        """Consumer groups by name. A lane's group is called :LANE#NUMBER:GROUP here."""
+        found = [one for one in await list_groups(sources) if _lane_of(one["group_id"]) == lane]
         return page(found, key=lambda one: (str(one["group_id"]),), view=_summary, limit=limit, after=after, kind="groups")
 
     @app.get("/v1/groups/{group_id:path}", tags=["groups"], responses=MISSING)
@@ -30,6 +31,11 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
     async def remove_group(group_id: str) -> None:
         """Deletes a group that has no members, with its committed offsets."""
         await delete_group(sources, group_id)
+
+
+def _lane_of(group_id: str) -> str:
+    found = lane_group(group_id)
+    return "" if found is None else found.lane
 
 
 def _summary(one: dict[str, Any]) -> GroupSummary:

@@ -61,7 +61,8 @@ class ClusterView(BaseModel):
 class TopicSummary(BaseModel):
     """A topic in a list."""
 
-    name: str
+    name: str = Field(description="LANE:NAME where it is a lane's")
+    lane: str = Field(description="The lane whose it is; empty: the base's")
     topic_id: str
     partitions: int
     internal: bool
@@ -92,7 +93,8 @@ class NewTopicAsked(Asked):
     """A topic to be created."""
 
     name: str = Field(max_length=1_000)
-    partitions: int = Field(default=-1, description="-1: the cluster's default")
+    partitions: int = Field(default=-1, description="-1: the cluster's default; in a lane, as many as the base's topic of that name has")
+    lane: str = Field(default="", max_length=1_000, description="The lane whose it is to be; empty: the base's")
     configs: dict[str, ConfigValue] = Field(default_factory=dict, description="By Kafka's names")
 
 
@@ -125,7 +127,7 @@ class ConfigsView(BaseModel):
 class GroupSummary(BaseModel):
     """A consumer group in a list."""
 
-    group_id: str
+    group_id: str = Field(description=":LANE#NUMBER:GROUP where it is a lane's")
     state: str
     protocol_type: str
 

@@ -7,6 +7,8 @@ from fastapi import Header, Query
 IfMatch = Annotated[str | None, Header(description="The version that is to be changed; without it, whichever it is")]
 ValidateOnly = Annotated[bool, Query(description="Look whether it would be possible, and change nothing")]
 
+InLane = Annotated[str, Query(alias="lane", description="Only this lane's; empty: only the base's")]
+
 Responses = dict[int | str, dict[str, Any]]
 MISSING: Final[Responses] = {404: {"description": "There is no such thing"}}
 CHANGED: Final[Responses] = {**MISSING, 412: {"description": "It is another version than If-Match names"}}

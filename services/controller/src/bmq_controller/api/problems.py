@@ -11,6 +11,7 @@ from bmq.errors import (
     Fenced,
     InvalidPartitions,
     InvalidTopicName,
+    LaneExists,
     NotOwner,
     NotReady,
     PartitionStopped,
@@ -18,6 +19,7 @@ from bmq.errors import (
     RequestError,
     StoreError,
     TopicExists,
+    UnknownLane,
     UnknownTopic,
 )
 from bmq.roles.admin import AdminReply
@@ -28,6 +30,8 @@ UNAVAILABLE: Final = 503
 
 _STATUSES: Final[tuple[tuple[type[BmqError], int, str], ...]] = (
     (UnknownTopic, 404, "look at the list of them"),
+    (UnknownLane, 404, "look at the list of them"),
+    (LaneExists, 409, "choose another name, or use the one that is there"),
     (TopicExists, 409, "choose another name, or use the one that is there"),
     (PolicyViolation, 403, "change the cluster's configuration if it is to be allowed"),
     (InvalidTopicName, 400, "choose another name"),
@@ -42,7 +46,7 @@ _STATUSES: Final[tuple[tuple[type[BmqError], int, str], ...]] = (
     (BmqError, 500, "look at the log of the node that answered"),
 )
 """By class, the first that fits: status, and the remedy where the error's own text names none."""
-_KINDS: Final = {"topics": "topic", "groups": "group", "nodes": "node", "placement": "partition"}
+_KINDS: Final = {"topics": "topic", "groups": "group", "nodes": "node", "lanes": "lane", "placement": "partition"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from bmq_controller.api.asgi import BODY_BYTES_MAX
 from bmq_controller.api.front import REQUESTS_AT_ONCE
 from bmq_controller.api.paging import LIMIT_DEFAULT, LIMIT_MAX
 
-_METHODS: Final = ("get", "post", "patch", "delete")
+_METHODS: Final = ("get", "post", "put", "patch", "delete")
 
 _INTRODUCTION: Final = f"""\
 # The admin REST API

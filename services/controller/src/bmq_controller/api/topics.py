@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import FastAPI, Query, Response
 
 from bmq.errors import UnknownTopic
+from bmq.lanes import lane_of, overlay_name
 from bmq.metadata.image import Image, Topic
 from bmq.names import is_internal
 from bmq.roles.controller import NewTopic
@@ -13,7 +14,7 @@ from bmq_controller.api.configs import config_text
 from bmq_controller.api.coordinators import partition_statuses
 from bmq_controller.api.models import NewTopicAsked, PartitionsAsked, PartitionView, TopicSummary, TopicView
 from bmq_controller.api.paging import Continue, Limit, Page, page
-from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch, ValidateOnly
+from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch, InLane, ValidateOnly
 from bmq_controller.api.sources import ApiSources, in_thread
 from bmq_controller.api.versions import etag, holds, topic_version
 
@@ -23,13 +24,14 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
 
     @app.get("/v1/topics", tags=["topics"])
     async def list_topics(
-        limit: Limit = 100, after: Continue = None, prefix: Annotated[str, Query(description="Only names that begin so")] = ""
+        limit: Limit = 100, after: Continue = None, prefix: Annotated[str, Query(description="Only names that begin so")] = "", lane: InLane = ""
     ) -> Page[TopicSummary]:
-        """Topics by name, internal ones too."""
+        """Topics by name, internal ones too. A lane's topic has the name LANE:NAME here."""
         image = sources.image
+        stored_prefix = overlay_name(lane, prefix)
         return await in_thread(
             lambda: page(
-                (name for name in image.topic_ids if name.startswith(prefix)),
+                (name for name in image.topic_ids if lane_of(name) == lane and name.startswith(stored_prefix)),
                 key=lambda name: (name,),
                 view=lambda name: _summary(find(image, name)),
                 limit=limit,
@@ -42,14 +44,15 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
     async def create_topic(asked: NewTopicAsked, response: Response, validate_only: ValidateOnly = False) -> TopicView:
         """Creates a topic. Its partitions are placed by bmq, and readable and writable once this is answered."""
         configs = {name: config_text(value) for name, value in asked.configs.items()}
-        new = NewTopic(name=asked.name, partitions=asked.partitions, configs=configs)
+        new = NewTopic(name=asked.name, partitions=asked.partitions, configs=configs, lane=asked.lane)
         [result] = await sources.leader().create_topics([new], validate_only=validate_only)
         if result.error is not None:
             raise result.error
         if validate_only:
             response.status_code = 200
             return TopicView(
-                name=result.name,
+                name=overlay_name(asked.lane, result.name),
+                lane=asked.lane,
                 topic_id="",
                 partitions=result.partitions,
                 internal=False,
@@ -57,8 +60,8 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
                 created_ms=0,
                 configs={name: value for name, value in configs.items() if value is not None},
             )
-        response.headers["Location"] = f"/v1/topics/{result.name}"
-        return _shown(sources, asked.name, response)
+        response.headers["Location"] = f"/v1/topics/{overlay_name(asked.lane, asked.name)}"
+        return _shown(sources, overlay_name(asked.lane, asked.name), response)
 
     @app.get("/v1/topics/{name}", tags=["topics"], responses=MISSING)
     async def get_topic(name: str, response: Response) -> TopicView:
@@ -122,6 +125,7 @@ def _version(image: Image, name: str) -> str | None:
 def _summary(topic: Topic) -> TopicSummary:
     return TopicSummary(
         name=topic.name,
+        lane=lane_of(topic.name),
         topic_id=str(topic.topic_id),
         partitions=len(topic.partitions),
         internal=is_internal(topic.name),

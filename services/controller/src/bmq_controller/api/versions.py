@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from bmq.metadata.image import Image, PartitionMeta, Topic
+from bmq.metadata.image import Image, Lane, PartitionMeta, Topic
 from bmq.values import NodeId, TopicId
 from bmq_controller.api.problems import VersionMismatch
 
@@ -23,6 +23,11 @@ Holds = Callable[[Image], None]
 def topic_version(topic: Topic) -> str:
     """Changes with its number of partitions and its configuration, and with the topic that has the name; not with who owns its partitions."""
     return _digest("topic", topic.topic_id, len(topic.partitions), sorted(topic.configs.items()))
+
+
+def lane_version(lane: Lane) -> str:
+    """Changes with what it is to be, and with the lane that has the name; not with its topics."""
+    return _digest("lane", lane.number, lane.ttl_s, lane.own_brokers, lane.reads_base, lane.reads_base_bytes_per_s)
 
 
 def config_version(image: Image) -> str:

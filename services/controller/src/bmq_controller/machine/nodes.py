@@ -68,6 +68,7 @@ def register(
             internal_host=registration.internal_host,
             internal_port=registration.internal_port,
             pool=registration.pool,
+            lane=registration.lane,
         )
     )
     if "broker" in registration.roles:

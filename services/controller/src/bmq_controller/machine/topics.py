@@ -19,13 +19,15 @@ from bmq.errors import (
     TopicExists,
     UnknownTopic,
 )
-from bmq.metadata.image import Image
+from bmq.lanes import BASE, name_in_lane, overlay_name
+from bmq.metadata.image import Image, Lane, Topic
 from bmq.metadata.records import AnyRecord, PartitionChange, PartitionsAdded, TopicCreated, TopicDeleted
 from bmq.names import CONSUMER_OFFSETS, check_topic_name, collision_key, is_internal, may_collide
 from bmq.roles.controller import NewTopic, TopicResult
 from bmq.topic_config import pool_of, validate
 from bmq.values import LeaderEpoch, NodeId, TopicId
 from bmq_controller.machine.decision import Decision
+from bmq_controller.machine.lanes import find_lane, overlay_configs
 from bmq_controller.machine.placement import Placement
 from bmq_controller.machine.pools import check_pool
 
@@ -59,7 +61,7 @@ def create_topics(
 
     `avoid` are brokers that stop soon: they get nothing.
     """
-    creation = _Creation(image, resolve_cluster(cluster), limits, Counter(topic.name for topic in topics), avoid=avoid)
+    creation = _Creation(image, resolve_cluster(cluster), limits, Counter((topic.lane, topic.name) for topic in topics), avoid=avoid)
     results: list[TopicResult] = []
     for topic in topics:
         try:
@@ -69,7 +71,7 @@ def create_topics(
             continue
         topic_id = None if validate_only else TopicId(new_id())
         if topic_id is not None:
-            creation.add(topic_id, topic.name, partitions=partitions, configs=configs, now_ms=now_ms)
+            creation.add(topic_id, topic, partitions=partitions, configs=configs, now_ms=now_ms)
         results.append(
             TopicResult(name=topic.name, topic_id=topic_id, partitions=partitions, replication_factor=_REPLICATION_FACTOR, configs=configs)
         )
@@ -149,7 +151,7 @@ def place(placement: Placement, topic_id: TopicId, partitions: Sequence[int], cr
 class _Creation:
     """The topics of one request: what is legal beside those that exist and those that came before in the request."""
 
-    def __init__(self, image: Image, config: ClusterConfig, limits: Limits, named: Counter[str], *, avoid: Collection[NodeId]) -> None:
+    def __init__(self, image: Image, config: ClusterConfig, limits: Limits, named: Counter[tuple[str, str]], *, avoid: Collection[NodeId]) -> None:
         self.records: list[AnyRecord] = []
         self._image = image
         self._config = config
@@ -162,16 +164,18 @@ class _Creation:
 
     def check(self, topic: NewTopic) -> tuple[int, dict[str, str]]:
         """(number of partitions, configurations). Raises RequestError. A topic that passes counts against the limits from then on."""
-        if self._named[topic.name] > 1:
-            raise InvalidRequest(f"The request names the topic {topic.name!r} {self._named[topic.name]} times: name it once")
+        if self._named[topic.lane, topic.name] > 1:
+            raise InvalidRequest(f"The request names the topic {topic.name!r} {self._named[topic.lane, topic.name]} times: name it once")
         check_topic_name(topic.name)
-        if topic.name in self._image.topic_ids:
+        lane, base = self._lane_and_base(topic)
+        stored = overlay_name(topic.lane, topic.name)
+        if stored in self._image.topic_ids:
             raise TopicExists(f"Topic {topic.name!r} already exists")
-        if may_collide(topic.name):
-            self._check_collision(topic.name)
+        if may_collide(stored):
+            self._check_collision(stored)
         if topic.manual_assignment:
             raise InvalidReplicaAssignment(_NO_ASSIGNMENT)
-        partitions = self._default_partitions(topic.name) if topic.partitions == -1 else topic.partitions
+        partitions = self._default_partitions(topic.name, base) if topic.partitions == -1 else topic.partitions
         _check_partitions(self._image, partitions, added=self._added + partitions, limits=self._limits)
         if topic.replication_factor != -1 and not 1 <= topic.replication_factor <= REPLICATION_FACTOR_MAX:
             raise InvalidReplicationFactor(
@@ -180,26 +184,47 @@ class _Creation:
             )
         configs = _configs(topic)
         validate(configs, internal=is_internal(topic.name))
-        check_pool(self._image, configs, before={})
+        if lane is None:
+            check_pool(self._image, configs, before={})
+        else:
+            configs = overlay_configs(lane, base, configs)  # its partitions wait for the lane's brokers where none is there yet
         self._added += partitions
-        if may_collide(topic.name):
-            self._colliding[collision_key(topic.name)] = topic.name
+        if may_collide(stored):
+            self._colliding[collision_key(stored)] = stored
         return partitions, configs
 
-    def add(self, topic_id: TopicId, name: str, *, partitions: int, configs: dict[str, str], now_ms: int) -> None:
+    def add(self, topic_id: TopicId, topic: NewTopic, *, partitions: int, configs: dict[str, str], now_ms: int) -> None:
+        name = overlay_name(topic.lane, topic.name)
         epoch = self._image.next_leader_epoch(name)
+        _, base = self._lane_and_base(topic)
+        if base is not None:
+            # Who has read the base's topic in the lane has seen its epochs, and takes older ones for stale.
+            epoch = LeaderEpoch(max(epoch, *(meta.leader_epoch + 1 for meta in base.partitions)))
         self.records.append(TopicCreated(topic_id=topic_id, name=name, partitions=partitions, leader_epoch=epoch, configs=configs, created_ms=now_ms))
         self._placement.announce(topic_id, pool=pool_of(configs), partitions=partitions)
         self.records.extend(place(self._placement, topic_id, range(partitions), epoch))
 
-    def _default_partitions(self, name: str) -> int:
+    def _lane_and_base(self, topic: NewTopic) -> tuple[Lane | None, Topic | None]:
+        """Whose it is to be, and the base's topic of that name. Raises UnknownLane, PolicyViolation."""
+        if topic.lane == BASE:
+            return None, None
+        lane = find_lane(self._image, topic.lane)
+        if is_internal(topic.name):
+            raise PolicyViolation(f"{topic.name} is bmq's own: a lane has none")
+        return lane, self._image.topic(topic.name)
+
+    def _default_partitions(self, name: str, base: Topic | None) -> int:
+        if base is not None:
+            return len(base.partitions)
         return self._config.offsets_topic_partitions if name == CONSUMER_OFFSETS else self._config.num_partitions
 
     def _check_collision(self, name: str) -> None:
         key = collision_key(name)
         other = self._image.colliding.get(key, self._colliding.get(key))
         if other is not None:
-            raise InvalidTopicName(f"Topic {name!r} collides with the existing topic {other!r}: metrics cannot tell '.' from '_'")
+            raise InvalidTopicName(
+                f"Topic {name_in_lane(name)!r} collides with the existing topic {name_in_lane(other)!r}: metrics cannot tell '.' from '_'"
+            )
 
 
 def _configs(topic: NewTopic) -> dict[str, str]:

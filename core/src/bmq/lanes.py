@@ -1,0 +1,77 @@
+"""How what a lane has is named in the cluster, and who is in which lane. Pure.
+
+A lane `dev` has its own topic `orders` as the topic `dev:orders`, and its own group `g` as the group `:dev#7:g`, where 7 is the number that the
+lane got when it was made. No client of the base can name either: Kafka refuses ':' in topic names, and groups that begin so are refused to the
+base. The number is never given again, so that a lane that is made again under an old name has none of the old one's groups.
+"""
+
+import re
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
+
+from bmq.errors import InvalidRequest
+
+BASE: Final = ""
+"""The lane of who is in none."""
+LANE_NAME_PATTERN: Final = r"[a-z0-9](?:[-a-z0-9]{0,30}[a-z0-9])?"
+_SEPARATOR: Final = ":"
+_NAME: Final = re.compile(LANE_NAME_PATTERN)
+_GROUP: Final = re.compile(rf":({LANE_NAME_PATTERN})#([0-9]{{1,18}}):(.*)", re.DOTALL)
+_CLIENT: Final = re.compile(r"(?:^|[\s,;/|&])lane=([^\s,;/|&]*)")
+
+
+class LaneGroup(NamedTuple):
+    """A group of a lane, taken apart."""
+
+    lane: str
+    number: int
+    group_id: str
+
+
+def check_lane_name(name: str) -> None:
+    """Raises InvalidRequest unless a lane may have this name."""
+    if _NAME.fullmatch(name) is None:
+        shown = name if len(name) <= 40 else f"{name[:40]}…"
+        raise InvalidRequest(
+            f"The lane name {shown!r} is illegal: use 1 to 32 lower-case letters, digits and '-', with a letter or a digit at both ends"
+        )
+
+
+def overlay_name(lane: str, topic: str) -> str:
+    """What a lane's topic is called in the cluster's metadata; the base's topics are called what they are called."""
+    return f"{lane}{_SEPARATOR}{topic}" if lane else topic
+
+
+def lane_of(stored_topic: str) -> str:
+    """Whose topic it is; "": the base's."""
+    lane, separator, _ = stored_topic.partition(_SEPARATOR)
+    return lane if separator else BASE
+
+
+def name_in_lane(stored_topic: str) -> str:
+    """What clients in its lane call the topic."""
+    return stored_topic.rpartition(_SEPARATOR)[2]
+
+
+def stored_group(lane: str, number: int, group_id: str) -> str:
+    """What a lane's group is called where groups are kept."""
+    return f":{lane}#{number}:{group_id}"
+
+
+def lane_group(stored_group_id: str) -> LaneGroup | None:
+    """Whose group it is; None: the base's."""
+    found = _GROUP.fullmatch(stored_group_id) if stored_group_id.startswith(_SEPARATOR) else None
+    return None if found is None else LaneGroup(found[1], int(found[2]), found[3])
+
+
+def lane_of_client(client_id: str) -> str | None:
+    """What a client says of itself: `lane=NAME` in its client.id, with commas, semicolons or spaces around it; None: nothing."""
+    if "lane=" not in client_id:  # of nearly every request of the base this is all that is looked at
+        return None
+    found = _CLIENT.search(client_id)
+    return found[1] if found is not None else None
+
+
+def matches(topic: str, globs: tuple[str, ...]) -> bool:
+    """Whether one of the patterns covers the topic; * stands for any characters."""
+    return any(glob == "*" or fnmatchcase(topic, glob.replace("[", "[[]").replace("?", "[?]")) for glob in globs)

@@ -1,0 +1,57 @@
+"""What the API takes and answers about lanes. Times in ms since 1970, sizes in bytes."""
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from bmq_controller.api.models import VERSION, Asked
+
+_BYTES_PER_SECOND = "How much all of the lane's clients together read of the base at most, in bytes per second and proxy"
+
+
+class BaseReadsAsked(Asked):
+    """Which topics of the base the lane's clients may read."""
+
+    enabled: bool = Field(default=False, description="Whether they may read any")
+    topics: list[str] = Field(default=["*"], description="Which ones, by name; * stands for any characters")
+    bytes_per_second: int = Field(default=1_048_576, description=_BYTES_PER_SECOND)
+
+
+class LaneAsked(Asked):
+    """What a lane is to be."""
+
+    ttl_seconds: int = Field(default=0, description="It is deleted, with its topics and groups, so long after it was created; 0: it stays")
+    own_brokers: bool = Field(default=False, description="Whether its topics are on the brokers of the pool lane-NAME alone")
+    reads_base: BaseReadsAsked = Field(default=BaseReadsAsked(), description="What its clients may read of the base")
+    fallback: Literal["none"] = Field(default="none", description="What happens to messages that nobody in it consumes: they stay in it")
+
+
+class NewLaneAsked(LaneAsked):
+    """A lane to be created."""
+
+    name: str = Field(max_length=1_000, description="What clients write in lane=NAME")
+
+
+class BaseReadsView(BaseModel):
+    """Which topics of the base its clients may read; what it has a topic of its own for is not among them."""
+
+    enabled: bool
+    topics: list[str]
+    bytes_per_second: int = Field(description=_BYTES_PER_SECOND)
+
+
+class LaneView(BaseModel):
+    """A lane."""
+
+    name: str
+    number: int = Field(description="Of all lanes that there ever were, this one's alone")
+    version: str = VERSION
+    created_ms: int
+    expires_ms: int | None = Field(description="When it is deleted by itself; null: never")
+    ttl_seconds: int
+    own_brokers: bool
+    pool: str = Field(description="Of its own brokers; empty where it has none")
+    reads_base: BaseReadsView
+    fallback: str
+    topics: int = Field(description="How many it has of its own")
+    proxies: list[int] = Field(description="Those that serve it alone")

@@ -1,0 +1,117 @@
+"""`/v1/lanes`: list, get, create, change, delete."""
+
+from collections import Counter
+
+from fastapi import FastAPI, Response
+
+from bmq.errors import UnknownLane
+from bmq.lanes import lane_of
+from bmq.metadata.image import Image, Lane
+from bmq_controller.api.lane_models import BaseReadsView, LaneAsked, LaneView, NewLaneAsked
+from bmq_controller.api.paging import Continue, Limit, Page, page
+from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch
+from bmq_controller.api.sources import ApiSources, in_thread
+from bmq_controller.api.versions import etag, holds, lane_version
+from bmq_controller.machine.lanes import LaneWanted, find_lane, pool_of_lane
+
+_BYTES_PER_SECOND = 1_048_576
+
+
+def add_to(app: FastAPI, sources: ApiSources) -> None:
+    """See the module."""
+
+    @app.get("/v1/lanes", tags=["lanes"])
+    async def list_lanes(limit: Limit = 100, after: Continue = None) -> Page[LaneView]:
+        """Lanes by name."""
+        image = sources.image
+        counts = await in_thread(lambda: _topic_counts(image))
+        return page(
+            image.lanes.values(),
+            key=lambda lane: (lane.name,),
+            view=lambda lane: _view(image, lane, counts[lane.name]),
+            limit=limit,
+            after=after,
+            kind="lanes",
+        )
+
+    @app.post("/v1/lanes", tags=["lanes"], status_code=201)
+    async def create_lane(asked: NewLaneAsked, response: Response) -> LaneView:
+        """Creates a lane. Its topics come by themselves, when its clients ask for them or write to them."""
+        await sources.leader().create_lane(_wanted(asked.name, asked))
+        response.headers["Location"] = f"/v1/lanes/{asked.name}"
+        return await _shown(sources, asked.name, response)
+
+    @app.get("/v1/lanes/{name}", tags=["lanes"], responses=MISSING)
+    async def get_lane(name: str, response: Response) -> LaneView:
+        """One lane."""
+        return await _shown(sources, name, response)
+
+    @app.put("/v1/lanes/{name}", tags=["lanes"], responses=CHANGED)
+    async def change_lane(name: str, asked: LaneAsked, response: Response, if_match: IfMatch = None) -> LaneView:
+        """Makes a lane what is said; what is not said goes back to its default. Its time to live counts from its creation."""
+        leader = sources.leader().when(holds(if_match, lambda image: _version(image, name)))
+        await leader.change_lane(_wanted(name, asked))
+        return await _shown(sources, name, response)
+
+    @app.delete("/v1/lanes/{name}", tags=["lanes"], status_code=204, responses=CHANGED)
+    async def delete_lane(name: str, if_match: IfMatch = None) -> None:
+        """Deletes a lane with its topics and groups. Its clients are refused from then on."""
+        leader = sources.leader().when(holds(if_match, lambda image: _version(image, name)))
+        await leader.delete_lane(name)
+
+
+def _find(image: Image, name: str) -> Lane:
+    try:
+        return find_lane(image, name)
+    except UnknownLane:
+        raise UnknownLane("there is no such lane: list the lanes") from None
+
+
+def _wanted(name: str, asked: LaneAsked) -> LaneWanted:
+    reads = asked.reads_base
+    return LaneWanted(
+        name=name,
+        ttl_s=asked.ttl_seconds,
+        own_brokers=asked.own_brokers,
+        reads_base=tuple(reads.topics) if reads.enabled else (),
+        reads_base_bytes_per_s=reads.bytes_per_second if reads.enabled else 0,
+    )
+
+
+def _version(image: Image, name: str) -> str | None:
+    lane = image.lanes.get(name)
+    return None if lane is None else lane_version(lane)
+
+
+def _topic_counts(image: Image) -> Counter[str]:
+    return Counter(map(lane_of, image.topic_ids))
+
+
+async def _shown(sources: ApiSources, name: str, response: Response) -> LaneView:
+    image = sources.image
+    lane = _find(image, name)
+    counts = await in_thread(lambda: _topic_counts(image))
+    view = _view(image, lane, counts[name])
+    response.headers["ETag"] = etag(view.version)
+    return view
+
+
+def _view(image: Image, lane: Lane, topics: int) -> LaneView:
+    return LaneView(
+        name=lane.name,
+        number=lane.number,
+        version=lane_version(lane),
+        created_ms=lane.created_ms,
+        expires_ms=lane.expires_ms,
+        ttl_seconds=lane.ttl_s,
+        own_brokers=lane.own_brokers,
+        pool=pool_of_lane(lane.name) if lane.own_brokers else "",
+        reads_base=BaseReadsView(
+            enabled=bool(lane.reads_base),
+            topics=list(lane.reads_base) or ["*"],
+            bytes_per_second=lane.reads_base_bytes_per_s or _BYTES_PER_SECOND,
+        ),
+        fallback="none",
+        topics=topics,
+        proxies=sorted(node.node_id for node in image.nodes.values() if node.lane == lane.name and "proxy" in node.roles),
+    )

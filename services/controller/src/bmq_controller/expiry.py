@@ -1,0 +1,74 @@
+"""Deletes the lanes whose time to live is over: the leader's, for as long as it leads.
+
+A lane's age is told by wall clocks, so one that is doubtful deletes nothing: before a deletion this node's clock is compared with the store's.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from bmq.clock_guard import SKEW_MS_MAX
+from bmq.errors import BmqError
+from bmq.metadata.image import Image
+from bmq.ports import Clock, ObjectStore, Rng
+from bmq.store_clock import measure_skew_ms
+from bmq.values import NodeId
+from bmq_controller.machine.lanes import expired
+
+LOOK_S: Final = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+class LaneExpiry:
+    """Looks once a second; costs a request to the store only where something is due."""
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        store: ObjectStore,
+        clock: Clock,
+        rng: Rng,
+        image: Callable[[], Image],
+        delete: Callable[[int], Awaitable[list[str]]],
+    ) -> None:
+        """`delete(now_ms)` commits the deletion of what is over then, and says what that was."""
+        self._node_id = node_id
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+        self._image = image
+        self._delete = delete
+        self._doubtful = False
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self._image().lanes:
+                await self.look()
+
+    async def look(self) -> None:
+        """Deletes what is over now, where the clock can be trusted."""
+        now_ms = self._clock.now_ms()
+        if not expired(self._image(), now_ms):
+            return
+        try:
+            if await self.is_doubtful():
+                return
+            for name in await self._delete(now_ms):
+                _log.info("lane deleted: its time to live is over", lane=name)
+        except BmqError as error:
+            _log.warning("lanes whose time is over stay for now", error=str(error))
+
+    async def is_doubtful(self) -> bool:
+        """Whether this node's clock and the store's are too far apart. Raises StoreError."""
+        skew_ms = await measure_skew_ms(self._store, self._clock, key=f"clock/{self._node_id:010d}/{self._rng.uuid()}")
+        doubtful = abs(skew_ms) > SKEW_MS_MAX
+        if doubtful and not self._doubtful:
+            _log.error("clock differs from the store's: no lane is deleted by time; set this machine's clock (NTP)", skew_ms=skew_ms)
+        self._doubtful = doubtful
+        return doubtful

@@ -1,0 +1,142 @@
+"""Declaring, changing and deleting lanes, and what a lane's own topics are made of. Pure.
+
+A lane's topics are topics like all others, under names that `bmq.lanes` makes; deleting the lane deletes them in the same entry, so nobody
+ever sees one without the other.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from bmq.errors import InvalidRequest, LaneExists, UnknownLane
+from bmq.lanes import check_lane_name, lane_of
+from bmq.metadata.image import Image, Lane, Topic
+from bmq.metadata.records import AnyRecord, ConfigsChanged, LaneDeclared, LaneDeleted, TopicDeleted
+from bmq.topic_config import POOL
+from bmq_controller.machine.decision import Decision
+
+LANES_MAX: Final = 1_000
+TTL_S_MAX: Final = 365 * 24 * 60 * 60
+BYTES_PER_S_MIN: Final = 1_024
+BYTES_PER_S_MAX: Final = 1 << 40
+PATTERNS_MAX: Final = 64
+PATTERN_LENGTH_MAX: Final = 249
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneWanted:
+    """What a lane is to be. `ttl_s` 0: it stays. `reads_base` (): its clients read nothing of the base."""
+
+    name: str
+    ttl_s: int = 0
+    own_brokers: bool = False
+    reads_base: tuple[str, ...] = ()
+    reads_base_bytes_per_s: int = 0
+
+
+def pool_of_lane(name: str) -> str:
+    """The pool of a lane's own brokers."""
+    return f"lane-{name}"
+
+
+def create_lane(image: Image, now_ms: int, wanted: LaneWanted) -> Decision[str]:
+    """A lane that is not there yet. Raises RequestError."""
+    _check(wanted)
+    if wanted.name in image.lanes:
+        raise LaneExists(f"there is a lane {wanted.name!r} already: change it, or choose another name")
+    if len(image.lanes) >= LANES_MAX:
+        raise InvalidRequest(f"the cluster has {len(image.lanes)} lanes, and takes {LANES_MAX}: delete one first")
+    return Decision(wanted.name, (_declared(wanted, number=image.next_lane, created_ms=now_ms),))
+
+
+def change_lane(image: Image, wanted: LaneWanted) -> Decision[str]:
+    """The lane is as `wanted` from now on; its topics follow it to its own brokers, or from them. Raises RequestError."""
+    _check(wanted)
+    before = find_lane(image, wanted.name)
+    after = _declared(wanted, number=before.number, created_ms=before.created_ms)
+    if after == _declared(_as_wanted(before), number=before.number, created_ms=before.created_ms):
+        return Decision(wanted.name)
+    records: list[AnyRecord] = [after]
+    if before.own_brokers != wanted.own_brokers:
+        pool = pool_of_lane(wanted.name) if wanted.own_brokers else None
+        records += [ConfigsChanged(kind="topic", name=str(topic.topic_id), changes={POOL: pool}) for topic in topics_of(image, [wanted.name])]
+    return Decision(wanted.name, tuple(records))
+
+
+def delete_lanes(image: Image, names: Collection[str]) -> Decision[int]:
+    """Lanes with their topics; says how many topics. Raises UnknownLane."""
+    lanes = [find_lane(image, name) for name in names]
+    topics = topics_of(image, names)
+    gone: list[AnyRecord] = [
+        TopicDeleted(topic_id=topic.topic_id, name=topic.name, last_leader_epoch=max(meta.leader_epoch for meta in topic.partitions))
+        for topic in topics
+    ]
+    return Decision(len(topics), (*gone, *(LaneDeleted(name=lane.name, number=lane.number) for lane in lanes)))
+
+
+def expired(image: Image, now_ms: int) -> list[str]:
+    """The lanes whose time is over."""
+    return [lane.name for lane in image.lanes.values() if lane.expires_ms is not None and lane.expires_ms <= now_ms]
+
+
+def delete_expired(image: Image, now_ms: int) -> Decision[list[str]]:
+    """Deletes them."""
+    names = expired(image, now_ms)
+    return Decision(names, delete_lanes(image, names).records)
+
+
+def find_lane(image: Image, name: str) -> Lane:
+    """Raises UnknownLane."""
+    lane = image.lanes.get(name)
+    if lane is None:
+        raise UnknownLane(f"there is no lane {name[:40]!r}: list the lanes, or create it")
+    return lane
+
+
+def topics_of(image: Image, names: Collection[str]) -> list[Topic]:
+    """All topics of these lanes. O(topics)."""
+    return [image.topics[topic_id] for stored, topic_id in image.topic_ids.items() if (lane := lane_of(stored)) and lane in names]
+
+
+def overlay_configs(lane: Lane, base: Topic | None, given: Mapping[str, str]) -> dict[str, str]:
+    """The configuration of a lane's topic: the base topic's, then what was given; and where its partitions live is the lane's to say."""
+    configs = {**({} if base is None else base.configs), **given}
+    configs.pop(POOL, None)
+    if lane.own_brokers:
+        configs[POOL] = pool_of_lane(lane.name)
+    return configs
+
+
+def _check(wanted: LaneWanted) -> None:
+    check_lane_name(wanted.name)
+    if not 0 <= wanted.ttl_s <= TTL_S_MAX:
+        raise InvalidRequest(f"ttl_seconds = {wanted.ttl_s}: set 0 (it stays) to {TTL_S_MAX}")
+    if len(wanted.reads_base) > PATTERNS_MAX:
+        raise InvalidRequest(f"reads_base names {len(wanted.reads_base)} patterns: name at most {PATTERNS_MAX}")
+    for pattern in wanted.reads_base:
+        if not 1 <= len(pattern) <= PATTERN_LENGTH_MAX:
+            raise InvalidRequest(f"reads_base has a pattern of {len(pattern)} characters: use 1 to {PATTERN_LENGTH_MAX}")
+    if wanted.reads_base and not BYTES_PER_S_MIN <= wanted.reads_base_bytes_per_s <= BYTES_PER_S_MAX:
+        raise InvalidRequest(f"bytes_per_second = {wanted.reads_base_bytes_per_s}: set {BYTES_PER_S_MIN} to {BYTES_PER_S_MAX}")
+
+
+def _declared(wanted: LaneWanted, *, number: int, created_ms: int) -> LaneDeclared:
+    return LaneDeclared(
+        name=wanted.name,
+        number=number,
+        created_ms=created_ms,
+        ttl_s=wanted.ttl_s,
+        own_brokers=wanted.own_brokers,
+        reads_base=wanted.reads_base,
+        reads_base_bytes_per_s=wanted.reads_base_bytes_per_s,
+    )
+
+
+def _as_wanted(lane: Lane) -> LaneWanted:
+    return LaneWanted(
+        name=lane.name,
+        ttl_s=lane.ttl_s,
+        own_brokers=lane.own_brokers,
+        reads_base=lane.reads_base,
+        reads_base_bytes_per_s=lane.reads_base_bytes_per_s,
+    )

@@ -1,0 +1,139 @@
+"""Lanes as the controller decides on them: what they are made of, what goes with them, and when they end."""
+
+import pytest
+from controller_committed import Committed
+
+from bmq.errors import InvalidRequest, LaneExists, PolicyViolation, UnknownLane
+from bmq.metadata.image import Image
+from bmq.metadata.invariants import InvariantBroken, check_step
+from bmq.roles.controller import NewTopic
+from bmq_controller.machine.lanes import LaneWanted, change_lane, create_lane, delete_expired, delete_lanes, expired
+
+
+def with_lane(cluster: Committed, **wanted: object) -> None:
+    cluster.commit(create_lane(cluster.image, 1_000, LaneWanted(name="dev", **wanted)).records)  # type: ignore[arg-type]
+
+
+def test_a_lanes_topic_is_like_the_bases_in_what_is_not_said() -> None:
+    cluster = Committed(brokers=2)
+    cluster.create(NewTopic(name="orders", partitions=5, configs={"retention.ms": "7"}))
+    with_lane(cluster)
+    cluster.create(NewTopic(name="orders", lane="dev"), NewTopic(name="alone", lane="dev"))
+    topic = cluster.image.topic("dev:orders")
+    base = cluster.image.topic("orders")
+    assert topic is not None
+    assert base is not None
+    assert (len(topic.partitions), topic.configs) == (5, {"retention.ms": "7"})
+    assert min(meta.leader_epoch for meta in topic.partitions) > max(meta.leader_epoch for meta in base.partitions)
+    assert [len(cluster.image.topics[cluster.image.topic_ids[name]].partitions) for name in ("orders", "dev:alone")] == [5, 1]
+
+
+def test_what_is_said_of_a_lanes_topic_goes_before_what_the_base_has() -> None:
+    cluster = Committed(brokers=1)
+    cluster.create(NewTopic(name="orders", partitions=5, configs={"retention.ms": "7", "segment.ms": "9"}))
+    with_lane(cluster)
+    cluster.create(NewTopic(name="orders", lane="dev", partitions=2, configs={"retention.ms": "8"}))
+    topic = cluster.image.topic("dev:orders")
+    assert topic is not None
+    assert (len(topic.partitions), topic.configs) == (2, {"retention.ms": "8", "segment.ms": "9"})
+
+
+def test_nobody_makes_a_topic_of_a_lane_without_the_lane_or_by_its_stored_name() -> None:
+    cluster = Committed(brokers=1)
+    with_lane(cluster)
+    unknown, stored, internal = cluster.create(
+        NewTopic(name="a", lane="other"), NewTopic(name="dev:a"), NewTopic(name="__consumer_offsets", lane="dev")
+    )
+    assert isinstance(unknown, UnknownLane)
+    assert "illegal" in str(stored)
+    assert isinstance(internal, PolicyViolation)
+    assert not cluster.image.topics
+
+
+def test_a_lane_with_brokers_of_its_own_has_its_topics_there_and_takes_them_along_when_that_changes() -> None:
+    cluster = Committed(brokers=1)
+    with_lane(cluster, own_brokers=True)
+    cluster.create(NewTopic(name="a", partitions=2, lane="dev", configs={"bmq.pool": "elsewhere"}))
+    topic = cluster.image.topic("dev:a")
+    assert topic is not None
+    assert topic.configs == {"bmq.pool": "lane-dev"}
+    assert cluster.owners("dev:a") == [-1, -1]
+    cluster.register(7, pool="lane-dev")
+    assert cluster.owners("dev:a") == [7, 7]
+    cluster.commit(change_lane(cluster.image, LaneWanted(name="dev")).records)
+    topic = cluster.image.topic("dev:a")
+    assert topic is not None
+    assert topic.configs == {}
+
+
+def test_a_lane_goes_with_its_topics_and_a_later_one_of_its_name_has_another_number() -> None:
+    cluster = Committed(brokers=1)
+    with_lane(cluster)
+    cluster.create(NewTopic(name="a", lane="dev"), NewTopic(name="b", lane="dev"), NewTopic(name="a"))
+    number = cluster.image.lanes["dev"].number
+    decision = delete_lanes(cluster.image, ["dev"])
+    assert decision.result == 2
+    cluster.commit(decision.records)
+    assert (set(cluster.image.topic_ids), dict(cluster.image.lanes)) == ({"a"}, {})
+    assert set(cluster.image.deleted.values()) == {"dev:a", "dev:b"}
+    with_lane(cluster)
+    assert cluster.image.lanes["dev"].number > number
+    with pytest.raises(UnknownLane):
+        delete_lanes(cluster.image, ["other"])
+
+
+def test_a_lane_must_not_go_without_its_topics() -> None:
+    cluster = Committed(brokers=1)
+    with_lane(cluster)
+    cluster.create(NewTopic(name="a", lane="dev"))
+    *_, gone = delete_lanes(cluster.image, ["dev"]).records
+    with pytest.raises(InvariantBroken, match="dev:a"):
+        cluster.commit((gone,))
+
+
+def test_a_lanes_number_is_never_given_again() -> None:
+    cluster = Committed()
+    with_lane(cluster)
+    records = create_lane(cluster.image, 1, LaneWanted(name="other")).records
+    cluster.commit(delete_lanes(cluster.image, ["dev"]).records)
+    cluster.commit(records)
+    with pytest.raises(InvariantBroken, match="given before"):
+        cluster.commit(create_lane(Image(), 1, LaneWanted(name="third")).records)
+    check_step(Image(), cluster.image)
+
+
+def test_a_lane_ends_when_its_time_to_live_is_over_counted_from_its_creation() -> None:
+    cluster = Committed(brokers=1)
+    with_lane(cluster, ttl_s=60)
+    cluster.create(NewTopic(name="a", lane="dev"))
+    assert expired(cluster.image, 60_999) == []
+    assert expired(cluster.image, 61_000) == ["dev"]
+    cluster.commit(change_lane(cluster.image, LaneWanted(name="dev", ttl_s=90)).records)
+    assert expired(cluster.image, 61_000) == []
+    assert delete_expired(cluster.image, 61_000).records == ()
+    cluster.commit(delete_expired(cluster.image, 91_000).records)
+    assert (dict(cluster.image.lanes), dict(cluster.image.topics)) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        LaneWanted(name="No"),
+        LaneWanted(name="x", ttl_s=-1),
+        LaneWanted(name="x", ttl_s=400 * 24 * 60 * 60),
+        LaneWanted(name="x", reads_base=("*",), reads_base_bytes_per_s=10),
+        LaneWanted(name="x", reads_base=("",), reads_base_bytes_per_s=10_000),
+        LaneWanted(name="x", reads_base=("a",) * 65, reads_base_bytes_per_s=10_000),
+    ],
+)
+def test_a_lane_that_cannot_be_is_refused(wanted: LaneWanted) -> None:
+    with pytest.raises(InvalidRequest):
+        create_lane(Image(), 0, wanted)
+
+
+def test_a_name_is_given_once() -> None:
+    cluster = Committed()
+    with_lane(cluster)
+    with pytest.raises(LaneExists):
+        create_lane(cluster.image, 0, LaneWanted(name="dev"))
+    assert change_lane(cluster.image, LaneWanted(name="dev")).records == ()
