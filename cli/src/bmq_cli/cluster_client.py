@@ -78,39 +78,53 @@ class ClusterClient:
             if after is None:
                 return
 
-    def post(self, path: str, body: Mapping[str, object] | None = None) -> Any:
-        """Asks for a change; what is answered. Raises ApiFailed."""
-        return _json(self._ask("POST", path, b"" if body is None else json.dumps(body).encode()), path)
+    def post(self, path: str, body: Mapping[str, object] | None = None, *, version: str = "", **query: object) -> Any:
+        """Asks for a change; what is answered. `version`: of this one alone, else it is refused. Raises ApiFailed."""
+        return self.change("POST", path, body, version=version, **query)
+
+    def patch(self, path: str, body: Mapping[str, object], *, version: str = "", **query: object) -> Any:
+        """Changes what the body names. Raises ApiFailed."""
+        return self.change("PATCH", path, body, version=version, **query)
+
+    def put(self, path: str, body: Mapping[str, object], **query: object) -> Any:
+        """Says how something is to be, whether it is there or not. Raises ApiFailed."""
+        return self.change("PUT", path, body, version="", **query)
+
+    def change(self, method: str, path: str, body: Mapping[str, object] | None = None, *, version: str = "", **query: object) -> Any:
+        """One of the above."""
+        data = b"" if body is None else json.dumps(body).encode()
+        return _json(self._ask(method, _with_query(path, query), data, version), path)
 
     def bytes_of(self, path: str, **query: object) -> bytes:
         """What a page answers, as it is. Raises ApiFailed."""
-        text = urlencode({name: _text(value) for name, value in query.items() if value is not None})
-        return self._ask("GET", f"{path}?{text}" if text else path, None)
+        return self._ask("GET", _with_query(path, query), None)
 
-    def _ask(self, method: str, path: str, body: bytes | None) -> bytes:
+    def _ask(self, method: str, path: str, body: bytes | None, version: str = "") -> bytes:
         """What is asked here may be asked again: it says what is wanted, not what is to be done once more."""
         for _ in range(int(self._patience_s / PATIENCE_STEP_S)):
             try:
-                return self._ask_any(method, path, body)
+                return self._ask_any(method, path, body, version)
             except ApiFailed as failure:
                 if failure.problem not in _SOON:
                     raise
             self._sleep(PATIENCE_STEP_S)
-        return self._ask_any(method, path, body)
+        return self._ask_any(method, path, body, version)
 
-    def _ask_any(self, method: str, path: str, body: bytes | None) -> bytes:
+    def _ask_any(self, method: str, path: str, body: bytes | None, version: str) -> bytes:
         failures: list[CommandFailed] = []
         for url in self.urls:
             try:
-                return self._ask_one(url, method, path, body)
+                return self._ask_one(url, method, path, body, version)
             except _NotReached as error:
                 failures.append(error.failure)
         raise failures[0]
 
-    def _ask_one(self, url: str, method: str, path: str, body: bytes | None) -> bytes:
+    def _ask_one(self, url: str, method: str, path: str, body: bytes | None, version: str) -> bytes:
         headers = {"accept": "application/json", "content-type": "application/json"}
         if self._token:
             headers["authorization"] = f"Bearer {self._token}"
+        if version:
+            headers["if-match"] = f'"{version}"'
         request = Request(url.rstrip("/") + path, data=body, headers=headers, method=method)
         try:
             with _opener(url).open(request, timeout=self.timeout_s) as reply:
@@ -189,6 +203,11 @@ def _json(data: bytes, path: str) -> Any:
         return json.loads(data)
     except ValueError as error:
         raise ApiFailed(path, "the answer is not JSON", "name a node's admin address with --admin", code=ExitCode.FAILED) from error
+
+
+def _with_query(path: str, query: Mapping[str, object]) -> str:
+    text = urlencode({name: _text(value) for name, value in query.items() if value is not None})
+    return f"{path}?{text}" if text else path
 
 
 def _text(value: object) -> str:

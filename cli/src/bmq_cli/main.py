@@ -20,18 +20,18 @@ from bmq_cli.exit_codes import CommandFailed, ExitCode, SeveralFailed, kafka_fai
 from bmq_cli.output import Output, OutputFormat
 from bmq_cli.session import BootstrapServer, NoColorOption, OutputClosed, OutputOption, SharedOptions, TimeoutOption
 
-_SERVERS: Final = {"up": "bmq_cli.up", "server": "bmq_cli.server"}
+_LATER: Final = {"up": "bmq_cli.up", "server": "bmq_cli.server", "apply": "bmq_cli.apply"}
 """Commands by name, and the modules that have them."""
 
 
 class _Commands(TyperGroup):
-    """The commands, those among them that serve; these take a second to import, and are imported only when they are asked for."""
+    """The commands; those that serve, and those that need the resources' models, take a while to import and are imported when they are asked for."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        return [*_SERVERS, *super().list_commands(ctx)]
+        return [*_LATER, *super().list_commands(ctx)]
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
-        module = _SERVERS.get(cmd_name)
+        module = _LATER.get(cmd_name)
         if module is None:
             return super().get_command(ctx, cmd_name)
         return command_of(getattr(importlib.import_module(module), cmd_name), name=cmd_name)

@@ -20,12 +20,16 @@ _INTRODUCTION: Final = """\
 
 <!-- Written by `python -m bmq_cli.reference >docs/cli.md`: change the commands, not this page. -->
 
-`bmq up` starts bmq, `bmq server` one process of a cluster. `bmq cluster` and `bmq debug` ask a cluster's [admin REST API](admin-api.md). The other
-commands talk to any cluster that speaks the Kafka protocol. Each has `--help`; `bmq --install-completion` teaches the shell to complete
+`bmq up` starts bmq, `bmq server` one process of a cluster. `bmq apply`, `bmq cluster` and `bmq debug` ask a cluster's [admin REST API](admin-api.md).
+The other commands talk to any cluster that speaks the Kafka protocol. Each has `--help`; `bmq --install-completion` teaches the shell to complete
 commands, options, and the names of topics and groups.
 
 Results go to standard output, everything else to standard error. An error is one line, `error: what: why. remedy`;
 `BMQ_DEBUG=1` adds the traceback and the client library's log.
+"""
+
+_STAND: Final = """\
+They stand before the command's name or after it. `bmq apply`, `bmq cluster` and `bmq debug` have `--admin` in place of `--bootstrap-server`.
 """
 
 _POSITIONS: Final = """\
@@ -69,7 +73,7 @@ def reference() -> str:
         *_exit_codes(),
         _options("## Options of all commands but `up` and `server`", [item for item in root.params if item.name in _SHARED]),
     ]
-    parts.append("They stand before the command's name or after it. `bmq cluster` and `bmq debug` have `--admin` in place of `--bootstrap-server`.\n")
+    parts.append(_STAND)
     for path, command in _commands(root, context, "bmq"):
         parts.append(_command(path, command))
     parts += [_POSITIONS, *_formats(), _JSON]

@@ -111,7 +111,7 @@ def _duplicates(items: Sequence[Any], keys: Sequence[str], path: str) -> Iterato
 
 def _unusable_names(resource: Resource) -> Iterator[Finding]:
     """Of those that stand for the resource's own where none is written: Kubernetes allows more than bmq."""
-    if isinstance(resource, Topic):
+    if isinstance(resource, Topic) and not resource.spec.topic_name:
         try:
             check_topic_name(resource.topic_name)
         except InvalidTopicName as error:
