@@ -44,7 +44,7 @@ compat: setup .cache/tools/complete ## clients that others wrote, against bmq ov
 e2e: setup ## the tests on Kubernetes: KUBECONFIG's, else kind, else localkube
 	BMQ_E2E=required $(BIN)/pytest tests/e2e $(ARGS)
 
-image: setup ## the container image, packed without Docker: .cache/image/bmq:VERSION-DIGEST.tar, an OCI archive
+image: setup ## the container image, packed without Docker: .cache/image/bmq.tar (OCI) and its SBOM, bmq.cdx.json
 	tools/image bmq
 
 chaos: setup .cache/tools/complete ## live chaos on real processes for a while (ARGS="--seconds 300 --seed 7")

@@ -2,8 +2,10 @@
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 from packed_image import contents, layers, oci
@@ -29,14 +31,19 @@ def main() -> None:
 
 def _bmq() -> oci.Image:
     debian = layers.base()
-    folders = [debian, layers.dependencies(debian), layers.packages(debian)]
+    dependencies = layers.dependencies(debian)
+    packages = layers.packages(debian, dependencies)
     config = {
         "User": contents.USER,
         "WorkingDir": contents.WORKDIR,
         "Entrypoint": list(contents.ENTRYPOINT),
         "Env": [f"{name}={value}" for name, value in contents.ENVIRONMENT.items()],
     }
-    return oci.image("bmq", contents.version(), f"{contents.version()}-dev", layers=folders, config=config, labels=contents.labels(title="bmq"))
+    packed = oci.image(
+        "bmq", contents.version(), f"{contents.version()}-dev", layers=(debian, dependencies, packages), config=config, labels=contents.labels()
+    )
+    shutil.copy(packages / contents.ABOUT_FOLDER.lstrip("/") / contents.SBOM_NAME, CACHE / "bmq.cdx.json")
+    return packed
 
 
 def _minio() -> oci.Image:
@@ -46,8 +53,12 @@ def _minio() -> oci.Image:
     return oci.image("bmq-minio", "test", "test", layers=[folder], config=config, labels={"org.opencontainers.image.title": "MinIO for tests"})
 
 
+def _archive_of(packed: oci.Image) -> Path:
+    return CACHE / f"{packed.name.split(':')[0]}.tar"
+
+
 def _archive_only(packed: oci.Image) -> None:
-    oci.archive(packed, CACHE / f"{packed.name}.tar")
+    oci.archive(packed, _archive_of(packed))
 
 
 def _into_localkube(packed: oci.Image) -> None:
@@ -61,7 +72,7 @@ def _into_localkube(packed: oci.Image) -> None:
     if f"docker.io/library/{packed.name}" in asked("ctr", "images", "list", "--quiet"):
         asked("ctr", "images", "tag", "--force", f"docker.io/library/{packed.name}", f"docker.io/library/{packed.alias}")
         return
-    file = CACHE / f"{packed.name}.load"
+    file = _archive_of(packed).with_suffix(".part")
     try:
         oci.archive(packed, file, without=asked("ctr", "content", "list", "--quiet"))
         asked("load", str(file))
@@ -70,7 +81,7 @@ def _into_localkube(packed: oci.Image) -> None:
 
 
 def _into_kind(packed: oci.Image) -> None:
-    file = CACHE / f"{packed.name}.tar"
+    file = _archive_of(packed)
     oci.archive(packed, file)
     cluster = os.environ.get("KIND_CLUSTER", "kind")
     subprocess.run(["kind", "load", "image-archive", str(file), "--name", cluster], check=True)

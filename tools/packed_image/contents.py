@@ -15,9 +15,12 @@ DEBIAN_PACKAGES: Final = ("python3", "ca-certificates")
 RUNTIME_LOCK: Final = ROOT / "requirements-runtime.lock"
 MEMBERS: Final = ("core", "services/controller", "services/broker", "services/proxy", "cli", "operator")
 ADDED_FILES: Final = ROOT / "tools" / "rootfs"
+LICENSE: Final = ROOT / "LICENSE"
 
 DEPENDENCIES_FOLDER: Final = "/opt/bmq/dependencies"
 PACKAGES_FOLDER: Final = "/opt/bmq/packages"
+ABOUT_FOLDER: Final = "/usr/share/doc/bmq"
+SBOM_NAME: Final = "sbom.cdx.json"
 USER_ID: Final = 10001
 USER: Final = f"{USER_ID}:{USER_ID}"
 WORKDIR: Final = "/tmp"
@@ -42,10 +45,10 @@ def revision() -> str:
     return found.stdout.strip() or "unknown"
 
 
-def labels(*, title: str) -> dict[str, str]:
+def labels() -> dict[str, str]:
     """The labels that say where an image is from."""
     return {
-        "org.opencontainers.image.title": title,
+        "org.opencontainers.image.title": "bmq",
         "org.opencontainers.image.description": "A message queue that speaks the Kafka protocol and keeps its data in object storage",
         "org.opencontainers.image.licenses": "Apache-2.0",
         "org.opencontainers.image.version": version(),

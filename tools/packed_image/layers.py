@@ -1,5 +1,6 @@
 """The folders that become layers: Debian, the dependencies, bmq's own packages. Each is made once for what it is made of."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -7,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from packed_image import contents, oci
+from packed_image import contents, oci, sbom
 from packed_image.contents import CACHE, ROOT
 
 _PLATFORM: Final = f"{os.uname().machine}-manylinux_2_36"
@@ -50,8 +51,8 @@ def dependencies(debian: Path) -> Path:
     return _made("dependencies", contents.digest_of(contents.RUNTIME_LOCK, recipe=f"1 {_python(debian)}"), make)
 
 
-def packages(debian: Path) -> Path:
-    """bmq's own packages and commands."""
+def packages(debian: Path, dependencies_folder: Path) -> Path:
+    """bmq's own packages and commands, its licence and the bill of materials."""
     members = [ROOT / member for member in contents.MEMBERS]
     sources = [path for member in members for path in (member / "pyproject.toml", member / "src")]
 
@@ -65,8 +66,15 @@ def packages(debian: Path) -> Path:
             record.write_text("".join(line for line in lines if "direct_url.json" not in line and "uv_cache.json" not in line))
         _compile(debian, folder)
         shutil.copytree(contents.ADDED_FILES, folder, dirs_exist_ok=True)
+        about = folder / contents.ABOUT_FOLDER.lstrip("/")
+        about.mkdir(parents=True)
+        shutil.copy(contents.LICENSE, about)
+        installed = dependencies_folder / contents.DEPENDENCIES_FOLDER.lstrip("/")
+        bill = sbom.bill(version=contents.version(), dependencies=installed, debian=debian)
+        (about / contents.SBOM_NAME).write_text(json.dumps(bill, indent=1, sort_keys=True) + "\n")
 
-    return _made("packages", contents.digest_of(*sources, contents.ADDED_FILES, recipe=f"1 {_python(debian)}"), make)
+    recipe = f"2 {debian.name} {dependencies_folder.name} {contents.version()}"
+    return _made("packages", contents.digest_of(*sources, contents.ADDED_FILES, contents.LICENSE, recipe=recipe), make)
 
 
 def minio(binary: Path) -> Path:
