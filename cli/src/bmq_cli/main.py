@@ -20,7 +20,7 @@ from bmq_cli.exit_codes import CommandFailed, ExitCode, SeveralFailed, kafka_fai
 from bmq_cli.output import Output, OutputFormat
 from bmq_cli.session import BootstrapServer, NoColorOption, OutputClosed, OutputOption, SharedOptions, TimeoutOption
 
-_LATER: Final = {"up": "bmq_cli.up", "server": "bmq_cli.server", "apply": "bmq_cli.apply"}
+_LATER: Final = {"up": "bmq_cli.up", "server": "bmq_cli.server", "probe": "bmq_cli.probe", "apply": "bmq_cli.apply"}
 """Commands by name, and the modules that have them."""
 
 
