@@ -1,0 +1,81 @@
+"""The configuration of nodes: `server.yaml`, secrets, the account of the pods. Pure."""
+
+import base64
+import hashlib
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from bmq.resources.cluster import Cluster
+from bmq_operator.clusters.inputs import Inputs
+from bmq_operator.clusters.names import ADMIN_PORT, INTERNAL_PORT, KAFKA_PORT, MINIO_PORT, Names, labels_of
+from bmq_operator.kube import Manifest
+
+
+def store_url(cluster: Cluster) -> str:
+    """Where everything is kept."""
+    store = cluster.spec.store
+    if not store.minio.embedded:
+        return store.url
+    names = Names.of(cluster)
+    return f"s3://{store.minio.bucket}?endpoint=http://{names.host(names.minio)}:{MINIO_PORT}"
+
+
+def server_yaml(cluster: Cluster) -> str:
+    """The file that all nodes share. What differs between roles comes as variables, what differs between pods from their names."""
+    names = Names.of(cluster)
+    spec = cluster.spec
+    host = f"{{hostname}}.{names.host(names.nodes)}"
+    keys: dict[str, Any] = {
+        "store": store_url(cluster),
+        "cluster_id": cluster.cluster_id,
+        "listen": f"*:{KAFKA_PORT}",
+        "advertised_listen": f"{host}:{KAFKA_PORT}",
+        "internal_listen": f"*:{INTERNAL_PORT}",
+        "advertised_internal": f"{host}:{INTERNAL_PORT}",
+        "admin": f"*:{ADMIN_PORT}",
+        "log_level": spec.settings.log_level,
+        "log_format": "json",
+        "linger_ms": spec.settings.linger_ms,
+        "lease_ms": spec.settings.lease_ms,
+    }
+    if spec.config:
+        keys["cluster_config"] = dict(sorted(spec.config.items()))
+    return f"# Written by bmq-operator from the Cluster's spec: change that.\n{yaml.safe_dump(keys, sort_keys=False, width=1_000)}"
+
+
+def config_hash(cluster: Cluster, inputs: Inputs) -> str:
+    """Changes with what nodes read only when they start."""
+    return hashlib.sha256(f"{server_yaml(cluster)}\n{inputs.credentials_digest}".encode()).hexdigest()[:16]
+
+
+def configuration(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
+    """ServiceAccount, ConfigMaps, Secret."""
+    names = Names.of(cluster)
+    labels = labels_of(names.cluster)
+    found: list[Manifest] = [
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": names.cluster, "labels": labels},
+            "automountServiceAccountToken": False,
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": names.config, "labels": labels},
+            "data": {"server.yaml": server_yaml(cluster)},
+        },
+        secret(names.auth, labels, {"cluster-secret": inputs.cluster_secret, "admin-token": inputs.admin_token}),
+    ]
+    if cluster.spec.listeners:
+        found.append(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": names.advertised, "labels": labels}, "data": dict(inputs.advertised)}
+        )
+    return found
+
+
+def secret(name: str, labels: dict[str, str], values: dict[str, str]) -> Manifest:
+    """A Secret of texts."""
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels}, "type": "Opaque", "data": data}

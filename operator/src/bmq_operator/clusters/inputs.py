@@ -1,0 +1,31 @@
+"""What the desired objects depend on besides the Cluster itself. Values only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bmq_operator.kube import Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What is there already and has to be kept, and what the operator knows."""
+
+    default_image: str
+    """REPOSITORY:TAG of a Cluster that names none."""
+    cluster_secret: str
+    admin_token: str
+    minio_user: str = ""
+    minio_password: str = ""
+    broker_replicas: int | None = None
+    """More than the spec says while the brokers above it are being drained."""
+    proxy_replicas: int | None = None
+    """With an autoscaler: how many there are now; None: the autoscaler alone says it."""
+    credentials_digest: str = ""
+    """Changes with the keys to the store, so that the nodes start anew with them."""
+    minio_claim_templates: list[Manifest] = field(default_factory=list)
+    """Those that the StatefulSet of MinIO was made with: Kubernetes does not let them change."""
+    data_may_go: bool = False
+    """deletionPolicy Delete, confirmed by the annotation."""
+    operator_namespace: str = ""
+    advertised: Mapping[str, str] = field(default_factory=dict)
+    """Files with the addresses of listeners, by their names."""

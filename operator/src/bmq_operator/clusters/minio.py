@@ -1,0 +1,94 @@
+"""The embedded MinIO: one pod with a volume, for trials. Pure."""
+
+from bmq.resources.cluster import Cluster
+from bmq.resources.pods import Placement
+from bmq_operator.clusters.configuration import secret
+from bmq_operator.clusters.inputs import Inputs
+from bmq_operator.clusters.names import LANE_LABEL, MINIO_PORT, Names, labels_of, selector_of
+from bmq_operator.clusters.pods import container_security, placement_of, pod_security, resources_of
+from bmq_operator.kube import Manifest
+
+CLAIM = "data"
+
+
+def minio(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
+    """StatefulSet, Service and Secret; nothing where the store is elsewhere."""
+    if not cluster.spec.store.minio.embedded:
+        return []
+    names = Names.of(cluster)
+    labels = labels_of(names.cluster, "minio")
+    selector = selector_of(names.cluster, "minio")
+    return [
+        secret(names.minio, labels, {"user": inputs.minio_user, "password": inputs.minio_password}),
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": names.minio, "labels": labels},
+            "spec": {"selector": selector, "ports": [{"name": "s3", "port": MINIO_PORT, "targetPort": "s3", "protocol": "TCP"}]},
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": {"name": names.minio, "labels": labels},
+            "spec": {
+                "serviceName": names.minio,
+                "replicas": 1,
+                "selector": {"matchLabels": selector},
+                "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete" if inputs.data_may_go else "Retain", "whenScaled": "Retain"},
+                "volumeClaimTemplates": inputs.minio_claim_templates or [_claim(cluster)],
+                "template": {"metadata": {"labels": labels | {LANE_LABEL: ""}}, "spec": _pod(cluster)},
+            },
+        },
+    ]
+
+
+def _claim(cluster: Cluster) -> Manifest:
+    wanted = cluster.spec.store.minio
+    spec: Manifest = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": wanted.storage}}}
+    if wanted.storage_class_name:
+        spec["storageClassName"] = wanted.storage_class_name
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}, "spec": spec}
+
+
+def _pod(cluster: Cluster) -> Manifest:
+    names = Names.of(cluster)
+    wanted = cluster.spec.store.minio
+    pod: Manifest = {
+        "serviceAccountName": names.cluster,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 30,
+        "securityContext": pod_security(),
+        **placement_of(Placement(), selector_of(names.cluster, "minio")),
+        "containers": [
+            {
+                "name": "minio",
+                "image": wanted.image,
+                "imagePullPolicy": cluster.spec.image.pull_policy,
+                "args": ["server", "/data", "--address", f":{MINIO_PORT}"],
+                "env": [
+                    {"name": "HOME", "value": "/tmp"},
+                    {"name": "MINIO_UPDATE", "value": "off"},
+                    {"name": "MINIO_BROWSER", "value": "off"},
+                    {"name": "MINIO_ROOT_USER", "valueFrom": {"secretKeyRef": {"name": names.minio, "key": "user"}}},
+                    {"name": "MINIO_ROOT_PASSWORD", "valueFrom": {"secretKeyRef": {"name": names.minio, "key": "password"}}},
+                ],
+                "ports": [{"name": "s3", "containerPort": MINIO_PORT, "protocol": "TCP"}],
+                "resources": resources_of(wanted.resources),
+                "securityContext": container_security(),
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "startupProbe": _probe("/minio/health/live", failures=60),
+                "livenessProbe": _probe("/minio/health/live", failures=12),
+                "readinessProbe": _probe("/minio/health/ready", failures=3),
+                "volumeMounts": [{"name": CLAIM, "mountPath": "/data"}, {"name": "tmp", "mountPath": "/tmp"}],
+            }
+        ],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+    }
+    if cluster.spec.image.pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in cluster.spec.image.pull_secrets]
+    return pod
+
+
+def _probe(path: str, *, failures: int) -> Manifest:
+    return {"httpGet": {"path": path, "port": "s3"}, "periodSeconds": 2, "timeoutSeconds": 5, "failureThreshold": failures}

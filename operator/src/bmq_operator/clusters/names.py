@@ -1,0 +1,122 @@
+"""Names, labels, ports and node ids of a Cluster's objects (decision 22). Pure."""
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from bmq.resources.cluster import Cluster
+
+Component = Literal["controller", "broker", "proxy", "minio"]
+
+CLUSTER_LABEL: Final = "bmq.io/cluster"
+LANE_LABEL: Final = "bmq.io/lane"
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+COMPONENT_LABEL: Final = "app.kubernetes.io/component"
+INSTANCE_LABEL: Final = "app.kubernetes.io/instance"
+CONFIG_HASH: Final = "bmq.io/config-hash"
+
+KAFKA_PORT: Final = 9092
+INTERNAL_PORT: Final = 9190
+ADMIN_PORT: Final = 9080
+MINIO_PORT: Final = 9000
+
+NODE_IDS_FROM: Final[dict[Component, int]] = {"controller": 1, "broker": 1_000, "proxy": 10_000}
+ROLES: Final[tuple[Component, ...]] = ("controller", "broker", "proxy")
+
+LABEL_LENGTH_MAX: Final = 63
+REVISION_LENGTH: Final = 11
+"""What Kubernetes appends to a StatefulSet's name in a label of its pods."""
+_SERVICE_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of one Cluster's objects."""
+
+    cluster: str
+    namespace: str
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> "Names":
+        return cls(cluster.metadata.name, cluster.metadata.namespace)
+
+    def role(self, component: Component) -> str:
+        """A StatefulSet; also its PodDisruptionBudget."""
+        return f"{self.cluster}-{component}"
+
+    @property
+    def nodes(self) -> str:
+        return f"{self.cluster}-nodes"
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.cluster}-bootstrap"
+
+    @property
+    def admin(self) -> str:
+        return f"{self.cluster}-admin"
+
+    @property
+    def config(self) -> str:
+        return f"{self.cluster}-config"
+
+    @property
+    def auth(self) -> str:
+        return f"{self.cluster}-auth"
+
+    @property
+    def minio(self) -> str:
+        return f"{self.cluster}-minio"
+
+    @property
+    def minio_claim(self) -> str:
+        """The volume of the embedded MinIO."""
+        return f"data-{self.minio}-0"
+
+    @property
+    def advertised(self) -> str:
+        """The ConfigMap with the addresses of listeners that are known only once Kubernetes or the cloud gave them."""
+        return f"{self.cluster}-advertised"
+
+    @property
+    def erase(self) -> str:
+        """The Job that deletes the records."""
+        return f"{self.cluster}-erase"
+
+    def listener(self, name: str, which: str | int) -> str:
+        """A Service of a listener: `bootstrap`, or a proxy's number."""
+        return f"{self.cluster}-{name}-{which}"
+
+    def host(self, service: str) -> str:
+        """A Service's name within Kubernetes."""
+        return f"{service}.{self.namespace}.svc"
+
+
+def labels_of(cluster: str, component: str = "") -> dict[str, str]:
+    """The labels of an object of a Cluster."""
+    common = {
+        "app.kubernetes.io/name": "bmq",
+        INSTANCE_LABEL: cluster,
+        "app.kubernetes.io/managed-by": "bmq-operator",
+        CLUSTER_LABEL: cluster,
+    }
+    return common | ({COMPONENT_LABEL: component} if component else {})
+
+
+def selector_of(cluster: str, component: str, lane: str = "") -> dict[str, str]:
+    """What selects the pods of a role. Those of the base have an empty lane, so that nothing of the base selects a lane's."""
+    return {CLUSTER_LABEL: cluster, COMPONENT_LABEL: component, LANE_LABEL: lane}
+
+
+def why_unusable(cluster: Cluster) -> str:
+    """Why the name of this Cluster cannot be used for its objects, with the remedy; empty: it can."""
+    names = Names.of(cluster)
+    if not _SERVICE_NAME.fullmatch(names.cluster):
+        return f"metadata.name {names.cluster!r} is no name for Services: use lower-case letters, digits and -, beginning with a letter"
+    longest = max((names.listener(one.name, "bootstrap") for one in cluster.spec.listeners), key=len, default="")
+    needed = max(len(names.role("controller")) + REVISION_LENGTH, len(longest))
+    if needed > LABEL_LENGTH_MAX:
+        shorter = len(names.cluster) - (needed - LABEL_LENGTH_MAX)
+        return f"metadata.name {names.cluster!r} makes names of more than {LABEL_LENGTH_MAX} characters: create the Cluster with {shorter} at most"
+    clash = next((one.name for one in cluster.spec.listeners if one.name == "lane"), "")
+    return f"listeners: the name {clash!r} would clash with the Services of lanes: choose another one" if clash else ""

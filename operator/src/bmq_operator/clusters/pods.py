@@ -1,0 +1,227 @@
+"""The pods of nodes: one template for all roles, of the base and of lanes. Pure.
+
+Everything here satisfies the restricted Pod Security Standard.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from bmq.resources.cluster import Cluster
+from bmq.resources.pods import Placement, Resources
+from bmq_operator.clusters.inputs import Inputs
+from bmq_operator.clusters.names import (
+    ADMIN_PORT,
+    CONFIG_HASH,
+    INTERNAL_PORT,
+    KAFKA_PORT,
+    LANE_LABEL,
+    ZONE_LABEL,
+    Component,
+    Names,
+    labels_of,
+    selector_of,
+)
+from bmq_operator.kube import Manifest
+
+USER: Final = 10001
+STOP_TIMEOUT_MS: Final = 15_000
+"""The default of `bmq server`'s stop_timeout_ms."""
+GRACE_S: Final = 20
+"""How much longer than its own stop timeout a pod may take."""
+CONTAINER: Final = "bmq"
+ADVERTISED_PATH: Final = "/etc/bmq-advertised"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A StatefulSet of nodes."""
+
+    name: str
+    component: Component
+    replicas: int | None
+    """None: whoever scales it says so."""
+    node_ids_from: int
+    resources: Resources
+    placement: Placement
+    config_hash: str
+    lane: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Further keys of `bmq server`, by their variables."""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """Further ports."""
+    advertised_config_map: str = ""
+
+
+def image_of(cluster: Cluster, inputs: Inputs) -> str:
+    """REPOSITORY:TAG."""
+    repository, _, tag = inputs.default_image.rpartition(":")
+    return f"{cluster.spec.image.repository or repository}:{cluster.spec.image.tag or tag}"
+
+
+def pod_security() -> dict[str, Any]:
+    """Of a pod."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "fsGroup": USER,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def container_security() -> dict[str, Any]:
+    """Of a container."""
+    return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+
+
+def stateful_set(cluster: Cluster, inputs: Inputs, workload: Workload) -> Manifest:
+    """The StatefulSet, without owner and namespace. It has no volumes but an empty /tmp."""
+    names = Names.of(cluster)
+    spec: Manifest = {
+        "serviceName": names.nodes,
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "OnDelete"},
+        "revisionHistoryLimit": 2,
+        "selector": {"matchLabels": selector_of(names.cluster, workload.component, workload.lane)},
+        "template": {
+            "metadata": {
+                "labels": {
+                    **workload.placement.labels,
+                    **labels_of(names.cluster, workload.component),
+                    LANE_LABEL: workload.lane,
+                },
+                "annotations": {**workload.placement.annotations, CONFIG_HASH: workload.config_hash},
+            },
+            "spec": _pod(cluster, inputs, workload),
+        },
+    }
+    if workload.replicas is not None:
+        spec["replicas"] = workload.replicas
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": workload.name, "labels": labels_of(names.cluster, workload.component) | {LANE_LABEL: workload.lane}},
+        "spec": spec,
+    }
+
+
+def placement_of(placement: Placement, selector: Mapping[str, str]) -> dict[str, Any]:
+    """Where pods run: spread over nodes and zones where that is possible."""
+    spread = {"labelSelector": {"matchLabels": dict(selector)}, "topologyKey": "kubernetes.io/hostname"}
+    found: dict[str, Any] = {
+        "affinity": placement.affinity
+        or {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": spread}]}},
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": ZONE_LABEL, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": dict(selector)}}
+        ],
+    }
+    if placement.node_selector:
+        found["nodeSelector"] = placement.node_selector
+    if placement.tolerations:
+        found["tolerations"] = [_without_empty(one.written()) for one in placement.tolerations]
+    if placement.priority_class_name:
+        found["priorityClassName"] = placement.priority_class_name
+    return found
+
+
+def resources_of(resources: Resources) -> dict[str, Any]:
+    """As Kubernetes writes them."""
+    return _without_empty({"requests": dict(resources.requests), "limits": dict(resources.limits)})
+
+
+def _pod(cluster: Cluster, inputs: Inputs, workload: Workload) -> Manifest:
+    names = Names.of(cluster)
+    spec = cluster.spec
+    told = spec.settings.env.get("BMQ_STOP_TIMEOUT_MS", "")
+    stop_ms = int(told) if told.isdecimal() else STOP_TIMEOUT_MS
+    volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {}}, {"name": "config", "configMap": {"name": names.config}}]
+    mounts: list[Manifest] = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "config", "mountPath": "/etc/bmq", "readOnly": True}]
+    if workload.advertised_config_map:
+        volumes.append({"name": "advertised", "configMap": {"name": workload.advertised_config_map, "optional": True}})
+        mounts.append({"name": "advertised", "mountPath": ADVERTISED_PATH, "readOnly": True})
+    pod: Manifest = {
+        "serviceAccountName": names.cluster,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": -(-stop_ms // 1000) + GRACE_S,
+        "securityContext": pod_security(),
+        **placement_of(workload.placement, selector_of(names.cluster, workload.component, workload.lane)),
+        "containers": [
+            {
+                "name": CONTAINER,
+                "image": image_of(cluster, inputs),
+                "imagePullPolicy": spec.image.pull_policy,
+                "args": ["server", "--config", "/etc/bmq/server.yaml"],
+                "env": _env(cluster, workload),
+                "ports": _ports(workload),
+                "resources": resources_of(workload.resources),
+                "securityContext": container_security(),
+                # What a node says before it ends is in the pod's status, and the operator quotes it.
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "startupProbe": _probe("/livez", period_s=2, failures=60),
+                "livenessProbe": _probe("/livez", period_s=10, failures=6),
+                "readinessProbe": _probe("/readyz", period_s=2, failures=2),
+                "volumeMounts": mounts,
+            }
+        ],
+        "volumes": volumes,
+    }
+    if spec.image.pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in spec.image.pull_secrets]
+    return pod
+
+
+def _probe(path: str, *, period_s: int, failures: int) -> Manifest:
+    return {"httpGet": {"path": path, "port": "admin"}, "periodSeconds": period_s, "timeoutSeconds": 5, "failureThreshold": failures}
+
+
+def _ports(workload: Workload) -> list[Manifest]:
+    ports = {"internal": INTERNAL_PORT, "admin": ADMIN_PORT, **workload.ports}
+    if workload.component == "proxy":
+        ports = {"kafka": KAFKA_PORT, **ports}
+    return [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()]
+
+
+def _env(cluster: Cluster, workload: Workload) -> list[Manifest]:
+    """Later ones go before earlier ones of the same name; what only the operator may say is last."""
+    names = Names.of(cluster)
+    plain: dict[str, str] = {one.name: one.value for one in workload.placement.env}
+    plain |= cluster.spec.settings.env
+    plain |= workload.env
+    plain |= {"BMQ_ROLES": workload.component, "BMQ_NODE_ID_BASE": str(workload.node_ids_from)}
+    secret: dict[str, Manifest] = {
+        "BMQ_CLUSTER_SECRET": _from_secret(names.auth, "cluster-secret"),
+        "BMQ_ADMIN_TOKEN": _from_secret(names.auth, "admin-token"),
+        **_keys_to_store(cluster),
+        "BMQ_RACK": {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{ZONE_LABEL}']"}},
+    }
+    if "BMQ_RACK" in plain:
+        del secret["BMQ_RACK"]
+    return [
+        *({"name": name, "value": value} for name, value in plain.items() if name not in secret),
+        *({"name": name, "valueFrom": source} for name, source in secret.items()),
+    ]
+
+
+def _keys_to_store(cluster: Cluster) -> dict[str, Manifest]:
+    store = cluster.spec.store
+    if store.minio.embedded:
+        secret = Names.of(cluster).minio
+        return {"AWS_ACCESS_KEY_ID": _from_secret(secret, "user"), "AWS_SECRET_ACCESS_KEY": _from_secret(secret, "password")}
+    keys = store.credentials
+    if not keys.secret_name:
+        return {}
+    return {
+        "AWS_ACCESS_KEY_ID": _from_secret(keys.secret_name, keys.access_key_id_key),
+        "AWS_SECRET_ACCESS_KEY": _from_secret(keys.secret_name, keys.secret_access_key_key),
+    }
+
+
+def _from_secret(name: str, key: str) -> Manifest:
+    return {"secretKeyRef": {"name": name, "key": key}}
+
+
+def _without_empty(value: dict[str, Any]) -> dict[str, Any]:
+    return {key: one for key, one in value.items() if one not in ("", {}, [])}

@@ -1,0 +1,71 @@
+"""The Services of a Cluster: of all pods, for clients inside, of the admin API, and of listeners for clients outside. Pure."""
+
+from bmq.resources.cluster import Cluster, Listener
+from bmq_operator.clusters.names import ADMIN_PORT, CLUSTER_LABEL, INTERNAL_PORT, KAFKA_PORT, Names, labels_of, selector_of
+from bmq_operator.kube import Manifest
+
+POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
+LISTENER_LABEL = "bmq.io/listener"
+
+
+def services(cluster: Cluster) -> list[Manifest]:
+    """All of them."""
+    names = Names.of(cluster)
+    headless = _service(names, names.nodes, {CLUSTER_LABEL: names.cluster}, {"kafka": KAFKA_PORT, "internal": INTERNAL_PORT, "admin": ADMIN_PORT})
+    # Nodes look for each other before they are ready.
+    headless["spec"] |= {"clusterIP": "None", "publishNotReadyAddresses": True}
+    return [
+        headless,
+        _service(names, names.bootstrap, selector_of(names.cluster, "proxy"), {"kafka": KAFKA_PORT}, component="proxy"),
+        _service(names, names.admin, selector_of(names.cluster, "controller"), {"admin": ADMIN_PORT}, component="controller"),
+        *(service for listener in cluster.spec.listeners for service in _listener(cluster, listener)),
+    ]
+
+
+def proxies_max(cluster: Cluster) -> int:
+    """How many proxies there may be: each has a Service of its own for each listener."""
+    proxies = cluster.spec.proxies
+    return proxies.autoscaling.max_replicas if proxies.autoscaling.enabled else proxies.replicas
+
+
+def _listener(cluster: Cluster, listener: Listener) -> list[Manifest]:
+    names = Names.of(cluster)
+    proxies = selector_of(names.cluster, "proxy")
+    found = [_outside(names, listener, "bootstrap", proxies, node_port=listener.node_port)]
+    for ordinal in range(proxies_max(cluster)):
+        own = proxies | {POD_NAME_LABEL: f"{names.role('proxy')}-{ordinal}"}
+        found.append(_outside(names, listener, ordinal, own, node_port=listener.node_port + 1 + ordinal if listener.node_port else 0))
+    return found
+
+
+def _outside(names: Names, listener: Listener, which: str | int, selector: dict[str, str], *, node_port: int) -> Manifest:
+    service = _service(names, names.listener(listener.name, which), selector, {"kafka": listener.port}, component="proxy")
+    service["metadata"]["labels"][LISTENER_LABEL] = listener.name
+    if listener.annotations:
+        service["metadata"]["annotations"] = dict(listener.annotations)
+    spec = service["spec"]
+    spec["type"] = listener.type
+    # A client connects to the node that the proxy is on: no further hop, and the proxy sees the client's own address.
+    spec["externalTrafficPolicy"] = "Cluster" if which == "bootstrap" else "Local"
+    if node_port:
+        spec["ports"][0]["nodePort"] = node_port
+    if listener.type == "LoadBalancer" and listener.source_ranges:
+        spec["loadBalancerSourceRanges"] = list(listener.source_ranges)
+    return service
+
+
+def _service(names: Names, name: str, selector: dict[str, str], ports: dict[str, int], *, component: str = "") -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": labels_of(names.cluster, component)},
+        "spec": {
+            "selector": selector,
+            "ports": [{"name": port, "port": number, "targetPort": port_target(port, number), "protocol": "TCP"} for port, number in ports.items()],
+        },
+    }
+
+
+def port_target(name: str, number: int) -> str | int:
+    """Listeners' ports are reached by number: a proxy names each of them after its listener."""
+    return name if number in (KAFKA_PORT, INTERNAL_PORT, ADMIN_PORT) else number

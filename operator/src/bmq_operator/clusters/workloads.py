@@ -1,0 +1,95 @@
+"""The StatefulSets of a Cluster, how they scale and how many of their pods may be away at a time. Pure."""
+
+from bmq.resources.cluster import Brokers, Cluster, Controllers, Proxies
+from bmq_operator.clusters.inputs import Inputs
+from bmq_operator.clusters.names import NODE_IDS_FROM, ROLES, Component, Names, labels_of, selector_of
+from bmq_operator.clusters.pods import ADVERTISED_PATH, Workload, stateful_set
+from bmq_operator.kube import Manifest
+
+
+def workloads(cluster: Cluster, inputs: Inputs, *, config_hash: str) -> list[Manifest]:
+    """StatefulSets, PodDisruptionBudgets, and the autoscaler of the proxies."""
+    sets = [stateful_set(cluster, inputs, _workload(cluster, inputs, role, config_hash)) for role in ROLES]
+    budgets = [_budget(cluster, role) for role in ROLES]
+    return [*sets, *budgets, *([_autoscaler(cluster)] if cluster.spec.proxies.autoscaling.enabled else [])]
+
+
+def replicas_of(cluster: Cluster, inputs: Inputs, component: Component) -> int | None:
+    """How many pods a role's StatefulSet is to have now; None: the autoscaler says it."""
+    spec = cluster.spec
+    match component:
+        case "controller":
+            return spec.controllers.replicas
+        case "broker":
+            return max(spec.brokers.replicas, inputs.broker_replicas or 0)
+        case _:
+            return inputs.proxy_replicas if spec.proxies.autoscaling.enabled else spec.proxies.replicas
+
+
+def _workload(cluster: Cluster, inputs: Inputs, component: Component, config_hash: str) -> Workload:
+    names = Names.of(cluster)
+    part = _part(cluster, component)
+    listeners = cluster.spec.listeners if component == "proxy" else []
+    return Workload(
+        name=names.role(component),
+        component=component,
+        replicas=replicas_of(cluster, inputs, component),
+        node_ids_from=NODE_IDS_FROM[component],
+        resources=part.resources,
+        placement=part.placement,
+        config_hash=config_hash,
+        env=listener_env(cluster) if listeners else {},
+        ports={one.name: one.port for one in listeners},
+        advertised_config_map=names.advertised if listeners else "",
+    )
+
+
+def _part(cluster: Cluster, component: Component) -> Controllers | Brokers | Proxies:
+    match component:
+        case "controller":
+            return cluster.spec.controllers
+        case "broker":
+            return cluster.spec.brokers
+        case _:
+            return cluster.spec.proxies
+
+
+def listener_env(cluster: Cluster) -> dict[str, str]:
+    """The keys of `bmq server` for the listeners of proxies. Their addresses come from a file, as they are known only later, and change."""
+    return {
+        "BMQ_LISTENERS": ",".join(f"{one.name}=*:{one.port}" for one in cluster.spec.listeners),
+        "BMQ_ADVERTISED_LISTENERS_FILE": f"{ADVERTISED_PATH}/{{hostname}}",
+    }
+
+
+def _budget(cluster: Cluster, component: Component) -> Manifest:
+    names = Names.of(cluster)
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": names.role(component), "labels": labels_of(names.cluster, component)},
+        "spec": {
+            "maxUnavailable": 1,
+            # One that is not ready may always be evicted: it serves nobody.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": selector_of(names.cluster, component)},
+        },
+    }
+
+
+def _autoscaler(cluster: Cluster) -> Manifest:
+    names = Names.of(cluster)
+    bounds = cluster.spec.proxies.autoscaling
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": names.role("proxy"), "labels": labels_of(names.cluster, "proxy")},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": names.role("proxy")},
+            "minReplicas": bounds.min_replicas,
+            "maxReplicas": bounds.max_replicas,
+            "metrics": [
+                {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": bounds.target_cpu_percent}}}
+            ],
+        },
+    }
