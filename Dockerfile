@@ -25,14 +25,18 @@ COPY services/broker services/broker
 COPY services/proxy services/proxy
 COPY cli cli
 COPY operator operator
-RUN /build/uv/bin/uv pip install --quiet --no-cache --no-deps --python /usr/bin/python3 --target /opt/bmq/packages \
+RUN /build/uv/bin/uv pip install --quiet --no-cache --no-deps --no-sources --python /usr/bin/python3 --target /opt/bmq/packages \
         ./core ./services/controller ./services/broker ./services/proxy ./cli ./operator \
     && rm -rf /opt/bmq/packages/bin /opt/bmq/packages/.lock \
+    && rm /opt/bmq/packages/*.dist-info/direct_url.json /opt/bmq/packages/*.dist-info/uv_cache.json \
+    && sed -i '/direct_url.json\|uv_cache.json/d' /opt/bmq/packages/*.dist-info/RECORD \
     && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/bmq/packages
 ARG VERSION=unknown
 COPY tools/packed_image/sbom.py ./
+COPY --from=base /usr/lib/os-release debian/etc/os-release
+COPY --from=base /var/lib/dpkg/status debian/var/lib/dpkg/status
 RUN mkdir -p /usr/share/doc/bmq \
-    && python3 sbom.py --version "$VERSION" --dependencies /opt/bmq/dependencies --debian / >/usr/share/doc/bmq/sbom.cdx.json
+    && python3 sbom.py --version "$VERSION" --dependencies /opt/bmq/dependencies --debian debian >/usr/share/doc/bmq/sbom.cdx.json
 
 FROM base
 ARG VERSION=unknown

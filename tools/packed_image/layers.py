@@ -58,7 +58,7 @@ def packages(debian: Path, dependencies_folder: Path) -> Path:
 
     def make(folder: Path) -> None:
         target = folder / contents.PACKAGES_FOLDER.lstrip("/")
-        _install(debian, target, [str(member) for member in members])
+        _install(debian, target, ["--no-sources", *map(str, members)])
         for trace in [*target.rglob("direct_url.json"), *target.rglob("uv_cache.json"), target / "bin", target / ".lock"]:
             shutil.rmtree(trace) if trace.is_dir() else trace.unlink(missing_ok=True)  # these name this machine's folders
         for record in target.rglob("*.dist-info/RECORD"):
