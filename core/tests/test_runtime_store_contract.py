@@ -1,12 +1,14 @@
-"""One suite for every store: the five verbs mean the same on memory, on a folder, on an S3-compatible server, and in the simulator."""
+"""One suite for every store: the five verbs mean the same on memory, on a folder, on servers of every protocol, and in the simulator."""
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
 import pytest
+from compat_emulator import EMULATORS, Emulator, running_emulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from minio import Minio
@@ -15,7 +17,9 @@ from runtime_minio import PASSWORD, USER, MinioServer, running_minio
 import bmq_sim.loop
 from bmq.errors import Conflict, ObjectMissing
 from bmq.ports import ObjectStore
+from bmq.runtime.bucket import ensure_bucket
 from bmq.runtime.open_store import open_store
+from bmq.runtime.store_url import parse_store_url
 from bmq_sim.store import NodeStore, SimStore
 
 _prefixes = count()
@@ -28,7 +32,21 @@ def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MinioServer]:
         yield server
 
 
-@pytest.fixture(params=["memory", "folder", "folder-nosync", "folder-shared", "minio", "simulated"])
+@pytest.fixture(scope="session")
+def emulators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Emulator]]:
+    """Starts each once, when it is asked for."""
+    running: dict[str, Emulator] = {}
+    with ExitStack() as stack:
+
+        def named(name: str) -> Emulator:
+            if name not in running:
+                running[name] = stack.enter_context(running_emulator(name, tmp_path_factory.mktemp(name)))
+            return running[name]
+
+        yield named
+
+
+@pytest.fixture(params=["memory", "folder", "folder-nosync", "folder-shared", "minio", *EMULATORS, "simulated"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
     match request.param:
         case "simulated":
@@ -42,11 +60,17 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
             url = f"file://{tmp_path}/store?shared=true"
         case "folder-nosync":
             url = f"file://{tmp_path}/store?fsync=false"
-        case _:
+        case "minio":
             server = request.getfixturevalue("minio")
             monkeypatch.setenv("AWS_ACCESS_KEY_ID", USER)
             monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", PASSWORD)
             url = f"s3://contract/test-{next(_prefixes)}?endpoint={server.endpoint}"
+        case name:
+            emulator = request.getfixturevalue("emulators")(name)
+            for variable, value in emulator.environment.items():
+                monkeypatch.setenv(variable, value)
+            url = emulator.store_url(f"test-{next(_prefixes)}")
+            ensure_bucket(parse_store_url(url))
     store = open_store(url)
     yield store
     store.close()

@@ -33,7 +33,14 @@ def test_other_trouble_is_none_of_a_certificate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "says"), [("InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"), ("ExpiredToken", "AWS_SESSION_TOKEN"), ("RequestTimeTooSkewed", "NTP")]
+    ("code", "says"),
+    [
+        ("InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
+        ("ExpiredToken", "AWS_SESSION_TOKEN"),
+        ("RequestTimeTooSkewed", "NTP"),
+        ("AuthenticationFailed", "AZURE_STORAGE_ACCOUNT_KEY"),
+        ("ContainerNotFound", "make it first"),
+    ],
 )
 def test_codes_that_an_operator_can_act_on_have_a_remedy(code: str, says: str) -> None:
     assert says in (remedy_of_code(code) or "")

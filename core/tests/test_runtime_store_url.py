@@ -32,6 +32,9 @@ def test_folders_and_the_other_clouds() -> None:
     assert [parse_store_url(f"file:///x{option}").shared for option in ("", "?shared=true")] == [False, True]
     assert parse_store_url("memory://").kind is StoreKind.MEMORY
     assert parse_store_url("gs://bucket/p", environment={}).prefix == "p/"
+    emulated = parse_store_url("gs://bucket?endpoint=http://127.0.0.1:4443&anonymous=true", environment={})
+    assert (emulated.endpoint, emulated.anonymous) == ("http://127.0.0.1:4443", True)
+    assert parse_store_url("gs://bucket", environment={"AWS_ENDPOINT_URL": "http://env:1"}).endpoint is None
     azure = parse_store_url("az://container/p?account=me", environment={})
     assert (azure.kind, azure.bucket, azure.account) == (StoreKind.AZURE, "container", "me")
 
@@ -48,6 +51,7 @@ def test_folders_and_the_other_clouds() -> None:
         ("s3://bucket?region=r&path_style=yes", "path_style 'yes' cannot be used: write true or false"),
         ("s3://bucket?regoin=r", "regoin 'r' cannot be used: s3:// has the options ca_file, endpoint"),
         ("s3://bucket?region=r&ca_file=/no/such", "ca_file '/no/such' cannot be used: name a file of PEM certificates"),
+        ("gs://bucket?region=r", "region 'r' cannot be used: gs:// has the options anonymous, ca_file, endpoint"),
         ("file://relative/folder", "folder 'relative/folder' cannot be used: write file:///absolute/folder"),
         ("az://container", "account '' cannot be used: add ?account=… or set AZURE_STORAGE_ACCOUNT_NAME"),
     ],

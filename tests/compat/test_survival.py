@@ -1,6 +1,6 @@
 """kill −9 at random moments while librdkafka produces, reads and commits: nothing that was acknowledged may be lost, changed or doubled.
 
-BMQ_SURVIVAL_ROUNDS says how many kills (6), BMQ_SURVIVAL_SEED which moments (1).
+BMQ_SURVIVAL_ROUNDS says how many kills (6; 2 over an emulator of a cloud), BMQ_SURVIVAL_SEED which moments (1).
 """
 
 import os
@@ -9,6 +9,7 @@ import statistics
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import sleep
@@ -16,15 +17,16 @@ from time import sleep
 import pytest
 from compat_clients.librdkafka import BACKOFF, Librdkafka
 from compat_contract import until
+from compat_emulator import EMULATORS, Emulator, running_emulator
 from compat_server import Bmq, Minio
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-ROUNDS = int(os.environ.get("BMQ_SURVIVAL_ROUNDS", "6"))
+ROUNDS, EMULATED_ROUNDS = (int(os.environ.get("BMQ_SURVIVAL_ROUNDS", default)) for default in ("6", "2"))
 SEED = int(os.environ.get("BMQ_SURVIVAL_SEED", "1"))
 PARTITIONS = 4
 READY_S_MAX = 30.0
 """A start over a folder waits for the file system to flush what others wrote to it too (docs/stores.md), and a test machine is busy."""
-REPLAY = f"replay with BMQ_SURVIVAL_SEED={SEED} BMQ_SURVIVAL_ROUNDS={ROUNDS}"
+REPLAY = f"replay with BMQ_SURVIVAL_SEED={SEED}"
 
 
 def value_of(sequence: int) -> bytes:
@@ -153,21 +155,27 @@ class Reader:
             pass  # nothing was promised
 
 
-@pytest.fixture(params=["folder", "minio"])
+@pytest.fixture(params=["folder", "minio", *EMULATORS])
 def own_bmq(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bmq]:
-    if request.param == "folder":
-        server = Bmq(["--data", str(tmp_path / "data")], log=tmp_path / "bmq.log")
-    else:
-        store: Minio = request.getfixturevalue("minio")
-        server = Bmq(["--store", store.store_url("bmq-survival")], log=tmp_path / "bmq.log", environment=store.environment)
-    server.start()
-    yield server
-    server.stop()
+    with ExitStack() as stack:
+        if request.param == "folder":
+            server = Bmq(["--data", str(tmp_path / "data")], log=tmp_path / "bmq.log")
+        else:
+            store: Minio | Emulator
+            emulated = request.param in EMULATORS
+            store = stack.enter_context(running_emulator(request.param, tmp_path)) if emulated else request.getfixturevalue("minio")
+            server = Bmq(["--store", store.store_url("bmq-survival")], log=tmp_path / "bmq.log", environment=store.environment)
+        server.start()
+        yield server
+        server.stop()
 
 
 @pytest.mark.timeout(180 + 15 * ROUNDS)
-def test_nothing_acknowledged_is_lost_or_doubled_by_kills_at_random_moments(own_bmq: Bmq, reference: Librdkafka) -> None:
+def test_nothing_acknowledged_is_lost_or_doubled_by_kills_at_random_moments(
+    own_bmq: Bmq, reference: Librdkafka, request: pytest.FixtureRequest
+) -> None:
     chance = random.Random(SEED)
+    rounds = EMULATED_ROUNDS if request.node.callspec.params["own_bmq"] in EMULATORS else ROUNDS
     servers = own_bmq.servers
     for topic in ("once", "plain"):
         reference.create_topic(servers, topic, partitions=PARTITIONS, configs={"retention.ms": "-1", "segment.bytes": str(1024 * 1024)})
@@ -180,7 +188,7 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_kills_at_random_moments(own_
     reader = Reader(servers, "once", "readers")
     ready_s: list[float] = []
     try:
-        for number in range(ROUNDS):
+        for number in range(rounds):
             before = [writer.count() for writer in writers]
             until(
                 lambda before=before: all(w.count() > b for w, b in zip(writers, before, strict=True)), seconds=60, what=f"round {number}: progress"

@@ -10,8 +10,9 @@ from minio.error import InvalidResponseError, MinioException, S3Error, ServerErr
 from urllib3.exceptions import HTTPError, MaxRetryError
 
 from bmq.errors import StoreUnusable
+from bmq.runtime.store_credentials import static_keys_given
 from bmq.runtime.store_remedies import certificate_trouble, remedy_of_code
-from bmq.runtime.store_url import StoreKind, StoreUrl, static_keys_given
+from bmq.runtime.store_url import StoreKind, StoreUrl
 
 _CONNECT_S: Final = 3.0
 _READ_S: Final = 10.0
@@ -20,6 +21,8 @@ _READY_WITHIN_S: Final = 10.0
 _RETRY_S: Final = 0.25
 _NOT_READY: Final = 503
 _REGION_CODES: Final = frozenset(("AuthorizationHeaderMalformed", "InvalidRegion", "PermanentRedirect", "IllegalLocationConstraintException"))
+_OF_A_HEAD: Final = frozenset(("AccessDenied", "BadRequest"))
+"""What the client makes of an answer's bare status."""
 _MADE_ALREADY_CODES: Final = frozenset(("BucketAlreadyOwnedByYou", "BucketAlreadyExists"))
 
 
@@ -63,7 +66,7 @@ def _exists(client: Minio, bucket: str) -> bool:
     try:
         return client.bucket_exists(bucket)
     except S3Error as error:
-        if error.code != "AccessDenied":
+        if error.code not in _OF_A_HEAD:
             raise
     # The answer to a HEAD has no body, so all refusals look alike there; a listing says which it is.
     next(iter(client.list_objects(bucket)), None)

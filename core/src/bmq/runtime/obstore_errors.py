@@ -11,12 +11,16 @@ from typing import Final
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from bmq.errors import Conflict, NotApplied, ObjectMissing, StoreError, StoreUnavailable, UnknownOutcome
-from bmq.runtime.store_remedies import certificate_trouble, remedy_of_code
+from bmq.runtime.store_remedies import NO_TLS, NO_TOKEN, NO_XML_API, certificate_trouble, remedy_of_code
 
 _STATUS: Final = re.compile(r"Server returned non-2xx status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>([^<]{1,80})</Code>")
-_MESSAGE: Final = re.compile(r"<Message>([^<]{1,200})</Message>")
+_MESSAGE: Final = re.compile(r"<Message>([^<\n]{1,200})")
+"""Its first line: Azure appends the request's id and its time."""
+_TOKEN_REQUEST: Final = re.compile(r"Generic \w+ error: Error performing token request")
+"""Google's and Azure's tokens are asked for before the request itself goes out."""
 _NOT_CONNECTED: Final = re.compile(r"HttpError \{\s+kind: Connect,")
+_ANSWERED_WITHOUT_TLS: Final = "InvalidContentType"
 _REFUSED_CODES: Final = frozenset(("SlowDown", "TooManyRequests", "RequestLimitExceeded"))
 """5xx answers that turn a request away before looking at it. MinIO's SlowDownWrite is none of them: it means a missing write quorum."""
 _LOST_RACE_CODES: Final = frozenset(("ConditionalRequestConflict", "OperationAborted"))
@@ -58,19 +62,23 @@ def describe(where: str, error: Exception) -> str:
         return f"{where}: no answer in time"
     text = str(error)
     first = text.partition("\n")[0].strip() or type(error).__name__
+    if _TOKEN_REQUEST.match(text):
+        return f"{where}: {first[:200]}: {NO_TOKEN}"
     status = _status(error)
     if status is not None:
-        said, remedy = _MESSAGE.search(text), remedy_of_code(_code(error))
+        said, remedy = _MESSAGE.search(text), NO_XML_API if "invalid uploadType" in first else remedy_of_code(_code(error))
         line = f"{where}: HTTP {status} {_code(error)}".rstrip() + f": {said[1] if said else first[:300]}"
         return line if remedy is None else f"{line.rstrip('.')}: {remedy}"
     if isinstance(error, BaseError) and (untrusted := certificate_trouble(text, "the store")) is not None:
         return f"{where}: {untrusted}"
     if isinstance(error, BaseError) and _NOT_CONNECTED.search(text):
-        return f"{where}: no connection ({first[:200]})"
+        return f"{where}: no connection ({first[:200]})" + (f": {NO_TLS}" if _ANSWERED_WITHOUT_TLS in text else "")
     return f"{where}: {first[:300]}"
 
 
 def _certainly_not_applied(text: str, *, status: int | None, code: str) -> bool:
+    if _TOKEN_REQUEST.match(text):
+        return True
     if status is None:
         return _NOT_CONNECTED.search(text) is not None or "BareRedirect" in text
     if code in _REFUSED_CODES:

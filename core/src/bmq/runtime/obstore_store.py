@@ -19,7 +19,8 @@ from bmq.errors import ConfigurationError, ObjectMissing, StoreUnavailable, Stor
 from bmq.ports import ObjectMeta
 from bmq.runtime.object_key import checked_key, folder_of_prefix
 from bmq.runtime.obstore_errors import create_error, describe, is_beyond_the_end, read_error
-from bmq.runtime.store_url import StoreKind, StoreUrl, static_keys_given
+from bmq.runtime.store_credentials import check_credentials
+from bmq.runtime.store_url import StoreKind, StoreUrl
 
 Client: TypeAlias = S3Store | GCSStore | AzureStore | MemoryStore
 
@@ -59,8 +60,7 @@ class ObstoreStore:
             if url.kind is StoreKind.MEMORY:
                 memory = MemoryStore()
                 return cls(creates=memory, others=memory, url=url, timeouts=timeouts)
-            if url.kind is StoreKind.S3:
-                static_keys_given(url)
+            check_credentials(url)
             creates = _client(url, retries=0, timeout_ms=timeouts.create_ms)
             others = _client(url, retries=READ_RETRIES, timeout_ms=max(timeouts.get_ms, timeouts.list_page_ms, timeouts.delete_ms, timeouts.head_ms))
             return cls(creates=creates, others=others, url=url, timeouts=timeouts)
@@ -176,7 +176,7 @@ def _client(url: StoreUrl, *, retries: int, timeout_ms: int) -> Client:
     }
     common: dict[str, Any] = {"client_options": client_options, "retry_config": retry}
     if url.endpoint is not None:
-        common["endpoint"] = url.endpoint
+        common["base_url" if url.kind is StoreKind.GCS else "endpoint"] = url.endpoint.rstrip("/")
     match url.kind:
         case StoreKind.S3:
             return S3Store(
@@ -188,6 +188,8 @@ def _client(url: StoreUrl, *, retries: int, timeout_ms: int) -> Client:
                 **common,
             )
         case StoreKind.GCS:
+            if url.anonymous:  # the library's own switch (skip_signature) holds for reads alone: a create would still ask for a token
+                common["bearer_token"] = "anonymous"
             return GCSStore(url.bucket, **common)
         case StoreKind.AZURE:
             return AzureStore(url.bucket, account_name=url.account, **common)

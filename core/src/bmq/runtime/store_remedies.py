@@ -4,12 +4,21 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-_OF_KEYS: Final = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN"
+_OF_KEYS: Final = "the server refuses the keys: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN"
+_OF_AZURE_KEYS: Final = "the server refuses the credentials: check ?account=, AZURE_STORAGE_ACCOUNT_KEY, and the account's firewall"
+_NO_BUCKET: Final = "make it first, or check the URL"
 _OF_CODES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidTokenId", "ExpiredToken"), f"the server refuses the keys: {_OF_KEYS}"),
+    **dict.fromkeys(("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidTokenId", "ExpiredToken", "XAdminUserNotFound"), _OF_KEYS),
+    **dict.fromkeys(("AuthenticationFailed", "AuthorizationFailure", "AuthorizationPermissionMismatch"), _OF_AZURE_KEYS),
+    **dict.fromkeys(("NoSuchBucket", "ContainerNotFound"), _NO_BUCKET),
     "RequestTimeTooSkewed": "the clocks of this machine and of the store are too far apart: set this machine's clock (NTP)",
     "AccessDenied": "check the keys and their policy",
 }
+NO_TOKEN: Final = (
+    "no credentials are to be had: set GOOGLE_APPLICATION_CREDENTIALS or AZURE_STORAGE_ACCOUNT_KEY, or give this machine an identity that may use it"
+)
+NO_TLS: Final = "the server does not speak TLS: write http://"
+NO_XML_API: Final = "this emulator lacks the XML API, by which objects are created: see docs/stores.md"
 _OPENSSL: Final = re.compile(r"certificate verify failed: (.*?)(?: \(_ssl|$)")
 _RUSTLS: Final = re.compile(r"InvalidCertificate\(\s*([A-Za-z]+)")
 _IS_EXPIRED: Final = re.compile(r"has expired|^Expired")
@@ -18,7 +27,7 @@ _IS_FOR_ANOTHER_NAME: Final = re.compile(r"mismatch|not valid for|^NotValidForNa
 
 
 def remedy_of_code(code: str) -> str | None:
-    """What to do about S3's error code; None where it says enough itself, or nobody knows."""
+    """What to do about a store's error code; None where it says enough itself, or nobody knows."""
     return _OF_CODES.get(code)
 
 

@@ -3,7 +3,7 @@
 file:///var/lib/bmq?fsync=false          a folder (see folder_store); shared=true: beside other processes that say so too
 memory://                                nothing that outlives the process
 s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=us-east-1
-gs://bucket/prefix
+gs://bucket/prefix?endpoint=http://127.0.0.1:4443&anonymous=true
 az://container/prefix?account=NAME
 """
 
@@ -52,17 +52,17 @@ class StoreUrl:
     """S3: bodies are not hashed for the signature; the default under TLS, which protects them itself."""
     ca_file: Path | None = None
     account: str | None = None
+    anonymous: bool = False
+    """GCS: requests carry no credentials, which emulators take."""
 
 
 _OPTIONS: Final[Mapping[StoreKind, frozenset[str]]] = {
     StoreKind.FILE: frozenset(("fsync", "shared")),
     StoreKind.MEMORY: frozenset(),
     StoreKind.S3: frozenset(("endpoint", "region", "path_style", "unsigned_payload", "ca_file")),
-    StoreKind.GCS: frozenset(("ca_file",)),
+    StoreKind.GCS: frozenset(("endpoint", "anonymous", "ca_file")),
     StoreKind.AZURE: frozenset(("endpoint", "account", "ca_file")),
 }
-
-_ROLE_VARIABLES: Final = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
 
 
 def parse_store_url(text: str, *, environment: Mapping[str, str] | None = None) -> StoreUrl:
@@ -89,20 +89,6 @@ def parse_store_url(text: str, *, environment: Mapping[str, str] | None = None) 
             return StoreUrl(text=text, kind=kind)
         case StoreKind.S3 | StoreKind.GCS | StoreKind.AZURE:
             return _bucket_url(text, kind, bucket=split.netloc, path=split.path, options=options, environment=environment)
-
-
-def static_keys_given(url: StoreUrl, *, environment: Mapping[str, str] | None = None) -> bool:
-    """Whether S3 keys stand in the environment; else they come from a role (web identity, container, instance).
-
-    Raises ConfigurationError where an endpoint that is not AWS's own is given and neither keys nor a role are: the instance's metadata
-    service, which would be asked next, knows nothing of that endpoint.
-    """
-    environment = os.environ if environment is None else environment
-    if environment.get("AWS_ACCESS_KEY_ID") and environment.get("AWS_SECRET_ACCESS_KEY"):
-        return True
-    if url.endpoint is not None and not any(environment.get(name) for name in _ROLE_VARIABLES):
-        raise ConfigurationError(f"store {url.text}: no keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
-    return False
 
 
 def _bucket_url(text: str, kind: StoreKind, *, bucket: str, path: str, options: Mapping[str, str], environment: Mapping[str, str]) -> StoreUrl:
@@ -144,6 +130,7 @@ def _bucket_url(text: str, kind: StoreKind, *, bucket: str, path: str, options: 
         unsigned_payload=_switch(text, options, "unsigned_payload", default=secure),
         ca_file=ca_file,
         account=account,
+        anonymous=_switch(text, options, "anonymous", default=False),
     )
 
 
