@@ -24,6 +24,7 @@ from bmq.metadata.records import (
     LeaderAlive,
     LeaderElected,
     NodeCordoned,
+    NodeListeners,
     NodeRegistered,
     PartitionChange,
     PartitionMoveBegun,
@@ -50,6 +51,8 @@ EVERYTHING: list[AnyRecord] = [
     StreamSealed(node_id=1, broker_epoch=1, end=9),
     NodeRegistered(node_id=1, broker_epoch=2, boot=UUID(int=2), roles=("broker",), host="h", port=9, internal_host="i", internal_port=8),
     NodeRegistered(node_id=2, broker_epoch=1, boot=UUID(int=3), roles=("broker",), host="", port=0),
+    NodeRegistered(node_id=3, broker_epoch=1, boot=UUID(int=4), roles=("proxy",), host="h", port=9, listeners={"external": ("x", 7)}),
+    NodeListeners(node_id=3, broker_epoch=1, listeners={"external": ("y", 8), "lan": ("z", 9)}),
     NodeCordoned(node_id=2, cordoned=True),
     NodeCordoned(node_id=4, cordoned=True),
     NodeCordoned(node_id=4, cordoned=False),
@@ -92,14 +95,14 @@ def test_entries_and_snapshots_of_an_older_bmq_are_read() -> None:
         LeaderElected(controller_epoch=2, node_id=1),
         NodeRegistered(node_id=1, broker_epoch=1, boot=UUID(int=1), roles=("broker",), host="h", port=9, rack="a"),
     ]
-    kinds = (LeaderAlive, NodeCordoned, FencingBegun, PartitionMoveBegun, LaneDeclared, LaneDeleted)
+    kinds = (LeaderAlive, NodeListeners, NodeCordoned, FencingBegun, PartitionMoveBegun, LaneDeclared, LaneDeleted)
     image = apply(Image(), 41, [record for record in EVERYTHING if not isinstance(record, kinds)])
     fields = msgspec.msgpack.decode(snapshot(image)[ENVELOPE_SIZE_BYTES:-4])
     before = fields[:17]
     before[5] = [node[:7] for node in before[5]]
     parts = [snapshot(image)[:ENVELOPE_SIZE_BYTES], msgspec.msgpack.encode(before)]
     data = b"".join([*parts, encode_crc(crc_of(parts))])
-    nodes = {node_id: replace(node, internal_host="", internal_port=0, pool="", lane="") for node_id, node in image.nodes.items()}
+    nodes = {node_id: replace(node, internal_host="", internal_port=0, pool="", lane="", listeners={}) for node_id, node in image.nodes.items()}
     assert decode_snapshot(data, what="snapshot")[0] == replace(image, nodes=nodes, controller_host="", controller_port=0)
 
 

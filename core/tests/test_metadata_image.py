@@ -18,6 +18,7 @@ from bmq.metadata.records import (
     LeaderAlive,
     LeaderElected,
     NodeCordoned,
+    NodeListeners,
     NodeRegistered,
     NodeUnregistered,
     PartitionChange,
@@ -120,6 +121,16 @@ def test_fencing_ends_when_the_node_goes_or_comes_back() -> None:
     assert apply(begun, 3, [NodeUnregistered(node_id=2, broker_epoch=1)]).fencing == {}
 
 
+def test_listeners_are_those_that_were_told_last_and_the_node_is_otherwise_what_it_was() -> None:
+    image = image_of([node()])
+    now = apply(image, 2, [NodeListeners(node_id=1, broker_epoch=1, listeners={"external": ("x", 7)})])
+    assert now.nodes[NodeId(1)] == replace(image.nodes[NodeId(1)], listeners={"external": ("x", 7)})
+    assert (now.last_epochs, now.past_boots) == (image.last_epochs, image.past_boots)
+    assert apply(now, 3, [node(epoch=2, boot=2)]).nodes[NodeId(1)].listeners == {}, "a registration says all of them"
+    with pytest.raises(Corrupt, match="NodeListeners names node 1 of epoch 2, which does not exist"):
+        apply(now, 3, [NodeListeners(node_id=1, broker_epoch=2, listeners={})])
+
+
 def test_a_cordon_holds_across_registrations() -> None:
     image = image_of([node()], [NodeCordoned(node_id=1, cordoned=True)], [node(epoch=2)])
     assert image.cordoned == {1: True}
@@ -198,6 +209,7 @@ def test_an_unknown_record_is_refused_by_name() -> None:
         RangesCovered(topic_id=TOPIC, partition=0, ranges=()),
         PartitionMoveBegun(topic_id=TOPIC, partition=0, to_node_id=1),
         FencingBegun(node_id=1, broker_epoch=1),
+        NodeListeners(node_id=1, broker_epoch=1, listeners={}),
         PartitionsAdded(topic_id=TOPIC, partitions=2),
         TopicDeleted(topic_id=TOPIC, name="t", last_leader_epoch=0),
         StreamDropped(node_id=1, broker_epoch=1),

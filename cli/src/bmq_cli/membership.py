@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import structlog
 
 from bmq.errors import BmqError, ControllerUnavailable, Fenced, NotReady
+from bmq.listeners import ListenerAddresses
 from bmq.ports import Rng
 from bmq.roles.controller import BrokerControl, Heartbeat, Registration
 from bmq.storage.durable import Backoff
@@ -27,8 +28,17 @@ _log = structlog.get_logger("bmq.membership")
 class Membership:
     """One node's, from `run` to `leave`."""
 
-    def __init__(self, control: BrokerControl, registration: Registration, *, rng: Rng) -> None:
+    def __init__(
+        self,
+        control: BrokerControl,
+        registration: Registration,
+        *,
+        rng: Rng,
+        listeners: Callable[[], ListenerAddresses | None] = lambda: None,
+    ) -> None:
+        """`listeners`: those of its proxy, which may change; None: they are as they were registered."""
         self._control = control
+        self._listeners = listeners
         self._registration = registration
         self._rng = rng
         self._epoch = BrokerEpoch(-1)
@@ -45,7 +55,7 @@ class Membership:
         await self.join()
         backoff = Backoff(self._rng)
         while True:
-            beat = Heartbeat(node_id=self._registration.node_id, broker_epoch=self._epoch, boot=self._registration.boot)
+            beat = Heartbeat(node_id=self._registration.node_id, broker_epoch=self._epoch, boot=self._registration.boot, listeners=self._listeners())
             try:
                 reply = await self._control.heartbeat(beat)
             except Fenced as error:

@@ -1,12 +1,13 @@
 """Planned moves, cordons, drains and fencings, decision by decision."""
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 from controller_committed import Committed
 
 from bmq.errors import Fenced, InvalidReplicaAssignment, InvalidRequest, NoMoveUnderWay, UnknownTopic
-from bmq.metadata.records import FencingBegun, NodeUnregistered, Range
+from bmq.metadata.records import FencingBegun, NodeListeners, NodeUnregistered, Range
 from bmq.roles.controller import ClosedPartition, Heartbeat, NewTopic, Reassignment
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicPartition
 from bmq_controller.machine.fencing import begin_fencing, complete_fencing
@@ -274,6 +275,20 @@ def test_the_last_broker_cannot_be_drained_until_another_one_comes() -> None:
     cluster.commit(heartbeat(cluster.image, beat(cluster, 1), empty=True).records)
     assert set(cluster.image.moving.values()) == {2}
     assert heartbeat(cluster.image, beat(cluster, 1), empty=True).records == ()
+
+
+def test_listeners_that_changed_are_told_once_and_fence_nobody() -> None:
+    cluster = Committed(brokers=1)
+    node = cluster.image.nodes[ONE]
+    told = replace(beat(cluster, 1), listeners={"external": ("node1.example", 31001)})
+    decision = heartbeat(cluster.image, told)
+    assert decision.records == (NodeListeners(node_id=1, broker_epoch=1, listeners={"external": ("node1.example", 31001)}),)
+    cluster.commit(decision.records)
+    assert cluster.image.nodes[ONE] == replace(node, listeners={"external": ("node1.example", 31001)})
+    assert heartbeat(cluster.image, told).records == (), "it is known"
+    assert heartbeat(cluster.image, beat(cluster, 1)).records == (), "a node that does not say is as it was registered"
+    cluster.commit(heartbeat(cluster.image, replace(told, listeners={})).records)
+    assert cluster.image.nodes[ONE] == node
 
 
 def test_a_heartbeat_of_anyone_but_the_registered_incarnation_is_refused() -> None:

@@ -386,18 +386,28 @@ class Running:
     store: MemoryStore
     clients: list[Client] = field(default_factory=list)
 
-    async def connect(self, **options: Any) -> Client:
-        reader, writer = await asyncio.open_connection(self.role.host, self.role.port, **options)
+    async def connect(self, *, listener: str = "", **options: Any) -> Client:
+        host, port = self.role.listening[listener] if listener else (self.role.host, self.role.port)
+        reader, writer = await asyncio.open_connection(host, port, **options)
         self.clients.append(Client(reader, writer))
         return self.clients[-1]
 
 
 @asynccontextmanager
-async def running_proxy(settings: ProxySettings | None = None) -> AsyncIterator[Running]:
-    """A proxy on a free port of the loopback."""
+async def running_proxy(settings: ProxySettings | None = None, *, listeners: Sequence[str] = ()) -> AsyncIterator[Running]:
+    """A proxy on a free port of the loopback, and on one for each of the further listeners."""
     metadata = MemoryMetadata()
     owner, controller, store = MemoryOwner(), MemoryController(metadata), MemoryStore()
-    role = await start_proxy(store, lambda _: owner, controller, metadata, settings or ProxySettings(), clock=MemoryClock(), rng=CountingRng())
+    role = await start_proxy(
+        store,
+        lambda _: owner,
+        controller,
+        metadata,
+        settings or ProxySettings(),
+        clock=MemoryClock(),
+        rng=CountingRng(),
+        listeners=[(name, "127.0.0.1", 0) for name in listeners],
+    )
     running = Running(role, owner, controller, metadata, store)
     try:
         yield running

@@ -91,6 +91,7 @@ class _NodeRow(msgspec.Struct, array_like=True):
     internal_port: int = 0
     pool: str = ""
     lane: str = ""
+    listeners: dict[str, tuple[str, int]] = {}
 
 
 class _LaneRow(msgspec.Struct, array_like=True):
@@ -242,6 +243,7 @@ def _node_row(node: Node) -> _NodeRow:
         node.internal_port,
         node.pool,
         node.lane,
+        dict(node.listeners),
     )
 
 
@@ -282,4 +284,5 @@ def _node(row: _NodeRow) -> Node:
         internal_port=row.internal_port,
         pool=row.pool,
         lane=row.lane,
+        listeners=row.listeners,
     )

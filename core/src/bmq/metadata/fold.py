@@ -21,6 +21,7 @@ from bmq.metadata.records import (
     LeaderAlive,
     LeaderElected,
     NodeCordoned,
+    NodeListeners,
     NodeRegistered,
     NodeUnregistered,
     PartitionChange,
@@ -178,6 +179,8 @@ class _Builder:
                 self._deleted.write().pop(TopicId(record.topic_id), None)
             case NodeRegistered():
                 self._register(record)
+            case NodeListeners():
+                self._change_listeners(record)
             case NodeUnregistered():
                 self._unregister(NodeId(record.node_id))
             case NodeCordoned():
@@ -199,10 +202,7 @@ class _Builder:
             case FeatureLevel():
                 self._features.write()[record.name] = record.level
             case LeaderElected():
-                self._controller_epoch = record.controller_epoch
-                self._controller_id = NodeId(record.node_id)
-                self._controller_host = record.host
-                self._controller_port = record.port
+                self._elect(record)
             case LeaderAlive():
                 pass  # a standby looks at the record itself; what it says is old at once
             case ClusterCreated():
@@ -305,6 +305,12 @@ class _Builder:
             forgotten = tombstones.pop(next(iter(tombstones)))
             self._leader_epoch_floor = max(self._leader_epoch_floor, forgotten)
 
+    def _elect(self, record: LeaderElected) -> None:
+        self._controller_epoch = record.controller_epoch
+        self._controller_id = NodeId(record.node_id)
+        self._controller_host = record.host
+        self._controller_port = record.port
+
     def _register(self, record: NodeRegistered) -> None:
         node_id = NodeId(record.node_id)
         before = self._nodes.now.get(node_id)
@@ -326,7 +332,15 @@ class _Builder:
             internal_port=record.internal_port,
             pool=record.pool,
             lane=record.lane,
+            listeners=record.listeners,
         )
+
+    def _change_listeners(self, record: NodeListeners) -> None:
+        node_id = NodeId(record.node_id)
+        node = self._nodes.now.get(node_id)
+        if node is None or node.broker_epoch != record.broker_epoch:
+            raise _Unknown(f"node {record.node_id} of epoch {record.broker_epoch}")
+        self._nodes.write()[node_id] = replace(node, listeners=record.listeners)
 
     def _unregister(self, node_id: NodeId) -> None:
         self._nodes.write().pop(node_id, None)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from bmq.listeners import ListenerAddresses
 from bmq.metadata.records import Range
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicId, TopicPartition
 
@@ -54,6 +55,8 @@ class Node:
     """A broker owns partitions of the topics of its pool and of no others; "": of the topics that are in none."""
     lane: str = ""
     """Its proxy serves this lane alone; "": the base, and whoever names a lane."""
+    listeners: ListenerAddresses = field(default_factory=dict)
+    """Where clients reach its proxy by further listeners."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

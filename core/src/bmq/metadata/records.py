@@ -43,6 +43,7 @@ class NodeRegistered(Record, frozen=True, tag="node"):
 
     `host` and `port` are its Kafka address ("" and 0 without a proxy), the internal ones what other nodes connect to. `pool`: whose topics the broker
     owns partitions of, "" for those of nobody in particular. `lane`: which one its proxy serves alone, "": the base and all others.
+    `listeners`: where clients reach it by further listeners, (host, port) by name.
     """
 
     node_id: int
@@ -56,6 +57,15 @@ class NodeRegistered(Record, frozen=True, tag="node"):
     internal_port: int = 0
     pool: str = ""
     lane: str = ""
+    listeners: dict[str, tuple[str, int]] = {}
+
+
+class NodeListeners(Record, frozen=True, tag="listeners"):
+    """The node is reached by these further listeners now, and by no others: an address came to be known, or changed, while it lives."""
+
+    node_id: int
+    broker_epoch: int
+    listeners: dict[str, tuple[str, int]]
 
 
 class NodeUnregistered(Record, frozen=True, tag="node-gone"):
@@ -223,6 +233,7 @@ AnyRecord = (
     | LeaderElected
     | LeaderAlive
     | NodeRegistered
+    | NodeListeners
     | NodeUnregistered
     | NodeCordoned
     | FencingBegun

@@ -6,6 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from bmq.errors import BmqError
+from bmq.listeners import ListenerAddresses
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, TopicId, TopicPartition
@@ -113,6 +114,8 @@ class Registration:
     """The pool that its broker belongs to; "": the one of all topics that name none."""
     lane: str = ""
     """The lane that its proxy serves alone; "": the base."""
+    listeners: ListenerAddresses = field(default_factory=dict)
+    """Where clients reach its proxy by further listeners."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +155,8 @@ class Heartbeat:
     loads: tuple[PartitionLoad, ...] = ()
     draining: bool = False
     clock_differs: bool = False
+    listeners: ListenerAddresses | None = None
+    """Where clients reach its proxy by further listeners, which may change while it lives; None: as it is registered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

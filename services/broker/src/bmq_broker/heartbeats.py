@@ -9,6 +9,7 @@ from collections.abc import Callable
 import structlog
 
 from bmq.errors import BmqError, Fenced
+from bmq.listeners import ListenerAddresses
 from bmq.ports import Rng
 from bmq.roles.controller import BrokerControl, ClosedPartition, Heartbeat, HeartbeatReply, PartitionLoad, Registration
 from bmq.storage.durable import Backoff
@@ -42,6 +43,7 @@ class Heartbeats:
         loads: Callable[[], tuple[PartitionLoad, ...]],
         clock_differs: Callable[[], bool],
         fenced: Callable[[BmqError], None],
+        listeners: Callable[[], ListenerAddresses | None] = lambda: None,
     ) -> None:
         """`lease_ms` holds until the controller's first reply. `fenced` is called once, where this incarnation is not the registered one any more."""
         self._control = control
@@ -53,6 +55,7 @@ class Heartbeats:
         self._loads = loads
         self._clock_differs = clock_differs
         self._fenced = fenced
+        self._listeners = listeners
         self._interval_s = lease_ms / 1000 / BEATS_PER_LEASE
         self._backoff = self._new_backoff()
         self._due = asyncio.Event()
@@ -104,6 +107,7 @@ class Heartbeats:
             loads=self._loads(),
             draining=self.draining,
             clock_differs=self._clock_differs(),
+            listeners=self._listeners(),
         )
 
     def _heard(self, reply: HeartbeatReply) -> float:

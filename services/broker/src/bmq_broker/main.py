@@ -9,6 +9,7 @@ import structlog
 
 from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady, UnknownOutcome
+from bmq.listeners import ListenerAddresses
 from bmq.metadata.image import Image
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import BrokerControl, Metadata, Registration
@@ -59,10 +60,12 @@ class BrokerRole:
         cluster_configs: Mapping[str, str],
         on_fenced: Callable[[BmqError], None],
         owner_for: Callable[[TopicPartition], Owner] | None = None,
+        listeners: Callable[[], ListenerAddresses | None] = lambda: None,
     ) -> None:
         """`on_fenced` is called once when another incarnation took over: this one writes nothing more and is to be thrown away.
 
         `owner_for` finds the owners of all partitions, for the lags of groups; None: this broker owns all that there are.
+        `listeners`: those of the proxy in the same process, which may change; None: they are as they were registered.
         """
         self._store = store
         self._control = control
@@ -76,6 +79,7 @@ class BrokerRole:
         self._cluster_configs = cluster_configs
         self._on_fenced = on_fenced
         self._owner_for = owner_for
+        self._listeners = listeners
         self._tasks: list[asyncio.Task[None]] = []
         self._beating: asyncio.Task[None] | None = None
         self._built = False
@@ -303,6 +307,7 @@ class BrokerRole:
             loads=loads.current,
             clock_differs=lambda: self._clock_guard.differs,
             fenced=self._fenced,
+            listeners=self._listeners,
         )
 
         def forgotten(tp: TopicPartition) -> None:

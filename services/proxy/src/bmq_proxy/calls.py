@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing_extensions import Buffer
 
 from bmq.fair_shares import Admitted, Share
+from bmq.listeners import DEFAULT_LISTENER
 from bmq_proxy.budget import MemoryBudget
 
 
@@ -44,6 +45,8 @@ class Call:
     client_host: str
     lease: Lease
     arrived: float
+    listener: str = DEFAULT_LISTENER
+    """By which the client came, and of which it is told."""
     origin: Hashable = None
     """The connection, where it came over one: what it writes to a partition keeps its order."""
     share: Share | None = None

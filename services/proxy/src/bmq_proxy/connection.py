@@ -14,6 +14,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import WireError
 from bmq.fair_shares import Share
+from bmq.listeners import DEFAULT_LISTENER
 from bmq.wire.apis import SERVED
 from bmq.wire.frames import encode_response_frame, parse_request_header
 from bmq_proxy.arriving import ArrivingMemory
@@ -90,6 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         "_finishing",
         "_intake",
         "_is_held_back",
+        "_listener",
         "_loop",
         "_outgoing",
         "_peer",
@@ -104,8 +106,9 @@ class Connection(asyncio.BufferedProtocol):
         "stalled_at",
     )
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, listener: str = DEFAULT_LISTENER) -> None:
         self._service = service
+        self._listener = listener
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self._intake = Intake(service.scratch, service.request_memory, service.arriving)
         self._transport: asyncio.Transport | None = None
@@ -257,6 +260,7 @@ class Connection(asyncio.BufferedProtocol):
             client_host=f"/{self._peer}",
             lease=Lease(self._service.request_memory, size_bytes),
             arrived=self.active_at,
+            listener=self._listener,
             origin=self,
         )
         if self._exchanges is None:

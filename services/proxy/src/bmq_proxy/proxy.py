@@ -8,6 +8,7 @@ import structlog
 
 from bmq.cluster_config import resolve_cluster
 from bmq.greedy_window import Modest
+from bmq.listeners import DEFAULT_LISTENER, ListenerAddresses
 from bmq.log_limit import RateLimited
 from bmq.metadata.image import Image
 from bmq.ports import Clock, Rng
@@ -51,6 +52,8 @@ class Proxy:
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     """Kept, because asking for it is a system call."""
     advertised_port: int = 0
+    listeners: ListenerAddresses = field(default_factory=dict)
+    """Where clients reach this proxy by further listeners; replaced where that changes."""
     log_dir: str = "object-store"
     static_configs: Mapping[str, str] = field(default_factory=dict)
     """The cluster's configuration as the command line or a file gives it, by Kafka's names."""
@@ -59,6 +62,12 @@ class Proxy:
     def image(self) -> Image:
         """The newest known metadata."""
         return self.metadata.image
+
+    def address_of(self, listener: str) -> tuple[str, int]:
+        """Where clients reach this proxy by a listener; "" and 0: by that one they do not, as far as is known."""
+        if listener == DEFAULT_LISTENER:
+            return self.settings.advertised_host, self.advertised_port
+        return self.listeners.get(listener, ("", 0))
 
     @property
     def dynamic_configs(self) -> Mapping[str, str]:

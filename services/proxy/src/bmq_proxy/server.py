@@ -3,6 +3,7 @@
 import asyncio
 import errno
 
+from bmq.listeners import DEFAULT_LISTENER
 from bmq_proxy.connection import Connection
 from bmq_proxy.endpoint import Endpoint
 
@@ -11,22 +12,23 @@ SWEEP_EVERY = 5
 
 
 class ProxyServer:
-    """A Kafka endpoint over an Endpoint."""
+    """A Kafka endpoint over an Endpoint, at the addresses of one listener or several."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._looks = 0
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listens; returns where (the port that 0 became). Raises OSError."""
+    async def start(self, host: str, port: int, *, listener: str = DEFAULT_LISTENER) -> tuple[str, int]:
+        """Listens; returns where (the port that 0 became). Once for each listener. Raises OSError."""
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Connection(self.endpoint), host, port, backlog=1024)
+        server = await loop.create_server(lambda: Connection(self.endpoint, listener), host, port, backlog=1024)
         if not server.sockets:
             raise OSError(errno.EAFNOSUPPORT, host)
-        self._server = server
-        self._sweep()
+        self._servers.append(server)
+        if self._sweeper is None:
+            self._sweep()
         name = server.sockets[0].getsockname()
         return str(name[0]), int(name[1])
 
@@ -35,11 +37,11 @@ class ProxyServer:
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
-        server, self._server = self._server, None
-        if server is not None:
+        servers, self._servers = self._servers, []
+        for server in servers:
             server.close()
         await self.endpoint.drain(grace_s)
-        if server is not None:
+        for server in servers:
             await server.wait_closed()
 
     def _sweep(self) -> None:

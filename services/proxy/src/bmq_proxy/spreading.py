@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from bmq.listeners import DEFAULT_LISTENER
 from bmq.metadata.image import Image
 from bmq.values import NodeId, TopicPartition
 
@@ -37,35 +38,42 @@ class ProxyAddress:
 
 
 class Proxies:
-    """The proxies of one image, by node id; never empty."""
+    """The proxies of one image that a client may be told of, by node id."""
 
     __slots__ = ("_owning", "_seeds", "by_id")
 
     def __init__(self, addresses: Mapping[int, ProxyAddress], *, zone: str | None = None, brokers: Collection[int] = ()) -> None:
         """Those of `zone` stand for partitions; all of them where it has none, or is None. `brokers`: those that own partitions, too."""
-        assert addresses
         self.by_id = dict(sorted(addresses.items()))
         near = [node_id for node_id, address in self.by_id.items() if zone is not None and address.rack == zone]
         self._seeds = [(node_id, _mixed(node_id + 1)) for node_id in near or self.by_id]
         self._owning = frozenset(brokers).intersection(near or self.by_id)
 
     @classmethod
-    def of(cls, image: Image, own: ProxyAddress, *, zone: str | None = None) -> "Proxies":
-        """Those that are registered with an address. `own` is always among them, and at the address that it knows itself."""
-        found = {
-            int(node.node_id): ProxyAddress(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack or None)
-            for node in image.nodes.values()
-            if PROXY_ROLE in node.roles and node.host and node.port
-        }
+    def of(cls, image: Image, own: ProxyAddress, *, zone: str | None = None, listener: str = DEFAULT_LISTENER) -> "Proxies":
+        """Those that are registered with an address of this listener. `own` is at the address that it knows itself, which it has unless it is ""."""
+        found = {}
+        for node in image.nodes.values():
+            host, port = (node.host, node.port) if listener == DEFAULT_LISTENER else node.listeners.get(listener, ("", 0))
+            if PROXY_ROLE in node.roles and host and port:
+                found[int(node.node_id)] = ProxyAddress(node_id=node.node_id, host=host, port=port, rack=node.rack or None)
         registered = image.nodes.get(NodeId(own.node_id))
         rack = registered.rack or None if registered is not None else own.rack
-        found[own.node_id] = ProxyAddress(node_id=own.node_id, host=own.host, port=own.port, rack=rack)
+        if own.host:
+            found[own.node_id] = ProxyAddress(node_id=own.node_id, host=own.host, port=own.port, rack=rack)
+        else:
+            found.pop(own.node_id, None)
         return cls(found, zone=zone, brokers=[node_id for node_id, node in image.nodes.items() if BROKER_ROLE in node.roles])
 
-    def standing_for(self, tp: TopicPartition, *, owner: int) -> ProxyAddress:
-        """The partition's proxy (for this zone): the same for every proxy with this image, and for as long as it (and its owner) is there."""
+    def standing_for(self, tp: TopicPartition, *, owner: int) -> ProxyAddress | None:
+        """The partition's proxy (for this zone): the same for every proxy with this image, and for as long as it (and its owner) is there.
+
+        None: clients may be told of no proxy.
+        """
         if owner in self._owning:
             return self.by_id[owner]
+        if not self._seeds:
+            return None
         if len(self._seeds) == 1:
             return self.by_id[self._seeds[0][0]]
         key = _mixed((tp.topic_id.int >> 64) ^ (tp.topic_id.int & _MASK) ^ (tp.partition * _OTHER_ODD & _MASK))

@@ -4,9 +4,12 @@ from typing import Any
 from uuid import UUID
 
 from bmq.errors import RequestError, UnknownTopic
+from bmq.listeners import DEFAULT_LISTENER
 from bmq.metadata.image import Image, Topic
 from bmq.names import is_internal
 from bmq.values import TopicId, TopicPartition
+from bmq.wire.error_codes import ErrorCode
+from bmq_proxy.calls import Call
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.spreading import Proxies, ProxyAddress, zone_of
 
@@ -40,14 +43,15 @@ def find_partition(image: Image, key: object, partition: int) -> TopicPartition:
 
 def described_partition(proxies: Proxies, topic: Topic, index: int) -> dict[str, Any]:
     """A partition in Metadata and DescribeTopicPartitions: a proxy stands for whoever owns it."""
-    node_id = proxies.standing_for(TopicPartition(topic.topic_id, index), owner=topic.partitions[index].node_id).node_id
+    standing = proxies.standing_for(TopicPartition(topic.topic_id, index), owner=topic.partitions[index].node_id)
+    nodes = [] if standing is None else [standing.node_id]
     return {
-        "error_code": 0,
+        "error_code": int(ErrorCode.none if nodes else ErrorCode.listener_not_found),
         "partition_index": index,
-        "leader_id": node_id,
+        "leader_id": nodes[0] if nodes else -1,
         "leader_epoch": topic.partitions[index].leader_epoch,
-        "replica_nodes": [node_id],
-        "isr_nodes": [node_id],
+        "replica_nodes": nodes,
+        "isr_nodes": nodes,
         "offline_replicas": [],
     }
 
@@ -63,16 +67,28 @@ def described_topic(topic: Topic) -> dict[str, Any]:
     }
 
 
-def proxies_of(proxy: Proxy, image: Image, *, client_id: str = "") -> Proxies:
-    """The proxies that clients are told of; those of the client's zone stand for partitions, where it says one."""
-    own = ProxyAddress(node_id=proxy.settings.node_id, host=proxy.settings.advertised_host, port=proxy.advertised_port)
-    return Proxies.of(image, own, zone=zone_of(client_id))
+def proxies_of(proxy: Proxy, image: Image, call: Call | None = None, *, in_zone: bool = True) -> Proxies:
+    """The proxies that this client is told of: those of its listener. Those of its zone stand for partitions, where it says one.
+
+    Without a `call`: those of the default listener, which are all.
+    """
+    listener = DEFAULT_LISTENER if call is None else call.listener
+    host, port = proxy.address_of(listener)
+    own = ProxyAddress(node_id=proxy.settings.node_id, host=host, port=port)
+    return Proxies.of(image, own, zone=zone_of(call.client_id) if call is not None and in_zone else None, listener=listener)
+
+
+def controller_among(proxy: Proxy, proxies: Proxies) -> int:
+    """The node that clients send to what is the controller's: this one, where they are told of it; -1: there is none."""
+    own = proxy.settings.node_id
+    return own if own in proxies.by_id else next(iter(proxies.by_id), -1)
 
 
 def stands_for(proxy: Proxy, proxies: Proxies, tp: TopicPartition) -> bool:
     """Whether clients are told that the partition is here. What each proxy is asked for its share of, nobody counts twice."""
     meta = proxy.image.partition(tp)
-    return proxies.standing_for(tp, owner=-1 if meta is None else meta.node_id).node_id == proxy.settings.node_id
+    standing = proxies.standing_for(tp, owner=-1 if meta is None else meta.node_id)
+    return standing is not None and standing.node_id == proxy.settings.node_id
 
 
 def name_topic(image: Image, asked: Any, *, by_id: bool) -> bool:

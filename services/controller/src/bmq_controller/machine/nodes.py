@@ -7,6 +7,7 @@ from bmq.metadata.image import Image
 from bmq.metadata.records import (
     AnyRecord,
     NodeCordoned,
+    NodeListeners,
     NodeRegistered,
     NodeUnregistered,
     Range,
@@ -69,6 +70,7 @@ def register(
             internal_port=registration.internal_port,
             pool=registration.pool,
             lane=registration.lane,
+            listeners=dict(registration.listeners),
         )
     )
     if "broker" in registration.roles:
@@ -121,6 +123,8 @@ def heartbeat(image: Image, beat: Heartbeat, *, empty: bool = False, avoid: Coll
     if beat.node_id in image.fencing:
         raise Fenced(f"node {beat.node_id} of epoch {beat.broker_epoch} was silent for too long and is being fenced: it has to register again")
     records: list[AnyRecord] = list(report_covered(image, beat.node_id, beat.broker_epoch, beat.covered).records)
+    if beat.listeners is not None and beat.listeners != node.listeners:
+        records.append(NodeListeners(node_id=beat.node_id, broker_epoch=beat.broker_epoch, listeners=dict(beat.listeners)))
     records.extend(close_partitions(image, beat.node_id, beat.broker_epoch, beat.closed, covered=dict(beat.covered)))
     if empty and "broker" in node.roles:
         records.extend(drained(image, beat.node_id, avoid=avoid))

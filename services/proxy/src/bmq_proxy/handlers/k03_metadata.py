@@ -8,11 +8,12 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, InvalidTopicName
+from bmq.listeners import DEFAULT_LISTENER
 from bmq.metadata.image import Image, Topic
 from bmq.names import CONSUMER_OFFSETS, check_topic_name, is_internal
 from bmq.roles.controller import NewTopic
@@ -26,12 +27,17 @@ from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.spreading import Proxies, zone_of
-from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, described_partition, described_topic, find_topic, proxies_of
+from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, controller_among, described_partition, described_topic, find_topic, proxies_of
 
 CREATED_AT_ONCE_MAX = 100
 SHOWN_WITHIN_S = 5.0
 _BY_ID_FROM = 10
 _EMPTY_IS_ALL_UP_TO = 0
+
+
+Viewer = tuple[str | None, str]
+"""The client's zone, and the listener by which it came."""
+_ANYBODY: Final[Viewer] = (None, DEFAULT_LISTENER)
 
 
 class AnswerCache:
@@ -44,26 +50,26 @@ class AnswerCache:
         self._limit_bytes = limit_bytes
         self._held_bytes = 0
         self._image: Image | None = None
-        self._answers: OrderedDict[tuple[int, bytes, str | None], Answer] = OrderedDict()
+        self._answers: OrderedDict[tuple[int, bytes, Viewer], Answer] = OrderedDict()
 
-    def find(self, image: Image, version: int, body: bytes, zone: str | None = None) -> Answer | None:
-        """The answer to the same request from the same zone under the same image."""
+    def find(self, image: Image, version: int, body: bytes, viewer: Viewer = _ANYBODY) -> Answer | None:
+        """The answer to the same request of the same viewer under the same image."""
         if not self._is_of(image):
             self._image, self._held_bytes = image, 0
             self._answers.clear()
             return None
-        key = (version, body, zone)
+        key = (version, body, viewer)
         answer = self._answers.get(key)
         if answer is not None:
             self._answers.move_to_end(key)
         return answer
 
-    def keep(self, image: Image, version: int, body: bytes, answer: Answer, zone: str | None = None) -> None:
+    def keep(self, image: Image, version: int, body: bytes, answer: Answer, viewer: Viewer = _ANYBODY) -> None:
         """Remembers an answer that was made from `image`."""
-        cost = answer.size_bytes + len(body)
-        if not self._is_of(image) or cost > self._limit_bytes // 4 or (version, body, zone) in self._answers:
+        cost, key = answer.size_bytes + len(body), (version, body, viewer)
+        if not self._is_of(image) or cost > self._limit_bytes // 4 or key in self._answers:
             return
-        self._answers[version, body, zone] = answer
+        self._answers[key] = answer
         self._held_bytes += cost
         while self._held_bytes > self._limit_bytes:
             (_, old_body, _), old = self._answers.popitem(last=False)
@@ -85,20 +91,24 @@ def route(proxy: Proxy) -> Route:
         image = proxy.image
         answer = encode(call, _reply(proxy, image, call, request))
         if answer.error == "none":
-            cache.keep(image, call.version, raw, answer, zone_of(call.client_id))
+            cache.keep(image, call.version, raw, answer, _viewer(call))
         return answer
 
     def begin(call: Call, body: Buffer) -> Pending:
         raw = bytes(body)
-        found = cache.find(proxy.image, call.version, raw, zone_of(call.client_id))
+        found = cache.find(proxy.image, call.version, raw, _viewer(call))
         return found or asyncio.get_running_loop().create_task(run(call, raw), name="Metadata")
 
     return Route(api=SERVED[ApiKey.METADATA], begin=begin)
 
 
+def _viewer(call: Call) -> Viewer:
+    return zone_of(call.client_id), call.listener
+
+
 def _reply(proxy: Proxy, image: Image, call: Call, request: Any) -> Reply:
     asked = request.topics
-    proxies = proxies_of(proxy, image, client_id=call.client_id)
+    proxies = proxies_of(proxy, image, call)
     if asked is None or (not asked and call.version <= _EMPTY_IS_ALL_UP_TO):
         topics = [_topic(proxies, topic) for topic in image.topics.values()]
     else:
@@ -106,7 +116,7 @@ def _reply(proxy: Proxy, image: Image, call: Call, request: Any) -> Reply:
     return {
         "brokers": [one.described() for one in proxies.by_id.values()],
         "cluster_id": image.cluster_id,
-        "controller_id": proxy.settings.node_id,
+        "controller_id": controller_among(proxy, proxies),
         "topics": topics,
         "cluster_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
     }

@@ -47,13 +47,15 @@ async def _coordinators(proxy: Proxy, call: Call, keys: Sequence[str], key_type:
         topic = await proxy.coordinators.offsets_topic()
     except BmqError as error:
         return [_refused(key, coordinator_code(error), str(error)) for key in keys]
-    proxies = proxies_of(proxy, proxy.image, client_id=call.client_id)
+    proxies = proxies_of(proxy, proxy.image, call)
     return [_found(key, topic, proxies) for key in keys]
 
 
 def _found(key: str, topic: Topic, proxies: Proxies) -> dict[str, Any]:
     index = partition_of_group(key, len(topic.partitions))
     found = proxies.standing_for(TopicPartition(topic.topic_id, index), owner=topic.partitions[index].node_id)
+    if found is None:
+        return _refused(key, ErrorCode.coordinator_not_available, "No proxy has a known address of this listener yet: look at advertised_listeners")
     return {
         "key": key,
         "node_id": found.node_id,

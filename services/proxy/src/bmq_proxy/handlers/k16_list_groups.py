@@ -23,7 +23,7 @@ def route(proxy: Proxy) -> Route:
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """The groups that are found here, by name."""
-    here = partial(stands_for, proxy, proxies_of(proxy, proxy.image))
+    here = partial(stands_for, proxy, proxies_of(proxy, proxy.image, call, in_zone=False))
     try:
         answers = [fields_of(answer) for answer in await proxy.coordinators.call_all(call.api_key, request, call, only=here)]
     except BmqError as error:

@@ -28,7 +28,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     else:
         asked = [(image.topic(one.topic), one.partitions) for one in request.topics]
         wanted = [(topic, index) for topic, indexes in asked if topic is not None for index in indexes if 0 <= index < len(topic.partitions)]
-    proxies = proxies_of(proxy, image)
+    proxies = proxies_of(proxy, image, call, in_zone=False)
     wanted = [(topic, index) for topic, index in wanted if stands_for(proxy, proxies, TopicPartition(topic.topic_id, index))]
     statuses = await partition_statuses(proxy, wanted)
     topics: dict[str, list[dict[str, Any]]] = {}

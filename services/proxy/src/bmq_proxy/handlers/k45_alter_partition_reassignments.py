@@ -39,7 +39,7 @@ def route(proxy: Proxy) -> Route:
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """Partition by partition; one that occurs twice is refused. Answered once this node knows that the moves have begun."""
     image = proxy.image
-    proxies = proxies_of(proxy, image, client_id=call.client_id)
+    proxies = proxies_of(proxy, image, call)
     asked = [((topic.name, one.partition_index), one.replicas) for topic in request.topics for one in topic.partitions]
     outcomes: Outcomes = {}
     changes: dict[Key, Reassignment] = {}
@@ -84,7 +84,8 @@ def _change(proxies: Proxies, image: Image, key: Key, replicas: Sequence[int] | 
     is_broker = node is not None and BROKER_ROLE in node.roles
     if node_id in proxies.by_id and not is_broker:
         owner = image.topics[tp.topic_id].partitions[tp.partition].node_id
-        if proxies.standing_for(tp, owner=owner).node_id == node_id:
+        standing = proxies.standing_for(tp, owner=owner)
+        if standing is not None and standing.node_id == node_id:
             return None
         raise InvalidReplicaAssignment(
             f"Node {node_id} is a proxy: which one stands for a partition follows from all of them, and it owns nothing; {_brokers(image)}"

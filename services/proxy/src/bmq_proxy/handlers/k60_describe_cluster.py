@@ -8,7 +8,7 @@ from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.proxy import Proxy
-from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, proxies_of
+from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, controller_among, proxies_of
 
 BROKERS = 1
 
@@ -20,17 +20,15 @@ def route(proxy: Proxy) -> Route:
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """The proxies as the brokers."""
-    nodes = [
-        {"broker_id": one.node_id, "host": one.host, "port": one.port, "rack": one.rack, "is_fenced": False}
-        for one in proxies_of(proxy, proxy.image).by_id.values()
-    ]
+    proxies = proxies_of(proxy, proxy.image, call)
+    nodes = [{"broker_id": one.node_id, "host": one.host, "port": one.port, "rack": one.rack, "is_fenced": False} for one in proxies.by_id.values()]
     served = request.endpoint_type == BROKERS
     return {
         "error_code": 0 if served else int(ErrorCode.unsupported_endpoint_type),
         "error_message": None if served else "Controllers have no endpoint for clients: ask the brokers",
         "endpoint_type": request.endpoint_type,
         "cluster_id": proxy.image.cluster_id,
-        "controller_id": proxy.settings.node_id,
+        "controller_id": controller_among(proxy, proxies),
         "brokers": nodes if served else [],
         "cluster_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
     }

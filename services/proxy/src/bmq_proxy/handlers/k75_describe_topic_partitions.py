@@ -26,7 +26,7 @@ def route(proxy: Proxy) -> Route:
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """Goes on at the cursor, which names the first topic and partition that the last answer had no room for."""
     image = proxy.image
-    proxies = proxies_of(proxy, image, client_id=call.client_id)
+    proxies = proxies_of(proxy, image, call)
     names = sorted({topic.name for topic in request.topics} or image.topic_ids)
     cursor = request.cursor
     first = 0
