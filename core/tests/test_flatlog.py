@@ -52,6 +52,13 @@ def test_a_truncated_or_changed_entry_is_a_typed_error(entry: Entry, data: st.Da
         decode_entry(whole + b"\0", what="entry")
 
 
+def test_an_entry_without_payload_is_not_complete_without_its_last_checksum() -> None:
+    whole = encoded(Entry(number=1, epoch=0, nonce=Nonce(bytes(16)), predecessor=NO_PREDECESSOR, claim=False, payload=b""))
+    for cut in range(len(whole)):
+        with pytest.raises(FormatError):
+            decode_entry(whole[:cut], what="entry")
+
+
 def test_an_entry_of_a_newer_format_is_refused_by_name() -> None:
     whole = bytearray(encoded(Entry(number=1, epoch=1, nonce=Nonce(b"n" * 16), predecessor=NO_PREDECESSOR, claim=True, payload=b"")))
     whole[5] = 2

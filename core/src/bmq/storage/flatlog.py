@@ -96,8 +96,9 @@ def decode_entry(data: Buffer, *, what: str) -> Entry:
     """A whole entry, every byte checked. Raises Corrupt, FormatTooNew."""
     view = bytes_view(data)
     entry, length = _decode_header(view, what=what)
-    body = checked(view, what=what)[ENTRY_HEADER_SIZE_BYTES:]
-    if len(body) != length:
+    whole = checked(view, what=what)
+    body = whole[ENTRY_HEADER_SIZE_BYTES:]
+    if len(whole) < ENTRY_HEADER_SIZE_BYTES or len(body) != length:  # a header alone ends in a checksum that is right for it
         raise Corrupt(f"{what}: {len(body)} bytes of payload instead of {length}")
     return Entry(number=entry.number, epoch=entry.epoch, nonce=entry.nonce, predecessor=entry.predecessor, claim=entry.claim, payload=bytes(body))
 
