@@ -1,10 +1,11 @@
 """What a `reconcile` may use of the world outside."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bmq.ports import Clock, Rng
+from bmq_operator.known import Known
 from bmq_operator.kube import Kube
 from bmq_operator.settings import OperatorSettings
 
@@ -24,3 +25,5 @@ class Context:
     """The client of an admin REST API: (base URL, token). One for each pair, closed by the operator."""
     namespace_ending: bool = False
     """Of a resource that is being deleted: so is its namespace. Data stays, and nothing is waited for."""
+    known: Known = field(default_factory=Known)
+    """What was read within the last seconds, for all resources that need it."""

@@ -1,19 +1,145 @@
-"""Brings what is there to what a Topic says."""
+"""Brings what is there to what a Topic says: carries out what `plan` decides, through the Cluster's admin REST API."""
 
+from dataclasses import replace
+from typing import Final, assert_never
+
+from bmq.resources.differences import as_changes
 from bmq.resources.topic import Topic, TopicStatus
+from bmq_operator.admin import AdminClient, AdminError, AdminProblem
 from bmq_operator.conditions import Finding, next_conditions
 from bmq_operator.context import Context
-from bmq_operator.outcome import Outcome
+from bmq_operator.outcome import Event, Outcome
+from bmq_operator.references import ClusterState, Referred, allowed, refer
+from bmq_operator.topics.claims import Claim, claim_of, claims
+from bmq_operator.topics.known import TopicsOfCluster, view_of
+from bmq_operator.topics.plan import SOON_S, Create, Delete, Grow, Plan, SetConfigs, plan
+from bmq_operator.topics.situation import Present, Rival, Situation
+
+STEPS_MAX: Final = 6
+_OLD_KNOWLEDGE: Final = frozenset((404, 409, 412))
+"""Refusals that come of having looked some seconds ago: a further look decides."""
 
 
 def holds(topic: Topic) -> bool:
-    """Whether a deletion has to wait for something: the finalizer is on the resource only then."""
-    del topic
-    return False
+    """Whether a deletion has to wait for something: the finalizer is on the resource only then. It is there before the topic is."""
+    return topic.spec.managed and topic.spec.deletion_policy == "Delete" and topic.status.owned
 
 
 async def reconcile(context: Context, topic: Topic) -> Outcome:
-    """Looks at the topic once, takes the next step, and says what is the case. Raises KubeError, AdminProblem, AdminUnreachable."""
-    found = Finding(status="Unknown", reason="NotHandledYet", message="this version of the operator does not handle this kind yet")
-    conditions = next_conditions(topic.status.conditions, [found], generation=topic.metadata.generation, now_ms=context.clock.now_ms())
-    return Outcome(status=TopicStatus(conditions=conditions, observed_generation=topic.metadata.generation), finished=True)
+    """Looks at the topic once, takes the next step, and says what is the case. Raises KubeError."""
+    events: dict[str, Event] = {}
+    referred = await refer(context, topic.metadata, topic.spec.cluster_ref)
+    planned = plan(await _situation(context, topic, referred))
+    for _ in range(STEPS_MAX):
+        try:
+            if planned.needs_record_count:
+                planned = await _plan_with_records(context, topic, referred)
+            if planned.action is None:
+                break
+            topic = await _carry_out(context, topic, referred, planned)
+            events |= {event.reason: event for event in planned.events}
+        except AdminProblem as problem:
+            if problem.status in _OLD_KNOWLEDGE:
+                _topics(context, referred).forget()
+            elif problem.passes:
+                referred = referred.unreachable(str(problem))
+            else:
+                planned = replace(planned, finding=Finding(status="False", reason="Refused", message=str(problem)), action=None, events=())
+                break
+        except AdminError as error:
+            referred = referred.unreachable(str(error))
+        planned = plan(await _situation(context, topic, referred))
+    else:
+        planned = replace(planned, action=None, events=(), again_after_s=SOON_S)
+    events |= {event.reason: event for event in planned.events}
+    return _outcome(context, topic, planned, tuple(events.values()))
+
+
+async def _situation(context: Context, topic: Topic, referred: Referred) -> Situation:
+    """What is the case, as far as it can be told now."""
+    ending = topic.metadata.deletion_timestamp is not None
+    present: Present | None = None
+    if referred.state is ClusterState.READY:
+        known = _topics(context, referred)
+        try:
+            present = await known.present(topic.topic_name)
+            if present is None or ending:
+                present = await known.present_now(topic.topic_name)  # what is made or deleted is not decided on what was so seconds ago
+        except AdminError as error:
+            referred = referred.unreachable(str(error))
+    return Situation(
+        topic=topic,
+        cluster_name=referred.title,
+        cluster=referred.state,
+        why=referred.why,
+        present=present,
+        rivals=await _rivals(context, topic, referred, anew=ending),
+        namespace_ending=context.namespace_ending,
+    )
+
+
+async def _rivals(context: Context, topic: Topic, referred: Referred, *, anew: bool) -> list[Rival]:
+    """Other Topics for the same topic whose namespaces the Cluster accepts."""
+
+    async def read() -> dict[Claim, list[Rival]]:
+        return claims([one for namespace in context.settings.watched_namespaces for one in await context.kube.list("Topic", namespace)])
+
+    if anew:
+        context.known.claims.forget("claims")
+    found: dict[Claim, list[Rival]] = await context.known.claims.get("claims", read)
+    rivals = [rival for rival in found.get(claim_of(topic), ()) if rival.uid != topic.metadata.uid]
+    return [rival for rival in rivals if referred.cluster is not None and allowed(referred.cluster, rival.namespace)]
+
+
+async def _plan_with_records(context: Context, topic: Topic, referred: Referred) -> Plan:
+    client = _client(referred)
+    holds_records = False
+    async for partition in client.items("topics", topic.topic_name, "partitions"):
+        first, end = partition["log_start"], partition["high_watermark"]
+        holds_records = holds_records or first is None or end is None or end > first
+    return plan(replace(await _situation(context, topic, referred), holds_records=holds_records))
+
+
+async def _carry_out(context: Context, topic: Topic, referred: Referred, planned: Plan) -> Topic:
+    """Takes the step; the resource as the next plan is to see it."""
+    client, known, name = _client(referred), _topics(context, referred), topic.topic_name
+    match planned.action:
+        case Create(partitions=partitions, configs=configs):
+            made = view_of(await client.post("topics", body={"name": name, "partitions": partitions, "configs": dict(configs)}))
+            await known.learn(name, made)
+            return topic.model_copy(update={"status": topic.status.model_copy(update={"owned": True, "topic_id": made.topic_id})})
+        case Grow(total=total, version=version):
+            await known.learn(name, view_of(await client.post("topics", name, "partitions", body={"total": total}, if_match=version)))
+        case SetConfigs(differences=differences, version=version):
+            await client.patch("topics", name, "configs", body=as_changes(differences), if_match=version)
+            await known.present_now(name)
+        case Delete(version=version):
+            await client.delete("topics", name, if_match=version)
+            await known.learn(name, None)
+        case None:
+            pass
+        case _ as never:
+            assert_never(never)
+    return topic
+
+
+def _client(referred: Referred) -> AdminClient:
+    assert referred.client is not None, "nothing is done about a cluster that is not ready"
+    return referred.client
+
+
+def _topics(context: Context, referred: Referred) -> TopicsOfCluster:
+    return context.known.topics_of(_client(referred))
+
+
+def _outcome(context: Context, topic: Topic, planned: Plan, events: tuple[Event, ...]) -> Outcome:
+    generation = topic.metadata.generation
+    status = TopicStatus(
+        topic_name=topic.topic_name,
+        topic_id=planned.topic_id,
+        partitions=planned.partitions,
+        owned=planned.owned,
+        conditions=next_conditions(topic.status.conditions, [planned.finding], generation=generation, now_ms=context.clock.now_ms()),
+        observed_generation=generation,
+    )
+    return Outcome(status=status, events=events, again_after_s=planned.again_after_s, finished=planned.finished)

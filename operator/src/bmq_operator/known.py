@@ -1,0 +1,35 @@
+"""What the operator knows for a few seconds, shared by all resources. Values only; who needs one says how it is read."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bmq_operator.sharing import Shared
+
+if TYPE_CHECKING:
+    from bmq_operator.admin import AdminClient
+    from bmq_operator.references import Referred
+    from bmq_operator.topics.known import TopicsOfCluster
+
+CLUSTERS_MAX = 1_000
+
+
+@dataclass(slots=True)
+class Known:
+    """One for each operator."""
+
+    clusters: "Shared[Referred]" = field(default_factory=lambda: Shared(most=CLUSTERS_MAX))
+    """Clusters by namespace and name."""
+    claims: "Shared[Any]" = field(default_factory=lambda: Shared(most=1))
+    """Which Topics stand for which topics."""
+    _topics: "dict[str, TopicsOfCluster]" = field(default_factory=dict)
+
+    def topics_of(self, client: "AdminClient") -> "TopicsOfCluster":
+        """A cluster's topics."""
+        from bmq_operator.topics.known import TopicsOfCluster
+
+        known = self._topics.get(client.url)
+        if known is None or known.client is not client:
+            if len(self._topics) >= CLUSTERS_MAX:
+                self._topics.clear()
+            known = self._topics[client.url] = TopicsOfCluster(client)
+        return known

@@ -1,0 +1,85 @@
+"""The Cluster that a Topic or a Lane refers to: whether it is there, takes resources of that namespace, and can be asked."""
+
+import enum
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
+
+from bmq.resources.base import ObjectMeta
+from bmq.resources.cluster import Cluster
+from bmq.resources.references import ClusterRef
+from bmq_operator.admin import AdminClient, AdminUnreachable
+from bmq_operator.cluster_access import admin_of, find_cluster
+from bmq_operator.conditions import condition
+from bmq_operator.context import Context
+
+ALL_NAMESPACES = "*"
+
+
+class ClusterState(enum.Enum):
+    """Whether the Cluster that a resource refers to can be asked."""
+
+    READY = "ready"
+    MISSING = "missing"
+    ENDING = "ending"
+    NOT_ALLOWED = "not allowed"
+    NOT_READY = "not ready"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Referred:
+    """`why`: it is not ready. `client` is there where it is ready."""
+
+    namespace: str
+    name: str
+    state: ClusterState
+    why: str = ""
+    cluster: Cluster | None = None
+    client: AdminClient | None = None
+
+    @property
+    def title(self) -> str:
+        """NAMESPACE/NAME."""
+        return f"{self.namespace}/{self.name}"
+
+    def unreachable(self, why: str) -> "Referred":
+        """The same, found not to answer; with what the Cluster says of itself."""
+        ready = None if self.cluster is None else condition(self.cluster.status.conditions)
+        said = f" (it says {ready.reason}: {ready.message})" if ready is not None and ready.status != "True" and ready.message else ""
+        return replace(self, state=ClusterState.NOT_READY, why=why + said)
+
+
+async def refer(context: Context, meta: ObjectMeta, reference: ClusterRef) -> Referred:
+    """What a resource refers to. Read once within a few seconds for all that refer to it. Raises KubeError."""
+    namespace, name = reference.namespace or meta.namespace, reference.name
+
+    async def read() -> Referred:
+        return await _read(context, namespace, name)
+
+    found = await context.known.clusters.get((namespace, name), read)
+    if found.cluster is not None and not allowed(found.cluster, meta.namespace):
+        return replace(found, state=ClusterState.NOT_ALLOWED, client=None)
+    return found
+
+
+def allowed(cluster: Cluster, namespace: str) -> bool:
+    """Whether the Cluster takes resources of this namespace."""
+    accepted = cluster.spec.topics_from.namespaces
+    return namespace == cluster.metadata.namespace or namespace in accepted or ALL_NAMESPACES in accepted
+
+
+async def _read(context: Context, namespace: str, name: str) -> Referred:
+    found = Referred(namespace=namespace, name=name, state=ClusterState.MISSING)
+    try:
+        cluster = await find_cluster(context, namespace, name)
+    except ValidationError as error:
+        return found.unreachable(f"the Cluster is not understood: {error.errors()[0]['msg']}")
+    if cluster is None:
+        return found
+    found = replace(found, cluster=cluster)
+    if cluster.metadata.deletion_timestamp is not None:
+        return replace(found, state=ClusterState.ENDING)
+    try:
+        return replace(found, state=ClusterState.READY, client=await admin_of(context, cluster))
+    except AdminUnreachable as error:
+        return found.unreachable(error.why)

@@ -1,0 +1,73 @@
+"""A cluster's topics as they were a few seconds ago: five hundred Topics do not list five hundred times.
+
+Reads only. The list is used by whoever asks soon after; a topic's configuration for as long as the list tells the same version of it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from bmq_operator.admin import AdminClient, AdminProblem
+from bmq_operator.sharing import Shared
+from bmq_operator.topics.situation import Present
+
+
+@dataclass(slots=True)
+class _Summary:
+    topic_id: str
+    version: str
+
+
+class TopicsOfCluster:
+    """One cluster's topics."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self.client = client
+        self._lists: Shared[dict[str, _Summary]] = Shared(most=1)
+        self._views: dict[str, Present] = {}
+
+    async def present(self, name: str) -> Present | None:
+        """The topic, as it was within the last seconds. Raises AdminError."""
+        summaries = await self._lists.get("topics", self._list)
+        summary = summaries.get(name)
+        if summary is None:
+            self._views.pop(name, None)
+            return None
+        view = self._views.get(name)
+        if view is not None and view.version == summary.version:
+            return view
+        return await self.present_now(name)
+
+    async def present_now(self, name: str) -> Present | None:
+        """The topic, read anew. Raises AdminError."""
+        try:
+            found = view_of(await self.client.get("topics", name))
+        except AdminProblem as problem:
+            if not problem.missing:
+                raise
+            found = None
+        await self.learn(name, found)
+        return found
+
+    async def learn(self, name: str, found: Present | None) -> None:
+        """Somebody has seen it just now."""
+        summaries = await self._lists.get("topics", self._list)
+        if found is None:
+            summaries.pop(name, None)
+            self._views.pop(name, None)
+        else:
+            summaries[name] = _Summary(found.topic_id, found.version)
+            self._views[name] = found
+
+    def forget(self) -> None:
+        """What is known is old."""
+        self._lists.forget("topics")
+
+    async def _list(self) -> dict[str, _Summary]:
+        found = {one["name"]: _Summary(one["topic_id"], one["version"]) async for one in self.client.items("topics")}
+        self._views = {name: view for name, view in self._views.items() if name in found}
+        return found
+
+
+def view_of(topic: Any) -> Present:
+    """Of a TopicView of the API."""
+    return Present(topic_id=topic["topic_id"], partitions=topic["partitions"], version=topic["version"], configs=topic["configs"])

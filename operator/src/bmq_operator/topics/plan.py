@@ -1,0 +1,243 @@
+"""What is to be done about a Topic, and what is to be said of it. Pure.
+
+`plan` is asked again after its actions were carried out, with what is there then; where it names no action, its finding is the truth. How a resource
+knows that a topic is its own is in docs/decisions/0027-topics-and-lanes.md.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from bmq.errors import InvalidTopicName
+from bmq.names import check_topic_name, is_internal
+from bmq.resources.differences import Difference, config_differences
+from bmq.resources.references import CONFIRM_DELETION
+from bmq.resources.topic import Topic
+from bmq_operator.conditions import Finding, condition
+from bmq_operator.outcome import Event
+from bmq_operator.references import ClusterState
+from bmq_operator.topics.situation import Present, Rival, Situation
+
+SOON_S: Final = 10.0
+"""When to look again at what other things are to change first."""
+AS_WRITTEN: Final = "AsWritten"
+MORE_PARTITIONS: Final = "MorePartitions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    """Makes the topic."""
+
+    partitions: int
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grow:
+    """Gives it more partitions."""
+
+    total: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetConfigs:
+    """Sets keys, and those with None back to their defaults."""
+
+    differences: tuple[Difference, ...]
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """Deletes the topic with its records."""
+
+    version: str
+
+
+Action: TypeAlias = Create | Grow | SetConfigs | Delete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """`owned` and `topic_id` go into the status, and from there into the next plan: it is all that is remembered."""
+
+    finding: Finding
+    owned: bool
+    topic_id: str = ""
+    partitions: int = 0
+    action: Action | None = None
+    events: tuple[Event, ...] = ()
+    again_after_s: float | None = None
+    finished: bool = False
+    needs_record_count: bool = False
+    """Whether it cannot be decided before somebody has looked whether the topic holds records."""
+
+
+def plan(situation: Situation) -> Plan:
+    """The next step."""
+    if situation.topic.metadata.deletion_timestamp is not None:
+        return _deletion(situation)
+    return _obstacle(situation) or _existing(situation)
+
+
+def _obstacle(situation: Situation) -> Plan | None:
+    """What keeps the operator from looking at the topic at all. What was owned stays so."""
+    topic, cluster = situation.topic, situation.cluster
+    reference = f"Cluster {situation.cluster_name}"
+    match cluster:
+        case ClusterState.MISSING:
+            return _waits(topic, "ClusterMissing", f"{reference} does not exist: create it, or delete this and write another clusterRef")
+        case ClusterState.ENDING:
+            return _waits(topic, "ClusterEnding", f"{reference} is being deleted: nothing is changed any more")
+        case ClusterState.NOT_ALLOWED:
+            namespace = topic.metadata.namespace
+            remedy = f"add it to spec.topicsFrom.namespaces of the Cluster: {namespace}"
+            return _waits(topic, "NamespaceNotAllowed", f"{reference} takes no Topics of the namespace {namespace}: {remedy}")
+        case ClusterState.NOT_READY:
+            return _waits(topic, "ClusterNotReady", f"{reference} does not answer, and is asked again: {situation.why}", status="Unknown")
+        case ClusterState.READY:
+            pass
+    if why := _unusable(topic.topic_name):
+        return Plan(finding=_not_ready("InvalidName", why), owned=False)
+    if topic.spec.managed and (winner := _winner(situation)) is not None:
+        why = f"{winner.kind_and_name} stands for the topic {topic.topic_name} already: delete one of the two, or write another topicName"
+        return Plan(finding=_not_ready("Collision", why), owned=False, again_after_s=SOON_S)
+    return None
+
+
+def _existing(situation: Situation) -> Plan:
+    topic, present = situation.topic, situation.present
+    if not topic.spec.managed:
+        return _unmanaged(topic, present)
+    status = topic.status
+    if present is None:
+        return _missing(topic)
+    if not status.owned:
+        if topic.spec.existing == "Refuse":
+            why = f"the topic {topic.topic_name} was there before this resource: write existing: Adopt to have it managed, or another topicName"
+            return Plan(finding=_not_ready("AlreadyExists", why), owned=False, topic_id=present.topic_id, partitions=present.partitions)
+        return _kept(topic, present, Event(reason="Adopted", message=f"the topic {topic.topic_name} was there before, and is managed from now on"))
+    if status.topic_id and present.topic_id != status.topic_id:
+        text = (
+            f"the topic {topic.topic_name} is another one than before ({present.topic_id}, it was {status.topic_id}): somebody deleted it and made it"
+        )
+        return _kept(topic, present, Event(reason="TopicReplaced", message=f"{text} again; it is managed from now on", warning=True))
+    return _kept(topic, present)
+
+
+def _missing(topic: Topic) -> Plan:
+    """It is to be made: the intent is written down first, so that what a crash leaves behind is known as this resource's own."""
+    status, creating = topic.status, Finding(status="Unknown", reason="Creating", message="the topic is being made")
+    create = Create(partitions=topic.spec.partitions, configs=topic.spec.config)
+    if status.owned and status.topic_id:
+        text = f"the topic {topic.topic_name} ({status.topic_id}) is gone: somebody deleted it, with its records. It is made again, empty"
+        return Plan(finding=creating, owned=True, action=create, events=(Event(reason="TopicLost", message=text, warning=True),))
+    if status.owned:
+        return Plan(finding=creating, owned=True, action=create)
+    return Plan(finding=creating, owned=True, again_after_s=0.0)
+
+
+def _kept(topic: Topic, present: Present, *events: Event) -> Plan:
+    """The topic is this resource's: what differs is changed, one thing at a time."""
+    finding = Finding(status="True", reason=AS_WRITTEN, message="the topic is as it is written")
+    action: Action | None = None
+    spec = topic.spec
+    configs = tuple(config_differences(spec.config, present.configs))
+    if present.partitions < spec.partitions:
+        action = Grow(total=spec.partitions, version=present.version)
+        finding = Finding(status="Unknown", reason="Changing", message=f"partitions: {present.partitions}, to be {spec.partitions}")
+    elif configs:
+        action = SetConfigs(differences=configs, version=present.version)
+        finding = Finding(status="Unknown", reason="Changing", message=f"configuration: {said(configs)}")
+        if _was_as_written(topic):
+            events = (*events, Event(reason="DriftPutBack", message=f"somebody changed the topic's configuration; put back: {said(configs)}"))
+    elif present.partitions > spec.partitions:
+        why = f"partitions: {spec.partitions}: the topic has {present.partitions}, and partitions can only grow: write {present.partitions}, or more"
+        finding = _not_ready(MORE_PARTITIONS, why)
+    return Plan(finding=finding, owned=True, topic_id=present.topic_id, partitions=present.partitions, action=action, events=events)
+
+
+def _unmanaged(topic: Topic, present: Present | None) -> Plan:
+    if present is None:
+        finding = _not_ready("TopicMissing", f"there is no topic {topic.topic_name}, and managed: false keeps the operator from making it")
+        return Plan(finding=finding, owned=False)
+    differences = list(config_differences(topic.spec.config, present.configs))
+    if present.partitions != topic.spec.partitions:
+        differences.insert(0, Difference(field="partitions", before=present.partitions, after=topic.spec.partitions))
+    text = f"; other than written: {said(differences)}" if differences else ""
+    finding = Finding(status="True", reason="Unmanaged", message=f"managed: false: nothing is changed{text}")
+    return Plan(finding=finding, owned=False, topic_id=present.topic_id, partitions=present.partitions)
+
+
+def _deletion(situation: Situation) -> Plan:
+    """The finalizer is on resources alone that own their topic and say Delete; even then, what is in doubt stays."""
+    topic, present, status = situation.topic, situation.present, situation.topic.status
+    gone = Plan(finding=Finding(status="False", reason="Deleted", message=""), owned=False, finished=True)
+    if situation.namespace_ending or not (topic.spec.managed and topic.spec.deletion_policy == "Delete" and status.owned):
+        return gone
+    match situation.cluster:
+        case ClusterState.MISSING | ClusterState.ENDING | ClusterState.NOT_ALLOWED:
+            return gone
+        case ClusterState.NOT_READY:
+            why = f"Cluster {situation.cluster_name} does not answer, and is asked again: {situation.why}. deletionPolicy: Retain ends the waiting"
+            return _waits(topic, "ClusterNotReady", why, status="Unknown")
+        case ClusterState.READY:
+            pass
+    if _winner(situation) is not None or present is None or (status.topic_id and present.topic_id != status.topic_id):
+        return gone
+    mine = Plan(
+        finding=Finding(status="Unknown", reason="Deleting", message="the topic is being deleted"),
+        owned=True,
+        topic_id=present.topic_id,
+        partitions=present.partitions,
+    )
+    if topic.metadata.annotations.get(CONFIRM_DELETION) != "true":
+        if situation.holds_records is None:
+            return replace(mine, needs_record_count=True)
+        if situation.holds_records:
+            how = f'annotate it with {CONFIRM_DELETION}: "true" to lose them, or write deletionPolicy: Retain to keep the topic'
+            return replace(mine, finding=_not_ready("DataProtected", f"the topic {topic.topic_name} holds records: {how}"))
+    event = Event(reason="TopicDeleted", message=f"the topic {topic.topic_name} ({present.topic_id}) was deleted")
+    return replace(mine, action=Delete(version=present.version), events=(event,))
+
+
+def said(differences: Sequence[Difference]) -> str:
+    """`retention.ms 5 → 1000`."""
+    return ", ".join(f"{one.field} {_value(one.before)} → {_value(one.after)}" for one in differences)
+
+
+def _value(value: str | int | None) -> str:
+    return "default" if value is None else str(value)
+
+
+def _winner(situation: Situation) -> Rival | None:
+    """Of several managed Topics for one topic: the one that owns it, else the oldest. None: it is this one."""
+    topic = situation.topic
+    own = (not topic.status.owned, topic.metadata.creation_timestamp, topic.metadata.uid)
+    best = min(situation.rivals, key=lambda rival: rival.rank, default=None)
+    return best if best is not None and best.rank < own else None
+
+
+def _was_as_written(topic: Topic) -> bool:
+    """Whether this very text was brought about before: what differs now was changed by somebody else."""
+    ready = condition(topic.status.conditions)
+    return ready is not None and ready.reason in (AS_WRITTEN, MORE_PARTITIONS) and ready.observed_generation == topic.metadata.generation
+
+
+def _unusable(name: str) -> str:
+    try:
+        check_topic_name(name)
+    except InvalidTopicName as error:
+        return f"{error}: write topicName"
+    return f"{name} is one of the coordinators' own topics: write another topicName" if is_internal(name) else ""
+
+
+def _waits(topic: Topic, reason: str, message: str, *, status: str = "False") -> Plan:
+    finding = Finding(status="Unknown" if status == "Unknown" else "False", reason=reason, message=message)
+    old = topic.status
+    return Plan(finding=finding, owned=old.owned, topic_id=old.topic_id, partitions=old.partitions, again_after_s=SOON_S)
+
+
+def _not_ready(reason: str, message: str) -> Finding:
+    return Finding(status="False", reason=reason, message=message)
