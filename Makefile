@@ -77,5 +77,5 @@ $(UV):
 	@touch $@
 
 .cache/tools/complete: tools/get
-	tools/get minio java kafka kcat go node versitygw azurite fake-gcs
+	tools/get minio java kafka kcat go node
 	@touch $@
