@@ -53,9 +53,10 @@ chaos: setup .cache/tools/complete ## live chaos on real processes for a while (
 bench: setup .cache/tools/complete ## the table of figures, against Apache Kafka on this machine
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
-generated: setup ## write anew what is generated from models: CRDs and their reference page
+generated: setup ## write anew what is generated: CRDs, their reference page, dashboards
 	$(BIN)/python -m bmq.resources.crd crds charts/bmq/files/crds
 	$(BIN)/python -m bmq.resources.reference >docs/resources.md
+	$(BIN)/python -m tools.dashboards charts/bmq/files/dashboards
 
 lock: $(UV) ## resolve the dependencies anew into requirements.lock (which names no index)
 	$(UV) lock --quiet
@@ -77,5 +78,5 @@ $(UV):
 	@touch $@
 
 .cache/tools/complete: tools/get
-	tools/get minio java kafka kcat go node
+	tools/get minio java kafka kcat prometheus go node
 	@touch $@

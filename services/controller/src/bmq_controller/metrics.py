@@ -25,5 +25,7 @@ TAKEOVERS = Counter("bmq_controller_takeovers", "Times that this process, as a s
 DEPOSED = Counter("bmq_controller_deposed", "Times that this process was deposed.")
 HEARTBEATS = Counter("bmq_controller_heartbeats", "Heartbeats answered, by outcome.", ["outcome"])
 FENCINGS = Counter("bmq_controller_fencings", "Silent nodes: brokers whose fencing was begun or completed, others that were unregistered.", ["step"])
+for _step in ("begun", "completed", "unregistered"):
+    FENCINGS.labels(_step)  # told as 0 from the start: of a series that begins with 1 Prometheus sees no increase
 MOVING = Gauge("bmq_partitions_moving", "Partitions under a planned move.")
 BALANCED = Counter("bmq_controller_balanced", "Moves begun by the balancer, by what for.", ["kind"])

@@ -1,0 +1,134 @@
+"""A real Prometheus that scrapes what it is told to, with the labels that the chart's PodMonitor would give."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import yaml
+from compat_server import ROOT, free_port, tool, tools_folder
+
+RELABELINGS = ROOT / "charts/bmq/files/podmonitor-relabelings.yaml"
+
+
+def command(name: str) -> str:
+    """`prometheus` or `promtool`, installed where it is missing."""
+    tool("get", "prometheus")
+    own = tools_folder() / name
+    return str(own) if own.exists() else name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A pod, as Kubernetes would describe it."""
+
+    address: str
+    pod: str
+    cluster: str = "demo"
+    component: str = ""
+    lane: str = ""
+    namespace: str = "team"
+
+    def static_config(self) -> dict[str, Any]:
+        described = {
+            "__meta_kubernetes_pod_name": self.pod,
+            "__meta_kubernetes_pod_label_bmq_io_cluster": self.cluster,
+            "__meta_kubernetes_pod_label_app_kubernetes_io_component": self.component,
+            "__meta_kubernetes_pod_label_bmq_io_lane": self.lane,
+        }
+        # The operator of Prometheus gives these two by itself.
+        return {"targets": [self.address], "labels": {"namespace": self.namespace, "pod": self.pod, **described}}
+
+
+class Prometheus:
+    """Scrapes once a second."""
+
+    def __init__(self, folder: Path, targets: Sequence[Target]) -> None:
+        relabelings = [
+            {{"sourceLabels": "source_labels", "targetLabel": "target_label"}[key]: value for key, value in one.items()}
+            for one in yaml.safe_load(RELABELINGS.read_text())
+        ]
+        scrape = {"job_name": "bmq", "static_configs": [one.static_config() for one in targets], "relabel_configs": relabelings}
+        configuration = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}, "scrape_configs": [scrape]}
+        file = folder / "prometheus.yaml"
+        file.write_text(yaml.safe_dump(configuration))
+        self.url = f"http://127.0.0.1:{free_port()}"
+        self._log = folder / "prometheus.log"
+        arguments = [f"--config.file={file}", f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address={self.url.removeprefix('http://')}"]
+        with self._log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [command("prometheus"), *arguments], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(os.environ), cwd=folder
+            )
+        deadline = monotonic() + 30
+        while not self._is_ready():
+            assert self._process.poll() is None, self._log.read_text()
+            assert monotonic() < deadline, self._log.read_text()
+            sleep(0.05)
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The series of an instant query. Raises AssertionError for one that Prometheus refuses."""
+        found: list[dict[str, Any]] = self._get("/api/v1/query", query=expression)["result"]
+        return found
+
+    def query_range(self, expression: str, *, seconds: int) -> list[dict[str, Any]]:
+        """The series of a query over the last seconds, a point each."""
+        now_s = self._now_s()
+        found: list[dict[str, Any]] = self._get("/api/v1/query_range", query=expression, start=now_s - seconds, end=now_s, step=1)["result"]
+        return found
+
+    def names(self) -> set[str]:
+        """Every metric that was scraped."""
+        return set(self._get("/api/v1/label/__name__/values"))
+
+    def label_values(self, label: str, series: str) -> list[str]:
+        """As Grafana asks for a variable's choices."""
+        found: list[str] = self._get(f"/api/v1/label/{label}/values", **{"match[]": series})
+        return found
+
+    def until_scraped(self, count: int, *, timeout_s: float = 30) -> None:
+        """Waits until so many targets answer."""
+        deadline = monotonic() + timeout_s
+        while len(self.query("up == 1")) < count:
+            assert monotonic() < deadline, self.query("up")
+            sleep(0.1)
+
+    def close(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _now_s(self) -> float:
+        result: Any = self._get("/api/v1/query", query="time()")["result"]
+        return float(result[1])
+
+    def _get(self, path: str, **parameters: Any) -> Any:
+        try:
+            with urlopen(f"{self.url}{path}?{urlencode(parameters)}", timeout=30) as answer:
+                return json.load(answer)["data"]
+        except HTTPError as error:
+            raise AssertionError(f"{path} {parameters}: {error.read().decode()}") from error
+
+    def _is_ready(self) -> bool:
+        try:
+            with urlopen(f"{self.url}/-/ready", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+
+def filled_in(expression: str, variables: Mapping[str, str]) -> str:
+    """A dashboard's query as Grafana sends it."""
+    for name, value in sorted(variables.items(), key=lambda item: -len(item[0])):
+        expression = expression.replace(f"${name}", value)
+    assert "$" not in expression, expression
+    return expression

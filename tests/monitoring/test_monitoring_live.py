@@ -1,0 +1,158 @@
+"""Every query of the dashboards, and every alert, against a real Prometheus that scrapes a real cluster under load.
+
+What takes the operator's metrics is tried with a real operator, in tests/e2e.
+"""
+
+import re
+from collections.abc import Iterator
+from time import monotonic, sleep
+from typing import NamedTuple
+
+import pytest
+from dashboard_files import OF_THE_OPERATOR, Query, alerts, dashboards, metrics_in, queries
+from load import KEEPING_UP, LAGGING, under_load
+from probe_process import Probe
+from prometheus_process import Prometheus, Target, filled_in
+from up_nodes import UpNodes
+
+VARIABLES = {
+    "namespace": "team",
+    "cluster": "demo",
+    "instance": ".*",
+    "group": ".*",
+    "lane": ".*",
+    "put_price": "0.005",
+    "get_price": "0.0004",
+    "__rate_interval": "15s",
+}
+ENVIRONMENT = {"BMQ_TAIL_BUDGET_BYTES": "1MiB", "BMQ_LINGER_MS": "20"}
+"""Segments after a few seconds."""
+DATA_WITHIN_S = 90
+_SERVES = re.compile(r"bmq node (\d+) \((\w+)\) serves: .*?([0-9.]+:\d+) \(admin\)")
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+class Monitored(NamedTuple):
+    prometheus: Prometheus
+    cluster: UpNodes
+
+
+def targets_of(cluster: UpNodes) -> list[Target]:
+    """Its processes as pods; the second proxy is a lane's."""
+    assert cluster.process.stdout is not None
+    found: list[Target] = []
+    for line in cluster.process.stdout:
+        if line.startswith("Ctrl-C"):
+            break
+        if matched := _SERVES.search(line):
+            number, role, address = matched.groups()
+            lane = "dev" if number == "2" else ""
+            found.append(Target(address=address, pod=f"demo-{role}-{number}", component=role, lane=lane))
+    return found
+
+
+@pytest.fixture(scope="module")
+def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
+    folder = tmp_path_factory.mktemp("monitored")
+    cluster = UpNodes("1c2b2p", ["--data", str(folder / "data"), "--no-fsync"], log=folder / "bmq.log", environment=ENVIRONMENT)
+    try:
+        targets = targets_of(cluster)
+        assert len(targets) == 5, targets
+        probe = Probe(cluster.servers, log=folder / "probe.log")
+        targets.append(Target(address=probe.admin, pod="demo-probe-0", component="probe"))
+        prometheus = Prometheus(folder, targets)
+        try:
+            prometheus.until_scraped(len(targets))
+            with under_load(*cluster.servers.split(",")):
+                yield Monitored(prometheus, cluster)
+        finally:
+            prometheus.close()
+            probe.close()
+        assert cluster.stop() == 0, cluster.tail_of_log()
+    finally:
+        cluster.close()
+
+
+def of_the_cluster() -> Iterator[Query]:
+    for uid, dashboard in dashboards().items():
+        if uid != OF_THE_OPERATOR:
+            yield from queries(dashboard)
+
+
+def test_every_query_of_every_dashboard_returns_data(monitored: Monitored) -> None:
+    asked = list(of_the_cluster())
+    assert len(asked) > 80
+    waiting = asked
+    deadline = monotonic() + DATA_WITHIN_S
+    while waiting and monotonic() < deadline:
+        waiting = [one for one in waiting if not has_data(monitored.prometheus, one.expression)]
+        sleep(0.5)
+    assert not waiting, "\n".join(f"{one.panel}: {one.expression}" for one in waiting)
+
+
+def has_data(prometheus: Prometheus, expression: str) -> bool:
+    """Numbers, and not only those of a division by nothing."""
+    series = prometheus.query(filled_in(expression, VARIABLES))
+    return any(one["value"][1] != "NaN" for one in series)
+
+
+def test_the_choices_of_every_variable_are_there(monitored: Monitored) -> None:
+    for uid, dashboard in dashboards().items():
+        if uid == OF_THE_OPERATOR:
+            continue
+        for variable in dashboard["templating"]["list"]:
+            if variable["type"] != "query":
+                continue
+            matched = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
+            assert matched is not None, variable
+            choices = monitored.prometheus.label_values(matched[2], filled_in(matched[1], VARIABLES))
+            assert choices, (uid, variable["name"])
+
+
+def test_figures_are_those_of_what_went_through(monitored: Monitored) -> None:
+    """Some that are easy to get wrong: by hand, against what the load does."""
+    panels = {one.panel: one.expression for one in of_the_cluster()}
+
+    def value(panel: str) -> float:
+        [one] = monitored.prometheus.query(filled_in(panels[panel], VARIABLES))
+        return float(one["value"][1])
+
+    assert value("bmq / Cluster: Leading controllers") == 1
+    assert value("bmq / Cluster: Nodes") == 5
+    assert value("bmq / Cluster: Partitions without an owner") == 0
+    assert value("bmq / Cluster: Clocks off") == 0
+    per_gib = value("bmq / Brokers and store: Requests per GiB written")
+    dollars = value("bmq / Brokers and store: Dollars per GiB written")
+    # Two brokers, a create each 20 ms at most, about 1 MB/s: up to 100 creates a second and 1000 s a GiB; every create is dearer than any get.
+    assert 1_000 < per_gib < 500_000
+    assert per_gib * 0.0004 / 1000 < dollars < per_gib * 0.005 / 1000
+    deadline = monotonic() + DATA_WITHIN_S
+    while True:  # what is written and not read by the group that lags
+        found = monitored.prometheus.query("sum by (group) (bmq_group_lag_records)")
+        lags = {one["metric"]["group"]: float(one["value"][1]) for one in found}
+        if lags.get(LAGGING, 0) > 1_000:
+            break
+        assert monotonic() < deadline, lags
+        sleep(0.2)
+    assert lags[KEEPING_UP] < lags[LAGGING]
+
+
+def test_every_metric_that_an_alert_takes_is_scraped(monitored: Monitored) -> None:
+    there = monitored.prometheus.names()
+    taken = {
+        (rule["alert"], metric)
+        for file, rules in alerts().items()
+        if file != OF_THE_OPERATOR
+        for rule in rules
+        for metric in metrics_in(rule["expr"])
+    }
+    assert len({alert for alert, _ in taken}) >= 15
+    assert [(alert, metric) for alert, metric in sorted(taken) if metric not in there] == []
+
+
+def test_a_cluster_that_is_well_raises_no_alert(monitored: Monitored) -> None:
+    firing = [
+        (rule["alert"], monitored.prometheus.query(rule["expr"])) for file, rules in alerts().items() if file != OF_THE_OPERATOR for rule in rules
+    ]
+    assert [(alert, series) for alert, series in firing if series] == []
