@@ -14,7 +14,7 @@ from bmq_cli.record_ages import RecordAges, small_reader
 from bmq_controller.api.front import AdminFront
 from bmq_controller.api.sources import ApiSources
 from bmq_controller.controller import LeadingController
-from bmq_proxy.fetch.reader import FetchReader
+from bmq_proxy.fetch.reader import FetchReader, Reader
 
 
 class AdminApi:
@@ -37,7 +37,7 @@ class AdminApi:
         *,
         leading: Callable[[], LeadingController | None],
         owner_for: Callable[[TopicPartition], Owner],
-        reader: FetchReader | None,
+        reader: Reader | None,
         static_configs: Mapping[str, str],
         control: RemoteController | None = None,
         me: Identity | None = None,
@@ -78,7 +78,7 @@ class AdminApi:
             await self._own_reader.close()
 
     def _ages(
-        self, metadata: Metadata, owner_for: Callable[[TopicPartition], Owner], reader: FetchReader | None
+        self, metadata: Metadata, owner_for: Callable[[TopicPartition], Owner], reader: Reader | None
     ) -> Callable[[TopicPartition, int], Awaitable[float | None]]:
         async def age_of(tp: TopicPartition, offset: int) -> float | None:
             used = reader if reader is not None else self._own_reader

@@ -255,6 +255,7 @@ class ClusterNode:
             internal_host=self._internal[0],
             internal_port=self._internal[1],
             pool=self._config.pool,
+            lane=self._config.lane,
         )
 
     # --- metadata ---

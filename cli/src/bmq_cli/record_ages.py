@@ -14,7 +14,7 @@ from bmq.wire.records import iterate_records
 from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.fetch.blocks import BlockCache
 from bmq_proxy.fetch.manifests import ManifestCache
-from bmq_proxy.fetch.reader import FetchReader, Read
+from bmq_proxy.fetch.reader import FetchReader, Read, Reader
 from bmq_proxy.fetch.segments import SegmentReader
 from bmq_proxy.fetch.turns import ReadTurns
 
@@ -26,7 +26,7 @@ MANIFESTS_MAX = 1_000
 class RecordAges:
     """One node's. `reader` is its proxy's, where it has one."""
 
-    def __init__(self, reader: FetchReader, clock: Clock) -> None:
+    def __init__(self, reader: Reader, clock: Clock) -> None:
         self._reader = reader
         self._clock = clock
 

@@ -89,6 +89,7 @@ def _proxy_settings(config: ServerConfig, *, one_disk: bool) -> ProxySettings:
         node_id=config.node_id,
         advertised_host=advertised(config.listen, config.advertised_listen)[0],
         advertised_port=advertised(config.listen, config.advertised_listen)[1],
+        lane=config.lane,
         connections_max=config.connections_max,
         connection_idle_ms_max=config.connection_idle_ms_max,
         request_memory_bytes=config.request_memory_bytes,

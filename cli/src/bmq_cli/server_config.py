@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from bmq.lanes import LANE_NAME_PATTERN
 from bmq.topic_config import POOL_NAME, POOL_NAME_REMEDY
 from bmq_broker.settings import LagMetrics
 from bmq_cli.addresses import WILDCARD_HOSTS, address_of
@@ -249,6 +250,14 @@ class ServerConfig(BaseSettings):
         maximum=600_000,
     )
 
+    lane: str = _key(
+        PROXIES,
+        "",
+        "The lane that this proxy serves alone: whoever connects is in it. Empty: the base, and the lane of clients that say lane=NAME in their "
+        "client.id.",
+        "use 1 to 32 lower-case letters, digits and -, with a letter or a digit at both ends",
+        pattern=rf"^({LANE_NAME_PATTERN})?$",
+    )
     connections_max: int = _number(PROXIES, 20_000, "Connections of clients; further ones are closed at once.", minimum=1, maximum=1_000_000)
     connection_idle_ms_max: int = _number(
         PROXIES, 600_000, "A connection without a request for so long is closed.", minimum=1_000, maximum=24 * _HOUR_MS

@@ -159,6 +159,10 @@ class UnknownLane(RequestError):
     """No such lane."""
 
 
+class InvalidGroupId(RequestError):
+    """A group's id that nobody may have, or not here."""
+
+
 class InvalidTopicName(RequestError):
     """Not a legal topic name."""
 

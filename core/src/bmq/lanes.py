@@ -5,9 +5,11 @@ lane got when it was made. No client of the base can name either: Kafka refuses 
 base. The number is never given again, so that a lane that is made again under an old name has none of the old one's groups.
 """
 
+import hashlib
 import re
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from bmq.errors import InvalidRequest
 
@@ -40,6 +42,15 @@ def check_lane_name(name: str) -> None:
 def overlay_name(lane: str, topic: str) -> str:
     """What a lane's topic is called in the cluster's metadata; the base's topics are called what they are called."""
     return f"{lane}{_SEPARATOR}{topic}" if lane else topic
+
+
+def overlay_id(cluster_id: str, number: int, topic: str, epoch: int) -> UUID:
+    """The id of a lane's topic, known before there is one: so a lane's consumers may wait for the first write under the id that it will have.
+
+    `epoch` is where the epochs of a topic of that name would start, which rises with each: no two have the same id.
+    """
+    named = f"{cluster_id}/{number}/{epoch}/{topic}".encode()
+    return UUID(bytes=hashlib.blake2b(named, digest_size=16, person=b"bmq lane topic").digest(), version=5)
 
 
 def lane_of(stored_topic: str) -> str:

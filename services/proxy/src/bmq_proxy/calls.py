@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
+from prometheus_client import Counter
 from typing_extensions import Buffer
 
 from bmq.fair_shares import Admitted, Share
@@ -52,6 +53,9 @@ class Call:
     share: Share | None = None
     """Of whose bytes under way it is, where they are counted."""
     admitted: Admitted = Admitted.MODEST
+    bytes_in: Counter | None = None
+    bytes_out: Counter | None = None
+    """What its bytes are counted with where the client is in a lane."""
 
 
 @dataclass(slots=True, kw_only=True)

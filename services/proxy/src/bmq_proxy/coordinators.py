@@ -5,7 +5,7 @@ Makes that topic when it is first needed. What is asked about several groups is 
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from bmq.cluster_config import resolve_cluster
 from bmq.errors import BmqError, ControllerUnavailable, NotOwner, TopicExists
@@ -22,6 +22,27 @@ _CONFIGS = {"cleanup.policy": "compact", "compression.type": "producer", "segmen
 OFFSETS_PARTITIONS_KEY = "offsets.topic.num.partitions"
 _SHOWN_WITHIN_S = 10.0
 CALLS_AT_ONCE = 16
+
+
+class GroupCalls(Protocol):
+    """What handlers ask of groups' coordinators."""
+
+    async def call(self, group_id: str, api_key: int, request: Any, call: Call) -> Any:
+        """See Coordinators."""
+
+    async def call_all(self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = ...) -> list[Any]:
+        """See Coordinators."""
+
+    async def call_each(
+        self, group_ids: Iterable[str], api_key: int, request_for: Callable[[list[str]], Any], call: Call
+    ) -> list[tuple[list[str], Any]]:
+        """See Coordinators."""
+
+    async def offsets_topic(self) -> Topic:
+        """See Coordinators."""
+
+    def partition_of(self, group_id: str, topic: Topic) -> int:
+        """See Coordinators."""
 
 
 class Coordinators:
@@ -77,6 +98,10 @@ class Coordinators:
         async with self._creating:
             topic = self._metadata.image.topic(CONSUMER_OFFSETS)
             return topic if topic is not None else await self._create()
+
+    def partition_of(self, group_id: str, topic: Topic) -> int:
+        """In which partition of `topic` the group lives."""
+        return partition_of_group(group_id, len(topic.partitions))
 
     async def _create(self) -> Topic:
         configured = self._metadata.image.configs.get(("broker", ""), {})

@@ -11,6 +11,7 @@ from typing_extensions import Buffer
 from bmq.errors import WireError
 from bmq.fair_shares import FairShares
 from bmq.greedy_window import Modest
+from bmq.lanes import BASE, lane_of_client
 from bmq.log_limit import RateLimited
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.limits import RECEIVE_BUFFER_BYTES
@@ -21,6 +22,7 @@ from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.connection import Connection
 from bmq_proxy.intake import Intake
+from bmq_proxy.lanes.tables import LaneTables
 from bmq_proxy.settings import ProxySettings
 
 ARRIVING_SHARE = 2
@@ -44,9 +46,16 @@ class Endpoint:
     """Dispatches requests to their APIs and keeps count."""
 
     def __init__(
-        self, settings: ProxySettings, routes: Mapping[int, Route], request_memory: MemoryBudget, fetch_memory: MemoryBudget, modest: Modest
+        self,
+        settings: ProxySettings,
+        routes: Mapping[int, Route],
+        request_memory: MemoryBudget,
+        fetch_memory: MemoryBudget,
+        modest: Modest,
+        *,
+        lanes: LaneTables,
     ) -> None:
-        """`modest`: who is to be protected from those who write much, is counted here."""
+        """`routes` are the base's. `modest`: who is to be protected from those who write much, is counted here."""
         self.requests_in_flight_max = settings.requests_in_flight_max
         self.request_memory = request_memory
         self.arriving = ArrivingMemory(max(1, request_memory.limit_bytes // ARRIVING_SHARE))
@@ -61,6 +70,9 @@ class Endpoint:
         self.in_flight = 0
         self._settings = settings
         self._routes = routes
+        self._lanes = lanes
+        self._bytes_in = metrics.BYTES_IN.labels(BASE)
+        self._bytes_out = metrics.BYTES_OUT.labels(BASE)
         self._fetch_memory = fetch_memory
         self._fetch_refusals = 0
         self._unsent: dict[Connection, tuple[int, float]] = {}
@@ -143,13 +155,20 @@ class Endpoint:
         return pending
 
     def _begin(self, call: Call, body: Buffer) -> Pending:
-        route = self._routes.get(call.api_key)
+        lane = lane_of_client(call.client_id)
+        routes = self._routes if lane is None and not self._settings.lane else self._of_lane(call, lane)
+        route = routes.get(call.api_key)
         if route is None:
             raise WireError(f"API {call.api_key} is not served")
         api = route.api
         if not api.serves(call.version) and not route.any_version:
             raise WireError(f"version {call.version} of {api.name} is not served, only {api.version_min} to {api.version_max}")
         return route.begin(call, body)
+
+    def _of_lane(self, call: Call, lane: str | None) -> Mapping[int, Route]:
+        table = self._lanes.of(lane, call)
+        call.bytes_in, call.bytes_out = table.bytes_in, table.bytes_out
+        return table.routes
 
     def _over(self, call: Call, began_s: float | None = None) -> None:
         share, call.share = call.share, None
@@ -169,8 +188,8 @@ class Endpoint:
             counter = self._counted[outcome] = metrics.REQUESTS.labels(SERVED[call.api_key].name, outcome[1])
         counter.inc()
         if answer is not None:
-            metrics.BYTES_OUT.inc(answer.size_bytes)
-        metrics.BYTES_IN.inc(call.lease.size_bytes)
+            (call.bytes_out or self._bytes_out).inc(answer.size_bytes)
+        (call.bytes_in or self._bytes_in).inc(call.lease.size_bytes)
 
     def sweep(self) -> None:
         """Closes connections that are idle or whose peer does not read. To be called now and then."""

@@ -20,6 +20,9 @@ from bmq_proxy.fetch.reader import FetchReader
 from bmq_proxy.fetch.segments import SegmentReader
 from bmq_proxy.fetch.sessions import SessionCache
 from bmq_proxy.fetch.turns import ReadTurns
+from bmq_proxy.lanes.groups import BaseGroups
+from bmq_proxy.lanes.tables import LaneTables
+from bmq_proxy.lanes.views import BaseView
 from bmq_proxy.producer_ids import ProducerIds
 from bmq_proxy.proxy import OwnerFor, Proxy
 from bmq_proxy.server import ProxyServer
@@ -67,11 +70,12 @@ def build_proxy(
     manifests = ManifestCache(store, rng, entries_max=settings.manifest_cache_entries)
     modest = Modest()
     turns = ReadTurns(modest, bytes_max=settings.fetch_memory_bytes)
+    coordinators = Coordinators(owner_for, controller, metadata, offsets_topic_partitions=_offsets_partitions(settings, cluster_configs or {}))
     return Proxy(
         settings=settings,
         owner_for=owner_for,
         controller=controller,
-        metadata=metadata,
+        metadata=BaseView(metadata),
         clock=clock,
         rng=rng,
         sessions=SessionCache(
@@ -82,7 +86,7 @@ def build_proxy(
         ),
         reader=FetchReader(owner_for, metadata, manifests, segments, memory=MemoryBudget(settings.fetch_memory_bytes), turns=turns),
         modest=modest,
-        coordinators=Coordinators(owner_for, controller, metadata, offsets_topic_partitions=_offsets_partitions(settings, cluster_configs or {})),
+        coordinators=BaseGroups(coordinators),
         appends=Appends(owner_for, metadata),
         producer_ids=ProducerIds(controller),
         log=structlog.get_logger("bmq.proxy"),
@@ -119,7 +123,9 @@ async def start_proxy(
     `cluster_configs` are the cluster's as the command line gives them (the controller and the brokers get the same).
     """
     proxy = build_proxy(store, owner_for, controller, metadata, settings, clock=clock, rng=rng, log_dir=log_dir, cluster_configs=cluster_configs)
-    server = ProxyServer(Endpoint(settings, routes(proxy), MemoryBudget(settings.request_memory_bytes), proxy.reader.memory, proxy.modest))
+    table = routes(proxy)
+    memory = MemoryBudget(settings.request_memory_bytes)
+    server = ProxyServer(Endpoint(settings, table, memory, proxy.reader.memory, proxy.modest, lanes=LaneTables(proxy, table)))
     listening_host, listening_port = await server.start(host, port)
     if not proxy.advertised_port:
         proxy.advertised_port = listening_port

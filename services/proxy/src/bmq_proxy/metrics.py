@@ -5,9 +5,9 @@ from prometheus_client import Counter, Gauge, Histogram
 _LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 REQUESTS = Counter("bmq_proxy_requests", "Requests answered, by API and the first error code in the answer.", ["api", "error"])
-BYTES_IN = Counter("bmq_proxy_bytes_in", "Bytes of request frames.")
-BYTES_OUT = Counter("bmq_proxy_bytes_out", "Bytes of response frames.")
-PRODUCED_BYTES = Counter("bmq_proxy_produced_bytes", "Bytes of record batches taken in.")
+BYTES_IN = Counter("bmq_proxy_bytes_in", "Bytes of request frames, by the client's lane (empty: the base).", ["lane"])
+BYTES_OUT = Counter("bmq_proxy_bytes_out", "Bytes of response frames, by the client's lane (empty: the base).", ["lane"])
+PRODUCED_BYTES = Counter("bmq_proxy_produced_bytes", "Bytes of record batches taken in, by the client's lane (empty: the base).", ["lane"])
 FETCHED_BYTES = Counter("bmq_proxy_fetched_bytes", "Bytes of record batches given out, by where they came from.", ["source"])
 PRODUCE_SECONDS = Histogram("bmq_proxy_produce_seconds", "From a Produce request's arrival to its answer.", buckets=_LATENCY_BUCKETS)
 FETCH_SECONDS = Histogram("bmq_proxy_fetch_seconds", "From a Fetch request's start to its answer, waiting included.", buckets=_LATENCY_BUCKETS)

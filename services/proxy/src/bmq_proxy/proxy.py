@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
+from prometheus_client import Counter
 
 from bmq.cluster_config import resolve_cluster
 from bmq.greedy_window import Modest
+from bmq.lanes import BASE
 from bmq.listeners import DEFAULT_LISTENER, ListenerAddresses
 from bmq.log_limit import RateLimited
 from bmq.metadata.image import Image
@@ -15,9 +17,10 @@ from bmq.ports import Clock, Rng
 from bmq.roles.controller import Controller, Metadata
 from bmq.roles.owner import Owner
 from bmq.values import TopicPartition
+from bmq_proxy import metrics
 from bmq_proxy.appends import Appends
-from bmq_proxy.coordinators import Coordinators
-from bmq_proxy.fetch.reader import FetchReader
+from bmq_proxy.coordinators import GroupCalls
+from bmq_proxy.fetch.reader import Reader
 from bmq_proxy.fetch.sessions import SessionCache
 from bmq_proxy.producer_ids import ProducerIds
 from bmq_proxy.settings import ProxySettings
@@ -40,10 +43,10 @@ class Proxy:
     clock: Clock
     rng: Rng
     sessions: SessionCache
-    reader: FetchReader
+    reader: Reader
     modest: Modest
     """Clients that are protected from the greedy, as the endpoint sees them."""
-    coordinators: Coordinators
+    coordinators: GroupCalls
     appends: Appends
     producer_ids: ProducerIds
     log: structlog.stdlib.BoundLogger
@@ -54,7 +57,11 @@ class Proxy:
     advertised_port: int = 0
     listeners: ListenerAddresses = field(default_factory=dict)
     """Where clients reach this proxy by further listeners; replaced where that changes."""
+    front: "Proxy | None" = None
+    """Of what serves a lane: the proxy that it is part of, which knows its addresses."""
     log_dir: str = "object-store"
+    produced_bytes: Counter = field(default_factory=lambda: metrics.PRODUCED_BYTES.labels(BASE))
+    """What record batches are counted with."""
     static_configs: Mapping[str, str] = field(default_factory=dict)
     """The cluster's configuration as the command line or a file gives it, by Kafka's names."""
 
@@ -65,6 +72,8 @@ class Proxy:
 
     def address_of(self, listener: str) -> tuple[str, int]:
         """Where clients reach this proxy by a listener; "" and 0: by that one they do not, as far as is known."""
+        if self.front is not None:
+            return self.front.address_of(listener)
         if listener == DEFAULT_LISTENER:
             return self.settings.advertised_host, self.advertised_port
         return self.listeners.get(listener, ("", 0))

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, fields
 
-from bmq.errors import ConfigurationError
+from bmq.errors import ConfigurationError, InvalidRequest
+from bmq.lanes import check_lane_name
 
 MIB = 1 << 20
 
@@ -17,6 +18,8 @@ class ProxySettings:
     """Where clients reach this proxy; Metadata hands it to them."""
     advertised_port: int = 0
     """0: the port that it listens on."""
+    lane: str = ""
+    """The lane that this proxy serves alone; empty: the base, and the lane of whoever names one in its client.id."""
     auto_create_topics: bool = True
     """Whether asking Metadata for a topic that does not exist makes it."""
     offsets_topic_partitions: int = 16
@@ -65,5 +68,10 @@ class ProxySettings:
             minimum = 0 if field.name in ("node_id", "advertised_port", "read_ahead_blocks", "produce_retry_ms") else 1
             if isinstance(value, int) and not isinstance(value, bool) and value < minimum:
                 raise ConfigurationError(f"{field.name} = {value}: set it to {minimum} or more")
+        if self.lane:
+            try:
+                check_lane_name(self.lane)
+            except InvalidRequest as error:
+                raise ConfigurationError(f"lane = {self.lane!r}: {error}") from None
         if not self.advertised_host:
             raise ConfigurationError("advertised_host is empty: set it to the name or address under which clients reach this proxy")

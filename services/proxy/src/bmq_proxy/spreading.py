@@ -50,12 +50,12 @@ class Proxies:
         self._owning = frozenset(brokers).intersection(near or self.by_id)
 
     @classmethod
-    def of(cls, image: Image, own: ProxyAddress, *, zone: str | None = None, listener: str = DEFAULT_LISTENER) -> "Proxies":
-        """Those that are registered with an address of this listener. `own` is at the address that it knows itself, which it has unless it is ""."""
+    def of(cls, image: Image, own: ProxyAddress, *, zone: str | None = None, listener: str = DEFAULT_LISTENER, lane: str = "") -> "Proxies":
+        """Those of the lane that are registered with an address of this listener. `own` is at the address that it knows itself; "": it has none."""
         found = {}
         for node in image.nodes.values():
             host, port = (node.host, node.port) if listener == DEFAULT_LISTENER else node.listeners.get(listener, ("", 0))
-            if PROXY_ROLE in node.roles and host and port:
+            if PROXY_ROLE in node.roles and node.lane == lane and host and port:
                 found[int(node.node_id)] = ProxyAddress(node_id=node.node_id, host=host, port=port, rack=node.rack or None)
         registered = image.nodes.get(NodeId(own.node_id))
         rack = registered.rack or None if registered is not None else own.rack

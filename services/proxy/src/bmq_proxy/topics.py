@@ -75,7 +75,7 @@ def proxies_of(proxy: Proxy, image: Image, call: Call | None = None, *, in_zone:
     listener = DEFAULT_LISTENER if call is None else call.listener
     host, port = proxy.address_of(listener)
     own = ProxyAddress(node_id=proxy.settings.node_id, host=host, port=port)
-    return Proxies.of(image, own, zone=zone_of(call.client_id) if call is not None and in_zone else None, listener=listener)
+    return Proxies.of(image, own, zone=zone_of(call.client_id) if call is not None and in_zone else None, listener=listener, lane=proxy.settings.lane)
 
 
 def controller_among(proxy: Proxy, proxies: Proxies) -> int:

@@ -19,7 +19,7 @@ from bmq.errors import (
     TopicExists,
     UnknownTopic,
 )
-from bmq.lanes import BASE, name_in_lane, overlay_name
+from bmq.lanes import BASE, name_in_lane, overlay_id, overlay_name
 from bmq.metadata.image import Image, Lane, Topic
 from bmq.metadata.records import AnyRecord, PartitionChange, PartitionsAdded, TopicCreated, TopicDeleted
 from bmq.names import CONSUMER_OFFSETS, check_topic_name, collision_key, is_internal, may_collide
@@ -69,7 +69,7 @@ def create_topics(
         except RequestError as error:
             results.append(TopicResult(name=topic.name, error=error))
             continue
-        topic_id = None if validate_only else TopicId(new_id())
+        topic_id = None if validate_only else TopicId(creation.overlay_id(topic) if topic.lane else new_id())
         if topic_id is not None:
             creation.add(topic_id, topic, partitions=partitions, configs=configs, now_ms=now_ms)
         results.append(
@@ -203,6 +203,13 @@ class _Creation:
         self.records.append(TopicCreated(topic_id=topic_id, name=name, partitions=partitions, leader_epoch=epoch, configs=configs, created_ms=now_ms))
         self._placement.announce(topic_id, pool=pool_of(configs), partitions=partitions)
         self.records.extend(place(self._placement, topic_id, range(partitions), epoch))
+
+    def overlay_id(self, topic: NewTopic) -> UUID:
+        """The id that proxies have told for it."""
+        lane, _ = self._lane_and_base(topic)
+        assert lane is not None
+        epoch = self._image.next_leader_epoch(overlay_name(topic.lane, topic.name))
+        return overlay_id(self._image.cluster_id, lane.number, topic.name, epoch)
 
     def _lane_and_base(self, topic: NewTopic) -> tuple[Lane | None, Topic | None]:
         """Whose it is to be, and the base's topic of that name. Raises UnknownLane, PolicyViolation."""

@@ -6,6 +6,7 @@ Owns the split of a response's bytes among its partitions and the memory of resp
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from typing_extensions import Buffer
 
@@ -83,6 +84,17 @@ class _Plan:
 
     segments: list[tuple[int, int]] = field(default_factory=list)
     planned_bytes: int = 0
+
+
+class Reader(Protocol):
+    """What handlers ask for records."""
+
+    memory: MemoryBudget
+
+    async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Hashable = None) -> Result:
+        """See FetchReader."""
+
+    async def close(self) -> None: ...
 
 
 class FetchReader:

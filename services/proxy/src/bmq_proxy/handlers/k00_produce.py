@@ -75,7 +75,7 @@ class _Producing:
             for at, (index, records) in enumerate(topic.partitions):
                 size_bytes += 0 if records is None else records.nbytes
                 self._submit((at_topic, at), topic.name if topic.topic_id is None else topic.topic_id, index, records, give_up_at)
-        metrics.PRODUCED_BYTES.inc(size_bytes)
+        self._proxy.produced_bytes.inc(size_bytes)
         if not self._missing:
             return self._finished()
         self._answer = loop.create_future()

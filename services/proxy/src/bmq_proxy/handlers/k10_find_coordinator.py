@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from bmq.errors import BmqError
-from bmq.group_partition import partition_of_group
 from bmq.metadata.image import Topic
 from bmq.values import TopicPartition
 from bmq.wire.apis import ApiKey
@@ -48,11 +47,10 @@ async def _coordinators(proxy: Proxy, call: Call, keys: Sequence[str], key_type:
     except BmqError as error:
         return [_refused(key, coordinator_code(error), str(error)) for key in keys]
     proxies = proxies_of(proxy, proxy.image, call)
-    return [_found(key, topic, proxies) for key in keys]
+    return [_found(key, topic, proxy.coordinators.partition_of(key, topic), proxies) for key in keys]
 
 
-def _found(key: str, topic: Topic, proxies: Proxies) -> dict[str, Any]:
-    index = partition_of_group(key, len(topic.partitions))
+def _found(key: str, topic: Topic, index: int, proxies: Proxies) -> dict[str, Any]:
     found = proxies.standing_for(TopicPartition(topic.topic_id, index), owner=topic.partitions[index].node_id)
     if found is None:
         return _refused(key, ErrorCode.coordinator_not_available, "No proxy has a known address of this listener yet: look at advertised_listeners")

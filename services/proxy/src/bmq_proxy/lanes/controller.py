@@ -1,0 +1,54 @@
+"""The controller as a lane's clients reach it: what they make and change is the lane's own, and what is everybody's they cannot change."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from bmq.errors import BmqError, PolicyViolation
+from bmq.lanes import overlay_name
+from bmq.roles.controller import ConfigChange, ConfigResource, Controller, NewTopic, Reassignment, TopicResult
+from bmq.values import TopicId
+
+TOPIC = "topic"
+
+
+class LaneController:
+    """`Controller` for one lane. Topics come by the names that the lane's clients use; ids come from a view that has the lane's own alone."""
+
+    def __init__(self, real: Controller, lane: str) -> None:
+        self._real = real
+        self._lane = lane
+
+    async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
+        """See the protocol."""
+        return await self._real.create_topics([replace(topic, lane=self._lane) for topic in topics], validate_only=validate_only)
+
+    async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]:
+        """See the protocol."""
+        return await self._real.delete_topics(topics)
+
+    async def create_partitions(self, topic: str, total: int, *, manual_assignment: bool = False, validate_only: bool = False) -> TopicResult:
+        """See the protocol."""
+        stored = overlay_name(self._lane, topic)
+        result = await self._real.create_partitions(stored, total, manual_assignment=manual_assignment, validate_only=validate_only)
+        return replace(result, name=topic)
+
+    async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
+        """See the protocol."""
+        await self._real.alter_configs(self._own(resource), changes, validate_only=validate_only)
+
+    async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+        """See the protocol."""
+        await self._real.replace_configs(self._own(resource), configs, validate_only=validate_only)
+
+    async def allocate_producer_ids(self, count: int) -> range:
+        """See the protocol."""
+        return await self._real.allocate_producer_ids(count)
+
+    async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
+        """See the protocol."""
+        return await self._real.reassign(changes)
+
+    def _own(self, resource: ConfigResource) -> ConfigResource:
+        if resource.kind != TOPIC:
+            raise PolicyViolation(f"the configuration of a {resource.kind} is everybody's: change it outside of lane {self._lane}")
+        return replace(resource, name=overlay_name(self._lane, resource.name))

@@ -1,0 +1,169 @@
+"""Consumer groups of the base and of lanes: what their ids and the topics in them are called on the way to their coordinators and back.
+
+The one place where names in requests are changed. A lane's groups are others than the base's under the same ids, and neither side sees the other's.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Any, Final
+
+from bmq.errors import InvalidGroupId
+from bmq.group_partition import partition_of_group
+from bmq.lanes import BASE, lane_group, lane_of, name_in_lane, overlay_name, stored_group
+from bmq.metadata.image import Topic
+from bmq.values import TopicPartition
+from bmq.wire.apis import ApiKey
+from bmq.wire.message import Message
+from bmq_proxy.calls import Call
+from bmq_proxy.coordinators import Coordinators
+from bmq_proxy.lanes.views import LaneView
+
+_MAY_BE_EMPTY: Final = (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
+_GROUP_LISTS: Final = ("groups", "groups_names")
+
+
+class BaseGroups:
+    """The coordinators of the base's groups: `Coordinators` for whom lanes' groups do not exist."""
+
+    def __init__(self, real: Coordinators) -> None:
+        self.real = real
+
+    async def call(self, group_id: str, api_key: int, request: Any, call: Call) -> Any:
+        """See Coordinators. Raises InvalidGroupId for the id of a lane's group."""
+        _check_base(group_id)
+        return await self.real.call(group_id, api_key, request, call)
+
+    async def call_all(self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True) -> list[Any]:
+        """See Coordinators."""
+        answers = await self.real.call_all(api_key, request, call, only=only)
+        return [_listing(answer, lambda group_id: group_id if lane_group(group_id) is None else None) for answer in answers]
+
+    async def call_each(
+        self, group_ids: Iterable[str], api_key: int, request_for: Callable[[list[str]], Any], call: Call
+    ) -> list[tuple[list[str], Any]]:
+        """See Coordinators."""
+        asked = list(dict.fromkeys(group_ids))
+        refused = [group_id for group_id in asked if lane_group(group_id) is not None]
+        answers = await self.real.call_each([group_id for group_id in asked if group_id not in refused], api_key, request_for, call)
+        return [*answers, *(([group_id], _not_the_bases(group_id)) for group_id in refused)]
+
+    async def offsets_topic(self) -> Topic:
+        """See Coordinators."""
+        return await self.real.offsets_topic()
+
+    def partition_of(self, group_id: str, topic: Topic) -> int:
+        """See Coordinators."""
+        return self.real.partition_of(group_id, topic)
+
+
+class LaneGroups:
+    """The coordinators of one lane's groups, for requests that name them as the lane's clients do."""
+
+    def __init__(self, real: Coordinators, view: LaneView, number: int, make_topics: Callable[[Collection[str]], Awaitable[None]]) -> None:
+        """`make_topics`: a commit to what nobody in the lane has written to yet makes the lane's topic, so that the offset means that one."""
+        self._real = real
+        self._view = view
+        self._number = number
+        self._make_topics = make_topics
+
+    async def call(self, group_id: str, api_key: int, request: Any, call: Call) -> Any:
+        """See Coordinators."""
+        if not group_id and api_key not in _MAY_BE_EMPTY:
+            raise InvalidGroupId("the group id is empty: give the group a name")
+        if api_key == ApiKey.OFFSET_COMMIT:
+            await self._make_topics([topic.name for topic in request.topics if topic.name and self._is_unwritten(topic.name)])
+        reply = await self._real.call(self._stored(group_id), api_key, self._inwards(request), call)
+        return self._outwards(reply)
+
+    async def call_all(self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True) -> list[Any]:
+        """See Coordinators."""
+        answers = await self._real.call_all(api_key, self._inwards(request), call, only=only)
+        return [_listing(answer, self._shown) for answer in answers]
+
+    async def call_each(
+        self, group_ids: Iterable[str], api_key: int, request_for: Callable[[list[str]], Any], call: Call
+    ) -> list[tuple[list[str], Any]]:
+        """See Coordinators."""
+        names = {self._stored(group_id): group_id for group_id in group_ids}
+        answers = await self._real.call_each(
+            names, api_key, lambda stored: self._inwards(request_for([names[group_id] for group_id in stored])), call
+        )
+        return [
+            ([names[group_id] for group_id in stored], answer if isinstance(answer, BaseException) else self._outwards(answer))
+            for stored, answer in answers
+        ]
+
+    async def offsets_topic(self) -> Topic:
+        """See Coordinators."""
+        return await self._real.offsets_topic()
+
+    def partition_of(self, group_id: str, topic: Topic) -> int:
+        """See Coordinators."""
+        return partition_of_group(self._stored(group_id), len(topic.partitions))
+
+    def _is_unwritten(self, name: str) -> bool:
+        topic_id = self._view.image.topic_ids.get(name)
+        return topic_id is not None and not self._view.is_written(topic_id)
+
+    def _stored(self, group_id: str) -> str:
+        return stored_group(self._view.name, self._number, group_id)
+
+    def _shown(self, stored: str) -> str | None:
+        """The group as the lane's clients know it; None: it is not this lane's."""
+        found = lane_group(stored)
+        return found.group_id if found is not None and (found.lane, found.number) == (self._view.name, self._number) else None
+
+    def _stored_topic(self, name: str) -> str:
+        """The base's where that is what the lane reads, else the lane's own, whether or not there is one."""
+        topic_id = self._view.image.topic_ids.get(name)
+        reads_base = topic_id is not None and self._view.is_written(topic_id) and not self._view.is_own(topic_id)
+        return name if reads_base else overlay_name(self._view.name, name)
+
+    def _shown_topic(self, stored: str) -> str | None:
+        """None: not what this name means in the lane any more, or nothing of the lane's."""
+        name = name_in_lane(stored)
+        return name if lane_of(stored) in (self._view.name, BASE) and self._stored_topic(name) == stored else None
+
+    def _inwards(self, request: Any) -> Any:
+        return _mapped(request, group=self._stored, topic=self._stored_topic)
+
+    def _outwards(self, reply: Any) -> Any:
+        return _mapped(reply, group=self._shown, topic=self._shown_topic)
+
+
+def _check_base(group_id: str) -> None:
+    if lane_group(group_id) is not None:
+        raise _not_the_bases(group_id)
+
+
+def _not_the_bases(group_id: str) -> InvalidGroupId:
+    return InvalidGroupId(f"the group id {group_id[:80]!r} is a lane's: connect to the lane, or choose another one")
+
+
+def _listing(answer: Any, shown: Callable[[str], str | None]) -> dict[str, Any]:
+    """A list of groups without those that are not shown."""
+    fields = _fields(answer)
+    groups = [{**_fields(group)} for group in fields.get("groups") or []]
+    return {**fields, "groups": [{**group, "group_id": name} for group in groups if (name := shown(group["group_id"])) is not None]}
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return dict(value if isinstance(value, Mapping) else vars(value))
+
+
+def _mapped(value: Any, *, group: Callable[[str], str | None], topic: Callable[[str], str | None], at: str = "") -> Any:
+    """A copy with the ids of groups and, in lists of topics, their names changed; a topic whose name becomes None is left out."""
+    match value:
+        case str() if at == "group_id" or at in _GROUP_LISTS:
+            return group(value)
+        case Message():
+            return Message(**_mapped(vars(value), group=group, topic=topic, at=at))
+        case Mapping():
+            fields = {name: _mapped(one, group=group, topic=topic, at=name) for name, one in value.items()}
+            if at == "topics" and value.get("name"):
+                fields["name"] = topic(value["name"])
+            return fields
+        case list() | tuple():
+            found = [_mapped(one, group=group, topic=topic, at=at) for one in value]
+            return [one for one in found if _fields(one).get("name", "") is not None] if at == "topics" else found
+        case _:
+            return value

@@ -1,0 +1,124 @@
+"""Fetch in a lane: its own topics as everywhere, the base's capped in rate, and those that nobody has written to yet are empty and are waited for."""
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from bmq.errors import OffsetOutOfRange
+from bmq.metadata.image import Image
+from bmq.values import TopicPartition
+from bmq_proxy.fetch.reader import FetchReader, Found, Read, Result
+from bmq_proxy.lanes.rate import RateCap
+from bmq_proxy.lanes.views import LaneView
+
+ENDS_KEPT_MAX: Final = 10_000
+
+
+class LaneReader:
+    """`FetchReader` for one lane's clients."""
+
+    def __init__(self, reader: FetchReader, view: LaneView, bytes_per_s: Callable[[], int]) -> None:
+        """`bytes_per_s`: what may be read of the base at present; it is asked for at each request."""
+        self._reader = reader
+        self._view = view
+        self._bytes_per_s = bytes_per_s
+        self._cap = RateCap(1)
+        self._ends: dict[TopicPartition, Found] = {}
+        """Of the base's partitions, as they were seen last: what is said of them while nothing may be read."""
+        self.memory = reader.memory
+
+    async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Hashable = None) -> Result:
+        """See FetchReader."""
+        unwritten = [read for read in reads if not self._view.is_written(read.tp.topic_id)]
+        base = [read for read in reads if read not in unwritten and not self._view.is_own(read.tp.topic_id)]
+        if not unwritten and not base:
+            return await self._reader.read(reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party)
+        found = {read.tp: _unwritten(read) for read in unwritten}
+        if any(one.error is not None for one in found.values()):
+            max_wait_ms = 0
+        granted = self._grant() if base else 0
+        asked = [read for read in reads if read.tp not in found]
+        if base and not granted:
+            max_wait_ms = min(max_wait_ms, int(self._cap.wait_s(_now_s()) * 1000) + 1)
+            found |= {read.tp: await self._end(read) for read in base}
+            asked = [read for read in asked if read.tp not in found]
+        if not asked:
+            await self._wait(unwritten, max_wait_ms)
+            return Result([found[read.tp] for read in reads], 0, self.memory)
+        share = granted // len(base) if granted else 0
+        capped = [read if read not in base else replace(read, max_bytes=min(read.max_bytes, max(1, share))) for read in asked]
+        used = 0
+        try:
+            result = await self._reader.read(capped, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party)
+            for read, one in zip(asked, result.found, strict=True):
+                found[read.tp] = one
+                if granted and read in base:
+                    used += one.size_bytes
+                    self._remember(read.tp, one)
+        finally:
+            if granted:
+                self._cap.settle(granted, used)
+        return Result([found[read.tp] for read in reads], result.held_bytes, result.memory)
+
+    async def close(self) -> None:
+        """Nothing of its own is under way."""
+
+    def _grant(self) -> int:
+        bytes_per_s = max(1, self._bytes_per_s())
+        if bytes_per_s != self._cap.bytes_per_s:
+            self._cap = RateCap(bytes_per_s)
+        return self._cap.grant(_now_s())
+
+    async def _end(self, read: Read) -> Found:
+        """What is said of a partition of which nothing may be read now: where it ends, as far as this proxy has seen."""
+        known = self._ends.get(read.tp)
+        if known is not None:
+            return known
+        result = await self._reader.read([replace(read, max_bytes=0)], min_bytes=0, max_bytes=1, max_wait_ms=0)
+        try:
+            [found] = result.found
+            self._cap.settle(0, found.size_bytes)
+            self._remember(read.tp, found)
+            return _without_records(found)
+        finally:
+            result.release()
+
+    def _remember(self, tp: TopicPartition, found: Found) -> None:
+        if found.error is not None:
+            self._ends.pop(tp, None)
+            return
+        if len(self._ends) >= ENDS_KEPT_MAX:
+            del self._ends[next(iter(self._ends))]
+        self._ends[tp] = _without_records(found)
+
+    async def _wait(self, unwritten: Sequence[Read], max_wait_ms: int) -> None:
+        """Until the time is up, or one of these topics is written to."""
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def changed(_: Image, __: Image) -> None:
+            if not written.done() and any(self._view.is_written(read.tp.topic_id) for read in unwritten):
+                written.set_result(None)
+
+        unsubscribe = self._view.real.subscribe(changed)
+        try:
+            async with asyncio.timeout(max_wait_ms / 1000):
+                await written
+        except TimeoutError:
+            pass
+        finally:
+            unsubscribe()
+
+
+def _unwritten(read: Read) -> Found:
+    if read.offset != 0:
+        return Found(error=OffsetOutOfRange(f"{read.tp}: nobody in the lane has written to it yet: it is empty, and ends at 0"))
+    return Found(high_watermark=0, last_stable_offset=0, log_start=0)
+
+
+def _without_records(found: Found) -> Found:
+    return replace(found, parts=(), size_bytes=0)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,149 @@
+"""Which handlers serve a client in a lane: the lane's, or those that refuse a lane which does not exist. Never the base's."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+from prometheus_client import Counter
+
+from bmq.lanes import BASE
+from bmq.log_limit import RateLimited
+from bmq.metadata.image import Lane
+from bmq.roles.controller import Metadata
+from bmq.wire.apis import ApiKey
+from bmq_proxy import metrics
+from bmq_proxy.api import Route
+from bmq_proxy.calls import Call
+from bmq_proxy.dispatch import routes
+from bmq_proxy.fetch.reader import FetchReader
+from bmq_proxy.fetch.sessions import SessionCache
+from bmq_proxy.lanes.controller import LaneController
+from bmq_proxy.lanes.groups import BaseGroups, LaneGroups
+from bmq_proxy.lanes.overlays import Overlays
+from bmq_proxy.lanes.reading import LaneReader
+from bmq_proxy.lanes.refusing import refusing_routes
+from bmq_proxy.lanes.unwritten import owner_in_lane
+from bmq_proxy.lanes.views import BaseView, LaneView
+from bmq_proxy.lanes.writing import LaneProduce
+from bmq_proxy.proxy import Proxy
+
+COMPLAIN_EVERY_S: Final = 10.0
+_METADATA_CACHE_SHARE: Final = 16
+_WRITES: Final = (
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.DELETE_RECORDS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+)
+"""What changes or deletes: served by handlers that see the lane's own topics alone. (Produce, too.)"""
+
+_log = structlog.get_logger("bmq.proxy.lanes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneTable:
+    """How one lane's clients are served. `lane` "": they are refused."""
+
+    lane: str
+    number: int
+    routes: Mapping[int, Route]
+    bytes_in: Counter
+    bytes_out: Counter
+
+
+class LaneTables:
+    """One proxy's."""
+
+    def __init__(self, proxy: Proxy, base: Mapping[int, Route]) -> None:
+        """`proxy` and `base` are the base's; behind what the base sees is what every lane is made of."""
+        assert isinstance(proxy.metadata, BaseView)
+        assert isinstance(proxy.coordinators, BaseGroups)
+        assert isinstance(proxy.reader, FetchReader)
+        self._proxy = proxy
+        self._own_lane = proxy.settings.lane
+        self._reader = proxy.reader
+        self._real = proxy.metadata.real
+        self._coordinators = proxy.coordinators.real
+        self._tables: dict[str, LaneTable] = {}
+        self._refusing = _table(BASE, 0, refusing_routes(proxy, base))
+        self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
+
+    def of(self, asked: str | None, call: Call) -> LaneTable:
+        """Who says `lane=asked`, or (None) is in the lane that this proxy serves alone."""
+        name = self._own_lane if asked is None else asked
+        lane = self._real.image.lanes.get(name)
+        if lane is None or (self._own_lane and name != self._own_lane):
+            self._complain(name, call, exists=lane is not None)
+            return self._refusing
+        table = self._tables.get(name)
+        if table is None or table.number != lane.number:
+            self._forget_gone()
+            table = self._tables[name] = _table(name, lane.number, self._routes(lane))
+        return table
+
+    def _routes(self, lane: Lane) -> dict[int, Route]:
+        view = LaneView(self._real, lane.name, own_only=False)
+        own_view = LaneView(self._real, lane.name, own_only=True)
+        controller = LaneController(self._proxy.controller, lane.name)
+        overlays = Overlays(controller, self._real, lane.name)
+        settings = self._proxy.settings
+        reading = replace(
+            self._proxy,
+            front=self._proxy,
+            metadata=view,
+            controller=controller,
+            coordinators=LaneGroups(self._coordinators, view, lane.number, overlays.make),
+            owner_for=owner_in_lane(view, self._proxy.owner_for),
+            reader=LaneReader(self._reader, view, self._base_bytes_per_s(lane.name)),
+            sessions=SessionCache(
+                sessions_max=settings.fetch_sessions_max,
+                partitions_max=settings.fetch_session_partitions_max,
+                eviction_ms=settings.fetch_session_eviction_ms,
+                random=self._proxy.rng.random,
+            ),
+            settings=replace(settings, metadata_cache_bytes=max(1, settings.metadata_cache_bytes // _METADATA_CACHE_SHARE)),
+            produced_bytes=metrics.PRODUCED_BYTES.labels(lane.name),
+        )
+        writing = replace(reading, metadata=own_view, owner_for=self._proxy.owner_for)
+        table = routes(reading)
+        written = routes(writing)
+        table |= {int(key): written[key] for key in _WRITES}
+        table[ApiKey.PRODUCE] = LaneProduce(writing, view, overlays).route()
+        return table
+
+    def _base_bytes_per_s(self, name: str) -> "_Rate":
+        return _Rate(self._real, name)
+
+    def _forget_gone(self) -> None:
+        for name in [name for name in self._tables if name not in self._real.image.lanes]:
+            table = self._tables.pop(name)
+            for counter in (metrics.BYTES_IN, metrics.BYTES_OUT, metrics.PRODUCED_BYTES):
+                counter.remove(table.lane)
+
+    def _complain(self, name: str, call: Call, *, exists: bool) -> None:
+        left_out = self._complaints.due((call.client_host, name[:64]), now=self._proxy.loop.time())
+        if left_out is not None:
+            why = f"this proxy serves lane {self._own_lane} alone" if exists else "there is no such lane: create it, or correct lane=NAME"
+            _log.warning("client refused", lane=name[:64], client_id=call.client_id[:200], peer=call.client_host, reason=why, left_out=left_out)
+
+
+class _Rate:
+    """How much may be read of the base now."""
+
+    def __init__(self, real: Metadata, name: str) -> None:
+        self._real = real
+        self._name = name
+
+    def __call__(self) -> int:
+        lane = self._real.image.lanes.get(self._name)
+        return 0 if lane is None else lane.reads_base_bytes_per_s
+
+
+def _table(lane: str, number: int, table: Mapping[int, Route]) -> LaneTable:
+    return LaneTable(lane=lane, number=number, routes=table, bytes_in=metrics.BYTES_IN.labels(lane), bytes_out=metrics.BYTES_OUT.labels(lane))

@@ -1,0 +1,70 @@
+"""Who answers for a topic of a lane that nobody has written to yet: it is empty, and ends where it begins."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from typing_extensions import Buffer
+
+from bmq.errors import BmqError, NotOwner
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, PartitionStatus, Position, TailAnswer, TailRequest, Unread
+from bmq.values import LeaderEpoch, Offset, TopicPartition
+from bmq_proxy.lanes.views import LaneView
+
+_LATEST = -1
+_EARLIEST = (-2, -4)
+_LATEST_TIERED = -5
+_NOWHERE = LeaderEpoch(-1)
+
+
+class UnwrittenOwner:
+    """`Owner` of all such partitions: it has none of what it would have to store."""
+
+    async def offset_for_time(
+        self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
+    ) -> OffsetForTime:
+        """See the protocol."""
+        there = timestamp_ms in (_LATEST, *_EARLIEST, _LATEST_TIERED)
+        return OffsetForTime(offset=Offset(0 if there else -1), timestamp_ms=-1, leader_epoch=_NOWHERE)
+
+    async def epoch_end(self, tp: TopicPartition, leader_epoch: int, *, current_leader_epoch: int = -1) -> EpochEnd:
+        """See the protocol."""
+        return EpochEnd(leader_epoch=_NOWHERE, end_offset=Offset(-1))
+
+    async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
+        """See the protocol."""
+        return [PartitionStatus(tp=tp, log_start=Offset(0), high_watermark=Offset(0), tail_bytes=0, segment_bytes=0, segment_count=0) for tp in tps]
+
+    async def unread(self, positions: Sequence[Position]) -> list[Unread | None]:
+        """See the protocol."""
+        return [Unread(records=0, seconds=0.0) for _ in positions]
+
+    async def read_tail(self, requests: Sequence[TailRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
+        """See the protocol; a lane's reader does not come here."""
+        return [TailAnswer(tp=request.tp, error=_not_there(request.tp)) for request in requests]
+
+    def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
+        """See the protocol; what is written goes to the topic that the write makes."""
+        raise _not_there(tp)
+
+    async def delete_records(self, tp: TopicPartition, before: Offset) -> Offset:
+        """See the protocol."""
+        raise _not_there(tp)
+
+    async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> NoReturn:
+        """See the protocol; no group lives in a lane's topic."""
+        raise BmqError("groups do not live in topics of lanes")
+
+
+def owner_in_lane(view: LaneView, real: Callable[[TopicPartition], Owner]) -> Callable[[TopicPartition], Owner]:
+    """Who answers for a partition that a lane's clients see."""
+    nobody = UnwrittenOwner()
+
+    def owner_for(tp: TopicPartition) -> Owner:
+        return real(tp) if view.is_written(tp.topic_id) else nobody
+
+    return owner_for
+
+
+def _not_there(tp: TopicPartition) -> NotOwner:
+    return NotOwner(f"{tp}: nobody in the lane has written to it yet")

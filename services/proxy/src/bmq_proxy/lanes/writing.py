@@ -1,0 +1,104 @@
+"""Produce in a lane: as everywhere, once the lane's own topics are there. The first write to one makes it; what comes behind it keeps its order."""
+
+import asyncio
+from collections import deque
+from collections.abc import Hashable
+from functools import partial
+
+from typing_extensions import Buffer
+
+from bmq.wire.produce import parse_produce
+from bmq_proxy.api import Route
+from bmq_proxy.calls import Answer, Call, Pending
+from bmq_proxy.handlers import k00_produce
+from bmq_proxy.lanes.overlays import Overlays
+from bmq_proxy.lanes.views import LaneView
+from bmq_proxy.proxy import Proxy
+
+_Waiting = tuple[Call, Buffer, "asyncio.Future[Answer]"]
+
+
+class LaneProduce:
+    """One lane's Produce requests. Each connection's start in the order in which they came."""
+
+    def __init__(self, proxy: Proxy, view: LaneView, overlays: Overlays) -> None:
+        """`proxy` sees the lane's own topics alone, `view` also those that a write would make."""
+        self._proxy = proxy
+        self._view = view
+        self._overlays = overlays
+        self._waiting: dict[Hashable, deque[_Waiting]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def route(self) -> Route:
+        """Produce's, otherwise as everybody's."""
+        usual = k00_produce.route(self._proxy)
+        return Route(api=usual.api, begin=self.begin, overlaps=usual.overlaps, outlives=usual.outlives, any_version=usual.any_version)
+
+    def begin(self, call: Call, body: Buffer) -> Pending:
+        """Raises WireError."""
+        queue = self._waiting.get(call.origin)
+        if queue is None and not self._missing(call, body):
+            return k00_produce.begin(self._proxy, call, body)
+        answer: asyncio.Future[Answer] = self._proxy.loop.create_future()
+        if queue is None:
+            queue = self._waiting[call.origin] = deque()
+            task = self._proxy.loop.create_task(self._start_in_order(call.origin, queue), name="Produce to a new topic of a lane")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self._missing(call, body)  # what cannot be read is refused now
+        call.lease.hold()
+        queue.append((call, body, answer))
+        return answer
+
+    def _missing(self, call: Call, body: Buffer) -> list[str]:
+        """Names that the base has, and the lane's clients have yet to write to."""
+        request = parse_produce(call.version, body)
+        own = self._proxy.image
+        keys = [topic.name if topic.topic_id is None else topic.topic_id for topic in request.topics]
+        unknown = [key for key in keys if (key not in own.topic_ids if isinstance(key, str) else key not in own.topics)]
+        return [name for name in map(self._view.base_name_of, unknown) if name is not None]
+
+    async def _start_in_order(self, origin: Hashable, queue: "deque[_Waiting]") -> None:
+        try:
+            while queue:
+                call, body, answer = queue[0]
+                await self._overlays.make(self._missing(call, body))
+                queue.popleft()
+                self._start(call, body, answer)
+        finally:
+            del self._waiting[origin]
+            for call, _, answer in queue:
+                call.lease.let_go()
+                answer.cancel()
+
+    def _start(self, call: Call, body: Buffer, answer: "asyncio.Future[Answer]") -> None:
+        try:
+            pending = k00_produce.begin(self._proxy, call, body)
+        except Exception as error:  # noqa: BLE001 - told to whoever waits, as if it had not had to wait
+            if not answer.done():
+                answer.set_exception(error)
+        else:
+            if isinstance(pending, Answer):
+                _settle(answer, pending)
+            else:
+                pending.add_done_callback(partial(_settle_later, answer))
+        finally:
+            call.lease.let_go()
+
+
+def _settle(answer: "asyncio.Future[Answer]", found: Answer) -> None:
+    if not answer.done():
+        answer.set_result(found)
+    elif found.flushed is not None:
+        found.flushed()
+
+
+def _settle_later(answer: "asyncio.Future[Answer]", pending: "asyncio.Future[Answer]") -> None:
+    if pending.cancelled():
+        answer.cancel()
+    elif (error := pending.exception()) is not None:
+        if not answer.done():
+            answer.set_exception(error)
+    else:
+        _settle(answer, pending.result())
