@@ -9,9 +9,10 @@ from bmq.resources.base import ObjectMeta
 from bmq.resources.topic import Topic, TopicSpec, TopicStatus
 from bmq_operator.conditions import Finding, next_conditions
 from bmq_operator.references import ClusterState
+from bmq_operator.rivals import Rival
 from bmq_operator.topics.claims import claims
 from bmq_operator.topics.plan import Create, Delete, Grow, Plan, SetConfigs, plan
-from bmq_operator.topics.situation import Present, Rival, Situation
+from bmq_operator.topics.situation import Present, Situation
 
 OWNED = TopicStatus(owned=True, topic_id="A", partitions=3)
 PRESENT = Present(topic_id="A", partitions=3, version="v1", configs={"retention.ms": "5"})
@@ -147,7 +148,7 @@ def test_a_name_that_cannot_be_is_said(name: str, text: str) -> None:
 
 
 def rival(*, created: str = "2026-01-01T00:00:00Z", uid: str = "u1", owned: bool = False) -> Rival:
-    return Rival(namespace="other", name="first", uid=uid, created=created, owned=owned)
+    return Rival(kind="Topic", namespace="other", name="first", uid=uid, created=created, owned=owned)
 
 
 def test_of_two_for_one_name_the_oldest_wins_and_the_other_names_it() -> None:

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from bmq.resources.topic import Topic
 from bmq_operator.kube import Manifest
-from bmq_operator.topics.situation import Rival
+from bmq_operator.rivals import Rival
 
 Claim: TypeAlias = tuple[str, str, str]
 """Namespace and name of a Cluster, and a topic of it."""
@@ -29,6 +29,7 @@ def claims(manifests: Iterable[Mapping[str, object]]) -> dict[Claim, list[Rival]
         claim = (reference.get("namespace") or meta["namespace"], reference.get("name", "bmq"), spec.get("topicName") or meta["name"])
         found[claim].append(
             Rival(
+                kind="Topic",
                 namespace=meta["namespace"],
                 name=meta["name"],
                 uid=meta["uid"],

@@ -16,7 +16,8 @@ from bmq.resources.topic import Topic
 from bmq_operator.conditions import Finding, condition
 from bmq_operator.outcome import Event
 from bmq_operator.references import ClusterState
-from bmq_operator.topics.situation import Present, Rival, Situation
+from bmq_operator.rivals import Rival, winner
+from bmq_operator.topics.situation import Present, Situation
 
 SOON_S: Final = 10.0
 """When to look again at what other things are to change first."""
@@ -100,8 +101,8 @@ def _obstacle(situation: Situation) -> Plan | None:
             pass
     if why := _unusable(topic.topic_name):
         return Plan(finding=_not_ready("InvalidName", why), owned=False)
-    if topic.spec.managed and (winner := _winner(situation)) is not None:
-        why = f"{winner.kind_and_name} stands for the topic {topic.topic_name} already: delete one of the two, or write another topicName"
+    if topic.spec.managed and (other := _winner(situation)) is not None:
+        why = f"{other.title} stands for the topic {topic.topic_name} already: delete one of the two, or write another topicName"
         return Plan(finding=_not_ready("Collision", why), owned=False, again_after_s=SOON_S)
     return None
 
@@ -212,11 +213,8 @@ def _value(value: str | int | None) -> str:
 
 
 def _winner(situation: Situation) -> Rival | None:
-    """Of several managed Topics for one topic: the one that owns it, else the oldest. None: it is this one."""
     topic = situation.topic
-    own = (not topic.status.owned, topic.metadata.creation_timestamp, topic.metadata.uid)
-    best = min(situation.rivals, key=lambda rival: rival.rank, default=None)
-    return best if best is not None and best.rank < own else None
+    return winner(topic.metadata, owned=topic.status.owned, rivals=situation.rivals)
 
 
 def _was_as_written(topic: Topic) -> bool:

@@ -10,10 +10,11 @@ from bmq_operator.conditions import Finding, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.outcome import Event, Outcome
 from bmq_operator.references import ClusterState, Referred, allowed, refer
+from bmq_operator.rivals import Rival
 from bmq_operator.topics.claims import Claim, claim_of, claims
 from bmq_operator.topics.known import TopicsOfCluster, view_of
 from bmq_operator.topics.plan import SOON_S, Create, Delete, Grow, Plan, SetConfigs, plan
-from bmq_operator.topics.situation import Present, Rival, Situation
+from bmq_operator.topics.situation import Present, Situation
 
 STEPS_MAX: Final = 6
 _OLD_KNOWLEDGE: Final = frozenset((404, 409, 412))
@@ -44,7 +45,12 @@ async def reconcile(context: Context, topic: Topic) -> Outcome:
             elif problem.passes:
                 referred = referred.unreachable(str(problem))
             else:
-                planned = replace(planned, finding=Finding(status="False", reason="Refused", message=str(problem)), action=None, events=())
+                planned = replace(
+                    planned,
+                    finding=Finding(status="False", reason="Refused", message=f"the cluster refuses it: {problem.why}: {problem.remedy}"),
+                    action=None,
+                    events=(),
+                )
                 break
         except AdminError as error:
             referred = referred.unreachable(str(error))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from bmq.resources.topic import Topic
 from bmq_operator.references import ClusterState
+from bmq_operator.rivals import Rival
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,26 +16,6 @@ class Present:
     partitions: int
     version: str
     configs: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rival:
-    """Another managed Topic for the same topic of the same Cluster."""
-
-    namespace: str
-    name: str
-    uid: str
-    created: str
-    owned: bool
-
-    @property
-    def rank(self) -> tuple[bool, str, str]:
-        """The least is the one that stands for the topic."""
-        return (not self.owned, self.created, self.uid)
-
-    @property
-    def kind_and_name(self) -> str:
-        return f"Topic {self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
