@@ -45,7 +45,7 @@ class LaneProxies(Part):
 class LaneBrokers(Part):
     """The lane's own brokers."""
 
-    replicas: int = Field(default=0, ge=0, le=1000, description="How many. 0: the lane's topics are on the cluster's brokers.")
+    replicas: int = Field(default=0, ge=0, le=100, description="How many. 0: the lane's topics are on the cluster's brokers.")
     resources: Resources = Field(default=Resources(), description="Their CPU and memory.")
     placement: Placement = Field(default=Placement(), description="Where they run.")
 
