@@ -107,6 +107,41 @@ def stateful_set(cluster: Cluster, inputs: Inputs, workload: Workload) -> Manife
     }
 
 
+def erase_job(cluster: Cluster, *, image: str) -> Manifest:
+    """The Job that deletes all records of the Cluster from its store, without owner and namespace."""
+    names = Names.of(cluster)
+    repository, _, tag = image.rpartition(":")
+    pod: Manifest = {
+        "serviceAccountName": names.cluster,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "restartPolicy": "OnFailure",
+        "securityContext": pod_security(),
+        "containers": [
+            {
+                "name": CONTAINER,
+                "image": f"{cluster.spec.image.repository or repository}:{cluster.spec.image.tag or tag}",
+                "imagePullPolicy": cluster.spec.image.pull_policy,
+                "args": ["store", "erase", "--store", cluster.spec.store.url, "--cluster-id", cluster.cluster_id, "--yes"],
+                "env": [{"name": name, "valueFrom": source} for name, source in _keys_to_store(cluster).items()],
+                "securityContext": container_security(),
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+            }
+        ],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+    }
+    if cluster.spec.image.pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in cluster.spec.image.pull_secrets]
+    labels = labels_of(names.cluster, "erase")
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": names.erase, "labels": labels},
+        "spec": {"backoffLimit": 1_000, "template": {"metadata": {"labels": labels}, "spec": pod}},
+    }
+
+
 def placement_of(placement: Placement, selector: Mapping[str, str]) -> dict[str, Any]:
     """Where pods run: spread over nodes and zones where that is possible."""
     spread = {"labelSelector": {"matchLabels": dict(selector)}, "topologyKey": "kubernetes.io/hostname"}
@@ -128,7 +163,11 @@ def placement_of(placement: Placement, selector: Mapping[str, str]) -> dict[str,
 
 def resources_of(resources: Resources) -> dict[str, Any]:
     """As Kubernetes writes them."""
-    return _without_empty({"requests": dict(resources.requests), "limits": dict(resources.limits)})
+    return {
+        name: {key: str(value) for key, value in part.items()}
+        for name, part in (("requests", resources.requests), ("limits", resources.limits))
+        if part
+    }
 
 
 def _pod(cluster: Cluster, inputs: Inputs, workload: Workload) -> Manifest:

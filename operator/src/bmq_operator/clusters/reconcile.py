@@ -1,19 +1,121 @@
 """Brings what is there to what a Cluster says."""
 
-from bmq.resources.cluster import Cluster, ClusterStatus
-from bmq_operator.conditions import Finding, next_conditions
+import structlog
+
+from bmq.resources.cluster import Cluster
+from bmq_operator.clusters.asking import Answer, ask_state
+from bmq_operator.clusters.deletion import delete
+from bmq_operator.clusters.desired import desired
+from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
+from bmq_operator.clusters.gathering import NotToBe, gather
+from bmq_operator.clusters.listeners import advertised_files, listener_statuses, node_address
+from bmq_operator.clusters.names import Component
+from bmq_operator.clusters.nodes import pods_seen, settled
+from bmq_operator.clusters.report import Found, report
+from bmq_operator.clusters.steps import marked, take
+from bmq_operator.clusters.troubles import trouble
+from bmq_operator.clusters.upgrade import Idle, Step, View, Wait, next_step
+from bmq_operator.conditions import Finding
 from bmq_operator.context import Context
-from bmq_operator.outcome import Outcome
+from bmq_operator.kube import KubeProblem, Manifest
+from bmq_operator.outcome import Event, Outcome
+
+AGAIN_S = 2.0
+"""How soon to look again while something is under way."""
+UNREADY_AGAIN_S = 5.0
+
+_log = structlog.get_logger()
 
 
 def holds(cluster: Cluster) -> bool:
     """Whether a deletion has to wait for something: the finalizer is on the resource only then."""
-    del cluster
-    return False
+    return cluster.spec.deletion_policy == "Delete"
 
 
 async def reconcile(context: Context, cluster: Cluster) -> Outcome:
-    """Looks at the cluster once, takes the next step, and says what is the case. Raises KubeError, AdminProblem, AdminUnreachable."""
-    found = Finding(status="Unknown", reason="NotHandledYet", message="this version of the operator does not handle this kind yet")
-    conditions = next_conditions(cluster.status.conditions, [found], generation=cluster.metadata.generation, now_ms=context.clock.now_ms())
-    return Outcome(status=ClusterStatus(conditions=conditions, observed_generation=cluster.metadata.generation), finished=True)
+    """Looks at the cluster once, takes the next step, and says what is the case. Raises KubeError, AdminError."""
+    existing = await read_existing(context.kube, cluster)
+    if cluster.metadata.deletion_timestamp is not None:
+        return await delete(context, cluster, existing)
+    nodes = await _node_addresses(context, cluster)
+    obstacle = None if cluster.spec.paused else await _bring_about(context, cluster, existing, nodes)
+    existing = await read_existing(context.kube, cluster)
+    sets = existing.stateful_sets()
+    pods = pods_seen(existing.pods, sets)
+    answer = await ask_state(context, cluster) if "controller" in sets else Answer()
+    view = _view(cluster, sets, answer, existing)
+    step = next_step(view) if obstacle is None and view is not None else Idle()
+    events: tuple[Event, ...] = ()
+    if not cluster.spec.paused and not isinstance(step, Idle | Wait):
+        _log.info("a step", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", step=type(step).__name__, why=step.message)
+        await take(context, cluster, sets.get("broker"), step)
+        events = (Event(reason=type(step).__name__, message=step.message),)
+    found = Found(
+        pods=pods,
+        wanted=_wanted(cluster, sets),
+        answer=answer,
+        step=step,
+        trouble=trouble(existing.pods),
+        obstacle=obstacle,
+        listeners=listener_statuses(cluster, existing, nodes),
+    )
+    status = report(cluster, found, now_ms=context.clock.now_ms())
+    return Outcome(status=status, events=events, again_after_s=_again_after(step, status.conditions[0].status))
+
+
+async def _bring_about(context: Context, cluster: Cluster, existing: Existing, nodes: dict[str, str]) -> Finding | None:
+    """Makes and changes objects; why that cannot be, if so."""
+    try:
+        inputs = await gather(context, cluster, existing, advertised=advertised_files(cluster, existing, nodes))
+        done = await bring_about(context.kube, cluster, existing, desired(cluster, inputs))
+    except NotToBe as reason:
+        return reason.finding
+    except ObjectTaken as taken:
+        return Finding(status="False", reason="NameTaken", message=str(taken))
+    except KubeProblem as problem:
+        if problem.status == 409:
+            raise
+        return Finding(status="False", reason="Refused", message=f"the API server refuses an object: {problem.message}")
+    if done:
+        _log.info("objects brought about", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", done=done)
+    return None
+
+
+async def _node_addresses(context: Context, cluster: Cluster) -> dict[str, str]:
+    """Of Kubernetes nodes, where a listener needs them and the operator may look."""
+    if not any(one.type == "NodePort" and not one.advertised_host for one in cluster.spec.listeners):
+        return {}
+    try:
+        return {one["metadata"]["name"]: node_address(one) for one in await context.kube.list("Node")}
+    except KubeProblem as problem:
+        _log.warning("addresses of nodes are not known: give listeners an advertisedHost", why=str(problem))
+        return {}
+
+
+def _view(cluster: Cluster, sets: dict[str, Manifest], answer: Answer, existing: Existing) -> View | None:
+    if not {"controller", "broker", "proxy"} <= sets.keys():
+        return None
+    wanted = _wanted(cluster, sets)
+    return View(
+        pods=pods_seen(existing.pods, sets),
+        wanted=wanted,
+        current={role: int(sets[role]["spec"].get("replicas", 1)) for role in wanted},
+        settled=all(settled(sets[role]) for role in wanted),
+        state=answer.state,
+        why_no_state=answer.why_not,
+        marked=marked(sets["broker"]),
+    )
+
+
+def _wanted(cluster: Cluster, sets: dict[str, Manifest]) -> dict[Component, int]:
+    spec = cluster.spec
+    proxies = spec.proxies.replicas
+    if spec.proxies.autoscaling.enabled and "proxy" in sets:
+        proxies = int(sets["proxy"]["spec"].get("replicas", 1))
+    return {"controller": spec.controllers.replicas, "broker": spec.brokers.replicas, "proxy": proxies}
+
+
+def _again_after(step: Step, ready: str) -> float | None:
+    if not isinstance(step, Idle):
+        return AGAIN_S
+    return None if ready == "True" else UNREADY_AGAIN_S

@@ -1,0 +1,101 @@
+"""What there is of a Cluster in Kubernetes: read, made, changed and deleted. Which objects those are is decided in `desired`."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bmq.resources.cluster import Cluster
+from bmq_operator.clusters.names import CLUSTER_LABEL, COMPONENT_LABEL, LANE_LABEL
+from bmq_operator.kube import Kube, Manifest
+
+KINDS: Final = (
+    "ServiceAccount",
+    "ConfigMap",
+    "Secret",
+    "NetworkPolicy",
+    "Service",
+    "StatefulSet",
+    "PodDisruptionBudget",
+    "HorizontalPodAutoscaler",
+    "Job",
+)
+"""Kinds of objects that a Cluster owns."""
+
+
+class ObjectTaken(Exception):
+    """An object of a name that the Cluster needs belongs to somebody else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Existing:
+    """All objects with the Cluster's label, and its pods."""
+
+    objects: Mapping[tuple[str, str], Manifest]
+    """By kind and name."""
+    pods: tuple[Manifest, ...]
+
+    def get(self, kind: str, name: str) -> Manifest | None:
+        return self.objects.get((kind, name))
+
+    def stateful_sets(self) -> dict[str, Manifest]:
+        """Of the base, by component."""
+        return {
+            one["metadata"]["labels"].get(COMPONENT_LABEL, ""): one
+            for (kind, _), one in self.objects.items()
+            if kind == "StatefulSet" and not one["metadata"]["labels"].get(LANE_LABEL)
+        }
+
+
+async def read_existing(kube: Kube, cluster: Cluster) -> Existing:
+    """Raises KubeError."""
+    meta = cluster.metadata
+    labels = {CLUSTER_LABEL: meta.name}
+    lists = await asyncio.gather(*(kube.list(kind, meta.namespace, labels=labels) for kind in (*KINDS, "Pod")))
+    *objects, pods = lists
+    by_name = {(one["kind"], one["metadata"]["name"]): one for listed in objects for one in listed}
+    return Existing(objects=by_name, pods=tuple(pods))
+
+
+async def bring_about(kube: Kube, cluster: Cluster, existing: Existing, wanted: Iterable[Manifest]) -> list[str]:
+    """Makes and changes what differs, and deletes what the Cluster owns and no longer needs; what was done, in words.
+
+    Raises KubeError, ObjectTaken.
+    """
+    done: list[str] = []
+    keys = set()
+    for manifest in wanted:
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        keys.add((kind, name))
+        there = existing.get(kind, name)
+        if there is None:
+            there = await kube.get(kind, cluster.metadata.namespace, name)
+        if there is not None and _owner(there) not in ("", cluster.metadata.uid):
+            raise ObjectTaken(
+                f"{kind} {name} belongs to another object: this Cluster needs that name. Delete that object, or create the Cluster with another name"
+            )
+        if there is None or not covers(there, manifest):
+            await kube.apply(manifest)
+            done.append(f"{'made' if there is None else 'changed'} {kind} {name}")
+    for (kind, name), there in existing.objects.items():
+        if (kind, name) not in keys and _owner(there) == cluster.metadata.uid and not there["metadata"]["labels"].get(LANE_LABEL) and kind != "Job":
+            await kube.delete(kind, cluster.metadata.namespace, name, uid=there["metadata"]["uid"])
+            done.append(f"deleted {kind} {name}")
+    return done
+
+
+def covers(there: Any, wanted: Any) -> bool:
+    """Whether what is there says all that is wanted. What Kubernetes adds by itself does not count, lists have the same length.
+
+    Where Kubernetes writes a value in another way (500m for 0.5) this is False, and the object is applied once more, which changes nothing.
+    """
+    if isinstance(wanted, dict):
+        return isinstance(there, dict) and all(key in there and covers(there[key], one) for key, one in wanted.items())
+    if isinstance(wanted, list):
+        return isinstance(there, list) and len(there) == len(wanted) and all(covers(a, b) for a, b in zip(there, wanted, strict=True))
+    return bool(there == wanted)
+
+
+def _owner(manifest: Manifest) -> str:
+    """The id of the object that controls it; empty: none does."""
+    return next((str(one["uid"]) for one in manifest["metadata"].get("ownerReferences", ()) if one.get("controller")), "")

@@ -1,0 +1,59 @@
+"""The addresses of listeners: what Kubernetes and the cloud gave, as clients are told. Pure."""
+
+from collections.abc import Mapping
+
+from bmq.resources.cluster import Cluster, Listener, ListenerStatus
+from bmq_operator.clusters.existing import Existing
+from bmq_operator.clusters.names import Names
+from bmq_operator.clusters.services import proxies_max
+from bmq_operator.kube import Manifest
+
+
+def listener_statuses(cluster: Cluster, existing: Existing, nodes: Mapping[str, str]) -> list[ListenerStatus]:
+    """What clients outside are given. `nodes` are addresses of Kubernetes nodes by their names."""
+    names = Names.of(cluster)
+    found = []
+    for one in cluster.spec.listeners:
+        service = existing.get("Service", names.listener(one.name, "bootstrap"))
+        some_node = min(nodes.values(), default="")
+        found.append(ListenerStatus(name=one.name, bootstrap_servers=_address(one, service, host=some_node, ordinal=0)))
+    return found
+
+
+def advertised_files(cluster: Cluster, existing: Existing, nodes: Mapping[str, str]) -> dict[str, str]:
+    """For each proxy a file, by its pod's name, of NAME=HOST:PORT; listeners without a known address are left out of it."""
+    names = Names.of(cluster)
+    where = {pod["metadata"]["name"]: nodes.get(pod.get("spec", {}).get("nodeName", ""), "") for pod in existing.pods}
+    files: dict[str, str] = {}
+    for ordinal in range(proxies_max(cluster)) if cluster.spec.listeners else ():
+        pod = f"{names.role('proxy')}-{ordinal}"
+        addresses = (
+            (one.name, _address(one, existing.get("Service", names.listener(one.name, ordinal)), host=where.get(pod, ""), ordinal=ordinal))
+            for one in cluster.spec.listeners
+        )
+        files[pod] = ",".join(f"{name}={address}" for name, address in addresses if address)
+    return files
+
+
+def node_address(node: Manifest) -> str:
+    """An address of a Kubernetes node that reaches furthest."""
+    by_type = {one["type"]: one["address"] for one in node.get("status", {}).get("addresses", ())}
+    return next((by_type[kind] for kind in ("ExternalIP", "ExternalDNS", "InternalIP", "Hostname") if kind in by_type), "")
+
+
+def _address(listener: Listener, service: Manifest | None, *, host: str, ordinal: int) -> str:
+    """HOST:PORT; empty: not known yet."""
+    if service is None:
+        return ""
+    told = listener.advertised_host.replace("{ordinal}", str(ordinal))
+    if listener.type == "NodePort":
+        port = service["spec"]["ports"][0].get("nodePort", 0)
+        return _joined(told or host, port)
+    ingress = service.get("status", {}).get("loadBalancer", {}).get("ingress") or [{}]
+    return _joined(told or ingress[0].get("hostname") or ingress[0].get("ip") or "", listener.port)
+
+
+def _joined(host: str, port: int) -> str:
+    if not host or not port:
+        return ""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,111 @@
+"""Pods and nodes of a Cluster as they are: what the API server lists and what the leading controller tells, as values. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from bmq_operator.clusters.names import COMPONENT_LABEL, LANE_LABEL, NODE_IDS_FROM, ROLES, Component
+from bmq_operator.kube import Manifest
+
+REVISION_LABEL = "controller-revision-hash"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod of the base: not of a lane, and not of MinIO."""
+
+    name: str
+    component: Component
+    ordinal: int
+    ready: bool
+    outdated: bool
+    """It was made from an older template than its StatefulSet has now."""
+    deleting: bool = False
+    image: str = ""
+
+    @property
+    def node_id(self) -> int:
+        return NODE_IDS_FROM[self.component] + self.ordinal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node as the leading controller sees it."""
+
+    node_id: int
+    alive: bool
+    leads: bool = False
+    cordoned: bool = False
+    partitions: int = 0
+    moving: int = 0
+    """Partitions on their way from or to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterState:
+    """What the leading controller says of the cluster."""
+
+    cluster_id: str = ""
+    nodes: Mapping[int, Node] = field(default_factory=dict)
+    unowned: int = 0
+    """Partitions that nobody owns."""
+    store_ok: bool | None = None
+    store_detail: str = ""
+
+
+def pods_seen(manifests: Iterable[Manifest], sets: Mapping[str, Manifest]) -> tuple[Pod, ...]:
+    """The pods of the base, by role and number. `sets` are its StatefulSets by component."""
+    found = [_pod(one, sets) for one in manifests if _is_base_node(one)]
+    return tuple(sorted(found, key=lambda pod: (ROLES.index(pod.component), pod.ordinal)))
+
+
+def is_ready(pod: Manifest) -> bool:
+    """Whether Kubernetes counts it as ready."""
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod.get("status", {}).get("conditions", ()))
+
+
+def settled(stateful_set: Manifest) -> bool:
+    """Whether Kubernetes has seen its newest version: only then does its status say which pods are outdated."""
+    return bool(stateful_set.get("status", {}).get("observedGeneration", 0) >= stateful_set["metadata"].get("generation", 0))
+
+
+def state_from(cluster: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]], store: Mapping[str, Any]) -> ClusterState:
+    """From the answers to /v1/cluster, /v1/nodes and /v1/debug/store."""
+    failed = next((step for step in store["steps"] if not step["ok"]), None)
+    return ClusterState(
+        cluster_id=cluster["cluster_id"],
+        nodes={
+            one["node_id"]: Node(
+                node_id=one["node_id"],
+                alive=one["state"] == "alive",
+                leads=one["leads"],
+                cordoned=one["cordoned"],
+                partitions=one["partitions"],
+                moving=one["moving_away"] + one["moving_here"],
+            )
+            for one in nodes
+        },
+        unowned=cluster["partitions_unowned"],
+        store_ok=store["ok"],
+        store_detail="" if failed is None else f"{failed['name']}: {failed['detail']}",
+    )
+
+
+def _is_base_node(manifest: Manifest) -> bool:
+    labels = manifest["metadata"].get("labels", {})
+    return labels.get(COMPONENT_LABEL) in ROLES and not labels.get(LANE_LABEL)
+
+
+def _pod(manifest: Manifest, sets: Mapping[str, Manifest]) -> Pod:
+    meta = manifest["metadata"]
+    component = cast(Component, meta["labels"][COMPONENT_LABEL])
+    newest = sets.get(component, {}).get("status", {}).get("updateRevision", "")
+    return Pod(
+        name=meta["name"],
+        component=component,
+        ordinal=int(meta["name"].rpartition("-")[2]),
+        ready=is_ready(manifest),
+        outdated=bool(newest) and meta["labels"].get(REVISION_LABEL) != newest,
+        deleting="deletionTimestamp" in meta,
+        image=str(manifest["spec"]["containers"][0].get("image", "")),
+    )

@@ -1,0 +1,116 @@
+"""A Cluster's status from what was found. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bmq.resources.cluster import Cluster, ClusterStatus, ListenerStatus, RoleStatus
+from bmq_operator.clusters.asking import Answer
+from bmq_operator.clusters.names import ADMIN_PORT, KAFKA_PORT, ROLES, Component, Names, selector_of
+from bmq_operator.clusters.nodes import Pod
+from bmq_operator.clusters.troubles import STORE_REASONS
+from bmq_operator.clusters.upgrade import Idle, Step
+from bmq_operator.conditions import Finding, next_conditions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What one look found."""
+
+    pods: tuple[Pod, ...] = ()
+    wanted: Mapping[Component, int] = field(default_factory=dict)
+    answer: Answer = Answer()
+    step: Step = Idle()
+    trouble: Finding | None = None
+    """What keeps pods from being ready."""
+    obstacle: Finding | None = None
+    """Why the Cluster cannot be as its spec says."""
+    listeners: Sequence[ListenerStatus] = ()
+
+
+def report(cluster: Cluster, found: Found, *, now_ms: int) -> ClusterStatus:
+    """The whole status."""
+    names = Names.of(cluster)
+    findings = [_ready(found), _progressing(cluster, found), _store(found)]
+    brokers = selector_of(names.cluster, "broker")
+    return ClusterStatus(
+        observed_generation=cluster.metadata.generation,
+        conditions=next_conditions(cluster.status.conditions, findings, generation=cluster.metadata.generation, now_ms=now_ms),
+        cluster_id=cluster.cluster_id,
+        version=_version(found.pods) or cluster.status.version,
+        bootstrap_servers=f"{names.host(names.bootstrap)}:{KAFKA_PORT}",
+        admin_url=f"http://{names.host(names.admin)}:{ADMIN_PORT}",
+        listeners=list(found.listeners),
+        controllers=_role(found, "controller"),
+        brokers=_role(found, "broker"),
+        proxies=_role(found, "proxy"),
+        selector=",".join(f"{key}={value}" for key, value in brokers.items()),
+    )
+
+
+def _ready(found: Found) -> Finding:
+    if found.obstacle is not None:
+        return found.obstacle
+    missing = [text for role in ROLES if (text := _missing(found, role))]
+    if missing:
+        return found.trouble or Finding(status="False", reason="PodsNotReady", message=f"waiting for pods: {', '.join(missing)}")
+    if found.answer.finding is not None:
+        return found.answer.finding
+    state = found.answer.state
+    if state is None:
+        return Finding(status="Unknown", reason="NotAsked", message="no controller has been asked yet")
+    if not state.store_ok:
+        return Finding(status="False", reason="StoreUnavailable", message=f"the store does not answer as it should: {state.store_detail}")
+    absent = [pod.name for pod in found.pods if pod.ordinal < found.wanted[pod.component] and not _alive(found, pod)]
+    if absent:
+        return Finding(status="False", reason="NodesMissing", message=f"not alive to the leading controller: {', '.join(absent)}")
+    return Finding(status="True", reason="Ready", message="a controller leads, all pods are ready, the store answers")
+
+
+def _progressing(cluster: Cluster, found: Found) -> Finding:
+    if cluster.spec.paused:
+        return Finding(type="Progressing", status="False", reason="Paused", message="nothing is changed while spec.paused is true")
+    if found.obstacle is not None:
+        return Finding(type="Progressing", status="False", reason=found.obstacle.reason, message="nothing is changed until this is corrected")
+    done = isinstance(found.step, Idle)
+    return Finding(type="Progressing", status="False" if done else "True", reason=found.step.reason, message=found.step.message)
+
+
+def _store(found: Found) -> Finding:
+    state = found.answer.state
+    if state is not None and state.store_ok:
+        return Finding(type="StoreAvailable", status="True", reason="Answers", message="a controller reads from the store")
+    if state is not None:
+        return Finding(type="StoreAvailable", status="False", reason="StoreUnavailable", message=state.store_detail)
+    if found.trouble is not None and found.trouble.reason in STORE_REASONS:
+        return Finding(type="StoreAvailable", status="False", reason=found.trouble.reason, message=found.trouble.message)
+    return Finding(type="StoreAvailable", status="Unknown", reason="NotAsked", message="no controller answers that could be asked")
+
+
+def _missing(found: Found, role: Component) -> str:
+    wanted = found.wanted.get(role, 0)
+    ready = _count(found, role, lambda pod: pod.ready)
+    return f"{role} {ready} of {wanted} ready" if ready < wanted else ""
+
+
+def _alive(found: Found, pod: Pod) -> bool:
+    state = found.answer.state
+    return state is not None and (node := state.nodes.get(pod.node_id)) is not None and node.alive
+
+
+def _role(found: Found, role: Component) -> RoleStatus:
+    return RoleStatus(
+        desired=found.wanted.get(role, 0),
+        replicas=sum(pod.component == role for pod in found.pods),
+        ready=_count(found, role, lambda pod: pod.ready),
+        updated=_count(found, role, lambda pod: not pod.outdated),
+    )
+
+
+def _count(found: Found, role: Component, counts: Callable[[Pod], bool]) -> int:
+    return sum(pod.component == role and not pod.deleting and counts(pod) for pod in found.pods)
+
+
+def _version(pods: Iterable[Pod]) -> str:
+    """The tag that all of them run; empty while they differ."""
+    tags = {pod.image.rpartition(":")[2] for pod in pods}
+    return tags.pop() if len(tags) == 1 else ""

@@ -1,0 +1,44 @@
+"""Takes the step that `upgrade` decided on. What was drained is noted on the brokers' StatefulSet, so that another operator goes on from there."""
+
+from typing import Final
+
+from bmq.resources.cluster import Cluster
+from bmq_operator.clusters.asking import drain, uncordon
+from bmq_operator.clusters.names import Names
+from bmq_operator.clusters.upgrade import DeletePod, Drain, Shrink, Step, Uncordon
+from bmq_operator.context import Context
+from bmq_operator.kube import Manifest
+
+DRAINED: Final = "bmq.io/drained-by-operator"
+
+
+def marked(brokers: Manifest | None) -> frozenset[int]:
+    """The node ids that the operator drained."""
+    text = ((brokers or {}).get("metadata", {}).get("annotations") or {}).get(DRAINED, "")
+    return frozenset(int(part) for part in text.split(",") if part.isdecimal())
+
+
+async def take(context: Context, cluster: Cluster, brokers: Manifest | None, step: Step) -> None:
+    """Idempotent. Raises KubeError, AdminError."""
+    kube, names = context.kube, Names.of(cluster)
+    match step:
+        case DeletePod(pod=pod):
+            await kube.delete("Pod", names.namespace, pod)
+        case Drain(node_id=node_id, pod=pod):
+            await _mark(context, names, marked(brokers) | {node_id})
+            if not await drain(context, cluster, node_id):
+                await _mark(context, names, marked(brokers) - {node_id})
+                if pod:
+                    await kube.delete("Pod", names.namespace, pod)
+        case Uncordon(node_id=node_id):
+            await uncordon(context, cluster, node_id)
+            await _mark(context, names, marked(brokers) - {node_id})
+        case Shrink(replicas=replicas):
+            await kube.merge("StatefulSet", names.namespace, names.role("broker"), {"spec": {"replicas": replicas}})
+        case _:
+            pass
+
+
+async def _mark(context: Context, names: Names, node_ids: frozenset[int]) -> None:
+    text = ",".join(str(one) for one in sorted(node_ids)) or None
+    await context.kube.merge("StatefulSet", names.namespace, names.role("broker"), {"metadata": {"annotations": {DRAINED: text}}})

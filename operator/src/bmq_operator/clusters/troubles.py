@@ -1,0 +1,80 @@
+"""Why pods are not ready, in words that say what helps. Pure."""
+
+import json
+from collections.abc import Iterable
+from typing import Final
+
+from bmq_operator.clusters.nodes import is_ready
+from bmq_operator.conditions import Finding
+from bmq_operator.kube import Manifest
+
+_PULLING: Final = frozenset(("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"))
+_STORE_REASONS: Final = (
+    ("belongs to cluster", "StoreOfAnotherCluster"),
+    ("refuses the keys", "StoreRefusesKeys"),
+    ("check the keys", "StoreRefusesKeys"),
+    ("AccessDenied", "StoreRefusesKeys"),
+    ("self-test of the object store", "StoreUnavailable"),
+    ("store s3://", "StoreUnavailable"),
+    ("is not reached", "StoreUnavailable"),
+)
+STORE_REASONS: Final = frozenset(reason for _, reason in _STORE_REASONS)
+_RANK: Final = ("StoreOfAnotherCluster", "StoreRefusesKeys", "ImageUnavailable", "Misconfigured", "Unschedulable", "StoreUnavailable", "Crashing")
+
+
+def trouble(pods: Iterable[Manifest]) -> Finding | None:
+    """What keeps a pod from being ready, the one that says most; None: nothing is known to."""
+    found = [one for one in (_of(pod) for pod in pods if not is_ready(pod)) if one is not None]
+    return min(found, key=lambda one: _RANK.index(one.reason), default=None)
+
+
+def _of(pod: Manifest) -> Finding | None:
+    name = pod["metadata"]["name"]
+    status = pod.get("status", {})
+    for one in status.get("conditions", ()):
+        if one["type"] == "PodScheduled" and one["status"] == "False" and one.get("reason") == "Unschedulable":
+            return _finding("Unschedulable", f"{name} finds no node: {one.get('message', '')}. Free resources, or change resources and placement")
+    for container in status.get("containerStatuses", ()):
+        if (found := _of_container(name, container)) is not None:
+            return found
+    return None
+
+
+def _of_container(pod: str, status: Manifest) -> Finding | None:
+    waiting = status.get("state", {}).get("waiting", {})
+    reason, message = waiting.get("reason", ""), waiting.get("message", "")
+    if reason in _PULLING:
+        text = f"{pod}: the image {status.get('image', '')} cannot be pulled ({reason}: {message}). Correct image, or image.pullSecrets"
+        return _finding("ImageUnavailable", text)
+    if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
+        return _finding("Misconfigured", f"{pod} cannot be started: {message}")
+    ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated") or {}
+    if not ended or ended.get("exitCode", 0) == 0:
+        return None
+    said = last_words(ended.get("message", ""))
+    if not said:
+        said = "out of memory: raise its memory limit" if ended.get("reason") == "OOMKilled" else f"exit code {ended.get('exitCode')}: see its log"
+    return _finding(_reason_of(said), f"{pod} ended: {said}")
+
+
+def last_words(log: str) -> str:
+    """The last line that a node said before it ended, without what surrounds it."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    try:
+        entry = json.loads(lines[-1])
+    except ValueError:
+        return lines[-1].removeprefix("bmq: ")
+    if not isinstance(entry, dict):
+        return lines[-1]
+    told = (entry.get(key) for key in ("event", "why", "error", "exception"))
+    return ": ".join(str(part) for part in told if part)
+
+
+def _reason_of(said: str) -> str:
+    return next((reason for words, reason in _STORE_REASONS if words in said), "Crashing")
+
+
+def _finding(reason: str, message: str) -> Finding:
+    return Finding(status="False", reason=reason, message=message)
