@@ -191,6 +191,8 @@ def _changes(old: Status, new: Status) -> tuple[Event, ...]:
     """An event for each condition whose status or reason changed."""
     changed = []
     for one in new.conditions:
+        if one.status == "Unknown" and one.type != "Ready":
+            continue  # what is not known is no news
         before = condition(old.conditions, one.type)
         if before is None or (before.status, before.reason) != (one.status, one.reason):
             warning = one.type == "Ready" and one.status == "False"

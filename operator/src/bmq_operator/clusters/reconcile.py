@@ -9,8 +9,8 @@ from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
 from bmq_operator.clusters.gathering import NotToBe, gather
 from bmq_operator.clusters.listeners import advertised_files, listener_statuses, node_address
-from bmq_operator.clusters.names import Component
-from bmq_operator.clusters.nodes import pods_seen, settled
+from bmq_operator.clusters.names import COMPONENT_LABEL, Component
+from bmq_operator.clusters.nodes import Pod, is_ready, pods_seen, settled
 from bmq_operator.clusters.report import Found, report
 from bmq_operator.clusters.steps import marked, take
 from bmq_operator.clusters.troubles import trouble
@@ -42,7 +42,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     existing = await read_existing(context.kube, cluster)
     sets = existing.stateful_sets()
     pods = pods_seen(existing.pods, sets)
-    answer = await ask_state(context, cluster) if "controller" in sets else Answer()
+    answer = await _ask(context, cluster, pods)
     view = _view(cluster, sets, answer, existing)
     step = next_step(view) if obstacle is None and view is not None else Idle()
     events: tuple[Event, ...] = ()
@@ -63,11 +63,18 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     return Outcome(status=status, events=events, again_after_s=_again_after(step, status.conditions[0].status))
 
 
+async def _ask(context: Context, cluster: Cluster, pods: tuple[Pod, ...]) -> Answer:
+    """Without a controller that is ready nobody would answer, and that would take its time."""
+    if any(pod.component == "controller" and pod.ready for pod in pods):
+        return await ask_state(context, cluster)
+    return Answer(finding=Finding(status="False", reason="NoController", message="no controller is ready"))
+
+
 async def _bring_about(context: Context, cluster: Cluster, existing: Existing, nodes: dict[str, str]) -> Finding | None:
     """Makes and changes objects; why that cannot be, if so."""
     try:
         inputs = await gather(context, cluster, existing, advertised=advertised_files(cluster, existing, nodes))
-        done = await bring_about(context.kube, cluster, existing, desired(cluster, inputs))
+        done = await bring_about(context.kube, cluster, existing, _now(cluster, existing, desired(cluster, inputs)))
     except NotToBe as reason:
         return reason.finding
     except ObjectTaken as taken:
@@ -79,6 +86,14 @@ async def _bring_about(context: Context, cluster: Cluster, existing: Existing, n
     if done:
         _log.info("objects brought about", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", done=done)
     return None
+
+
+def _now(cluster: Cluster, existing: Existing, wanted: list[Manifest]) -> list[Manifest]:
+    """Nodes are first made once the embedded MinIO is ready: without a store they would only end, and be started later and later."""
+    minio_ready = any(pod["metadata"]["labels"].get(COMPONENT_LABEL) == "minio" and is_ready(pod) for pod in existing.pods)
+    if not cluster.spec.store.minio.embedded or minio_ready or "controller" in existing.stateful_sets():
+        return wanted
+    return [one for one in wanted if one["kind"] != "StatefulSet" or one["metadata"]["labels"][COMPONENT_LABEL] == "minio"]
 
 
 async def _node_addresses(context: Context, cluster: Cluster) -> dict[str, str]:

@@ -1,0 +1,203 @@
+"""Rolling changes: what is decided from what is there, and that deciding again and again ends well, whatever happens in between."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bmq_operator.clusters.names import NODE_IDS_FROM, ROLES, Component
+from bmq_operator.clusters.nodes import ClusterState, Node, Pod
+from bmq_operator.clusters.upgrade import DeletePod, Drain, Idle, Shrink, Step, Uncordon, View, Wait, next_step
+
+
+def pod(component: Component, ordinal: int, *, ready: bool = True, outdated: bool = False) -> Pod:
+    return Pod(name=f"c-{component}-{ordinal}", component=component, ordinal=ordinal, ready=ready, outdated=outdated)
+
+
+def view(*pods: Pod, partitions: int = 4, leader: int = 1, **more: object) -> View:
+    counts: dict[Component, int] = {role: sum(one.component == role for one in pods) for role in ROLES}
+    nodes = {
+        one.node_id: Node(node_id=one.node_id, alive=True, leads=one.node_id == leader, partitions=partitions if one.component == "broker" else 0)
+        for one in pods
+    }
+    made = View(pods=pods, wanted=counts, current=counts, state=ClusterState(nodes=nodes, store_ok=True))
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+ALL = (pod("controller", 0), pod("controller", 1), pod("broker", 0), pod("broker", 1), pod("proxy", 0))
+
+
+def outdated(*which: str) -> tuple[Pod, ...]:
+    return tuple(replace(one, outdated=one.name in which) for one in ALL)
+
+
+def test_nothing_is_done_where_everything_is_as_it_is_to_be() -> None:
+    assert isinstance(next_step(view(*ALL)), Idle)
+
+
+def test_the_leading_controller_is_the_last_of_the_controllers() -> None:
+    assert next_step(view(*outdated("c-controller-0", "c-controller-1", "c-proxy-0"), leader=1)) == DeletePod(
+        reason="Upgrading", message="c-controller-1 is replaced, 3 left", pod="c-controller-1"
+    )
+
+
+def test_a_broker_is_drained_before_it_is_replaced() -> None:
+    pods = outdated("c-broker-1")
+    first = next_step(view(*pods))
+    assert isinstance(first, Drain)
+    assert (first.node_id, first.pod) == (1001, "c-broker-1")
+
+
+def test_the_only_broker_is_replaced_without_a_drain_as_nobody_could_take_its_partitions() -> None:
+    pods = tuple(one for one in outdated("c-broker-0") if one.name != "c-broker-1")
+    assert isinstance(next_step(view(*pods)), DeletePod)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"state": None, "why_no_state": "no controller answers"}, "no controller answers"),
+        ({"settled": False}, "has yet to see"),
+    ],
+)
+def test_nothing_is_taken_away_while_something_is_not_known(change: dict[str, object], word: str) -> None:
+    step = next_step(view(*outdated("c-controller-0"), **change))
+    assert isinstance(step, Wait)
+    assert word in step.message
+
+
+def test_nothing_is_taken_away_while_partitions_have_no_owner() -> None:
+    made = view(*outdated("c-controller-0"))
+    assert made.state is not None
+    step = next_step(replace(made, state=replace(made.state, unowned=2)))
+    assert isinstance(step, Wait)
+    assert "2 partitions have no owner" in step.message
+
+
+def test_nothing_is_taken_away_while_a_node_is_not_alive() -> None:
+    made = view(*outdated("c-controller-0"))
+    assert made.state is not None
+    nodes = dict(made.state.nodes) | {10_000: Node(node_id=10_000, alive=False)}
+    assert isinstance(next_step(replace(made, state=replace(made.state, nodes=nodes))), Wait)
+
+
+def test_nothing_is_taken_away_while_another_pod_is_not_ready() -> None:
+    pods = tuple(replace(one, ready=one.name != "c-proxy-0") for one in outdated("c-controller-0"))
+    assert isinstance(next_step(view(*pods)), Wait)
+
+
+def test_a_pod_that_is_outdated_and_broken_is_replaced_though_nobody_answers() -> None:
+    pods = (*ALL[:-1], pod("proxy", 0, ready=False, outdated=True))
+    step = next_step(view(*pods, state=None, why_no_state="nobody answers"))
+    assert isinstance(step, DeletePod)
+    assert step.pod == "c-proxy-0"
+
+
+def test_a_broker_that_somebody_else_cordoned_stays_cordoned() -> None:
+    made = view(*ALL)
+    assert made.state is not None
+    nodes = dict(made.state.nodes) | {1000: Node(node_id=1000, alive=True, cordoned=True)}
+    assert isinstance(next_step(replace(made, state=replace(made.state, nodes=nodes))), Idle)
+
+
+@dataclass
+class World:
+    """A cluster that does what it is asked, in its own time."""
+
+    pods: dict[str, Pod]
+    wanted: dict[Component, int]
+    current: dict[Component, int]
+    partitions: dict[int, int]
+    cordoned: set[int] = field(default_factory=set)
+    marked: set[int] = field(default_factory=set)
+    taken_while_not_ready: list[str] = field(default_factory=list)
+    taken_with_partitions: list[str] = field(default_factory=list)
+
+    def view(self) -> View:
+        nodes = {
+            one.node_id: Node(
+                node_id=one.node_id,
+                alive=one.ready,
+                leads=one.node_id == 1,
+                cordoned=one.node_id in self.cordoned,
+                partitions=self.partitions.get(one.node_id, 0),
+            )
+            for one in self.pods.values()
+        }
+        ordered = tuple(sorted(self.pods.values(), key=lambda one: (ROLES.index(one.component), one.ordinal)))
+        return View(pods=ordered, wanted=self.wanted, current=self.current, state=ClusterState(nodes=nodes), marked=frozenset(self.marked))
+
+    def take(self, step: Step) -> None:
+        match step:
+            case DeletePod(pod=name):
+                old = self.pods[name]
+                if old.ready and any(not one.ready for one in self.pods.values()):
+                    self.taken_while_not_ready.append(name)
+                if self.partitions.get(old.node_id, 0) and sum(one.component == "broker" for one in self.pods.values()) > 1:
+                    self.taken_with_partitions.append(name)
+                self.pods[name] = replace(old, ready=False, outdated=False)
+            case Drain(node_id=node_id):
+                self.marked.add(node_id)
+                self.cordoned.add(node_id)
+            case Uncordon(node_id=node_id):
+                self.cordoned.discard(node_id)
+                self.marked.discard(node_id)
+            case Shrink(replicas=replicas):
+                for ordinal in range(replicas, self.current["broker"]):
+                    gone = self.pods.pop(f"c-broker-{ordinal}")
+                    if self.partitions.pop(gone.node_id, 0):
+                        self.taken_with_partitions.append(gone.name)
+                self.current["broker"] = replicas
+            case _:
+                pass
+
+    def go_on(self) -> None:
+        """Pods become ready, partitions move away from cordoned brokers, StatefulSets make pods."""
+        for role in ROLES:
+            self.current[role] = max(self.current[role], self.wanted[role])
+            for ordinal in range(self.current[role]):
+                self.pods.setdefault(f"c-{role}-{ordinal}", pod(role, ordinal, ready=False))
+        self.pods = {name: replace(one, ready=True) for name, one in self.pods.items()}
+        able = [one.node_id for one in self.pods.values() if one.component == "broker" and one.node_id not in self.cordoned]
+        for node_id in self.cordoned & self.partitions.keys():
+            if able and self.partitions[node_id]:
+                self.partitions[node_id] -= 1
+                self.partitions[able[0]] = self.partitions.get(able[0], 0) + 1
+
+    def done(self) -> bool:
+        right = len(self.pods) == sum(self.wanted.values()) and not self.cordoned and not self.marked
+        return right and all(one.ready and not one.outdated for one in self.pods.values())
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    controllers=st.integers(1, 3),
+    brokers=st.integers(1, 4),
+    proxies=st.integers(1, 2),
+    wanted_brokers=st.integers(1, 5),
+    old=st.lists(st.integers(0, 8), max_size=9),
+    looks_between=st.integers(1, 3),
+)
+def test_step_by_step_every_change_is_rolled_out_and_no_broker_goes_with_partitions(
+    *, controllers: int, brokers: int, proxies: int, wanted_brokers: int, old: list[int], looks_between: int
+) -> None:
+    current: dict[Component, int] = {"controller": controllers, "broker": brokers, "proxy": proxies}
+    pods = [pod(role, ordinal) for role in ROLES for ordinal in range(current[role])]
+    pods = [replace(one, outdated=number in old) for number, one in enumerate(pods)]
+    world = World(
+        pods={one.name: one for one in pods},
+        wanted=current | {"broker": wanted_brokers},
+        current=current,
+        partitions={NODE_IDS_FROM["broker"] + ordinal: 3 for ordinal in range(brokers)},
+    )
+    for look in range(400):
+        step = next_step(world.view())
+        if isinstance(step, Idle) and world.done():
+            break
+        world.take(step)
+        if look % looks_between == 0:
+            world.go_on()
+    assert world.done()
+    assert world.taken_with_partitions == []
+    assert world.taken_while_not_ready == []
