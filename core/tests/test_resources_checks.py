@@ -60,6 +60,7 @@ EMBEDDED = {"store": {"minio": {"embedded": True}}}
         (Cluster, {"store": {"url": "s3://x", "minio": {"embedded": True}}}, "spec.store", None, "not both"),
         (Cluster, {"store": {"minio": {"embedded": False}}}, "spec.store", None, "not both"),
         (Cluster, {"store": {"url": "/tmp/x"}}, "spec.store.url", "/tmp/x", "s3://BUCKET"),
+        (Cluster, {"store": {"url": "azure://x"}}, "spec.store.url", "azure://x", "az://CONTAINER"),
         (Cluster, {**EMBEDDED, "proxies": {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}}, "spec.proxies.autoscaling", None, "maxReplicas"),
         (Cluster, {**EMBEDDED, "listeners": [{"name": "internal"}]}, "spec.listeners[0]", None, "is taken"),
         (Cluster, {**EMBEDDED, "listeners": [{"type": "LoadBalancer", "nodePort": 31000}]}, "spec.listeners[0]", None, "leave it out"),

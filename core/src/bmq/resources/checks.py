@@ -22,12 +22,12 @@ from bmq.resources.schema import structural
 from bmq.resources.topic import Topic
 
 _VALUE_LENGTH_SHOWN: Final = 60
-_STORE_URL: Final = re.compile(r"(s3|gs|az|azure)://[^/?]+")
+_STORE_URL: Final = re.compile(r"(s3|gs|az)://[^/?]+")
 _OPERATORS_OWN: Final = frozenset({"BMQ_ROLES", "BMQ_NODE_ID", "BMQ_STORE", "BMQ_CLUSTER_ID", "BMQ_CLUSTER_SECRET", "BMQ_ADMIN_TOKEN"})
 
 RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "(self.url != '') != self.minio.embedded": lambda it: (it["url"] != "") != it["minio"]["embedded"],
-    "self == '' || self.matches('^(s3|gs|az|azure)://[^/?]+')": lambda it: it == "" or _STORE_URL.match(it) is not None,
+    "self == '' || self.matches('^(s3|gs|az)://[^/?]+')": lambda it: it == "" or _STORE_URL.match(it) is not None,
     "self.minReplicas <= self.maxReplicas": lambda it: it["minReplicas"] <= it["maxReplicas"],
     "self.all(one, self.exists_one(other, other.port == one.port))": lambda it: len({one["port"] for one in it}) == len(it),
     "self.all(one, !(one.port in [9080, 9092, 9190]))": lambda it: all(one["port"] not in (9080, 9092, 9190) for one in it),

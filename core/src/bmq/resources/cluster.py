@@ -57,7 +57,7 @@ class Store(
         description="The store's URL, for example s3://bucket/prefix?region=eu-west-1. A Cluster needs one of its own: no two may share a URL.",
         json_schema_extra=rules(
             rule(
-                "self == '' || self.matches('^(s3|gs|az|azure)://[^/?]+')",
+                "self == '' || self.matches('^(s3|gs|az)://[^/?]+')",
                 "store.url has to be s3://BUCKET, gs://BUCKET or az://CONTAINER, with ?endpoint= where it is not the cloud's own",
             ),
             rule(IMMUTABLE, "store.url cannot be changed: what was written would be out of reach; create another Cluster"),
