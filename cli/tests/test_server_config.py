@@ -251,6 +251,59 @@ def test_addresses_that_others_are_told_are_made_from_the_host_name(tmp_path: Pa
     assert config.node_id == 10003
 
 
+def test_listeners_are_read_from_each_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(tmp_path, 'listeners: {external: "0.0.0.0:9094"}\nadvertised_listeners:\n  external: "n{ordinal}.example:31001"\n')
+    config = on_host("proxy-4", {"node_id": "7"}, file)
+    assert (config.listeners, config.advertised_listeners) == ({"external": "0.0.0.0:9094"}, {"external": "n4.example:31001"})
+    monkeypatch.setenv("BMQ_LISTENERS", "external=127.0.0.1:9094, lan=[::1]:9095")
+    monkeypatch.setenv("BMQ_ADVERTISED_LISTENERS", "lan={hostname}:0")
+    config = on_host("proxy-4", {"node_id": "7"}, file)
+    assert (config.listeners, config.advertised_listeners) == ({"external": "127.0.0.1:9094", "lan": "[::1]:9095"}, {"lan": "proxy-4:0"})
+    flags = {"node_id": "7", "listeners": ["a=127.0.0.1:1,b=127.0.0.1:2", "c=127.0.0.1:3"], "advertised_listeners": ["a={hostname}:1"]}
+    config = on_host("proxy-4", flags)
+    assert (list(config.listeners), config.advertised_listeners) == (["a", "b", "c"], {"a": "proxy-4:1"})
+
+
+OUTSIDE = ["out=127.0.0.1:9094"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"listeners": ["out=127.0.0.1:1", "out=127.0.0.1:2"]}, "--listeners 'out=127.0.0.1:2': there is a listener out already: give each its own"),
+        ({"listeners": ["out"]}, "--listeners 'out': write NAME=HOST:PORT"),
+        ({"listeners": ["out=nine"]}, "--listeners out=nine: write NAME=HOST:PORT, for example external=0.0.0.0:9094"),
+        ({"listeners": ["9=127.0.0.1:1"]}, "--listeners 9=127.0.0.1:1: no name for a listener: use 1 to 63 letters, digits, - and _, beginning with"),
+        (
+            {"listeners": ["internal=127.0.0.1:1"]},
+            "--listeners internal=127.0.0.1:1: internal is the listener of `listen`, which is always there: ch",
+        ),
+        ({"listeners": ["a=127.0.0.1:1", "b=127.0.0.1:1"]}, "listeners b=127.0.0.1:1: port 1 is that of the listener a: give each a port of its own"),
+        ({"listeners": ["a=127.0.0.1:9092"]}, "listeners a=127.0.0.1:9092: port 9092 is that of listen: give each a port of its own"),
+        ({"listeners": ["a=127.0.0.1:9190"]}, "listeners a=127.0.0.1:9190: port 9190 is that of internal_listen: give each a port of its own"),
+        ({"listeners": ["a=0.0.0.0:9080"], "advertised_listeners": ["a=h:1"]}, "listeners a=0.0.0.0:9080: port 9080 is that of admin: give each"),
+        (
+            {"listeners": ["a=0.0.0.0:9094"]},
+            "listeners a=0.0.0.0:9094: it does not say where clients reach this node: set advertised_listeners to a=",
+        ),
+        ({"listeners": OUTSIDE, "advertised_listeners": ["in=h:1"]}, "advertised_listeners in=h:1: there is no such listener, there are out: add it"),
+        ({"advertised_listeners": ["in=h:1"]}, "advertised_listeners in=h:1: there is no such listener, there are none: add it to listeners, or"),
+        ({"listeners": OUTSIDE, "advertised_listeners": ["out=*:1"]}, "advertised_listeners out=*:1: nobody can connect to that: set a name or"),
+        ({"advertised_listeners_file": "x"}, "advertised_listeners_file x: there are no listeners: set them too, or leave it out"),
+    ],
+)
+def test_listeners_that_cannot_be_are_refused_with_a_remedy(flags: dict[str, Any], says: str) -> None:
+    line = refused(flags)
+    assert line.startswith(says), line
+
+
+def test_a_key_that_is_in_the_file_twice_is_refused(tmp_path: Path) -> None:
+    file = written(tmp_path, "rack: a\nlisteners:\n  out: 127.0.0.1:1\n  out: 127.0.0.1:2\n")
+    assert refused({}, file) == f"--config {file}: line 4: out is there twice: leave one of them out"
+    file = written(tmp_path, "rack: a\nrack: b\n")
+    assert refused({}, file) == f"--config {file}: line 2: rack is there twice: leave one of them out"
+
+
 @pytest.mark.parametrize("name", ["a b", "-x", "x" * 65, "ü", "a/b"])
 def test_a_pool_has_a_name_that_topics_can_give(name: str) -> None:
     assert "1 to 64 letters" in refused({"pool": name})

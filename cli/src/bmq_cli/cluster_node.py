@@ -7,7 +7,8 @@ broker of its own process directly.
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import structlog
@@ -19,6 +20,7 @@ from bmq.errors import BmqError, ConfigurationError
 from bmq.internal import Identity, InternalServer, RemoteController, admin_handlers, controller_handlers, metadata_handlers, owner_handlers
 from bmq.internal.routes import Handlers
 from bmq.internal.secret import ClusterSecret
+from bmq.listeners import ListenerAddresses
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import MetadataFollower
 from bmq.metadata.image import Image
@@ -34,6 +36,7 @@ from bmq_cli.addresses import address_of
 from bmq_cli.admin_api import AdminApi
 from bmq_cli.current_owner import CurrentOwner
 from bmq_cli.exposition import Lags
+from bmq_cli.listeners import advertised_listeners
 from bmq_cli.listening import bound
 from bmq_cli.membership import Membership, until_led
 from bmq_cli.owners import Owners
@@ -74,6 +77,7 @@ class ClusterNode:
         self._owners: Owners | None = None
         self._membership: Membership | None = None
         self._beating: asyncio.Task[None] | None = None
+        self._told: Mapping[str, str] = config.advertised_listeners
         self.proxy: ProxyRole | None = None
         self.admin = AdminApi(store, node_id=self._node_id, clock=clock, rng=rng, describe=lambda: config.model_dump(mode="json"))
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -114,14 +118,24 @@ class ClusterNode:
         self._may_ask.set()
         if config.has(Role.PROXY):
             await bound("listen", config.listen, self._start_proxy(self._owners, control))
+            await self._start_listeners()
         registration = self._registration()
         if config.has(Role.BROKER):
             await self._start_broker(server, control, registration, self._owners)
         else:
-            self._membership = Membership(control, registration, rng=self._rng)
+            self._membership = Membership(control, registration, rng=self._rng, listeners=self._listeners)
             self._beating = self._run("membership", self._membership.run())
             await self._until_joined(self._membership)
         self._serve_admin(server, me, control, self._owners)
+
+    def advertise(self, addresses: Mapping[str, str]) -> None:
+        """HOST:PORT of listeners, by name, from now on: clients of this node are told them at once, those of others after its next heartbeat."""
+        self._told = {**self._config.advertised_listeners, **addresses}
+        self._tell_listeners()
+
+    def run_beside(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Runs it until this node stops; where it fails, this node ends."""
+        self._run(name, work)
 
     async def stop(self, *, grace_s: float = GRACE_S) -> None:
         """The clean stop, in the order of the data's way: no more clients, everything handed over, no more metadata, no more calls.
@@ -193,6 +207,20 @@ class ClusterNode:
             cluster_configs=self._config.cluster_config,
         )
 
+    async def _start_listeners(self) -> None:
+        assert self.proxy is not None
+        for name, address in self._config.listeners.items():
+            host, port = address_of(address)
+            await bound("listeners", f"{name}={address}", self.proxy.listen(name, host, port))
+        self._tell_listeners()
+
+    def _tell_listeners(self) -> None:
+        if self.proxy is not None:
+            self.proxy.proxy.listeners = advertised_listeners(self._config.listeners, self.proxy.listening, told=self._told)
+
+    def _listeners(self) -> ListenerAddresses | None:
+        return self.proxy.proxy.listeners if self.proxy is not None and self._config.listeners else None
+
     async def _start_broker(self, server: InternalServer, control: RemoteController, registration: Registration, owners: Owners) -> None:
         guard = ClockGuard(self._store, self._clock, self._rng, node_id=self._node_id)
         self._run("clock guard", guard.run())
@@ -201,7 +229,8 @@ class ClusterNode:
                 store=self._store,
                 control=control,
                 metadata=self._feed,
-                registration=registration,
+                registration=replace(registration, listeners=self._listeners() or {}),
+                listeners=self._listeners,
                 clock=self._clock,
                 rng=self._rng,
                 clock_guard=guard,
@@ -256,6 +285,7 @@ class ClusterNode:
             internal_port=self._internal[1],
             pool=self._config.pool,
             lane=self._config.lane,
+            listeners=self._listeners() or {},
         )
 
     # --- metadata ---

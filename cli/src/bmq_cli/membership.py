@@ -5,6 +5,7 @@ What such a node does needs no epoch: one that lost its registration (it was sil
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import structlog
@@ -47,7 +48,7 @@ class Membership:
 
     async def join(self) -> None:
         """Registers, however long there is no controller. Raises Fenced where another process has taken this node's id, InvalidRequest."""
-        self._epoch = await until_led(lambda: self._control.register(self._registration), rng=self._rng)
+        self._epoch = await until_led(lambda: self._control.register(self._registered()), rng=self._rng)
         self.joined.set()
 
     async def run(self) -> None:
@@ -66,6 +67,10 @@ class Membership:
             else:
                 backoff = Backoff(self._rng)
                 await asyncio.sleep(reply.lease_ms / 1000 / BEATS_PER_LEASE * (0.75 + 0.25 * self._rng.random()))
+
+    def _registered(self) -> Registration:
+        listeners = self._listeners()
+        return self._registration if listeners is None else replace(self._registration, listeners=listeners)
 
     async def leave(self) -> None:
         """Says that this node is gone, where somebody hears it."""

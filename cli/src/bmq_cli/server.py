@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import socket
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,12 +24,14 @@ from bmq_cli.admin_server import AdminServer
 from bmq_cli.admin_tokens import AdminTokens
 from bmq_cli.cluster_node import ClusterNode
 from bmq_cli.exposition import expose
+from bmq_cli.listener_files import ListenerFile
 from bmq_cli.listening import bound
 from bmq_cli.living import CannotGoOn, live
 from bmq_cli.role_settings import RoleSettings, exposed_limits, listens, role_settings
-from bmq_cli.server_config import ServerConfig, flag_of
+from bmq_cli.server_config import REPEATABLE, ServerConfig, flag_of
 from bmq_cli.server_reference import default_text
 from bmq_cli.server_sources import read_config
+from bmq_cli.server_values import Role
 from bmq_cli.starting import FAILED, MISCONFIGURED, make_bucket, start_failure
 from bmq_cli.supervised import end_with_supervisor, watch_supervisor
 
@@ -50,7 +53,7 @@ def _signature() -> inspect.Signature:
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter("config", keyword, default=None, annotation=ConfigFile)]
     for key, field in ServerConfig.model_fields.items():
-        repeatable = key == "cluster_config"
+        repeatable = key in REPEATABLE
         help_text = f"{field.description} Default: {default_text(key, field).strip('`')}."
         option = typer.Option(flag_of(key), metavar="KEY=VALUE" if repeatable else "VALUE", help=help_text, show_default=False)
         kind: Any = list[str] | None if repeatable else str | None
@@ -92,9 +95,15 @@ async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event) 
         file = Path(config.admin_token_file) if config.admin_token_file else None
         node.admin.front.state.tokens = AdminTokens(file, option="admin_token_file", token=config.admin_token)
     admin = AdminServer(node.admin.front, host=address[0], port=address[1]) if address is not None else None
+    listener_file = None
+    if config.advertised_listeners_file and config.has(Role.PROXY):
+        listener_file = ListenerFile(Path(config.advertised_listeners_file), config.listeners, host_name=socket.gethostname())
     code = 0
 
     async def start() -> None:
+        if listener_file is not None:
+            node.advertise(listener_file.start())
+            node.run_beside("addresses of listeners", listener_file.watch(node.advertise))
         if admin is not None:
             await bound("admin", config.admin, admin.start())
         await prove_store(store, clock, rng)
@@ -118,6 +127,7 @@ def _serving(config: ServerConfig, node: ClusterNode, admin: AdminServer | None)
     addresses = [f"{address_text(*node.internal)} (internal)"]
     if node.proxy is not None:
         addresses.insert(0, f"{address_text(node.proxy.host, node.proxy.port)} (Kafka)")
+        addresses += [f"{address_text(*address)} ({name})" for name, address in node.proxy.listening.items()]
     if admin is not None:
         admin.serve(ended=node.ended, lags=node.lags)
         addresses.append(f"{address_text(admin.host, admin.port)} (admin)")

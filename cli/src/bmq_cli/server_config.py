@@ -15,10 +15,12 @@ from bmq.lanes import LANE_NAME_PATTERN
 from bmq.topic_config import POOL_NAME, POOL_NAME_REMEDY
 from bmq_broker.settings import LagMetrics
 from bmq_cli.addresses import WILDCARD_HOSTS, address_of
+from bmq_cli.listeners import A_LISTENER, Listeners, check_listeners
 from bmq_cli.server_values import (
     GIB,
     KIB,
     MIB,
+    OFF,
     Address,
     ClusterConfigs,
     OptionalAddress,
@@ -129,6 +131,29 @@ class ServerConfig(BaseSettings):
         "Proxies: the address that clients are told. {hostname} in it stands for the short name of the host, {ordinal} for the number at its end. "
         "Port 0: the one that is listened on. Empty: what `listen` says.",
         _AN_ADDRESS,
+    )
+    listeners: Listeners = _key(
+        ADDRESSES,
+        {},
+        "Proxies: further addresses where Kafka clients connect, by names of your own; the one of `listen` is called internal. A client that comes "
+        "by one is told the addresses of that one alone, those of all proxies that have it. In the file a mapping; as a flag repeatable; "
+        "several with commas between.",
+        A_LISTENER,
+    )
+    advertised_listeners: Listeners = _key(
+        ADDRESSES,
+        {},
+        "Proxies: the addresses of listeners that clients are told. {hostname}, {ordinal} and port 0 as above. "
+        "Without one: what `listeners` says, where that is no wildcard.",
+        "write NAME=HOST:PORT, for example external=node1.example:31001",
+    )
+    advertised_listeners_file: str = _key(
+        ADDRESSES,
+        "",
+        "Proxies: a file with a line NAME=HOST:PORT for each listener, which goes before advertised_listeners; a line NAME.ORDINAL=HOST:PORT is for "
+        "the host of that number alone. Or a folder with a file NAME or NAME.ORDINAL for each, and HOST:PORT in it. It is read again while the node "
+        "runs, every two seconds: clients are told the new address, and of a listener without one they are not told.",
+        "name a file of lines NAME=HOST:PORT, or a folder",
     )
     internal_listen: Address = _key(
         ADDRESSES,
@@ -289,6 +314,9 @@ class ServerConfig(BaseSettings):
             advertised = getattr(self, key)
             if advertised == "off" or (advertised and address_of(advertised)[0] in WILDCARD_HOSTS):
                 raise ValueError(f"{key} {advertised}: nobody can connect to that: set a name or an address, HOST:PORT")
+        listens = [("listen", self.listen)] if self.has(Role.PROXY) else []
+        listens += [(key, address) for key, address in (("internal_listen", self.internal_listen), ("admin", self.admin)) if address not in ("", OFF)]
+        check_listeners(self.listeners, self.advertised_listeners, file=self.advertised_listeners_file, others=listens)
         if self.tail_limit_bytes < self.tail_budget_bytes:
             limit, budget = size_text(self.tail_limit_bytes), size_text(self.tail_budget_bytes)
             raise ValueError(f"tail_limit_bytes {limit}: it is below tail_budget_bytes {budget}: raise the first or lower the second")
@@ -302,6 +330,10 @@ class ServerConfig(BaseSettings):
     def has(self, role: Role) -> bool:
         """Whether this process has the role."""
         return role in self.roles
+
+
+REPEATABLE: Final = frozenset(("cluster_config", "listeners", "advertised_listeners"))
+"""Keys whose flag may be given several times: each a mapping."""
 
 
 def flag_of(key: str) -> str:

@@ -65,12 +65,14 @@ def read_config(flags: Mapping[str, Any], file: Path | None = None, *, host_name
 
 def _read_file(file: Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(file.read_text())
+        found = yaml.load(file.read_text(), _Strict)
     except OSError as error:
         raise ConfigurationError(f"--config {file}: {(error.strerror or 'cannot be read').lower()}: name a readable YAML file") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}" if mark is not None else "it"
+        if isinstance(error, yaml.constructor.ConstructorError) and error.problem.endswith("twice"):
+            raise ConfigurationError(f"--config {file}: {where}: {error.problem}: leave one of them out") from None
         raise ConfigurationError(f"--config {file}: {where} is not YAML: write lines of KEY: VALUE") from None
     if found is None:
         return {}
@@ -81,6 +83,18 @@ def _read_file(file: Path) -> dict[str, Any]:
             near = _nearest(str(key), ServerConfig.model_fields)
             raise ConfigurationError(f"{key} in {file}: there is no such key: {f'did you mean {near}?' if near else f'{PAGE} has all'}")
     return {key: value for key, value in found.items() if value is not None}
+
+
+class _Strict(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML lets the last one of two equal keys count, and so hides a mistake."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is there twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def _check_variables(variables: Mapping[str, str]) -> None:

@@ -398,16 +398,9 @@ async def running_proxy(settings: ProxySettings | None = None, *, listeners: Seq
     """A proxy on a free port of the loopback, and on one for each of the further listeners."""
     metadata = MemoryMetadata()
     owner, controller, store = MemoryOwner(), MemoryController(metadata), MemoryStore()
-    role = await start_proxy(
-        store,
-        lambda _: owner,
-        controller,
-        metadata,
-        settings or ProxySettings(),
-        clock=MemoryClock(),
-        rng=CountingRng(),
-        listeners=[(name, "127.0.0.1", 0) for name in listeners],
-    )
+    role = await start_proxy(store, lambda _: owner, controller, metadata, settings or ProxySettings(), clock=MemoryClock(), rng=CountingRng())
+    for name in listeners:
+        await role.listen(name, "127.0.0.1", 0)
     running = Running(role, owner, controller, metadata, store)
     try:
         yield running

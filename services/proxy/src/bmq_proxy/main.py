@@ -1,6 +1,6 @@
 """A proxy put together: started over a store, the owners and a controller, and stopped again. The only module that knows all parts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -39,6 +39,10 @@ class ProxyRole:
     port: int
     listening: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """(host, port) of further listeners, by name."""
+
+    async def listen(self, name: str, host: str, port: int) -> None:
+        """Listens at one address more. Clients are not told of it before `Proxy.listeners` says where they reach it. Raises OSError."""
+        self.listening = {**self.listening, name: await self.server.start(host, port, listener=name)}
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """Accepts no more, lets what is in flight finish for at most `grace_s`, closes everything."""
@@ -113,13 +117,10 @@ async def start_proxy(
     rng: Rng,
     host: str = "127.0.0.1",
     port: int = 0,
-    listeners: Sequence[tuple[str, str, int]] = (),
     log_dir: str = "object-store",
     cluster_configs: Mapping[str, str] | None = None,
 ) -> ProxyRole:
     """Listens on `host`:`port` (0: any free one) and serves. Raises OSError where it cannot listen.
-
-    `listeners` are further ones: name, host, port. Clients are not told of them before `Proxy.listeners` says their addresses.
     `cluster_configs` are the cluster's as the command line gives them (the controller and the brokers get the same).
     """
     proxy = build_proxy(store, owner_for, controller, metadata, settings, clock=clock, rng=rng, log_dir=log_dir, cluster_configs=cluster_configs)
@@ -129,10 +130,4 @@ async def start_proxy(
     listening_host, listening_port = await server.start(host, port)
     if not proxy.advertised_port:
         proxy.advertised_port = listening_port
-    role = ProxyRole(proxy=proxy, server=server, host=listening_host, port=listening_port)
-    try:
-        role.listening = {name: await server.start(at_host, at_port, listener=name) for name, at_host, at_port in listeners}
-    except OSError:
-        await role.stop(0)
-        raise
-    return role
+    return ProxyRole(proxy=proxy, server=server, host=listening_host, port=listening_port)

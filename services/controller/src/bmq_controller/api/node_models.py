@@ -19,6 +19,7 @@ class NodeView(BaseModel):
     pool: str = Field(description="Of a broker: it owns partitions of the topics of this pool alone; empty: of those that name none")
     host: str
     port: int
+    listeners: dict[str, str] = Field(description="Where clients reach its proxy by further listeners, as far as is known: HOST:PORT by name")
     internal_address: str
     epoch: int = Field(description="Of this start of it; -1: it is not registered")
     state: str = Field(description="alive, silent (nothing heard for half its lease), fencing or gone")

@@ -61,7 +61,8 @@ class _Seen:
             pool="" if node is None else node.pool,
             host="" if node is None else node.host,
             port=0 if node is None else node.port,
-            internal_address="" if node is None or not node.internal_host else f"{node.internal_host}:{node.internal_port}",
+            listeners={} if node is None else {name: _address(*address) for name, address in sorted(node.listeners.items())},
+            internal_address="" if node is None or not node.internal_host else _address(node.internal_host, node.internal_port),
             epoch=-1 if node is None else node.broker_epoch,
             state=self._state(node_id),
             leads=node_id == image.controller_id,
@@ -81,6 +82,10 @@ class _Seen:
         if node_id in self.image.fencing:
             return "fencing"
         return "silent" if self.silent_s.get(node_id, 0.0) > self.lease_s * _SILENT_SHARE else "alive"
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
