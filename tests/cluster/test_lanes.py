@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from compat_server import Bmq
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import NewTopic
-from lane_clients import BASE, admin, committed, consumer, groups_seen, make_lane, own_topics, poll_values, read, rest, topics_seen, write
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from lane_clients import BASE, admin, committed, consumer, groups_seen, make_lane, own_topics, poll_values, read, rest, topics_seen, until, write
 
 pytestmark = pytest.mark.slow
 
@@ -107,3 +107,64 @@ def test_nobody_outside_reaches_what_a_lane_has_by_any_name(bmq: Bmq) -> None:
     assert read(bmq.servers, BASE, "orders", 0, group="g") == []
     assert groups_seen(bmq.servers, BASE) <= {"g"}
     assert own_topics(api(bmq), "dev") == ["dev:orders"]
+
+
+def test_a_lane_that_does_not_exist_gets_errors_and_nothing_of_the_base(bmq: Bmq) -> None:
+    create(bmq, BASE, "orders")
+    write(bmq.servers, BASE, "orders", ["of the base"])
+    for lane in ("nowhere", "No", ""):
+        client = admin(bmq.servers, lane) if lane else AdminClient({"bootstrap.servers": bmq.servers, "client.id": "lane="})
+        assert client.list_topics(timeout=20).topics == {}
+        error = client.list_topics("orders", timeout=20).topics["orders"].error
+        assert error is not None
+        assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        with pytest.raises(KafkaException) as refused:
+            client.create_topics([NewTopic("new", num_partitions=1)])["new"].result(20)
+        assert "does not exist" in str(refused.value)
+    with pytest.raises(AssertionError):
+        write(bmq.servers, "nowhere", "orders", ["x"], **{"message.timeout.ms": 2_000})
+    reader = consumer(bmq.servers, "nowhere")
+    reader.subscribe(["orders"])
+    errors = {message.error().code() for _ in range(50) if (message := reader.poll(0.1)) is not None and message.error() is not None}
+    assert errors & {KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED}
+    reader.close()
+    assert "there is no such lane" in bmq.log.read_text()
+    assert read(bmq.servers, BASE, "orders", 1) == ["of the base"]
+    assert topics_seen(bmq.servers, BASE).keys() - {"__consumer_offsets"} == {"orders"}
+
+
+def test_a_deleted_lane_takes_its_topics_and_groups_along_and_a_later_one_of_its_name_begins_anew(bmq: Bmq) -> None:
+    create(bmq, BASE, "orders")
+    write(bmq.servers, BASE, "orders", ["of the base"])
+    make_lane(api(bmq), "dev")
+    write(bmq.servers, "dev", "orders", ["old", "older"])
+    assert read(bmq.servers, "dev", "orders", 2) == ["old", "older"]
+    live = consumer(bmq.servers, "dev", "live")
+    live.subscribe(["orders"])
+    assert len(poll_values(live, 2)) == 2
+    assert rest(api(bmq), "DELETE", "/v1/lanes/dev")[0] == 204
+    until(lambda: rest(api(bmq), "GET", "/v1/groups?lane=dev")[1]["items"] == [])
+    assert own_topics(api(bmq), "dev") == []
+    assert admin(bmq.servers, "dev").list_topics(timeout=20).topics == {}
+    live.close()
+    bmq.restart()
+    make_lane(api(bmq), "dev")
+    assert committed(bmq.servers, "dev", "orders") < 0
+    write(bmq.servers, "dev", "orders", ["new"])
+    assert read(bmq.servers, "dev", "orders", 1) == ["new"]
+    assert groups_seen(bmq.servers, "dev") == {"g"}
+    assert read(bmq.servers, BASE, "orders", 1) == ["of the base"]
+
+
+def test_a_lane_ends_by_itself_when_its_time_to_live_is_over(bmq: Bmq) -> None:
+    make_lane(api(bmq), "short", ttl_seconds=4)
+    make_lane(api(bmq), "long", ttl_seconds=600)
+    for lane in ("short", "long"):
+        write(bmq.servers, lane, "orders", [lane])
+    assert read(bmq.servers, "short", "orders", 1) == ["short"]
+    until(lambda: rest(api(bmq), "GET", "/v1/lanes/short")[0] == 404)
+    assert [one["name"] for one in rest(api(bmq), "GET", "/v1/lanes")[1]["items"]] == ["long"]
+    assert own_topics(api(bmq), "short") == []
+    until(lambda: rest(api(bmq), "GET", "/v1/groups?lane=short")[1]["items"] == [])
+    assert read(bmq.servers, "long", "orders", 1) == ["long"]
+    assert "its time to live is over" in bmq.log.read_text()

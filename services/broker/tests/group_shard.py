@@ -43,6 +43,7 @@ class Coordinator:
         self.failures: list[BaseException] = []
         self.is_replaced = False
         self.clock_is_good = True
+        self.abandoned: set[str] = set()
         self.shard = GroupCoordinatorShard(
             self.log,
             3,
@@ -52,6 +53,7 @@ class Coordinator:
             topics=topics,
             fence_check=self.fence_check,
             expiry_allowed=lambda: self.clock_is_good,
+            is_abandoned=lambda group_id: group_id in self.abandoned,
             failed=self.failures.append,
         )
 

@@ -284,3 +284,38 @@ async def test_a_large_commit_is_appended_in_pieces() -> None:
         assert {partition.error_code for partition in reply.topics[0].partitions} == {0}
         assert len(one.log.disk.batches) > 5
         assert one.log.end_offset() == Offset(100)
+
+
+@on_virtual_time
+async def test_a_group_of_a_lane_that_is_gone_goes_with_its_members_and_offsets_also_when_it_is_loaded_later() -> None:
+    disk = Disk()
+    async with coordinator(disk) as one:
+        member_id = await one.single_member()
+        assert await one.commit(5, group_id="other") == ErrorCode.none
+        assert await one.commit(7, generation_id_or_member_epoch=1, member_id=member_id) == ErrorCode.none
+        one.abandoned = {"g"}
+        one.shard.drop_abandoned()
+        assert [group.group_id for group in (await one.ask(LIST)).groups] == ["other"]
+        assert await one.beat(member_id, 1) == ErrorCode.unknown_member_id
+        assert await one.fetch() == -1
+        assert await one.fetch(group_id="other") == 5
+    async with coordinator(disk) as two:
+        assert [group.group_id for group in (await two.ask(LIST)).groups] == ["other"]
+        await two.shard.close()
+        three = Coordinator(disk, Topics("t", "u"))
+        three.abandoned = {"other"}
+        await three.shard.load()
+        assert (await three.ask(LIST)).groups == []
+        await three.shard.close()
+
+
+@on_virtual_time
+async def test_a_group_of_a_lane_that_is_gone_goes_in_the_middle_of_a_rebalance() -> None:
+    async with coordinator(initial_rebalance_delay_ms=3_000) as one:
+        joining = asyncio.ensure_future(one.join())
+        await asyncio.sleep(1)
+        one.abandoned = {"g"}
+        one.shard.drop_abandoned()
+        assert (await joining).error_code == ErrorCode.unknown_member_id
+        await asyncio.sleep(10)
+        assert (await one.ask(LIST)).groups == []

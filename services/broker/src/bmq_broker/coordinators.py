@@ -7,6 +7,7 @@ from typing import Any
 import structlog
 
 from bmq.errors import BmqError, NotOwner, ObjectMissing, UnknownTopic
+from bmq.lanes import lane_group
 from bmq.metadata.image import Image, PartitionMeta, Topic
 from bmq.names import CONSUMER_OFFSETS
 from bmq.ports import Clock, Rng
@@ -28,6 +29,15 @@ from bmq_broker.segments import Segments
 log = structlog.get_logger()
 
 _LOAD_PATIENCE_S = 3.0
+
+
+def is_abandoned(image: Image, group_id: str) -> bool:
+    """Whether the group's lane is gone. Not before the image knows the lane's number: a lane may be newer than an image."""
+    found = lane_group(group_id)
+    if found is None or found.number >= image.next_lane:
+        return False
+    lane = image.lanes.get(found.lane)
+    return lane is None or lane.number != found.number
 
 
 class _Names:
@@ -135,6 +145,9 @@ class Coordinators:
 
     def image_changed(self, old: Image, new: Image) -> None:
         """Deleted topics take their committed offsets along; coordinators that were elsewhere are loaded here before anybody asks."""
+        if old.lanes.keys() - new.lanes.keys() or any(lane.number != old.lanes[name].number for name, lane in new.lanes.items() if name in old.lanes):
+            for shard in self._shards.values():
+                shard.drop_abandoned()
         if old.topics is new.topics:
             return
         self._load_those_that_came(old.topic(CONSUMER_OFFSETS), new.topic(CONSUMER_OFFSETS))
@@ -184,6 +197,7 @@ class Coordinators:
             topics=self._names,
             fence_check=self._verify_not_sealed,
             expiry_allowed=self._expiry_allowed,
+            is_abandoned=lambda group_id: is_abandoned(self._metadata.image, group_id),
             failed=lambda error: log.warning("group coordinator ended", partition=tp.partition, error=str(error)),
         )
         self._shards[tp] = shard

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from bmq_broker.groups.group import Group
 from bmq_broker.groups.machine import Effects, GroupMachine
+from bmq_broker.groups.membership import leave
 from bmq_broker.groups.records import GroupKey, OffsetKey
-from bmq_broker.groups.requests import GroupDescription, GroupListing, MemberDescription, Now, Refusal
+from bmq_broker.groups.requests import GroupDescription, GroupListing, Leave, Leaver, MemberDescription, Now, Refusal, Ticket
 from bmq_broker.groups.states import GroupEvent, GroupState
 
 
@@ -57,6 +58,17 @@ def delete_group(machine: GroupMachine, now: Now, group_id: str) -> tuple[Effect
         machine.emit(effects, GroupKey(group_id), None)
     _bury(machine, group, now)
     return effects, None
+
+
+def abandon_group(machine: GroupMachine, now: Now, group_id: str, ticket: Ticket) -> Effects:
+    """Deletes a group of a lane that is gone, whoever is in it: nobody can reach it any more. What `ticket` gets is for nobody."""
+    group = machine.find(group_id)
+    if group is None:
+        return Effects()
+    leavers = tuple(Leaver(member_id, None) for member_id in (*group.members, *group.pending))
+    effects = leave(machine, now, Leave(group_id=group_id, leavers=leavers), ticket)
+    deleted, _ = delete_group(machine, now, group_id)
+    return Effects(records=[*effects.records, *deleted.records], replies=[*effects.replies, *deleted.replies])
 
 
 def _bury(machine: GroupMachine, group: Group, now: Now) -> None:

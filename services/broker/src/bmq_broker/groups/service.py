@@ -15,7 +15,7 @@ from bmq.ports import Clock, Rng
 from bmq.roles.log import CoordinatorLog
 from bmq.values import TopicId
 from bmq_broker.groups import offsets, timeouts
-from bmq_broker.groups.admin import list_groups
+from bmq_broker.groups.admin import abandon_group, list_groups
 from bmq_broker.groups.appending import Appending, failure_of
 from bmq_broker.groups.loading import load
 from bmq_broker.groups.machine import Effects, GroupMachine
@@ -32,6 +32,7 @@ _LATE_S: Final = 1.0
 """A deadline looked at this late means that the process stood still: what arrived meanwhile is heard first."""
 _DEADLINES_PER_TURN: Final = 50
 _GROUPS_PER_TURN: Final = 50
+_ABANDON_AGAIN_S: Final = 5.0
 
 
 class TopicNames(Protocol):
@@ -45,7 +46,8 @@ class TopicNames(Protocol):
 class GroupCoordinatorShard:
     """`load` once, then ask; `close` in the end. After `failure` is set nothing works any more: make a new one and load it.
 
-    `fence_check` makes sure that this broker has not been replaced; raises Fenced. `expiry_allowed` says whether the wall clock can be trusted.
+    `fence_check` makes sure that this broker has not been replaced; raises Fenced. `expiry_allowed` says whether the wall clock can be trusted;
+    `is_abandoned`, whether the image says that a group's lane is gone.
     `failed` is called once, with what ended the shard, unless `close` did.
     """
 
@@ -60,6 +62,7 @@ class GroupCoordinatorShard:
         topics: TopicNames,
         fence_check: Callable[[], Awaitable[None]] | None = None,
         expiry_allowed: Callable[[], bool] = lambda: True,
+        is_abandoned: Callable[[str], bool] = lambda _: False,
         failed: Callable[[BaseException], None] = lambda _: None,
     ) -> None:
         self.partition = partition
@@ -74,6 +77,7 @@ class GroupCoordinatorShard:
         self._clock = clock
         self._fence_check = fence_check
         self._expiry_allowed = expiry_allowed
+        self._is_abandoned = is_abandoned
         self._failed = failed
         self._machine: GroupMachine | None = None
         self._waiting: dict[Ticket, asyncio.Future[Reply | None]] = {}
@@ -112,6 +116,7 @@ class GroupCoordinatorShard:
             raise NotOwner(f"group coordinator {self.partition} has ended: {self.failure}") from self.failure
         self._is_loaded = True
         self.topics_deleted(self._deleted_meanwhile)
+        self.drop_abandoned()
         self._snapshots.take_if_due(loaded.state)
         self._housekeeper = asyncio.get_running_loop().create_task(self._keep_house())
 
@@ -194,6 +199,12 @@ class GroupCoordinatorShard:
             return name in names if topic_id is None else topic_id in ids
 
         self._drop_topics(machine, is_gone, list(machine.durable.offsets))
+
+    def drop_abandoned(self) -> None:
+        """The image says that lanes are gone: so are their groups."""
+        if self.is_active:
+            machine = self._active()
+            self._abandon(machine, [group_id for group_id in {*machine.groups, *machine.durable.offsets} if self._is_abandoned(group_id)])
 
     def group_offsets(self) -> dict[tuple[str, str, int], tuple[int, int]]:
         """Committed offsets for metrics and the REST API: {(group, topic, partition): (offset, commit time in ms)}; {} where not active."""
@@ -342,6 +353,7 @@ class GroupCoordinatorShard:
         while True:
             await asyncio.sleep(self.settings.offsets_check_interval_ms / 1000)
             machine = self._active()
+            self.drop_abandoned()  # a member that was joining when its lane went
             if not self._expiry_allowed():
                 continue
             for index, group_id in enumerate(list({*machine.durable.groups, *machine.durable.offsets})):
@@ -356,6 +368,23 @@ class GroupCoordinatorShard:
         self._run(lambda: offsets.drop_topics(machine, is_gone, group_ids[:_GROUPS_PER_TURN]), self._carry_out)
         if len(group_ids) > _GROUPS_PER_TURN:
             asyncio.get_running_loop().call_soon(self._drop_topics, machine, is_gone, group_ids[_GROUPS_PER_TURN:])
+
+    def _abandon(self, machine: GroupMachine, group_ids: list[str]) -> None:
+        """A few groups now, the others in the loop's next turns."""
+        if self._machine is not machine or not group_ids:
+            return
+        now = sorted(group_ids)[:_GROUPS_PER_TURN]
+        for group_id in now:
+            self._run(partial(abandon_group, machine, self._now(), group_id, self._nobody()), self._carry_out)
+        loop = asyncio.get_running_loop()
+        if any(group_id in machine.groups for group_id in now):
+            loop.call_later(_ABANDON_AGAIN_S, self.drop_abandoned)  # in the middle of a rebalance, which nobody joins any more
+        loop.call_soon(self._abandon, machine, sorted(group_ids)[_GROUPS_PER_TURN:])
+
+    def _nobody(self) -> Ticket:
+        """A ticket for which nobody waits."""
+        self._next_ticket += 1
+        return Ticket(self._next_ticket - 1)
 
     def _is_gone(self, name: str, topic_id: TopicId | None) -> bool:
         return self.topics.id_of(name) is None if topic_id is None else self.topics.name_of(topic_id) is None

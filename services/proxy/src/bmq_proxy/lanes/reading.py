@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from bmq.errors import OffsetOutOfRange
+from bmq.errors import OffsetOutOfRange, UnknownTopic
 from bmq.metadata.image import Image
 from bmq.values import TopicPartition
 from bmq_proxy.fetch.reader import FetchReader, Found, Read, Result
@@ -31,31 +31,33 @@ class LaneReader:
     async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Hashable = None) -> Result:
         """See FetchReader."""
         unwritten = [read for read in reads if not self._view.is_written(read.tp.topic_id)]
-        base = [read for read in reads if read not in unwritten and not self._view.is_own(read.tp.topic_id)]
-        if not unwritten and not base:
-            return await self._reader.read(reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party)
         found = {read.tp: _unwritten(read) for read in unwritten}
+        base = {read.tp: read for read in reads if read.tp not in found and not self._view.is_own(read.tp.topic_id)}
+        if not found and not base:
+            return await self._reader.read(reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party)
         if any(one.error is not None for one in found.values()):
             max_wait_ms = 0
         granted = self._grant() if base else 0
         asked = [read for read in reads if read.tp not in found]
         if base and not granted:
             max_wait_ms = min(max_wait_ms, int(self._cap.wait_s(_now_s()) * 1000) + 1)
-            found |= {read.tp: await self._end(read) for read in base}
+            found |= {tp: await self._end(read) for tp, read in base.items()}
             asked = [read for read in asked if read.tp not in found]
         if not asked:
             await self._wait(unwritten, max_wait_ms)
             return Result([found[read.tp] for read in reads], 0, self.memory)
         share = granted // len(base) if granted else 0
-        capped = [read if read not in base else replace(read, max_bytes=min(read.max_bytes, max(1, share))) for read in asked]
+        capped = [read if read.tp not in base else replace(read, max_bytes=min(read.max_bytes, max(1, share))) for read in asked]
         used = 0
         try:
             result = await self._reader.read(capped, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party)
             for read, one in zip(asked, result.found, strict=True):
                 found[read.tp] = one
-                if granted and read in base:
+                if granted and read.tp in base:
                     used += one.size_bytes
                     self._remember(read.tp, one)
+                    if read.tp.topic_id not in self._view.image.topics:
+                        found[read.tp] = Found(error=UnknownTopic(f"{read.tp}: the lane has a topic of its own of that name by now"))
         finally:
             if granted:
                 self._cap.settle(granted, used)
