@@ -189,3 +189,23 @@ def test_the_longest_name_that_is_allowed_makes_names_of_63_characters_at_most()
     longest = cluster({"listeners": [{"name": "external-listen"}]}, "a" * 37)
     assert why_unusable(longest) == ""
     assert max(len(one["metadata"]["name"]) for one in desired(longest, INPUTS)) == 63
+
+
+STORE_KEYS = {
+    "s3://bucket": {"AWS_ACCESS_KEY_ID": "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY": "AWS_SECRET_ACCESS_KEY"},
+    "gs://bucket": {"GOOGLE_SERVICE_ACCOUNT_KEY": "GOOGLE_SERVICE_ACCOUNT_KEY"},
+    "az://container?account=me": {"AZURE_STORAGE_ACCOUNT_KEY": "AZURE_STORAGE_ACCOUNT_KEY"},
+}
+
+
+@pytest.mark.parametrize(("url", "expected"), STORE_KEYS.items())
+def test_the_keys_of_each_kind_of_store_reach_its_nodes_from_the_secret(url: str, expected: dict[str, str]) -> None:
+    made = desired(cluster({"store": {"url": url, "credentials": {"secretName": "keys"}}}), INPUTS)
+    for _, pod in pods(made):
+        sources = {one["name"]: one["valueFrom"].get("secretKeyRef", {}) for one in pod["spec"]["containers"][0]["env"] if "valueFrom" in one}
+        assert {name: source["key"] for name, source in sources.items() if source.get("name") == "keys"} == expected
+
+
+def test_without_a_secret_the_pods_identity_is_all_that_the_store_gets() -> None:
+    for _, pod in pods(desired(cluster({"store": {"url": "gs://bucket"}}), INPUTS)):
+        assert not [one for one in pod["spec"]["containers"][0]["env"] if one["name"].startswith(("AWS_", "GOOGLE_", "AZURE_"))]

@@ -11,6 +11,7 @@ from bmq_operator.clusters.configuration import store_url
 from bmq_operator.clusters.existing import Existing
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.names import Names, why_unusable
+from bmq_operator.clusters.store_keys import store_keys
 from bmq_operator.conditions import Finding
 from bmq_operator.context import Context
 from bmq_operator.kube import FIELD_MANAGER, Manifest
@@ -73,21 +74,22 @@ async def _nobody_shares_the_store(context: Context, cluster: Cluster) -> None:
 
 async def _keys_to_store(context: Context, cluster: Cluster) -> str:
     """The keys, as one text to compare."""
-    keys = cluster.spec.store.credentials
-    if cluster.spec.store.minio.embedded or not keys.secret_name:
+    keys = store_keys(cluster.spec.store)
+    if not keys:
         return ""
-    name = keys.secret_name
+    name = cluster.spec.store.credentials.secret_name
     secret = await context.kube.get("Secret", cluster.metadata.namespace, name)
     if secret is None:
         text = f"store.credentials.secretName: there is no Secret {name!r} in namespace {cluster.metadata.namespace}: create it, or name another one"
         raise _not_to_be("SecretMissing", text)
     values = _texts(secret)
-    for field, key in (("accessKeyIdKey", keys.access_key_id_key), ("secretAccessKeyKey", keys.secret_access_key_key)):
-        if not values.get(key):
+    for one in keys:
+        if not values.get(one.key):
             has = ", ".join(sorted(values)) or "none"
-            text = f"store.credentials.{field}: the Secret {name!r} has no key {key!r} (it has: {has}): add it, or name another key"
+            another = "Secret" if one.field == "secretName" else "key"
+            text = f"store.credentials.{one.field}: the Secret {name!r} has no key {one.key!r} (it has: {has}): add it, or name another {another}"
             raise _not_to_be("SecretKeyMissing", text)
-    return f"{values[keys.access_key_id_key]}\n{values[keys.secret_access_key_key]}"
+    return "\n".join(values[one.key] for one in keys)
 
 
 def _replicas(stateful_set: Manifest | None) -> int | None:

@@ -22,6 +22,7 @@ from bmq_operator.clusters.names import (
     labels_of,
     selector_of,
 )
+from bmq_operator.clusters.store_keys import store_keys
 from bmq_operator.kube import Manifest
 
 USER: Final = 10001
@@ -249,13 +250,7 @@ def _keys_to_store(cluster: Cluster) -> dict[str, Manifest]:
     if store.minio.embedded:
         secret = Names.of(cluster).minio
         return {"AWS_ACCESS_KEY_ID": _from_secret(secret, "user"), "AWS_SECRET_ACCESS_KEY": _from_secret(secret, "password")}
-    keys = store.credentials
-    if not keys.secret_name:
-        return {}
-    return {
-        "AWS_ACCESS_KEY_ID": _from_secret(keys.secret_name, keys.access_key_id_key),
-        "AWS_SECRET_ACCESS_KEY": _from_secret(keys.secret_name, keys.secret_access_key_key),
-    }
+    return {one.variable: _from_secret(store.credentials.secret_name, one.key) for one in store_keys(store)}
 
 
 def _from_secret(name: str, key: str) -> Manifest:
