@@ -19,9 +19,10 @@ CHILDREN: Final = (("apps", "v1", "statefulsets"), ("", "v1", "pods"), ("", "v1"
 """What is watched of what belongs to Clusters."""
 
 
-def kopf_settings() -> kopf.OperatorSettings:
-    """Bounded times, and no traces of kopf in resources."""
+def kopf_settings(*, namespaced: bool) -> kopf.OperatorSettings:
+    """Bounded times, and no traces of kopf in resources. An operator of some namespaces may list neither CRDs nor namespaces, and does not."""
     settings = kopf.OperatorSettings()
+    settings.scanning.disabled = namespaced
     settings.persistence.finalizer = "bmq.io/operator"
     settings.posting.enabled = False
     settings.peering.standalone = True

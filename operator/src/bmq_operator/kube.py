@@ -89,11 +89,11 @@ class Kube:
                 return found
             query["continue"] = more
 
-    async def apply(self, manifest: Manifest) -> Manifest:
+    async def apply(self, manifest: Manifest, *, manager: str = FIELD_MANAGER) -> Manifest:
         """Makes the object, or brings what this manifest names of it to what it says, whoever set it otherwise."""
         meta = manifest["metadata"]
         path = path_of(manifest["kind"], meta.get("namespace", ""), meta["name"])
-        return await self._request("PATCH", path, body=manifest, content_type=_APPLY, query={"fieldManager": FIELD_MANAGER, "force": "true"})
+        return await self._request("PATCH", path, body=manifest, content_type=_APPLY, query={"fieldManager": manager, "force": "true"})
 
     async def create(self, manifest: Manifest) -> Manifest:
         """Makes an object that is not there. Raises KubeProblem 409 if it is."""

@@ -92,7 +92,7 @@ class Operator:
             others.append(tasks.create_task(resync_forever(self.context, self.queue, self.hearing, tuple(KINDS))))
             await kopf.operator(
                 registry=registry,
-                settings=kopf_settings(),
+                settings=kopf_settings(namespaced=bool(self.settings.namespaces)),
                 standalone=True,
                 clusterwide=not self.settings.namespaces,
                 namespaces=self.settings.namespaces,

@@ -1,0 +1,177 @@
+"""What the chart renders, without a cluster: the same each time, the CRDs of the models, no right more than needed, no value that nobody knows."""
+
+import importlib.util
+import json
+from typing import Any
+
+import pytest
+import yaml
+from chart_helm import CHART, ROOT, HelmRefused, helm, objects, of_kind, rendered
+
+EVERYTHING: dict[str, Any] = {
+    "cluster": {"create": True, "spec": {"brokers": {"replicas": 1}}},
+    "replicas": 2,
+    "imagePullSecrets": [{"name": "registry"}],
+    "extraEnv": [{"name": "TZ", "value": "UTC"}],
+    "nodeSelector": {"pool": "queues"},
+    "tolerations": [{"key": "queues", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "priorityClassName": "high",
+    "podAnnotations": {"a": "b"},
+    "podLabels": {"c": "d"},
+    "networkPolicy": {"metricsFromNamespaces": ["monitoring"]},
+    "serviceAccount": {"annotations": {"e": "f"}},
+    "monitoring": {part: {"enabled": True, "labels": {"release": "prometheus"}} for part in ("serviceMonitor", "podMonitor", "rules", "dashboards")},
+}
+NAMESPACED: dict[str, Any] = {"watchNamespaces": ["first", "second"]}
+
+
+def test_helm_finds_nothing_to_say_about_it() -> None:
+    for values in ({}, EVERYTHING, NAMESPACED):
+        assert "1 chart(s) linted, 0 chart(s) failed" in helm("lint", "--strict", str(CHART), values=values)
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING, NAMESPACED], ids=["defaults", "everything", "namespaced"])
+def test_it_renders_the_same_each_time(values: dict[str, Any]) -> None:
+    assert rendered(values) == rendered(values)
+
+
+def test_no_object_is_rendered_twice() -> None:
+    for values in ({}, EVERYTHING, NAMESPACED):
+        names = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in objects(rendered(values))]
+        assert len(names) == len(set(names))
+
+
+def test_its_crds_are_those_of_the_models_and_stay_after_an_uninstall() -> None:
+    models = {crd["metadata"]["name"]: crd for file in sorted((ROOT / "crds").glob("*.yaml")) for crd in objects(file.read_text())}
+    crds = {one["metadata"]["name"]: one for one in of_kind("CustomResourceDefinition")}
+    assert crds.keys() == models.keys()
+    for name, crd in crds.items():
+        assert crd["spec"] == models[name]["spec"]
+        assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert of_kind("CustomResourceDefinition", {"crds": {"install": False}}) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"imag": {}}, "additional properties 'imag' not allowed"),
+        ({"image": {"tagg": "1"}}, "additional properties 'tagg' not allowed"),
+        ({"replicas": "2"}, "got string, want integer"),
+        ({"replicas": 9}, "maximum"),
+        ({"watchNamespaces": ["No_Namespace"]}, "does not match pattern"),
+        ({"operator": {"logLevel": "loud"}}, "value must be one of"),
+        ({"cluster": {"name": "a.b"}}, "does not match pattern"),
+        ({"monitoring": {"podMonitor": {"interval": "soon"}}}, "does not match pattern"),
+    ],
+)
+def test_values_that_cannot_be_used_are_refused(values: dict[str, Any], says: str) -> None:
+    with pytest.raises(HelmRefused, match=says):
+        rendered(values)
+
+
+def test_the_page_of_values_is_up_to_date() -> None:
+    described = importlib.util.spec_from_file_location("chart_values", ROOT / "tools" / "chart_values.py")
+    assert described
+    assert described.loader
+    chart_values = importlib.util.module_from_spec(described)
+    described.loader.exec_module(chart_values)
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = (CHART / "values.yaml").read_text()
+    assert (ROOT / "docs" / "chart-values.md").read_text() == chart_values.page(values, schema), "run: make generated"
+    with pytest.raises(chart_values.Undocumented, match="does not know nobody"):
+        chart_values.page(values + "\n# What?\nnobody: 1\n", schema)
+    with pytest.raises(chart_values.Undocumented, match="no comment"):
+        chart_values.page(values.replace("  # When it is pulled.\n", ""), schema)
+
+
+def test_the_chart_has_the_version_of_the_packages() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert f'\nversion = "{chart["appVersion"]}"\n' in (ROOT / "pyproject.toml").read_text()
+
+
+def rules(*kinds: str, values: dict[str, Any]) -> list[dict[str, Any]]:
+    """All rules of the roles of these kinds."""
+    return [rule for one in objects(rendered(values)) if one["kind"] in kinds for rule in one["rules"]]
+
+
+def test_no_role_has_a_wildcard_or_reads_all_secrets_by_watching() -> None:
+    for values in ({}, EVERYTHING, NAMESPACED):
+        for rule in rules("Role", "ClusterRole", values=values):
+            assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+            assert not {"secrets"} & set(rule["resources"]) or "watch" not in rule["verbs"]
+            assert not {"roles", "clusterroles", "rolebindings", "clusterrolebindings", "pods/exec", "nodes"} & set(rule["resources"])
+
+
+def test_with_named_namespaces_it_has_rights_nowhere_else() -> None:
+    made = objects(rendered(NAMESPACED))
+    assert not [one for one in made if one["kind"].startswith("ClusterRole")]
+    where = {one["metadata"]["namespace"] for one in made if one["kind"] == "Role"}
+    assert where == {"first", "second", "here"}
+    own = [one for one in made if one["kind"] == "Role" and one["metadata"]["namespace"] == "here"]
+    assert {resource for one in own for rule in one["rules"] for resource in rule["resources"]} == {"leases", "pods"}
+
+
+def test_the_lease_is_the_only_one_that_it_may_touch() -> None:
+    (leader,) = (one for one in of_kind("Role") if one["metadata"]["name"].endswith("-leader"))
+    (deployment,) = of_kind("Deployment")
+    environment = {one["name"]: one.get("value") for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
+    touching = [rule for rule in leader["rules"] if rule["verbs"] != ["create"]]
+    assert [rule["resourceNames"] for rule in touching] == [[environment["BMQ_OPERATOR_LEASE_NAME"]]]
+
+
+def test_every_pod_keeps_to_what_restricted_namespaces_ask_for() -> None:
+    templates = [one["spec"] if one["kind"] == "Pod" else one["spec"]["template"]["spec"] for one in objects(rendered(EVERYTHING)) if "spec" in one
+                 and one["kind"] in ("Pod", "Job", "Deployment")]  # fmt: skip
+    assert len(templates) == 4
+    for pod in templates:
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["containers"]:
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"] is True
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert container["resources"]["requests"]
+
+
+def test_what_is_written_reaches_the_pods() -> None:
+    (deployment,) = of_kind("Deployment", EVERYTHING)
+    template = deployment["spec"]["template"]
+    pod = template["spec"]
+    assert (deployment["spec"]["replicas"], pod["priorityClassName"], pod["nodeSelector"]) == (2, "high", {"pool": "queues"})
+    assert (pod["imagePullSecrets"], pod["tolerations"]) == (EVERYTHING["imagePullSecrets"], EVERYTHING["tolerations"])
+    assert pod["affinity"] == EVERYTHING["affinity"]
+    assert {"name": "TZ", "value": "UTC"} in pod["containers"][0]["env"]
+    assert template["metadata"]["annotations"] == {"a": "b"}
+    assert template["metadata"]["labels"]["c"] == "d"
+
+
+def test_every_variable_of_the_operator_is_one_that_it_reads() -> None:
+    from bmq_operator.settings import OperatorSettings
+
+    for values in ({}, EVERYTHING, NAMESPACED):
+        (deployment,) = of_kind("Deployment", values)
+        names = {one["name"] for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"]} - {"TZ"}
+        assert names <= {f"BMQ_OPERATOR_{field.upper()}" for field in OperatorSettings.model_fields}
+
+
+def test_dashboards_and_rules_arrive_as_they_are() -> None:
+    dashboards = {file.name: json.loads(file.read_text()) for file in (CHART / "files" / "dashboards").glob("*.json")}
+    maps = [one for one in of_kind("ConfigMap", EVERYTHING) if "-dashboard-" in one["metadata"]["name"]]
+    found = {name.removeprefix("bmq-"): json.loads(text) for one in maps for name, text in one["data"].items()}
+    assert found == dashboards
+    groups = [group for file in sorted((CHART / "files" / "rules").glob("*.yaml")) for group in yaml.safe_load(file.read_text())["groups"]]
+    assert [group for one in of_kind("PrometheusRule", EVERYTHING) for group in one["spec"]["groups"]] == groups
+
+
+def test_monitors_find_what_the_operator_makes() -> None:
+    from bmq_operator.clusters.names import labels_of
+
+    (monitor,) = of_kind("PodMonitor", EVERYTHING)
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels_of("orders", "broker").items()
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    (service,) = of_kind("Service", EVERYTHING)
+    (of_operator,) = of_kind("ServiceMonitor", EVERYTHING)
+    assert of_operator["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert {one["port"] for one in of_operator["spec"]["endpoints"]} <= {one["name"] for one in service["spec"]["ports"]}
