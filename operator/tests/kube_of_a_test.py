@@ -33,7 +33,9 @@ class KubeOfATest:
         return [one for (found, where, _), one in self.manifests.items() if found == kind and namespace in ("", where)]
 
     async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        self.keep(manifest)
+        meta = manifest["metadata"]
+        there = self.manifests.get((manifest["kind"], meta["namespace"], meta["name"]), {"metadata": {"uid": f"uid-{meta['name']}"}})
+        self.keep({**there, **manifest, "metadata": {**there["metadata"], **meta}})
         return manifest
 
     async def delete(self, kind: str, namespace: str, name: str, *, uid: str = "") -> None:

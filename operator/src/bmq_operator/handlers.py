@@ -11,6 +11,7 @@ import kopf
 from bmq.resources import KINDS
 from bmq.resources.base import GROUP, VERSION
 from bmq_operator.hearing import Hearing
+from bmq_operator.lanes.desired import OF_LANE, OF_NAMESPACE
 from bmq_operator.metrics import EVENTS
 from bmq_operator.workqueue import Key, WorkQueue
 
@@ -73,5 +74,7 @@ def _watch_children(registry: kopf.OperatorRegistry, queue: WorkQueue, *, group:
         EVENTS.labels(plural).inc()
         labels = meta["labels"]
         queue.add(Key("Cluster", meta["namespace"], labels[CLUSTER_LABEL]))
-        if lane := labels.get("bmq.io/lane"):
-            queue.add(Key("Lane", meta["namespace"], lane))
+        # A Lane may have another name than its lane, and be in another namespace.
+        annotations = meta.get("annotations", {})
+        if lane := annotations.get(OF_LANE):
+            queue.add(Key("Lane", annotations.get(OF_NAMESPACE, meta["namespace"]), lane))

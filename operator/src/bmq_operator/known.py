@@ -21,6 +21,8 @@ class Known:
     """Clusters by namespace and name."""
     claims: "Shared[Any]" = field(default_factory=lambda: Shared(most=1))
     """Which Topics stand for which topics."""
+    slots: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
+    """By Cluster: first node ids that were given to Lanes, by their uid, and may not be in their status yet."""
     _topics: "dict[str, TopicsOfCluster]" = field(default_factory=dict)
 
     def topics_of(self, client: "AdminClient") -> "TopicsOfCluster":

@@ -1,19 +1,231 @@
-"""Brings what is there to what a Lane says."""
+"""Brings what is there to what a Lane says: declares it in its Cluster by the admin REST API, and has its own proxies and brokers run."""
 
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final, assert_never
+
+from bmq.resources.cluster import Cluster
 from bmq.resources.lane import Lane, LaneStatus
-from bmq_operator.conditions import Finding, next_conditions
+from bmq_operator.admin import AdminClient, AdminError, AdminProblem
+from bmq_operator.clusters.existing import covers
+from bmq_operator.clusters.names import LANE_LABEL, Names, selector_of
+from bmq_operator.conditions import Finding, next_conditions, timestamp
 from bmq_operator.context import Context
-from bmq_operator.outcome import Outcome
+from bmq_operator.kube import KubeProblem, Manifest
+from bmq_operator.lanes.claims import Claim, LaneClaims, claim_of, lane_claims
+from bmq_operator.lanes.desired import all_names, desired, names_of, why_unusable
+from bmq_operator.lanes.plan import SOON_S, ChangeLane, CreateLane, DeleteLane, DeleteResource, Plan, expires_ms, plan
+from bmq_operator.lanes.situation import PresentLane, Ready, Situation, present_from
+from bmq_operator.lanes.slots import free_from
+from bmq_operator.outcome import Event, Outcome
+from bmq_operator.references import ClusterState, Referred, allowed, refer
+
+STEPS_MAX: Final = 5
+_OLD_KNOWLEDGE: Final = frozenset((404, 409, 412))
+_NOT_A_LANE: Final = "UnknownLane"
 
 
 def holds(lane: Lane) -> bool:
-    """Whether a deletion has to wait for something: the finalizer is on the resource only then."""
-    del lane
-    return False
+    """Whether a deletion has to wait for something: the finalizer is on the resource only then. It is there before the lane is."""
+    return bool(lane.status.lane_name)
 
 
 async def reconcile(context: Context, lane: Lane) -> Outcome:
-    """Looks at the lane once, takes the next step, and says what is the case. Raises KubeError, AdminProblem, AdminUnreachable."""
-    found = Finding(status="Unknown", reason="NotHandledYet", message="this version of the operator does not handle this kind yet")
-    conditions = next_conditions(lane.status.conditions, [found], generation=lane.metadata.generation, now_ms=context.clock.now_ms())
-    return Outcome(status=LaneStatus(conditions=conditions, observed_generation=lane.metadata.generation), finished=True)
+    """Looks at the lane once, takes the next step, and says what is the case. Raises KubeError."""
+    events: dict[str, Event] = {}
+    referred = await refer(context, lane.metadata, lane.spec.cluster_ref)
+    situation = await _situation(context, lane, referred)
+    planned = plan(situation)
+    for _ in range(STEPS_MAX):
+        if planned.action is None:
+            break
+        try:
+            await _carry_out(context, lane, referred, planned)
+            events |= {event.reason: event for event in planned.events}
+            if isinstance(planned.action, DeleteResource):
+                planned = replace(planned, action=None, events=())
+                break
+        except AdminProblem as problem:
+            if problem.passes:
+                referred = referred.unreachable(str(problem))
+            elif problem.status not in _OLD_KNOWLEDGE:
+                refused = Finding(status="False", reason="Refused", message=f"the cluster refuses it: {problem.why}: {problem.remedy}")
+                planned = replace(planned, finding=refused, action=None, events=())
+                break
+        except AdminError as error:
+            referred = referred.unreachable(str(error))
+        situation = await _situation(context, lane, referred)
+        planned = plan(situation)
+    else:
+        planned = replace(planned, action=None, events=(), again_after_s=SOON_S)
+    if planned.objects is not None and referred.cluster is not None:
+        planned = await _bring_about(context, lane, referred.cluster, situation, planned)
+    events |= {event.reason: event for event in planned.events}
+    return Outcome(
+        status=await _status(context, lane, referred.cluster, planned),
+        events=tuple(events.values()),
+        again_after_s=planned.again_after_s,
+        finished=planned.finished,
+    )
+
+
+async def _situation(context: Context, lane: Lane, referred: Referred) -> Situation:
+    present: PresentLane | None = None
+    if referred.state is ClusterState.READY:
+        try:
+            present = await _present(_client(referred), lane.lane_name)
+        except AdminError as error:
+            referred = referred.unreachable(str(error))
+    claims = await _claims(context)
+    claim = claim_of(lane)
+    lane = _without_a_slot_of_another(lane, claims.node_ids.get(claim[:2], {}))
+    others = [rival for rival in claims.rivals.get(claim, ()) if rival.uid != lane.metadata.uid]
+    cluster = referred.cluster
+    return Situation(
+        lane=lane,
+        cluster_name=referred.title,
+        cluster=referred.state,
+        now_ms=context.clock.now_ms(),
+        why=referred.why,
+        unusable="" if cluster is None else why_unusable(names_of(cluster, lane)),
+        present=present,
+        rivals=[rival for rival in others if cluster is not None and allowed(cluster, rival.namespace)],
+        free_node_ids_from=_slot(context, lane, claim, claims),
+        proxies=await _ready(context, cluster, lane, "proxy"),
+        brokers=await _ready(context, cluster, lane, "broker"),
+        namespace_ending=context.namespace_ending,
+    )
+
+
+async def _present(client: AdminClient, name: str) -> PresentLane | None:
+    """Raises AdminError; a cluster that knows nothing of lanes is one that cannot be used for them."""
+    try:
+        return present_from(await client.get("lanes", name))
+    except AdminProblem as problem:
+        if problem.missing and problem.code == _NOT_A_LANE:
+            return None
+        raise
+
+
+async def _claims(context: Context) -> LaneClaims:
+    return lane_claims([one for namespace in context.settings.watched_namespaces for one in await context.kube.list("Lane", namespace)])
+
+
+def _without_a_slot_of_another(lane: Lane, node_ids: Mapping[str, int]) -> Lane:
+    """Statuses that were brought back, or copied, may name one slot twice: the smaller uid keeps it."""
+    mine = lane.status.node_ids_from
+    if all(first != mine or uid >= lane.metadata.uid for uid, first in node_ids.items()):
+        return lane
+    return lane.model_copy(update={"status": lane.status.model_copy(update={"node_ids_from": -1})})
+
+
+def _slot(context: Context, lane: Lane, claim: Claim, claims: LaneClaims) -> int:
+    """Slots are given out one after the other by the one operator that leads; what it gave is remembered until the status tells it."""
+    if lane.status.node_ids_from >= 0:
+        return lane.status.node_ids_from
+    given = context.known.slots.setdefault(claim[:2], {})
+    if lane.metadata.uid not in given:
+        alive = claims.uids
+        for uid in [uid for uid in given if uid not in alive and uid != lane.metadata.uid]:
+            del given[uid]
+        given[lane.metadata.uid] = free_from([*claims.node_ids.get(claim[:2], {}).values(), *given.values()])
+    return given[lane.metadata.uid]
+
+
+async def _ready(context: Context, cluster: Cluster | None, lane: Lane, component: str) -> Ready:
+    if cluster is None:
+        return Ready()
+    names = names_of(cluster, lane)
+    there = await context.kube.get("StatefulSet", names.namespace, names.role(component))
+    status = {} if there is None else there.get("status", {})
+    return Ready(there=int(status.get("replicas", 0)), ready=int(status.get("readyReplicas", 0)))
+
+
+async def _carry_out(context: Context, lane: Lane, referred: Referred, planned: Plan) -> None:
+    match planned.action:
+        case CreateLane(body=body):
+            await _client(referred).post("lanes", body=body)
+        case ChangeLane(body=body, version=version):
+            await _client(referred).put("lanes", lane.lane_name, body=body, if_match=version)
+        case DeleteLane(version=version):
+            await _client(referred).delete("lanes", lane.lane_name, if_match=version)
+        case DeleteResource():
+            await context.kube.delete("Lane", lane.metadata.namespace, lane.metadata.name, uid=lane.metadata.uid)
+        case None:
+            pass
+        case _ as never:
+            assert_never(never)
+
+
+async def _bring_about(context: Context, lane: Lane, cluster: Cluster, situation: Situation, planned: Plan) -> Plan:
+    """Makes, changes and deletes the lane's objects in the Cluster's namespace; the plan, with what kept it from that."""
+    names = names_of(cluster, lane)
+    if not planned.objects:
+        await _delete(context, all_names(names), names.namespace, lane)
+        return planned
+    base = await context.kube.get("StatefulSet", names.namespace, Names.of(cluster).role("proxy"))
+    if base is None:
+        finding = Finding(status="Unknown", reason="ClusterNotReady", message=f"Cluster {situation.cluster_name} has no proxies of its own yet")
+        return replace(planned, finding=finding, again_after_s=SOON_S)
+    own_brokers = situation.present is not None and situation.present.own_brokers
+    with_brokers = lane.spec.brokers.replicas > 0
+    wanted = desired(lane, cluster, base, node_ids_from=planned.node_ids_from, with_brokers=with_brokers)
+    try:
+        there = await asyncio.gather(*(context.kube.get(one["kind"], names.namespace, one["metadata"]["name"]) for one in wanted))
+        for one, found in zip(wanted, there, strict=True):
+            if found is not None and (other := _of_another(found, lane)):
+                finding = Finding(
+                    status="False", reason="NameTaken", message=f"{one['kind']} {one['metadata']['name']} belongs to {other}: delete it"
+                )
+                return replace(planned, finding=finding, again_after_s=SOON_S)
+            if found is None or not covers(found, one):
+                await context.kube.apply(one)
+        if not with_brokers and not own_brokers:
+            await _delete(context, [(kind, name) for kind, name in all_names(names) if name == names.role("broker")], names.namespace, lane)
+    except KubeProblem as problem:
+        if problem.status == 409:
+            raise
+        finding = Finding(status="False", reason="Refused", message=f"the API server refuses an object of the lane: {problem.message}")
+        return replace(planned, finding=finding)
+    return planned
+
+
+async def _delete(context: Context, objects: Iterable[tuple[str, str]], namespace: str, lane: Lane) -> None:
+    for kind, name in objects:
+        found = await context.kube.get(kind, namespace, name)
+        if found is not None and not _of_another(found, lane):
+            await context.kube.delete(kind, namespace, name, uid=found["metadata"]["uid"])
+
+
+def _of_another(manifest: Manifest, lane: Lane) -> str:
+    """Whose an object is where it is not this lane's; empty: it is."""
+    meta = manifest["metadata"]
+    if meta.get("labels", {}).get(LANE_LABEL) == lane.lane_name:
+        return ""
+    owner = next((one for one in meta.get("ownerReferences", ()) if one.get("controller")), None)
+    return "somebody else" if owner is None else f"{owner['kind']} {owner['name']}"
+
+
+async def _status(context: Context, lane: Lane, cluster: Cluster | None, planned: Plan) -> LaneStatus:
+    end_ms = expires_ms(lane)
+    generation = lane.metadata.generation
+    names = None if cluster is None or not planned.lane_name else names_of(cluster, lane)
+    proxies = await _ready(context, cluster, lane, "proxy") if names is not None else Ready()
+    selector = {} if names is None else selector_of(names.cluster, "proxy", names.lane)
+    return LaneStatus(
+        lane_name=planned.lane_name,
+        node_ids_from=planned.node_ids_from,
+        topics=planned.topics,
+        bootstrap_servers=names.bootstrap_servers if names is not None and lane.spec.proxies.replicas else "",
+        replicas=proxies.there,
+        selector=",".join(f"{key}={value}" for key, value in selector.items()),
+        expires_at="" if end_ms is None else timestamp(end_ms),
+        conditions=next_conditions(lane.status.conditions, [planned.finding], generation=generation, now_ms=context.clock.now_ms()),
+        observed_generation=generation,
+    )
+
+
+def _client(referred: Referred) -> AdminClient:
+    assert referred.client is not None, "nothing is done about a cluster that is not ready"
+    return referred.client

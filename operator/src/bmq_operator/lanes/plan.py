@@ -1,0 +1,229 @@
+"""What is to be done about a Lane in its cluster, and what is to be said of it. Pure.
+
+As with Topics: `plan` is asked again after its action was carried out. A Lane whose status has a lane's name stands for that lane; it is written down
+before the lane is declared, when the finalizer is not on the resource yet, and so a crash leaves nothing behind that nobody knows.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from bmq.resources.lane import LANE_NAME, Lane
+from bmq_operator.conditions import Finding, condition, timestamp
+from bmq_operator.lanes.situation import PresentLane, Situation
+from bmq_operator.outcome import Event
+from bmq_operator.references import ClusterState
+from bmq_operator.rivals import winner
+
+SOON_S: Final = 10.0
+STARTING_S: Final = 3.0
+GIVE_UP_MS: Final = 5 * 60_000
+"""How long the deletion of a Lane waits for a cluster that does not answer."""
+LATER_S: Final = 30.0
+"""How often the number of the lane's topics is brought up to date."""
+AS_WRITTEN: Final = "AsWritten"
+_DECLARED: Final = frozenset((AS_WRITTEN, "ProxiesStarting", "BrokersStarting"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateLane:
+    """Declares the lane."""
+
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeLane:
+    """Makes the lane what is written."""
+
+    body: Mapping[str, Any]
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteLane:
+    """Deletes the lane with its topics and groups."""
+
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteResource:
+    """Its time is over: the Lane itself goes, and all else follows."""
+
+
+Action: TypeAlias = CreateLane | ChangeLane | DeleteLane | DeleteResource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """`lane_name` and `node_ids_from` go into the status: it is all that is remembered."""
+
+    finding: Finding
+    lane_name: str
+    node_ids_from: int
+    topics: int = 0
+    action: Action | None = None
+    objects: bool | None = None
+    """Whether there are to be pods and what belongs to them; None: it all stays as it is."""
+    events: tuple[Event, ...] = ()
+    again_after_s: float | None = None
+    finished: bool = False
+
+
+def plan(situation: Situation) -> Plan:
+    """The next step."""
+    if situation.lane.metadata.deletion_timestamp is not None:
+        return _deletion(situation)
+    return _expired(situation) or _obstacle(situation) or _declared(situation)
+
+
+def expires_ms(lane: Lane) -> int | None:
+    """When its time is over; None: never."""
+    if not lane.spec.ttl_seconds or not lane.metadata.creation_timestamp:
+        return None
+    created = datetime.fromisoformat(lane.metadata.creation_timestamp.replace("Z", "+00:00"))
+    return int(created.timestamp() * 1000) + lane.spec.ttl_seconds * 1000
+
+
+def body_of(situation: Situation) -> dict[str, Any]:
+    """The lane as the API takes it. Its topics move to brokers of its own once one of these is ready: until then nobody could own them."""
+    spec = situation.lane.spec
+    has_them = situation.brokers.ready > 0 or (situation.present is not None and situation.present.own_brokers)
+    reads = spec.reads.base
+    return {
+        "ttl_seconds": spec.ttl_seconds,
+        "own_brokers": spec.brokers.replicas > 0 and has_them,
+        "reads_base": {"enabled": reads.enabled and bool(reads.topics), "topics": reads.topics, "bytes_per_second": reads.bytes_per_second},
+        "fallback": spec.fallback,
+    }
+
+
+def _expired(situation: Situation) -> Plan | None:
+    lane = situation.lane
+    end_ms = expires_ms(lane)
+    if end_ms is None or situation.now_ms < end_ms:
+        return None
+    text = f"ttlSeconds: {lane.spec.ttl_seconds}: the lane's time was over at {timestamp(end_ms)}"
+    event = Event(reason="Expired", message=f"{text}: it is deleted with its topics and groups")
+    return _as_it_was(lane, Finding(status="False", reason="Expired", message=text), action=DeleteResource(), events=(event,))
+
+
+def _obstacle(situation: Situation) -> Plan | None:
+    lane, reference = situation.lane, f"Cluster {situation.cluster_name}"
+    if not re.fullmatch(LANE_NAME, lane.lane_name):
+        why = f"{lane.lane_name!r} is no lane's name (1 to 32 of a-z, 0-9 and -, neither at the beginning nor at the end a -): write laneName"
+        return _as_it_was(lane, _not_ready("InvalidName", why))
+    match situation.cluster:
+        case ClusterState.MISSING:
+            why = f"{reference} does not exist: create it, or delete this and write another clusterRef"
+            return _as_it_was(lane, _not_ready("ClusterMissing", why), again_after_s=SOON_S)
+        case ClusterState.ENDING:
+            return _as_it_was(lane, _not_ready("ClusterEnding", f"{reference} is being deleted: nothing is changed any more"), again_after_s=SOON_S)
+        case ClusterState.NOT_ALLOWED:
+            namespace = lane.metadata.namespace
+            why = f"{reference} takes no Lanes of the namespace {namespace}: add it to spec.topicsFrom.namespaces of the Cluster: {namespace}"
+            return _as_it_was(lane, _not_ready("NamespaceNotAllowed", why), again_after_s=SOON_S)
+        case ClusterState.NOT_READY:
+            finding = Finding(status="Unknown", reason="ClusterNotReady", message=f"{reference} does not answer, and is asked again: {situation.why}")
+            return _as_it_was(lane, finding, again_after_s=SOON_S)
+        case ClusterState.READY:
+            pass
+    if situation.unusable:
+        return _as_it_was(lane, _not_ready("InvalidName", situation.unusable))
+    other = winner(lane.metadata, owned=bool(lane.status.lane_name), rivals=situation.rivals)
+    if other is not None:
+        why = f"{other.title} stands for the lane {lane.lane_name} already: delete one of the two, or write another laneName"
+        return Plan(finding=_not_ready("Collision", why), lane_name="", node_ids_from=-1, again_after_s=SOON_S)
+    return None
+
+
+def _declared(situation: Situation) -> Plan:
+    lane, present, status = situation.lane, situation.present, situation.lane.status
+    creating = Finding(status="Unknown", reason="Creating", message="the lane is being declared")
+    if not status.lane_name or status.node_ids_from < 0:
+        if present is not None and not status.lane_name:
+            why = f"the lane {lane.lane_name} was there before this resource: delete it in the cluster, or write another laneName"
+            return Plan(finding=_not_ready("AlreadyExists", why), lane_name="", node_ids_from=-1, topics=present.topics, again_after_s=LATER_S)
+        return Plan(finding=creating, lane_name=lane.lane_name, node_ids_from=situation.free_node_ids_from, again_after_s=0.0)
+    body = body_of(situation)
+    if present is None:
+        lost = condition(status.conditions)
+        text = f"the lane {lane.lane_name} was deleted by somebody, with its topics and groups: it is made again, empty"
+        events = (Event(reason="LaneLost", message=text, warning=True),) if lost is not None and lost.reason in _DECLARED else ()
+        return _as_it_was(lane, creating, action=CreateLane(body={"name": lane.lane_name, **body}), objects=True, events=events)
+    if not _is(present, body):
+        finding = Finding(status="Unknown", reason="Changing", message="the lane is brought to what is written")
+        return _as_it_was(lane, finding, topics=present.topics, action=ChangeLane(body=body, version=present.version), objects=True)
+    return _pods(situation, present)
+
+
+def _pods(situation: Situation, present: PresentLane) -> Plan:
+    lane, spec = situation.lane, situation.lane.spec
+    for noun, wanted, pods in (("brokers", spec.brokers.replicas, situation.brokers), ("proxies", spec.proxies.replicas, situation.proxies)):
+        if pods.ready < wanted:
+            finding = _not_ready(f"{noun.capitalize()}Starting", f"{pods.ready} of {wanted} {noun} of the lane are ready")
+            return _as_it_was(lane, finding, topics=present.topics, objects=True, again_after_s=STARTING_S)
+    found = Finding(status="True", reason=AS_WRITTEN, message="the lane is as it is written")
+    end_ms = expires_ms(lane)
+    again_s = LATER_S if end_ms is None else max(1.0, min(LATER_S, (end_ms - situation.now_ms) / 1000))
+    return _as_it_was(lane, found, topics=present.topics, objects=True, again_after_s=again_s)
+
+
+def _is(present: PresentLane, body: Mapping[str, Any]) -> bool:
+    """Whether the lane is what the body says. What is not enabled has no further values."""
+    reads, wanted = dict(present.reads_base), body["reads_base"]
+    same_reads = reads == wanted if wanted["enabled"] else not reads["enabled"]
+    return same_reads and (present.ttl_seconds, present.own_brokers) == (body["ttl_seconds"], body["own_brokers"])
+
+
+def _deletion(situation: Situation) -> Plan:
+    """The lane and its pods go; nothing is waited for where nobody is left to ask."""
+    lane, present = situation.lane, situation.present
+    ending = Finding(status="Unknown", reason="Deleting", message="the lane is being deleted with its topics and groups")
+    gone = _as_it_was(lane, ending, objects=False, finished=True)
+    if not lane.status.lane_name or situation.cluster in (ClusterState.MISSING, ClusterState.ENDING, ClusterState.NOT_ALLOWED):
+        return gone
+    if winner(lane.metadata, owned=True, rivals=situation.rivals) is not None:
+        return gone
+    if situation.cluster is ClusterState.NOT_READY:
+        since = datetime.fromisoformat((lane.metadata.deletion_timestamp or timestamp(situation.now_ms)).replace("Z", "+00:00"))
+        left_ms = int(since.timestamp() * 1000) + GIVE_UP_MS - situation.now_ms
+        if situation.namespace_ending or left_ms <= 0:
+            return gone
+        why = f"Cluster {situation.cluster_name} does not answer, and is asked again for {left_ms // 1000} s: {situation.why}"
+        finding = Finding(status="Unknown", reason="ClusterNotReady", message=why)
+        return _as_it_was(lane, finding, objects=False, again_after_s=SOON_S)
+    return gone if present is None else _as_it_was(lane, ending, topics=present.topics, action=DeleteLane(version=present.version), objects=False)
+
+
+def _as_it_was(
+    lane: Lane,
+    finding: Finding,
+    *,
+    topics: int | None = None,
+    action: Action | None = None,
+    objects: bool | None = None,
+    events: tuple[Event, ...] = (),
+    again_after_s: float | None = None,
+    finished: bool = False,
+) -> Plan:
+    """What is remembered stays as it is."""
+    old = lane.status
+    return Plan(
+        finding=finding,
+        lane_name=old.lane_name,
+        node_ids_from=old.node_ids_from,
+        topics=old.topics if topics is None else topics,
+        action=action,
+        objects=objects,
+        events=events,
+        again_after_s=again_after_s,
+        finished=finished,
+    )
+
+
+def _not_ready(reason: str, message: str) -> Finding:
+    return Finding(status="False", reason=reason, message=message)

@@ -1,0 +1,59 @@
+"""What a Lane's plan is made from. Values only."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bmq.resources.lane import Lane
+from bmq_operator.references import ClusterState
+from bmq_operator.rivals import Rival
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentLane:
+    """A lane as its cluster tells it."""
+
+    version: str
+    ttl_seconds: int
+    own_brokers: bool
+    reads_base: Mapping[str, Any]
+    topics: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """How many of a lane's pods there are and are ready."""
+
+    there: int = 0
+    ready: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """Everything that counts. `why`: of a cluster that is not ready."""
+
+    lane: Lane
+    cluster_name: str
+    cluster: ClusterState
+    now_ms: int
+    why: str = ""
+    unusable: str = ""
+    """Why the lane's objects cannot have their names; empty: they can."""
+    present: PresentLane | None = None
+    rivals: Sequence[Rival] = field(default=())
+    free_node_ids_from: int = -1
+    """The first node id of a slot that nobody has."""
+    proxies: Ready = Ready()
+    brokers: Ready = Ready()
+    namespace_ending: bool = False
+
+
+def present_from(view: Mapping[str, Any]) -> PresentLane:
+    """Of a LaneView of the API."""
+    return PresentLane(
+        version=view["version"],
+        ttl_seconds=view["ttl_seconds"],
+        own_brokers=view["own_brokers"],
+        reads_base=view["reads_base"],
+        topics=view["topics"],
+    )

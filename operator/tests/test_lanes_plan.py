@@ -1,0 +1,229 @@
+"""What is decided about a Lane, case by case, and which objects it has."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bmq.resources.base import ObjectMeta
+from bmq.resources.cluster import Cluster
+from bmq.resources.lane import Lane, LaneSpec, LaneStatus
+from bmq_operator.conditions import Finding, next_conditions
+from bmq_operator.lanes.claims import lane_claims
+from bmq_operator.lanes.desired import desired, names_of, why_unusable
+from bmq_operator.lanes.plan import ChangeLane, CreateLane, DeleteLane, DeleteResource, Plan, plan
+from bmq_operator.lanes.situation import PresentLane, Ready, Situation
+from bmq_operator.lanes.slots import FIRST, WIDTH, free_from
+from bmq_operator.references import ClusterState
+from bmq_operator.rivals import Rival
+
+CREATED_MS = 1_770_000_000_000
+NO_READS = {"enabled": False, "topics": ["*"], "bytes_per_second": 1_048_576}
+PRESENT = PresentLane(version="v1", ttl_seconds=0, own_brokers=False, reads_base=NO_READS, topics=7)
+DECLARED = LaneStatus(lane_name="feature", node_ids_from=FIRST)
+
+
+def lane(status: LaneStatus = DECLARED, *, name: str = "feature", deleted: bool = False, namespace: str = "shop", **spec: Any) -> Lane:
+    return Lane(
+        metadata=ObjectMeta(
+            name=name,
+            namespace=namespace,
+            uid="u2",
+            generation=4,
+            creation_timestamp="2026-02-02T02:40:00Z",
+            deletion_timestamp="2026-02-03T00:00:00Z" if deleted else None,
+        ),
+        spec=LaneSpec.model_validate(spec),
+        status=status,
+    )
+
+
+def situation(of: Lane, present: PresentLane | None = None, **more: Any) -> Situation:
+    given = {"cluster": ClusterState.READY, "now_ms": CREATED_MS, "free_node_ids_from": FIRST + WIDTH, "proxies": Ready(there=1, ready=1)}
+    return Situation(**{"lane": of, "cluster_name": "shop/bmq", "present": present, **given, **more})
+
+
+def said(found: Plan) -> tuple[str, str]:
+    return found.finding.status, found.finding.reason
+
+
+def test_a_new_lane_is_written_down_with_its_node_ids_and_then_declared() -> None:
+    first = plan(situation(lane(LaneStatus())))
+    assert (first.action, first.lane_name, first.node_ids_from, first.again_after_s) == (None, "feature", FIRST + WIDTH, 0.0)
+    then = plan(situation(lane()))
+    assert then.action == CreateLane(
+        body={"name": "feature", "ttl_seconds": 0, "own_brokers": False, "reads_base": NO_READS, "fallback": "none"},
+    )
+    assert (then.node_ids_from, then.objects) == (FIRST, True)
+
+
+def test_a_lane_that_is_as_written_is_left_alone_and_shows_its_topics() -> None:
+    found = plan(situation(lane(), PRESENT))
+    assert (said(found), found.action, found.topics, found.events) == (("True", "AsWritten"), None, 7, ())
+
+
+def test_what_differs_is_changed_in_its_version_alone() -> None:
+    reads = {"base": {"enabled": True, "topics": ["a-*"], "bytesPerSecond": 2048}}
+    found = plan(situation(lane(reads=reads, ttlSeconds=9_999_999), PRESENT))
+    assert found.action == ChangeLane(
+        body={
+            "ttl_seconds": 9_999_999,
+            "own_brokers": False,
+            "reads_base": {"enabled": True, "topics": ["a-*"], "bytes_per_second": 2048},
+            "fallback": "none",
+        },
+        version="v1",
+    )
+
+
+def test_limits_of_reads_that_are_not_enabled_are_no_difference() -> None:
+    found = plan(situation(lane(reads={"base": {"bytesPerSecond": 4096}}), PRESENT))
+    assert said(found) == ("True", "AsWritten")
+
+
+def test_topics_move_to_brokers_of_their_own_once_one_is_ready() -> None:
+    starting = plan(situation(lane(brokers={"replicas": 2}), PRESENT))
+    assert (said(starting), starting.action) == (("False", "BrokersStarting"), None)
+    ready = plan(situation(lane(brokers={"replicas": 2}), PRESENT, brokers=Ready(there=2, ready=1)))
+    assert isinstance(ready.action, ChangeLane) and ready.action.body["own_brokers"] is True
+    restarting = plan(situation(lane(brokers={"replicas": 2}), replace(PRESENT, own_brokers=True), brokers=Ready(there=2, ready=0)))
+    assert restarting.action is None, "they stay there while the brokers are away for a moment"
+    without = plan(situation(lane(), replace(PRESENT, own_brokers=True), brokers=Ready(there=2, ready=2)))
+    assert isinstance(without.action, ChangeLane) and without.action.body["own_brokers"] is False
+
+
+def test_proxies_that_are_not_ready_are_said() -> None:
+    found = plan(situation(lane(proxies={"replicas": 3}), PRESENT))
+    assert (said(found), found.finding.message) == (("False", "ProxiesStarting"), "1 of 3 proxies of the lane are ready")
+    assert said(plan(situation(lane(proxies={"replicas": 0}), PRESENT, proxies=Ready()))) == ("True", "AsWritten")
+
+
+def test_a_lane_that_was_there_before_is_not_touched() -> None:
+    found = plan(situation(lane(LaneStatus()), PRESENT))
+    assert (said(found), found.action, found.lane_name, found.objects) == (("False", "AlreadyExists"), None, "", None)
+
+
+def test_a_lane_deleted_behind_our_back_is_made_again_and_told() -> None:
+    ready = next_conditions([], [Finding(status="True", reason="AsWritten")], generation=4, now_ms=0)
+    found = plan(situation(lane(DECLARED.model_copy(update={"conditions": ready}))))
+    assert isinstance(found.action, CreateLane)
+    assert [(event.reason, event.warning) for event in found.events] == [("LaneLost", True)]
+
+
+def test_of_two_for_one_lane_the_oldest_wins() -> None:
+    other = Rival(kind="Lane", namespace="other", name="first", uid="u1", created="2026-01-01T00:00:00Z", owned=False)
+    found = plan(situation(lane(LaneStatus()), rivals=[other]))
+    assert (said(found), found.lane_name, "Lane other/first" in found.finding.message) == (("False", "Collision"), "", True)
+    assert plan(situation(lane(), PRESENT, rivals=[other])).finding.reason == "AsWritten", "who has it keeps it"
+
+
+@pytest.mark.parametrize("state", [state for state in ClusterState if state is not ClusterState.READY])
+def test_a_cluster_that_cannot_be_asked_is_waited_for_and_nothing_is_forgotten(state: ClusterState) -> None:
+    found = plan(situation(lane(), cluster=state, why="no answer"))
+    assert (found.action, found.objects, found.lane_name, found.node_ids_from) == (None, None, "feature", FIRST)
+    assert found.again_after_s and found.finding.message
+
+
+@pytest.mark.parametrize("name", ["a.b", "a" * 33])
+def test_a_resources_name_that_is_no_lanes_is_said(name: str) -> None:
+    found = plan(situation(lane(LaneStatus(), name=name)))
+    assert (said(found), "laneName" in found.finding.message) == (("False", "InvalidName"), True)
+
+
+# --- time to live ---
+
+
+def test_a_lane_goes_when_its_time_is_over_whatever_else_is_the_case() -> None:
+    kept = plan(situation(lane(ttlSeconds=60), replace(PRESENT, ttl_seconds=60), now_ms=CREATED_MS + 59_000))
+    assert (said(kept), kept.again_after_s) == (("True", "AsWritten"), 1.0)
+    for state in ClusterState:
+        found = plan(situation(lane(ttlSeconds=60), cluster=state, now_ms=CREATED_MS + 60_000))
+        assert (found.action, [event.reason for event in found.events]) == (DeleteResource(), ["Expired"])
+
+
+# --- deletion ---
+
+
+def test_a_lane_goes_with_its_resource() -> None:
+    asked = plan(situation(lane(deleted=True), PRESENT))
+    assert (asked.action, asked.objects, asked.finished) == (DeleteLane(version="v1"), False, False)
+    done = plan(situation(lane(deleted=True)))
+    assert (done.objects, done.finished) == (False, True)
+
+
+@pytest.mark.parametrize("state", [ClusterState.MISSING, ClusterState.ENDING, ClusterState.NOT_ALLOWED])
+def test_without_a_cluster_nothing_is_waited_for(state: ClusterState) -> None:
+    assert plan(situation(lane(deleted=True), cluster=state)).finished
+
+
+def test_a_cluster_that_does_not_answer_is_waited_for_and_not_for_ever() -> None:
+    deleted_ms = 1_770_076_800_000
+    waits = plan(situation(lane(deleted=True), cluster=ClusterState.NOT_READY, why="no answer", now_ms=deleted_ms + 299_000))
+    assert (waits.finished, waits.objects, "for 1 s" in waits.finding.message) == (False, False, True)
+    assert plan(situation(lane(deleted=True), cluster=ClusterState.NOT_READY, now_ms=deleted_ms + 300_000)).finished
+    assert plan(situation(lane(deleted=True), cluster=ClusterState.NOT_READY, now_ms=deleted_ms, namespace_ending=True)).finished
+
+
+# --- slots and objects ---
+
+
+def test_the_lowest_free_slot_is_given() -> None:
+    assert free_from([]) == FIRST
+    assert free_from([FIRST, FIRST + 2 * WIDTH]) == FIRST + WIDTH
+    assert free_from([FIRST + index * WIDTH for index in range(500)]) == FIRST + 500 * WIDTH
+
+
+def test_claims_tell_lanes_and_node_ids_by_cluster() -> None:
+    manifest = {
+        "metadata": {"name": "a", "namespace": "n", "uid": "1"},
+        "spec": {"laneName": "x"},
+        "status": {"nodeIdsFrom": 20_200, "laneName": "x"},
+    }
+    found = lane_claims([manifest])
+    assert found.node_ids == {("n", "bmq"): {"1": 20_200}}
+    assert [(claim, [one.owned for one in rivals]) for claim, rivals in found.rivals.items()] == [(("n", "bmq", "x"), [True])]
+
+
+CLUSTER = Cluster(metadata=ObjectMeta(name="bmq", namespace="shop", uid="c1"))
+BASE = {"spec": {"template": {"metadata": {"annotations": {"bmq.io/config-hash": "h"}}, "spec": {"containers": [{"image": "registry:5000/bmq:7"}]}}}}
+
+
+def objects(of: Lane, *, with_brokers: bool = False) -> dict[tuple[str, str], Any]:
+    made = desired(of, CLUSTER, BASE, node_ids_from=20_200, with_brokers=with_brokers)
+    return {(one["kind"], one["metadata"]["name"]): one for one in made}
+
+
+def variables(stateful_set: Any) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in stateful_set["spec"]["template"]["spec"]["containers"][0]["env"] if "value" in one}
+
+
+def test_a_lane_has_proxies_of_its_own_that_serve_it_alone() -> None:
+    found = objects(lane(proxies={"replicas": 2}))
+    proxies = found["StatefulSet", "bmq-lane-feature-proxy"]
+    assert (proxies["spec"]["replicas"], proxies["spec"]["template"]["spec"]["containers"][0]["image"]) == (2, "registry:5000/bmq:7")
+    assert {"BMQ_LANE": "feature", "BMQ_ROLES": "proxy", "BMQ_NODE_ID_BASE": "20200"}.items() <= variables(proxies).items()
+    selector = proxies["spec"]["selector"]["matchLabels"]
+    assert found["Service", "bmq-lane-feature"]["spec"]["selector"] == selector
+    assert found["PodDisruptionBudget", "bmq-lane-feature-proxy"]["spec"]["selector"]["matchLabels"] == selector
+    assert selector["bmq.io/lane"] == "feature"
+    assert len(found) == 3
+
+
+def test_a_lanes_brokers_have_a_pool_and_node_ids_of_their_own() -> None:
+    brokers = objects(lane(brokers={"replicas": 3}), with_brokers=True)["StatefulSet", "bmq-lane-feature-broker"]
+    assert {"BMQ_POOL": "lane-feature", "BMQ_ROLES": "broker", "BMQ_NODE_ID_BASE": "20300"}.items() <= variables(brokers).items()
+    assert "BMQ_LANE" not in variables(brokers)
+
+
+def test_a_lane_owns_its_objects_where_it_can_and_else_its_cluster_does() -> None:
+    for of, kind in ((lane(), "Lane"), (lane(namespace="elsewhere"), "Cluster")):
+        for one in objects(of).values():
+            meta = one["metadata"]
+            assert (meta["namespace"], meta["ownerReferences"][0]["kind"]) == ("shop", kind)
+            assert meta["annotations"] == {"bmq.io/of-lane": "feature", "bmq.io/of-namespace": of.metadata.namespace}
+
+
+def test_names_that_would_be_too_long_are_told_with_what_fits() -> None:
+    long = Cluster(metadata=ObjectMeta(name="a-cluster-with-a-rather-long-name", namespace="shop"))
+    assert why_unusable(names_of(long, lane(laneName="sixsix"))) == ""
+    assert "write a laneName of at most 6 characters" in why_unusable(names_of(long, lane(laneName="seven-7")))
