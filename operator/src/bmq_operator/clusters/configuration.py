@@ -9,6 +9,7 @@ import yaml  # type: ignore[import-untyped]
 from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.names import ADMIN_PORT, INTERNAL_PORT, KAFKA_PORT, MINIO_PORT, Names, labels_of
+from bmq_operator.clusters.pods import ADVERTISED_FILE
 from bmq_operator.kube import Manifest
 
 
@@ -32,7 +33,6 @@ def server_yaml(cluster: Cluster) -> str:
         "listen": f"*:{KAFKA_PORT}",
         "advertised_listen": f"{host}:{KAFKA_PORT}",
         "internal_listen": f"*:{INTERNAL_PORT}",
-        "advertised_internal": f"{host}:{INTERNAL_PORT}",
         "admin": f"*:{ADMIN_PORT}",
         "log_level": spec.settings.log_level,
         "log_format": "json",
@@ -70,7 +70,12 @@ def configuration(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
     ]
     if cluster.spec.listeners:
         found.append(
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": names.advertised, "labels": labels}, "data": dict(inputs.advertised)}
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": names.advertised, "labels": labels},
+                "data": {ADVERTISED_FILE: inputs.advertised},
+            }
         )
     return found
 

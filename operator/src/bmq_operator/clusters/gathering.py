@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import hmac
-from collections.abc import Mapping
 
 from bmq.resources.cluster import Cluster
 from bmq.resources.references import CONFIRM_DELETION
@@ -27,7 +26,7 @@ class NotToBe(Exception):
         self.finding = finding
 
 
-async def gather(context: Context, cluster: Cluster, existing: Existing, *, advertised: Mapping[str, str]) -> Inputs:
+async def gather(context: Context, cluster: Cluster, existing: Existing, *, advertised: str) -> Inputs:
     """Raises KubeError, NotToBe."""
     if why := why_unusable(cluster):
         raise _not_to_be("NameUnusable", why)
@@ -49,6 +48,7 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
         credentials_digest=hmac.new(cluster_secret.encode(), keys.encode(), hashlib.sha256).hexdigest(),
         minio_claim_templates=sets.get("minio", {}).get("spec", {}).get("volumeClaimTemplates", []),
         data_may_go=data_may_go(cluster),
+        ipv6=_ipv6(existing.get("Service", names.nodes)),
         operator_namespace=context.settings.namespace,
         advertised=advertised,
     )
@@ -90,6 +90,11 @@ async def _keys_to_store(context: Context, cluster: Cluster) -> str:
             text = f"store.credentials.{one.field}: the Secret {name!r} has no key {one.key!r} (it has: {has}): add it, or name another {another}"
             raise _not_to_be("SecretKeyMissing", text)
     return "\n".join(values[one.key] for one in keys)
+
+
+def _ipv6(service: Manifest | None) -> bool:
+    """What Kubernetes gave the first Service of the Cluster is what it gives its pods."""
+    return bool((service or {}).get("spec", {}).get("ipFamilies", ["IPv4"])[0] == "IPv6")
 
 
 def _replicas(stateful_set: Manifest | None) -> int | None:

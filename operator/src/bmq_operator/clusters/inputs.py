@@ -1,6 +1,5 @@
 """What the desired objects depend on besides the Cluster itself. Values only."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bmq_operator.kube import Manifest
@@ -26,6 +25,8 @@ class Inputs:
     """Those that the StatefulSet of MinIO was made with: Kubernetes does not let them change."""
     data_may_go: bool = False
     """deletionPolicy Delete, confirmed by the annotation."""
+    ipv6: bool = False
+    """Whether addresses of pods are those of IPv6."""
     operator_namespace: str = ""
-    advertised: Mapping[str, str] = field(default_factory=dict)
-    """Files with the addresses of listeners, by their names."""
+    advertised: str = ""
+    """The file with the addresses of listeners."""

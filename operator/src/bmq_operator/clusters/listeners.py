@@ -20,19 +20,18 @@ def listener_statuses(cluster: Cluster, existing: Existing, nodes: Mapping[str, 
     return found
 
 
-def advertised_files(cluster: Cluster, existing: Existing, nodes: Mapping[str, str]) -> dict[str, str]:
-    """For each proxy a file, by its pod's name, of NAME=HOST:PORT; listeners without a known address are left out of it."""
+def advertised_file(cluster: Cluster, existing: Existing, nodes: Mapping[str, str]) -> str:
+    """A line NAME.ORDINAL=HOST:PORT for each listener of each proxy, but for those whose address is not known yet."""
     names = Names.of(cluster)
     where = {pod["metadata"]["name"]: nodes.get(pod.get("spec", {}).get("nodeName", ""), "") for pod in existing.pods}
-    files: dict[str, str] = {}
-    for ordinal in range(proxies_max(cluster)) if cluster.spec.listeners else ():
-        pod = f"{names.role('proxy')}-{ordinal}"
-        addresses = (
-            (one.name, _address(one, existing.get("Service", names.listener(one.name, ordinal)), host=where.get(pod, ""), ordinal=ordinal))
-            for one in cluster.spec.listeners
-        )
-        files[pod] = ",".join(f"{name}={address}" for name, address in addresses if address)
-    return files
+    lines = []
+    for one in cluster.spec.listeners:
+        for ordinal in range(proxies_max(cluster)):
+            service = existing.get("Service", names.listener(one.name, ordinal))
+            address = _address(one, service, host=where.get(f"{names.role('proxy')}-{ordinal}", ""), ordinal=ordinal)
+            if address:
+                lines.append(f"{one.name}.{ordinal}={address}\n")
+    return "".join(lines)
 
 
 def node_address(node: Manifest) -> str:

@@ -14,6 +14,7 @@ ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 INSTANCE_LABEL: Final = "app.kubernetes.io/instance"
 CONFIG_HASH: Final = "bmq.io/config-hash"
+ADVERTISED_HASH: Final = "bmq.io/advertised-hash"
 
 KAFKA_PORT: Final = 9092
 INTERNAL_PORT: Final = 9190

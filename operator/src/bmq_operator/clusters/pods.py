@@ -32,6 +32,7 @@ GRACE_S: Final = 20
 """How much longer than its own stop timeout a pod may take."""
 CONTAINER: Final = "bmq"
 ADVERTISED_PATH: Final = "/etc/bmq-advertised"
+ADVERTISED_FILE: Final = "listeners"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +195,7 @@ def _pod(cluster: Cluster, inputs: Inputs, workload: Workload) -> Manifest:
                 "image": image_of(cluster, inputs),
                 "imagePullPolicy": spec.image.pull_policy,
                 "args": ["server", "--config", "/etc/bmq/server.yaml"],
-                "env": _env(cluster, workload),
+                "env": _env(cluster, inputs, workload),
                 "ports": _ports(workload),
                 "resources": resources_of(workload.resources),
                 "securityContext": container_security(),
@@ -224,12 +225,14 @@ def _ports(workload: Workload) -> list[Manifest]:
     return [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()]
 
 
-def _env(cluster: Cluster, workload: Workload) -> list[Manifest]:
+def _env(cluster: Cluster, inputs: Inputs, workload: Workload) -> list[Manifest]:
     """Later ones go before earlier ones of the same name; what only the operator may say is last."""
     names = Names.of(cluster)
     plain: dict[str, str] = {one.name: one.value for one in workload.placement.env}
     plain |= cluster.spec.settings.env
     plain |= workload.env
+    # By its IP: a name may lead to the pod's predecessor for as long as a DNS server remembers it.
+    plain |= {"BMQ_ADVERTISED_INTERNAL": f"{'[$(POD_IP)]' if inputs.ipv6 else '$(POD_IP)'}:{INTERNAL_PORT}"}
     plain |= {"BMQ_ROLES": workload.component, "BMQ_NODE_ID_BASE": str(workload.node_ids_from)}
     secret: dict[str, Manifest] = {
         "BMQ_CLUSTER_SECRET": _from_secret(names.auth, "cluster-secret"),
@@ -240,7 +243,8 @@ def _env(cluster: Cluster, workload: Workload) -> list[Manifest]:
     if "BMQ_RACK" in plain:
         del secret["BMQ_RACK"]
     return [
-        *({"name": name, "value": value} for name, value in plain.items() if name not in secret),
+        {"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}},
+        *({"name": name, "value": value} for name, value in plain.items() if name not in secret and name != "POD_IP"),
         *({"name": name, "valueFrom": source} for name, source in secret.items()),
     ]
 

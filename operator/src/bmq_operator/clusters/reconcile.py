@@ -1,5 +1,7 @@
 """Brings what is there to what a Cluster says."""
 
+import hashlib
+
 import structlog
 
 from bmq.resources.cluster import Cluster
@@ -8,8 +10,8 @@ from bmq_operator.clusters.deletion import delete
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
 from bmq_operator.clusters.gathering import NotToBe, gather
-from bmq_operator.clusters.listeners import advertised_files, listener_statuses, node_address
-from bmq_operator.clusters.names import COMPONENT_LABEL, Component
+from bmq_operator.clusters.listeners import advertised_file, listener_statuses, node_address
+from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_LABEL, Component
 from bmq_operator.clusters.nodes import Pod, is_ready, pods_seen, settled
 from bmq_operator.clusters.report import Found, report
 from bmq_operator.clusters.steps import marked, take
@@ -73,7 +75,8 @@ async def _ask(context: Context, cluster: Cluster, pods: tuple[Pod, ...]) -> Ans
 async def _bring_about(context: Context, cluster: Cluster, existing: Existing, nodes: dict[str, str]) -> Finding | None:
     """Makes and changes objects; why that cannot be, if so."""
     try:
-        inputs = await gather(context, cluster, existing, advertised=advertised_files(cluster, existing, nodes))
+        advertised = advertised_file(cluster, existing, nodes)
+        inputs = await gather(context, cluster, existing, advertised=advertised)
         done = await bring_about(context.kube, cluster, existing, _now(cluster, existing, desired(cluster, inputs)))
     except NotToBe as reason:
         return reason.finding
@@ -83,9 +86,22 @@ async def _bring_about(context: Context, cluster: Cluster, existing: Existing, n
         if problem.status == 409:
             raise
         return Finding(status="False", reason="Refused", message=f"the API server refuses an object: {problem.message}")
+    await _show_addresses(context, cluster, existing, advertised)
     if done:
         _log.info("objects brought about", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", done=done)
     return None
+
+
+async def _show_addresses(context: Context, cluster: Cluster, existing: Existing, advertised: str) -> None:
+    """A change of a pod has its volumes brought up to date at once; else a proxy would see new addresses up to a minute later."""
+    if not cluster.spec.listeners:
+        return
+    digest = hashlib.sha256(advertised.encode()).hexdigest()[:16]
+    for pod in existing.pods:
+        meta = pod["metadata"]
+        of_base = meta["labels"].get(COMPONENT_LABEL) == "proxy" and not meta["labels"].get(LANE_LABEL)
+        if of_base and (meta.get("annotations") or {}).get(ADVERTISED_HASH) != digest:
+            await context.kube.merge("Pod", meta["namespace"], meta["name"], {"metadata": {"annotations": {ADVERTISED_HASH: digest}}})
 
 
 def _now(cluster: Cluster, existing: Existing, wanted: list[Manifest]) -> list[Manifest]:

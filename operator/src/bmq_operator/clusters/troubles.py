@@ -65,7 +65,7 @@ def last_words(log: str) -> str:
     try:
         entry = json.loads(lines[-1])
     except ValueError:
-        return lines[-1].removeprefix("bmq: ")
+        return lines[-1].removeprefix("error: ")
     if not isinstance(entry, dict):
         return lines[-1]
     told = (entry.get(key) for key in ("event", "why", "error", "exception"))

@@ -3,7 +3,7 @@
 from bmq.resources.cluster import Brokers, Cluster, Controllers, Proxies
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.names import NODE_IDS_FROM, ROLES, Component, Names, labels_of, selector_of
-from bmq_operator.clusters.pods import ADVERTISED_PATH, Workload, stateful_set
+from bmq_operator.clusters.pods import ADVERTISED_FILE, ADVERTISED_PATH, Workload, stateful_set
 from bmq_operator.kube import Manifest
 
 
@@ -58,7 +58,7 @@ def listener_env(cluster: Cluster) -> dict[str, str]:
     """The keys of `bmq server` for the listeners of proxies. Their addresses come from a file, as they are known only later, and change."""
     return {
         "BMQ_LISTENERS": ",".join(f"{one.name}=*:{one.port}" for one in cluster.spec.listeners),
-        "BMQ_ADVERTISED_LISTENERS_FILE": f"{ADVERTISED_PATH}/{{hostname}}",
+        "BMQ_ADVERTISED_LISTENERS_FILE": f"{ADVERTISED_PATH}/{ADVERTISED_FILE}",
     }
 
 
