@@ -6,20 +6,22 @@ from threading import Event, Thread
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from lane_clients import client_id
 
 TOPIC = "orders"
 PARTITIONS = 6
-LAGGING, KEEPING_UP = "billing", "shipping"
+LAGGING, KEEPING_UP, OF_THE_LANE = "billing", "shipping", "reports"
 
 
 @contextmanager
-def under_load(*addresses: str) -> Iterator[None]:
-    """Half a megabyte a second by way of each address, until the end."""
+def under_load(*addresses: str, lane: str) -> Iterator[None]:
+    """Half a megabyte a second by way of each address, and by way of a lane that is there, until the end."""
     servers = ",".join(addresses)
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS)], request_timeout=30)[TOPIC].result(60)
     stop = Event()
     threads = [Thread(target=_write, args=(address, stop)) for address in addresses]
+    threads += [Thread(target=_write, args=(servers, stop, lane)), Thread(target=_read, args=(servers, OF_THE_LANE, stop), kwargs={"lane": lane})]
     threads += [
         Thread(target=_read, args=(servers, LAGGING, stop), kwargs={"count_max": 200}),
         Thread(target=_read, args=(servers, KEEPING_UP, stop)),
@@ -35,8 +37,8 @@ def under_load(*addresses: str) -> Iterator[None]:
             thread.join()
 
 
-def _write(servers: str, stop: Event) -> None:
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 20})
+def _write(servers: str, stop: Event, lane: str = "") -> None:
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "client.id": client_id(lane)})
     while not stop.wait(0.1):
         for _ in range(50):
             producer.produce(TOPIC, b"x" * 1000)
@@ -44,9 +46,10 @@ def _write(servers: str, stop: Event) -> None:
     producer.flush(10)
 
 
-def _read(servers: str, group: str, stop: Event, *, count_max: int | None = None) -> None:
+def _read(servers: str, group: str, stop: Event, *, count_max: int | None = None, lane: str = "") -> None:
     """Commits what it has read; after `count_max` records it reads no more, and stays a member."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    settings = {"client.id": client_id(lane), "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": servers, **settings})
     consumer.subscribe([TOPIC])
     count = 0
     while not stop.is_set():

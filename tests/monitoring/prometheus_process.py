@@ -55,7 +55,7 @@ class Prometheus:
             {{"sourceLabels": "source_labels", "targetLabel": "target_label"}[key]: value for key, value in one.items()}
             for one in yaml.safe_load(RELABELINGS.read_text())
         ]
-        scrape = {"job_name": "bmq", "static_configs": [one.static_config() for one in targets], "relabel_configs": relabelings}
+        scrape = {"job_name": "bmq", "honor_labels": True, "static_configs": [one.static_config() for one in targets], "relabel_configs": relabelings}
         configuration = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}, "scrape_configs": [scrape]}
         file = folder / "prometheus.yaml"
         file.write_text(yaml.safe_dump(configuration))

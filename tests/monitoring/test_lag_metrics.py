@@ -94,7 +94,7 @@ def test_a_process_tells_the_metrics_of_its_own_roles_alone(cluster: UpNodes) ->
     assert limits["tail_limit_bytes"] == 192 * 2**20
 
 
-@pytest.mark.parametrize(("granularity", "labels"), [("topic", {"group", "topic"}), ("group", {"group"}), ("off", None)])
+@pytest.mark.parametrize(("granularity", "labels"), [("topic", {"lane", "group", "topic"}), ("group", {"lane", "group"}), ("off", None)])
 def test_the_lag_is_told_as_finely_as_it_is_configured(tmp_path: Path, granularity: str, labels: set[str] | None) -> None:
     running = started(tmp_path, granularity, "1c2b1p")
     try:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import pytest
 from dashboard_files import OF_THE_OPERATOR, Query, alerts, dashboards, metrics_in, queries
-from load import KEEPING_UP, LAGGING, under_load
+from lane_clients import make_lane
+from load import KEEPING_UP, LAGGING, OF_THE_LANE, under_load
 from probe_process import Probe
 from prometheus_process import Prometheus, Target, filled_in
 from up_nodes import UpNodes
@@ -28,6 +29,7 @@ VARIABLES = {
 ENVIRONMENT = {"BMQ_TAIL_BUDGET_BYTES": "1MiB", "BMQ_LINGER_MS": "20"}
 """Segments after a few seconds."""
 DATA_WITHIN_S = 90
+LANE = "dev"
 _SERVES = re.compile(r"bmq node (\d+) \((\w+)\) serves: .*?([0-9.]+:\d+) \(admin\)")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -39,7 +41,7 @@ class Monitored(NamedTuple):
 
 
 def targets_of(cluster: UpNodes) -> list[Target]:
-    """Its processes as pods; the second proxy is a lane's."""
+    """Its processes as pods; the second proxy is labelled as a lane's own would be."""
     assert cluster.process.stdout is not None
     found: list[Target] = []
     for line in cluster.process.stdout:
@@ -47,7 +49,7 @@ def targets_of(cluster: UpNodes) -> list[Target]:
             break
         if matched := _SERVES.search(line):
             number, role, address = matched.groups()
-            lane = "dev" if number == "2" else ""
+            lane = LANE if number == "2" else ""
             found.append(Target(address=address, pod=f"demo-{role}-{number}", component=role, lane=lane))
     return found
 
@@ -64,7 +66,8 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
         prometheus = Prometheus(folder, targets)
         try:
             prometheus.until_scraped(len(targets))
-            with under_load(*cluster.servers.split(",")):
+            make_lane(cluster.admin, LANE)
+            with under_load(*cluster.servers.split(","), lane=LANE):
                 yield Monitored(prometheus, cluster)
         finally:
             prometheus.close()
@@ -136,6 +139,11 @@ def test_figures_are_those_of_what_went_through(monitored: Monitored) -> None:
         assert monotonic() < deadline, lags
         sleep(0.2)
     assert lags[KEEPING_UP] < lags[LAGGING]
+    of_lanes = {one["metric"]["group"]: one["metric"].get("lane") for one in monitored.prometheus.query("bmq_group_lag_records")}
+    assert of_lanes == {LAGGING: None, KEEPING_UP: None, OF_THE_LANE: LANE}
+    assert value("bmq / Lanes: Lanes") == 1
+    [share] = monitored.prometheus.query(filled_in(panels["bmq / Lanes: Share of the base"], VARIABLES))
+    assert 0.4 < float(share["value"][1]) < 0.9, "two of three writers are of the base"
 
 
 def test_every_metric_that_an_alert_takes_is_scraped(monitored: Monitored) -> None:

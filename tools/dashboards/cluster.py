@@ -1,6 +1,6 @@
 """The cluster at a glance."""
 
-from tools.dashboards.model import CLUSTER, NODE, Dashboard, Panel, cluster_variables, quantiles, rate
+from tools.dashboards.model import CLUSTER, NODE, Dashboard, Panel, cluster_variables, led, quantiles, rate
 
 _SERVER_ERRORS = 'error!~"Conflict|ObjectMissing"'
 
@@ -25,18 +25,18 @@ CLUSTER_OVERVIEW = Dashboard(
                     f"sum(bmq_controller_leading{{{CLUSTER}}})",
                     green_from=1,
                 ),
-                stat("Nodes", "Nodes that are registered with the controller.", f"max(bmq_nodes{{{CLUSTER}}})"),
-                stat("Partitions", "Partitions of all topics, internal ones too.", f"sum(max by (owned) (bmq_cluster_partitions{{{CLUSTER}}}))"),
+                stat("Nodes", "Nodes that are registered with the controller.", f"max{led('bmq_nodes')}"),
+                stat("Partitions", "Partitions of all topics, internal ones too.", f"sum{led('bmq_cluster_partitions')}"),
                 stat(
                     "Partitions without an owner",
                     "Nothing is written to them or read from their tail until a broker has them.",
-                    f'max(bmq_cluster_partitions{{{CLUSTER},owned="no"}})',
+                    "max" + led("bmq_cluster_partitions", ',owned="no"'),
                     red_from=1,
                 ),
                 stat(
                     "Partitions that move",
                     "Under a planned move: drains, rolling restarts, the balancer. Should be back at 0 in seconds.",
-                    f"max(bmq_partitions_moving{{{CLUSTER}}})",
+                    f"max{led('bmq_partitions_moving')}",
                 ),
                 stat(
                     "Clocks off",
@@ -116,7 +116,7 @@ CLUSTER_OVERVIEW = Dashboard(
                     title="Largest lag of a group",
                     about="How long the oldest record that a consumer group has not committed has been there; the five groups with the most.",
                     unit="s",
-                    queries=[(f"topk(5, max by (group) (bmq_group_lag_seconds{{{CLUSTER}}}))", "{{group}}")],
+                    queries=[(f"topk(5, max by (lane, group) (bmq_group_lag_seconds{{{CLUSTER}}}))", "{{lane}} {{group}}")],
                 ),
                 Panel(
                     title="Errors of the store",

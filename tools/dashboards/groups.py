@@ -4,8 +4,8 @@ from tools.dashboards.cluster import stat
 from tools.dashboards.model import CLUSTER, Dashboard, Panel, Variable, cluster_variables
 
 _GROUP = f'{CLUSTER},group=~"$group"'
-_RECORDS = f"sum by (group) (bmq_group_lag_records{{{_GROUP}}})"
-_SECONDS = f"max by (group) (bmq_group_lag_seconds{{{_GROUP}}})"
+_RECORDS = f"sum by (lane, group) (bmq_group_lag_records{{{_GROUP}}})"
+_SECONDS = f"max by (lane, group) (bmq_group_lag_seconds{{{_GROUP}}})"
 _TREND = f"deriv(({_RECORDS})[10m:])"
 
 GROUPS = Dashboard(
@@ -37,7 +37,7 @@ GROUPS = Dashboard(
                     unit="s",
                     kind="table",
                     width=12,
-                    queries=[(f"topk(50, max by (group, topic) (bmq_group_lag_seconds{{{_GROUP}}}))", "")],
+                    queries=[(f"topk(50, max by (lane, group, topic) (bmq_group_lag_seconds{{{_GROUP}}}))", "")],
                 ),
                 Panel(
                     title="Groups by state",
@@ -54,13 +54,13 @@ GROUPS = Dashboard(
                     title="Lag in seconds",
                     about="How long the oldest record that a group has not committed has been there.",
                     unit="s",
-                    queries=[(f"topk(20, {_SECONDS})", "{{group}}")],
+                    queries=[(f"topk(20, {_SECONDS})", "{{lane}} {{group}}")],
                 ),
                 Panel(
                     title="Lag in records",
                     about="Records that a group has not committed, of all its partitions.",
                     unit="short",
-                    queries=[(f"topk(20, {_RECORDS})", "{{group}}")],
+                    queries=[(f"topk(20, {_RECORDS})", "{{lane}} {{group}}")],
                 ),
             ],
         ),
@@ -71,13 +71,13 @@ GROUPS = Dashboard(
                     title="Growth of the lag",
                     about="Records a second over the last ten minutes: above 0 a group falls behind, below it catches up.",
                     unit="cps",
-                    queries=[(_TREND, "{{group}}")],
+                    queries=[(_TREND, "{{lane}} {{group}}")],
                 ),
                 Panel(
                     title="Time until caught up",
                     about="At the pace of the last ten minutes; only groups that catch up are shown, 0 where there is none.",
                     unit="s",
-                    queries=[(f"{_RECORDS} / -({_TREND} < 0) or vector(0)", "{{group}}")],
+                    queries=[(f"{_RECORDS} / -({_TREND} < 0) or vector(0)", "{{lane}} {{group}}")],
                 ),
             ],
         ),

@@ -12,6 +12,11 @@ CLUSTER = 'namespace=~"$namespace",cluster=~"$cluster"'
 NODE = f'{CLUSTER},instance=~"$instance"'
 
 
+def led(metric: str, more: str = "") -> str:
+    """What the controller that leads tells: one that led before goes on telling what it knew last."""
+    return f"({metric}{{{CLUSTER}{more}}} and on (namespace, cluster, instance) bmq_controller_leading == 1)"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Panel:
     """`queries` are (PromQL, legend). A `limit` query is drawn as a dashed line."""

@@ -17,6 +17,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from bmq.errors import BmqError
+from bmq.lanes import BASE, lane_group, name_in_lane
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner, Position, Unread
 from bmq.storage.durable import together
@@ -125,14 +126,16 @@ class GroupLags(Collector):
         return {key: one for answer in answers for key, one in answer.items()}
 
     def _expose(self, now_s: float, *, left_out: int) -> Iterator[GaugeMetricFamily]:
-        count = {"group": 1, "topic": 2, "partition": 3}[self._granularity]
+        count = {"group": 2, "topic": 3, "partition": 4}[self._granularity]
         sums: dict[tuple[str, ...], tuple[int, float]] = {}
         for (group_id, topic, index), known in self._known.items():
-            values = (group_id, topic, str(index))[:count]
+            lane = lane_group(group_id)
+            of_lane = (BASE, group_id) if lane is None else (lane.lane, lane.group_id)
+            values = (*of_lane, name_in_lane(topic), str(index))[:count]
             now = known.at(now_s)
             records, seconds = sums.get(values, (0, 0.0))
             sums[values] = records + now.records, max(seconds, now.seconds)
-        labels = ["group", "topic", "partition"][:count]
+        labels = ["lane", "group", "topic", "partition"][:count]
         in_records = GaugeMetricFamily("bmq_group_lag_records", "Records that a consumer group has not committed yet.", labels=labels)
         in_seconds = GaugeMetricFamily(
             "bmq_group_lag_seconds",

@@ -254,6 +254,7 @@ class ControllerLeader:
         unowned = image.owned_counts.get(NodeId(-1), 0)
         metrics.POSITION.set(image.position)
         metrics.TOPICS.set(len(image.topics))
+        metrics.LANES.set(len(image.lanes))
         metrics.NODES.set(len(image.nodes))
         metrics.MOVING.set(len(image.moving))
         metrics.PARTITIONS.labels("no").set(unowned)

@@ -15,6 +15,7 @@ WAITING = Gauge("bmq_controller_operations_waiting", "Operations that wait for a
 LEADING = Gauge("bmq_controller_leading", "1 while this process leads the controllers.")
 POSITION = Gauge("bmq_metadata_position", "The number of the newest metadata entry in the image.")
 TOPICS = Gauge("bmq_topics", "Topics.")
+LANES = Gauge("bmq_lanes", "Lanes.")
 PARTITIONS = Gauge("bmq_cluster_partitions", "Partitions, by whether a broker owns them.", ["owned"])
 NODES = Gauge("bmq_nodes", "Registered nodes.")
 SNAPSHOTS = Counter("bmq_metadata_snapshots", "Snapshots taken.")
