@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from api_server import problem, serving
 from cli_cluster import BMQ, environment
 
 from bmq_cli.apply_documents import read_documents
 from bmq_cli.exit_codes import SeveralFailed
+from bmq_cli.main import execute
 
 ROOT = Path(__file__).parents[2]
 
@@ -178,6 +180,35 @@ def test_a_topic_that_is_not_managed_is_left_alone_and_kubernetes_own_resources_
     assert applied(done)[0][1] == "skipped"
     assert "passed over, Kubernetes' own: standard input, document 1 (Secret)" in done.err
     assert applied(run("-f", "-", "-o", "json", "--dry-run", stdin=topic("alone")))[0][1] == "created"
+
+
+def test_lanes_are_created_and_changed_and_a_second_time_nothing_is(run: Run) -> None:
+    first = resource("Lane", "feature", {}, ttlSeconds=3600, proxies={"replicas": 1})
+    made = [("ttlSeconds", None, 3600), ("reads.base.enabled", None, False)]
+    assert applied(run("-f", "-", "--dry-run", "-o", "json", stdin=first)) == [("feature", "created", made)]
+    done = run("-f", "-", "-o", "json", stdin=first)
+    assert applied(done) == [("feature", "created", made)]
+    assert json.loads(done.out)[0]["notes"] == ["not applied without Kubernetes: proxies"]
+    assert applied(run("-f", "-", "-o", "json", stdin=first)) == [("feature", "unchanged", [])]
+
+    second = resource("Lane", "feature", {}, reads={"base": {"enabled": True, "topics": ["a", "b-*"], "bytesPerSecond": 2048}})
+    changes = [
+        ("ttlSeconds", 3600, 0),
+        ("reads.base.enabled", False, True),
+        ("reads.base.topics", None, "a, b-*"),
+        ("reads.base.bytesPerSecond", None, 2048),
+    ]
+    assert applied(run("-f", "-", "--dry-run", "-o", "json", stdin=second)) == [("feature", "changed", changes)]
+    assert applied(run("-f", "-", "-o", "json", stdin=second)) == [("feature", "changed", changes)], "the dry run changed nothing"
+    assert applied(run("-f", "-", "-o", "json", stdin=second)) == [("feature", "unchanged", [])]
+
+
+def test_a_cluster_that_knows_no_lanes_is_told_so(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "lane.yaml").write_text(resource("Lane", "feature"))
+    with serving(problem(404, "NotFound")) as server:
+        monkeypatch.setenv("BMQ_ADMIN_URL", server.url)
+        assert execute(["apply", "-f", str(tmp_path)]) == 3
+    assert "document 1 (Lane feature): this cluster has no lanes. leave it out, or run a newer version of bmq" in capfd.readouterr().err
 
 
 def test_a_list_as_kubectl_prints_it_is_read(run: Run) -> None:

@@ -1,6 +1,5 @@
 """What is decided about a Lane, case by case, and which objects it has."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,14 +11,20 @@ from bmq_operator.conditions import Finding, next_conditions
 from bmq_operator.lanes.claims import lane_claims
 from bmq_operator.lanes.desired import desired, names_of, why_unusable
 from bmq_operator.lanes.plan import ChangeLane, CreateLane, DeleteLane, DeleteResource, Plan, plan
-from bmq_operator.lanes.situation import PresentLane, Ready, Situation
+from bmq_operator.lanes.situation import PresentLane, Ready, Situation, present_from
 from bmq_operator.lanes.slots import FIRST, WIDTH, free_from
 from bmq_operator.references import ClusterState
 from bmq_operator.rivals import Rival
 
 CREATED_MS = 1_770_000_000_000
 NO_READS = {"enabled": False, "topics": ["*"], "bytes_per_second": 1_048_576}
-PRESENT = PresentLane(version="v1", ttl_seconds=0, own_brokers=False, reads_base=NO_READS, topics=7)
+
+
+def shown(*, ttl_seconds: int = 0, own_brokers: bool = False) -> PresentLane:
+    return present_from({"version": "v1", "ttl_seconds": ttl_seconds, "own_brokers": own_brokers, "reads_base": NO_READS, "topics": 7})
+
+
+PRESENT = shown()
 DECLARED = LaneStatus(lane_name="feature", node_ids_from=FIRST)
 
 
@@ -86,9 +91,9 @@ def test_topics_move_to_brokers_of_their_own_once_one_is_ready() -> None:
     assert (said(starting), starting.action) == (("False", "BrokersStarting"), None)
     ready = plan(situation(lane(brokers={"replicas": 2}), PRESENT, brokers=Ready(there=2, ready=1)))
     assert isinstance(ready.action, ChangeLane) and ready.action.body["own_brokers"] is True
-    restarting = plan(situation(lane(brokers={"replicas": 2}), replace(PRESENT, own_brokers=True), brokers=Ready(there=2, ready=0)))
+    restarting = plan(situation(lane(brokers={"replicas": 2}), shown(own_brokers=True), brokers=Ready(there=2, ready=0)))
     assert restarting.action is None, "they stay there while the brokers are away for a moment"
-    without = plan(situation(lane(), replace(PRESENT, own_brokers=True), brokers=Ready(there=2, ready=2)))
+    without = plan(situation(lane(), shown(own_brokers=True), brokers=Ready(there=2, ready=2)))
     assert isinstance(without.action, ChangeLane) and without.action.body["own_brokers"] is False
 
 
@@ -134,7 +139,7 @@ def test_a_resources_name_that_is_no_lanes_is_said(name: str) -> None:
 
 
 def test_a_lane_goes_when_its_time_is_over_whatever_else_is_the_case() -> None:
-    kept = plan(situation(lane(ttlSeconds=60), replace(PRESENT, ttl_seconds=60), now_ms=CREATED_MS + 59_000))
+    kept = plan(situation(lane(ttlSeconds=60), shown(ttl_seconds=60), now_ms=CREATED_MS + 59_000))
     assert (said(kept), kept.again_after_s) == (("True", "AsWritten"), 1.0)
     for state in ClusterState:
         found = plan(situation(lane(ttlSeconds=60), cluster=state, now_ms=CREATED_MS + 60_000))

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from bmq.resources.base import Part
 from bmq.resources.cluster import Cluster
-from bmq.resources.differences import Difference, as_changes, config_differences
+from bmq.resources.differences import Difference, as_changes, config_differences, lane_body, lane_differences
 from bmq.resources.lane import Lane
 from bmq.resources.topic import Topic
 from bmq_cli.apply_documents import Document, Written, title
@@ -111,12 +111,27 @@ class Applier:
         return _changed(topic, [*differences, *_under("config", configs)])
 
     def _lane(self, lane: Lane) -> Outcome:
-        raise CommandFailed(
-            title(lane),
-            "this cluster has no lanes: its version knows nothing of them",
-            "leave it out, or use a newer version of bmq",
-            code=ExitCode.FAILED,
-        )
+        name, path = lane.lane_name, f"/v1/lanes/{lane.lane_name}"
+        notes = _needs_kubernetes(lane.spec, {"cluster_ref", "lane_name", "ttl_seconds", "fallback", "reads"})
+        try:
+            view = self._client.get(path)
+        except ApiFailed as failure:
+            if failure.status == 404 and failure.problem != "UnknownLane":
+                remedy = "leave it out, or run a newer version of bmq"
+                raise ApiFailed(path, "this cluster has no lanes", remedy, code=failure.code, status=failure.status) from failure
+            if failure.problem != "UnknownLane":
+                raise
+            view = None
+        # Whether the lane has brokers of its own depends on whether somebody starts some: as it is, it stays.
+        body = lane_body(lane.spec, own_brokers=view is not None and view["own_brokers"])
+        differences = lane_differences(body, view)
+        if view is None:
+            if not self._dry_run:
+                self._client.post("/v1/lanes", {"name": name, **body})
+            return Outcome(resource=lane, action=CREATED, differences=[one for one in differences if one.field != "brokers"], notes=notes)
+        if differences and not self._dry_run:
+            self._client.put(path, body, version=view["version"])
+        return _changed(lane, differences, notes=notes)
 
     def _patch(self, path: str, differences: Sequence[Difference], *, version: str) -> None:
         self._client.patch(path, as_changes(differences), version=version, validate_only=True if self._dry_run else None)

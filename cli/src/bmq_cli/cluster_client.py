@@ -86,9 +86,9 @@ class ClusterClient:
         """Changes what the body names. Raises ApiFailed."""
         return self.change("PATCH", path, body, version=version, **query)
 
-    def put(self, path: str, body: Mapping[str, object], **query: object) -> Any:
-        """Says how something is to be, whether it is there or not. Raises ApiFailed."""
-        return self.change("PUT", path, body, version="", **query)
+    def put(self, path: str, body: Mapping[str, object], *, version: str = "") -> Any:
+        """Says how something is to be, all of it. Raises ApiFailed."""
+        return self.change("PUT", path, body, version=version)
 
     def change(self, method: str, path: str, body: Mapping[str, object] | None = None, *, version: str = "", **query: object) -> Any:
         """One of the above."""

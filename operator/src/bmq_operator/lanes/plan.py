@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
+from bmq.resources.differences import lane_body, lane_differences
 from bmq.resources.lane import LANE_NAME, Lane
 from bmq_operator.conditions import Finding, condition, timestamp
 from bmq_operator.lanes.situation import PresentLane, Situation
@@ -90,15 +91,8 @@ def expires_ms(lane: Lane) -> int | None:
 
 def body_of(situation: Situation) -> dict[str, Any]:
     """The lane as the API takes it. Its topics move to brokers of its own once one of these is ready: until then nobody could own them."""
-    spec = situation.lane.spec
     has_them = situation.brokers.ready > 0 or (situation.present is not None and situation.present.own_brokers)
-    reads = spec.reads.base
-    return {
-        "ttl_seconds": spec.ttl_seconds,
-        "own_brokers": spec.brokers.replicas > 0 and has_them,
-        "reads_base": {"enabled": reads.enabled and bool(reads.topics), "topics": reads.topics, "bytes_per_second": reads.bytes_per_second},
-        "fallback": spec.fallback,
-    }
+    return lane_body(situation.lane.spec, own_brokers=situation.lane.spec.brokers.replicas > 0 and has_them)
 
 
 def _expired(situation: Situation) -> Plan | None:
@@ -154,8 +148,8 @@ def _declared(situation: Situation) -> Plan:
         text = f"the lane {lane.lane_name} was deleted by somebody, with its topics and groups: it is made again, empty"
         events = (Event(reason="LaneLost", message=text, warning=True),) if lost is not None and lost.reason in _DECLARED else ()
         return _as_it_was(lane, creating, action=CreateLane(body={"name": lane.lane_name, **body}), objects=True, events=events)
-    if not _is(present, body):
-        finding = Finding(status="Unknown", reason="Changing", message="the lane is brought to what is written")
+    if differences := lane_differences(body, present.view):
+        finding = Finding(status="Unknown", reason="Changing", message=f"the lane is changed: {', '.join(one.field for one in differences)}")
         return _as_it_was(lane, finding, topics=present.topics, action=ChangeLane(body=body, version=present.version), objects=True)
     return _pods(situation, present)
 
@@ -170,13 +164,6 @@ def _pods(situation: Situation, present: PresentLane) -> Plan:
     end_ms = expires_ms(lane)
     again_s = LATER_S if end_ms is None else max(1.0, min(LATER_S, (end_ms - situation.now_ms) / 1000))
     return _as_it_was(lane, found, topics=present.topics, objects=True, again_after_s=again_s)
-
-
-def _is(present: PresentLane, body: Mapping[str, Any]) -> bool:
-    """Whether the lane is what the body says. What is not enabled has no further values."""
-    reads, wanted = dict(present.reads_base), body["reads_base"]
-    same_reads = reads == wanted if wanted["enabled"] else not reads["enabled"]
-    return same_reads and (present.ttl_seconds, present.own_brokers) == (body["ttl_seconds"], body["own_brokers"])
 
 
 def _deletion(situation: Situation) -> Plan:

@@ -14,10 +14,10 @@ class PresentLane:
     """A lane as its cluster tells it."""
 
     version: str
-    ttl_seconds: int
     own_brokers: bool
-    reads_base: Mapping[str, Any]
     topics: int
+    view: Mapping[str, Any]
+    """All of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +50,4 @@ class Situation:
 
 def present_from(view: Mapping[str, Any]) -> PresentLane:
     """Of a LaneView of the API."""
-    return PresentLane(
-        version=view["version"],
-        ttl_seconds=view["ttl_seconds"],
-        own_brokers=view["own_brokers"],
-        reads_base=view["reads_base"],
-        topics=view["topics"],
-    )
+    return PresentLane(version=view["version"], own_brokers=view["own_brokers"], topics=view["topics"], view=view)
