@@ -9,7 +9,7 @@ from typing import Any, Final
 
 BASE: Final = "node_id_base"
 NODE_ID: Final = "node_id"
-PLACED: Final = ("advertised_listen", "advertised_internal", "advertised_listeners")
+PLACED: Final = ("advertised_listen", "advertised_internal", "advertised_listeners", "advertised_listeners_file")
 """The keys in which placeholders may stand."""
 _LAST_NUMBER: Final = re.compile(r"([0-9]{1,10})\Z", re.ASCII)
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")

@@ -152,7 +152,8 @@ class ServerConfig(BaseSettings):
         "",
         "Proxies: a file with a line NAME=HOST:PORT for each listener, which goes before advertised_listeners; a line NAME.ORDINAL=HOST:PORT is for "
         "the host of that number alone. Or a folder with a file NAME or NAME.ORDINAL for each, and HOST:PORT in it. It is read again while the node "
-        "runs, every two seconds: clients are told the new address, and of a listener without one they are not told.",
+        "runs, every two seconds: clients are told the new address, and of a listener without one they are not told. {hostname} and {ordinal} may "
+        "stand in its path.",
         "name a file of lines NAME=HOST:PORT, or a folder",
     )
     internal_listen: Address = _key(

@@ -1,4 +1,4 @@
-"""`bmq store`: what a store holds, whether it is whole, and what it costs. Works on the store itself, with or without a cluster on it."""
+"""`bmq store`: what a store holds, whether it is whole, what it costs, and its end. Works on the store itself, with or without a cluster on it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +8,7 @@ import typer
 from bmq_cli.output import Output
 from bmq_cli.session import NoColorOption, OutputClosed, OutputOption, SharedOptions
 
-app = typer.Typer(name="store", help="Check a store, and see what it costs.", no_args_is_help=True)
+app = typer.Typer(name="store", help="Check a store, see what it costs, erase it.", no_args_is_help=True)
 
 StoreOption = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="The store, e.g. s3://bucket?endpoint=http://127.0.0.1:9000 (docs/stores.md).")
@@ -89,6 +89,34 @@ def cost(
     shown = _output(context, output=output, no_color=no_color)
     try:
         code = cost_of_store(url_of(store=store, data=data), shown, prices=prices, at_once=concurrency)
+    except BrokenPipeError as error:
+        raise OutputClosed from error
+    raise typer.Exit(code)
+
+
+@app.command()
+def erase(
+    context: typer.Context,
+    *,
+    cluster_id: Annotated[str, typer.Option("--cluster-id", metavar="ID", help="Whose data is meant: the store of another cluster is refused.")],
+    store: StoreOption = None,
+    data: DataOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete it. Without: only say what would be deleted.")] = False,
+    concurrency: Concurrency = 16,
+    output: OutputOption = None,
+    no_color: NoColorOption = None,
+) -> None:
+    """Delete everything that a cluster has in a store, for good. Its processes must be stopped.
+
+    One that was interrupted goes on when it is run again. Exit code 0: nothing of it is left, or, without --yes, nothing was done.
+    1: a cluster works on it. 2: it is another cluster's.
+    """
+    from bmq_cli.store_erase import erase_store
+    from bmq_cli.store_opening import url_of
+
+    shown = _output(context, output=output, no_color=no_color)
+    try:
+        code = erase_store(url_of(store=store, data=data), shown, cluster_id=cluster_id, at_once=concurrency, yes=yes)
     except BrokenPipeError as error:
         raise OutputClosed from error
     raise typer.Exit(code)

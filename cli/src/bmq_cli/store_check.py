@@ -49,17 +49,17 @@ def timed_audit(store: ObjectStore, output: Output, *, quick: bool, at_once: int
     return audited, monotonic_s() - began_s
 
 
-def run(main: Callable[[], Awaitable[T]]) -> T:
+def run(main: Callable[[], Awaitable[T]], *, doing: str = "check store") -> T:
     """Runs it on an event loop of its own. Raises CommandFailed where the store is none, or is lost on the way."""
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_awaited(main))
     except NoMetadata as error:
-        raise CommandFailed("check store", str(error), code=ExitCode.USAGE) from error
+        raise CommandFailed(doing, str(error), code=ExitCode.USAGE) from error
     except StoreLost as error:
         if re.search(r"HTTP 4[0-9]{2}\b", str(error)):
-            raise CommandFailed("check store", str(error), "Check the URL and the keys.", code=ExitCode.USAGE) from error
-        raise CommandFailed("check store", str(error), "Try again when it answers.", code=ExitCode.NO_CONNECTION) from error
+            raise CommandFailed(doing, str(error), "Check the URL and the keys.", code=ExitCode.USAGE) from error
+        raise CommandFailed(doing, str(error), "Try again when it answers.", code=ExitCode.NO_CONNECTION) from error
 
 
 async def audit(store: ObjectStore, output: Output, *, quick: bool, at_once: int) -> Audited:

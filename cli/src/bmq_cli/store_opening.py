@@ -35,7 +35,7 @@ def opened(url: StoreUrl, *, alone: bool) -> Iterator[ObjectStore]:
             reader.close()
         return
     if url.shared:
-        raise ConfigurationError(f"store {url.text}: what is mended must not be shared: leave shared=true out")
+        raise ConfigurationError(f"store {url.text}: what is mended or erased must not be shared: leave shared=true out")
     store = open_store(url.text)
     try:
         yield store
