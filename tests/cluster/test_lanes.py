@@ -1,10 +1,13 @@
 """Lanes with the clients that people use: what is written in one is seen in it and nowhere else."""
 
+import json
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compat_server import Bmq
+from compat_server import BMQ, Bmq
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from lane_clients import BASE, admin, committed, consumer, groups_seen, make_lane, own_topics, poll_values, read, rest, topics_seen, until, write
@@ -168,3 +171,26 @@ def test_a_lane_ends_by_itself_when_its_time_to_live_is_over(bmq: Bmq) -> None:
     until(lambda: rest(api(bmq), "GET", "/v1/groups?lane=short")[1]["items"] == [])
     assert read(bmq.servers, "long", "orders", 1) == ["long"]
     assert "its time to live is over" in bmq.log.read_text()
+
+
+def test_the_command_makes_shows_and_deletes_lanes(bmq: Bmq) -> None:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        environment = {**os.environ, "BMQ_ADMIN_URL": f"http://{api(bmq)}"}
+        done = subprocess.run([str(BMQ), "lanes", *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    code, out, err = run("create", "dev", "--ttl", "2h", "--reads-base", "ord*", "--reads-base", "payments", "--bytes-per-second", "4096")
+    assert (code, "created lane dev, which ends at" in out) == (0, True), err
+    assert run("create", "dev")[0] != 0
+    assert "write for example 90s" in run("create", "other", "--ttl", "soon")[2]
+    write(bmq.servers, "dev", "mine", ["x"])
+    assert read(bmq.servers, "dev", "mine", 1) == ["x"]
+    code, out, _ = run("describe", "dev", "-o", "json")
+    shown = json.loads(out)
+    assert (shown["topic_names"], shown["group_ids"], shown["ttl_seconds"]) == (["mine"], ["g"], 7_200)
+    assert shown["reads_base"] == {"enabled": True, "topics": ["ord*", "payments"], "bytes_per_second": 4096}
+    assert "1 topic: mine\n1 group: g" in run("describe", "dev")[1]
+    assert "ord*,payments at 4 KiB/s" in run("list")[1]
+    code, out, err = run("delete", "dev", "nowhere", "--yes")
+    assert (code, out, "nowhere" in err) == (3, "deleted lane dev\n", True), (code, out, err)
+    assert run("list", "-o", "json")[1].strip() == "[]"

@@ -95,6 +95,10 @@ class ClusterClient:
         data = b"" if body is None else json.dumps(body).encode()
         return _json(self._ask(method, _with_query(path, query), data, version), path)
 
+    def delete(self, path: str, *, version: str = "") -> None:
+        """Has something deleted; nothing is answered. Raises ApiFailed."""
+        self._ask("DELETE", path, None, version)
+
     def bytes_of(self, path: str, **query: object) -> bytes:
         """What a page answers, as it is. Raises ApiFailed."""
         return self._ask("GET", _with_query(path, query), None)

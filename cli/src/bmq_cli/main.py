@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from bmq.errors import BmqError, ConfigurationError
-from bmq_cli import cluster, consume, debug, groups, produce, store, topics
+from bmq_cli import cluster, consume, debug, groups, lanes, produce, store, topics
 from bmq_cli.connection import debugging
 from bmq_cli.exit_codes import CommandFailed, ExitCode, SeveralFailed, kafka_failure, one_line
 from bmq_cli.output import Output, OutputFormat
@@ -78,6 +78,7 @@ def main(
 app.add_typer(topics.app)
 app.add_typer(groups.app)
 app.add_typer(cluster.app)
+app.add_typer(lanes.app)
 app.add_typer(store.app)
 app.add_typer(debug.app)
 app.command("produce")(produce.produce)

@@ -1,13 +1,20 @@
 """Lanes as the controller decides on them: what they are made of, what goes with them, and when they end."""
 
+import asyncio
+
 import pytest
 from controller_committed import Committed
 
-from bmq.errors import InvalidRequest, LaneExists, PolicyViolation, UnknownLane
+from bmq.errors import ControllerUnavailable, InvalidRequest, LaneExists, PolicyViolation, UnknownLane
 from bmq.metadata.image import Image
 from bmq.metadata.invariants import InvariantBroken, check_step
 from bmq.roles.controller import NewTopic
+from bmq.values import NodeId
 from bmq_controller.machine.lanes import LaneWanted, change_lane, create_lane, delete_expired, delete_lanes, expired
+from bmq_controller.main import start_controller
+from bmq_sim.clock import SimClock, SimRng
+from bmq_sim.loop import on_virtual_time
+from bmq_sim.store import SimStore
 
 
 def with_lane(cluster: Committed, **wanted: object) -> None:
@@ -137,3 +144,36 @@ def test_a_name_is_given_once() -> None:
     with pytest.raises(LaneExists):
         create_lane(cluster.image, 0, LaneWanted(name="dev"))
     assert change_lane(cluster.image, LaneWanted(name="dev")).records == ()
+
+
+@on_virtual_time
+async def test_with_a_doubtful_clock_no_lane_ends_and_none_is_made_that_would() -> None:
+    store, clock = SimStore(), SimClock()
+    role = await start_controller(store.for_node("n"), node_id=NodeId(1), clock=clock, rng=SimRng(1))
+    leading = role.controller
+    await leading.create_lane(LaneWanted(name="dev", ttl_s=60))
+    clock.skew_ms = 10 * 60_000
+    await asyncio.sleep(30)
+    assert set(role.metadata.image.lanes) == {"dev"}, "its clock says that the time is over, and the store's does not"
+    with pytest.raises(ControllerUnavailable, match="clock"):
+        await leading.create_lane(LaneWanted(name="other", ttl_s=60))
+    await leading.create_lane(LaneWanted(name="stays"))
+    clock.skew_ms = 0
+    await asyncio.sleep(40)
+    assert set(role.metadata.image.lanes) == {"stays"}
+    await role.stop()
+
+
+@on_virtual_time
+async def test_the_next_leader_ends_a_lane_whose_time_ran_out_while_nobody_led() -> None:
+    store = SimStore()
+    role = await start_controller(store.for_node("n"), node_id=NodeId(1), clock=SimClock(), rng=SimRng(1))
+    await role.controller.create_lane(LaneWanted(name="dev", ttl_s=60))
+    await role.controller.create_topics([NewTopic(name="a", lane="dev")])
+    await role.stop()
+    await asyncio.sleep(100)
+    role = await start_controller(store.for_node("m"), node_id=NodeId(2), clock=SimClock(), rng=SimRng(2))
+    await asyncio.sleep(5)
+    image = role.metadata.image
+    assert (dict(image.lanes), dict(image.topics), set(image.deleted.values())) == ({}, {}, {"dev:a"})
+    await role.stop()

@@ -1,9 +1,10 @@
-"""Deletes the lanes whose time to live is over: the leader's, for as long as it leads.
+"""Deletes the lanes whose time to live is over, and counts their topics: the leader's, for as long as it leads.
 
 A lane's age is told by wall clocks, so one that is doubtful deletes nothing: before a deletion this node's clock is compared with the store's.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -11,10 +12,12 @@ import structlog
 
 from bmq.clock_guard import SKEW_MS_MAX
 from bmq.errors import BmqError
+from bmq.lanes import lane_of
 from bmq.metadata.image import Image
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.store_clock import measure_skew_ms
 from bmq.values import NodeId
+from bmq_controller import metrics
 from bmq_controller.machine.lanes import expired
 
 LOOK_S: Final = 1.0
@@ -43,13 +46,28 @@ class LaneExpiry:
         self._image = image
         self._delete = delete
         self._doubtful = False
+        self._told = Image()
 
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
+            self._tell()
             if self._image().lanes:
                 await self.look()
+
+    def _tell(self) -> None:
+        """How many topics each lane has. A look at all names, where they have changed."""
+        image = self._image()
+        if image.topic_ids is self._told.topic_ids and image.lanes is self._told.lanes:
+            return
+        for gone in self._told.lanes.keys() - image.lanes.keys():
+            metrics.LANE_TOPICS.remove(gone)
+        self._told = image
+        if image.lanes:
+            counts = Counter(map(lane_of, image.topic_ids))
+            for name in image.lanes:
+                metrics.LANE_TOPICS.labels(name).set(counts[name])
 
     async def look(self) -> None:
         """Deletes what is over now, where the clock can be trusted."""

@@ -28,5 +28,6 @@ HEARTBEATS = Counter("bmq_controller_heartbeats", "Heartbeats answered, by outco
 FENCINGS = Counter("bmq_controller_fencings", "Silent nodes: brokers whose fencing was begun or completed, others that were unregistered.", ["step"])
 for _step in ("begun", "completed", "unregistered"):
     FENCINGS.labels(_step)  # told as 0 from the start: of a series that begins with 1 Prometheus sees no increase
+LANE_TOPICS = Gauge("bmq_controller_lane_topics", "Topics that a lane has of its own, as the leading controller knows.", ["lane"])
 MOVING = Gauge("bmq_partitions_moving", "Partitions under a planned move.")
 BALANCED = Counter("bmq_controller_balanced", "Moves begun by the balancer, by what for.", ["kind"])
