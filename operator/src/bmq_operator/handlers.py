@@ -24,7 +24,8 @@ def kopf_settings(*, namespaced: bool) -> kopf.OperatorSettings:
     """Bounded times, and no traces of kopf in resources. An operator of some namespaces may list neither CRDs nor namespaces, and does not."""
     settings = kopf.OperatorSettings()
     settings.scanning.disabled = namespaced
-    settings.persistence.finalizer = "bmq.io/operator"
+    # Not the one that `runner` puts on: kopf takes away its own where none of its handlers needs it, and none does.
+    settings.persistence.finalizer = "bmq.io/kopf"
     settings.posting.enabled = False
     settings.peering.standalone = True
     settings.watching.server_timeout = 300

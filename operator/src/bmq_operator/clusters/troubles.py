@@ -9,16 +9,19 @@ from bmq_operator.conditions import Finding
 from bmq_operator.kube import Manifest
 
 _PULLING: Final = frozenset(("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"))
+MISCONFIGURED: Final = 2
+"""The exit code of `bmq server` for a key or value that cannot be used."""
 _STORE_REASONS: Final = (
     ("belongs to cluster", "StoreOfAnotherCluster"),
     ("refuses the keys", "StoreRefusesKeys"),
     ("check the keys", "StoreRefusesKeys"),
     ("AccessDenied", "StoreRefusesKeys"),
     ("self-test of the object store", "StoreUnavailable"),
+    ("cannot be used: s3:// has the options", "Misconfigured"),
     ("store s3://", "StoreUnavailable"),
     ("is not reached", "StoreUnavailable"),
 )
-STORE_REASONS: Final = frozenset(reason for _, reason in _STORE_REASONS)
+STORE_REASONS: Final = frozenset(("StoreOfAnotherCluster", "StoreRefusesKeys", "StoreUnavailable"))
 _RANK: Final = ("StoreOfAnotherCluster", "StoreRefusesKeys", "ImageUnavailable", "Misconfigured", "Unschedulable", "StoreUnavailable", "Crashing")
 
 
@@ -33,7 +36,9 @@ def _of(pod: Manifest) -> Finding | None:
     status = pod.get("status", {})
     for one in status.get("conditions", ()):
         if one["type"] == "PodScheduled" and one["status"] == "False" and one.get("reason") == "Unschedulable":
-            return _finding("Unschedulable", f"{name} finds no node: {one.get('message', '')}. Free resources, or change resources and placement")
+            return _finding(
+                "Unschedulable", f"{name} finds no node: {one.get('message', '').rstrip('. ')}. Free resources, or change resources and placement"
+            )
     for container in status.get("containerStatuses", ()):
         if (found := _of_container(name, container)) is not None:
             return found
@@ -54,7 +59,7 @@ def _of_container(pod: str, status: Manifest) -> Finding | None:
     said = last_words(ended.get("message", ""))
     if not said:
         said = "out of memory: raise its memory limit" if ended.get("reason") == "OOMKilled" else f"exit code {ended.get('exitCode')}: see its log"
-    return _finding(_reason_of(said), f"{pod} ended: {said}")
+    return _finding(_reason_of(said, exit_code=ended.get("exitCode", 0)), f"{pod} ended: {said}")
 
 
 def last_words(log: str) -> str:
@@ -72,8 +77,9 @@ def last_words(log: str) -> str:
     return ": ".join(str(part) for part in told if part)
 
 
-def _reason_of(said: str) -> str:
-    return next((reason for words, reason in _STORE_REASONS if words in said), "Crashing")
+def _reason_of(said: str, *, exit_code: int) -> str:
+    rest = "Misconfigured" if exit_code == MISCONFIGURED else "Crashing"
+    return next((reason for words, reason in _STORE_REASONS if words in said), rest)
 
 
 def _finding(reason: str, message: str) -> Finding:
