@@ -1,4 +1,4 @@
-"""A cluster of real processes over a real MinIO, with a relay in front of each listener and between each node and the store.
+"""A cluster of real processes over a real store, with a relay in front of each listener and between each node and the store.
 
 The nodes are `bmq server` processes as `bmq up --nodes` would start them, started singly. One that ends by itself is started again, and that is
 written down. Everything that was started here is ended here, by its process id; it also ends with this process.
@@ -17,7 +17,8 @@ from urllib.request import urlopen
 
 from chaos_plan import Nodes
 from chaos_relay import Relay
-from compat_server import BMQ, Minio, tool
+from chaos_store import Store
+from compat_server import BMQ
 
 from bmq.internal.frames import PREFIX_SIZE_BYTES
 from bmq.internal.hello import HELLO
@@ -31,18 +32,19 @@ AUDIT_S: Final = 120.0
 ROLES: Final = {"p": ("proxy", 1), "b": ("broker", 101), "c": ("controller", 201)}
 
 
-WITHOUT_STORE: Final = ("error: store s3://", "error: self-test of the object store failed")
+WITHOUT_STORE: Final = ("error: store ", "error: self-test of the object store failed")
 
 
 class Node:
     """One node id over the processes that it becomes."""
 
-    def __init__(self, role: str, node_id: int, *, folder: Path, ports: "Ports", minio: Minio) -> None:
+    def __init__(self, role: str, node_id: int, *, folder: Path, ports: "Ports", store: Store) -> None:
         self.role = role
         self.node_id = node_id
         self.log = folder / f"{role}-{node_id}.log"
         self.internal = Relay(f"to node {node_id}", next(ports), ("127.0.0.1", next(ports)), who=node_of_hello)
-        self.store = Relay(f"node {node_id} to the store", next(ports), ("127.0.0.1", minio.port))
+        self.store = Relay(f"node {node_id} to the store", next(ports), ("127.0.0.1", store.port))
+        self._store_url = store.url(self.store.port)
         self.kafka = Relay(f"clients of node {node_id}", next(ports), ("127.0.0.1", next(ports))) if role == "proxy" else None
         self.admin_port = next(ports)
         self.process: asyncio.subprocess.Process | None = None
@@ -52,7 +54,7 @@ class Node:
         """Starts that ended because the store was not there."""
         self.unexpected: list[str] = []
         """Each time that it ended by itself, or not as it was told to."""
-        self._environment = {**os.environ, **minio.environment, SUPERVISOR_VARIABLE: str(os.getpid())}
+        self._environment = {**os.environ, **store.environment, SUPERVISOR_VARIABLE: str(os.getpid())}
         self._wanted = False
         self._watching: asyncio.Task[None] | None = None
         self.lock = asyncio.Lock()
@@ -64,8 +66,7 @@ class Node:
 
     def command(self) -> list[str]:
         """Its command line."""
-        store = f"s3://bmq-chaos/cluster?endpoint=http://127.0.0.1:{self.store.port}"
-        command = [str(BMQ), "server", "--roles", self.role, "--node-id", str(self.node_id), "--store", store]
+        command = [str(BMQ), "server", "--roles", self.role, "--node-id", str(self.node_id), "--store", self._store_url]
         command += ["--internal-listen", "{}:{}".format(*self.internal.target), "--advertised-internal", f"127.0.0.1:{self.internal.port}"]
         if self.kafka is not None:
             command += ["--listen", "{}:{}".format(*self.kafka.target), "--advertised-listen", f"127.0.0.1:{self.kafka.port}"]
@@ -158,15 +159,15 @@ class Node:
 class Cluster:
     """Nodes of a shape such as 2c3b2p, their relays, and the store."""
 
-    def __init__(self, shape: str, folder: Path) -> None:
+    def __init__(self, shape: str, folder: Path, *, store: str = "minio") -> None:
         self.folder = folder
-        self.minio = Minio(folder / "minio")
+        self.store = Store(store, folder / "store")
         ports = Ports()
         self.nodes: dict[int, Node] = {}
         for position in range(0, len(shape), 2):
             role, first = ROLES[shape[position + 1]]
             for node_id in range(first, first + int(shape[position])):
-                self.nodes[node_id] = Node(role, node_id, folder=folder, ports=ports, minio=self.minio)
+                self.nodes[node_id] = Node(role, node_id, folder=folder, ports=ports, store=self.store)
 
     @property
     def servers(self) -> str:
@@ -198,7 +199,7 @@ class Cluster:
             for relay in node.relays:
                 await relay.stop()
         self.pause_store(False)
-        await asyncio.to_thread(self.minio.stop)
+        await asyncio.to_thread(self.store.stop)
 
     async def rolling_restart(self, nodes: Sequence[Node] | None = None) -> None:
         """One node after the other: SIGTERM, drained, started again."""
@@ -220,13 +221,12 @@ class Cluster:
 
     async def audit(self) -> list[str]:
         """What `bmq store check` finds wrong, once nothing runs on the store."""
-        store = f"s3://bmq-chaos/cluster?endpoint=http://127.0.0.1:{self.minio.port}"
         process = await asyncio.create_subprocess_exec(
-            *(str(BMQ), "store", "check", "--store", store, "--no-color"),
+            *(str(BMQ), "store", "check", "--store", self.store.url(self.store.port), "--no-color"),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env={**os.environ, **self.minio.environment},
+            env={**os.environ, **self.store.environment},
         )
         async with asyncio.timeout(AUDIT_S):
             output, _ = await process.communicate()
@@ -235,22 +235,16 @@ class Cluster:
             [] if process.returncode == 0 else [f"bmq store check: {line}" for line in output.decode(errors="replace").splitlines() if line.strip()]
         )
 
-    def _minio_pid(self) -> int:
-        return int((self.folder / "minio" / "pid").read_text())
-
     def pause_store(self, paused: bool) -> None:
         """Stands still, or goes on."""
-        try:
-            os.kill(self._minio_pid(), signal.SIGSTOP if paused else signal.SIGCONT)
-        except ProcessLookupError:
-            return
+        self.store.pause(paused)
 
     def kill_store(self) -> None:
-        os.kill(self._minio_pid(), signal.SIGKILL)
+        self.store.kill()
 
     async def start_store(self) -> None:
         """Over the same folder, at the same port."""
-        await asyncio.to_thread(tool, "minio", "start", str(self.folder / "minio"), str(self.minio.port))
+        await asyncio.to_thread(self.store.start)
 
 
 class Ports:

@@ -15,6 +15,7 @@ from chaos_cluster import Cluster
 from chaos_faults import Done, Faults
 from chaos_plan import Fault, plan
 from chaos_report import Report, report_on
+from chaos_store import STORES
 from chaos_workload import WRITERS, Workload, WriterSpec
 
 SHAPE: Final = "2c3b2p"
@@ -40,9 +41,10 @@ async def run(
     shape: str = SHAPE,
     per_second: int = PER_SECOND,
     writers: tuple[WriterSpec, ...] = WRITERS,
+    store: str = "minio",
 ) -> Report:
     """Has clients at work while `deed` is done to a cluster; the checked outcome. Everything that it started has ended then."""
-    cluster = Cluster(shape, folder)
+    cluster = Cluster(shape, folder, store=store)
     workload = Workload(cluster.servers, folder, per_second=per_second, seed=seed, writers=writers)
     done: list[Done] = []
     try:
@@ -67,7 +69,14 @@ async def run(
 
 
 async def run_plan(
-    folder: Path, *, seed: int, seconds: float, shape: str = SHAPE, per_second: int = PER_SECOND, faults: Sequence[Fault] = tuple(Fault)
+    folder: Path,
+    *,
+    seed: int,
+    seconds: float,
+    shape: str = SHAPE,
+    per_second: int = PER_SECOND,
+    faults: Sequence[Fault] = tuple(Fault),
+    store: str = "minio",
 ) -> Report:
     """A run with the faults of a seed."""
 
@@ -77,7 +86,7 @@ async def run_plan(
         await injected.run(plan(seed, seconds=seconds, nodes=cluster.by_role(), faults=faults))
         await asyncio.sleep(max(0.0, began_s + seconds - monotonic()))
 
-    return await run(folder, deed, seed=seed, seconds=seconds, shape=shape, per_second=per_second)
+    return await run(folder, deed, seed=seed, seconds=seconds, shape=shape, per_second=per_second, store=store)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,19 +97,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--shape", default=SHAPE, help=f"how many controllers, brokers and proxies ({SHAPE})")
     parser.add_argument("--per-second", type=int, default=PER_SECOND, help=f"records of each of the {len(WRITERS)} writers ({PER_SECOND})")
     parser.add_argument("--faults", help=f"only these, with commas between, of {', '.join(Fault)}")
+    parser.add_argument("--store", choices=STORES, default="minio", help="over MinIO, or over an emulator of a cloud (docs/stores.md)")
     parser.add_argument("--json", type=Path, help="where all figures are written to")
     parser.add_argument("--folder", type=Path, help="where data, logs and histories go and stay; without it they stay only where something is wrong")
     given = parser.parse_args(arguments)
     faults = tuple(Fault(name) for name in given.faults.split(",")) if given.faults else tuple(Fault)
     folder = given.folder or Path(tempfile.mkdtemp(prefix=f"bmq-chaos-{given.seed}-"))
     folder.mkdir(parents=True, exist_ok=True)
-    report = on_a_fast_loop(run_plan(folder, seed=given.seed, seconds=given.seconds, shape=given.shape, per_second=given.per_second, faults=faults))
+    run_of_seed = run_plan(
+        folder, seed=given.seed, seconds=given.seconds, shape=given.shape, per_second=given.per_second, faults=faults, store=given.store
+    )
+    report = on_a_fast_loop(run_of_seed)
     if given.json:
         given.json.write_text(report.as_json())
     print(report.table(), file=sys.stderr)
     print(report.line(), flush=True)
     if not report.is_good:
         again = ["--seed", str(given.seed), "--seconds", f"{given.seconds:g}", "--shape", given.shape, "--per-second", str(given.per_second)]
+        again += ["--store", given.store]
         again += ["--faults", given.faults] if given.faults else []
         print(f"{report.complaints()}\nlogs and histories: {folder}\nreplay: python -m tests.chaos {' '.join(again)}")
     elif given.folder is None:

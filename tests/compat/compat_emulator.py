@@ -1,4 +1,4 @@
-"""Servers that speak the clouds' protocols, started by `tools/emulator` on a free loopback port.
+"""Servers that speak the clouds' protocols, run by `tools/emulator`.
 
 `make test` does not install them, since they take minutes: tests of them run where somebody did (`tools/get versitygw azurite fake-gcs`).
 """
@@ -7,8 +7,8 @@ import json
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from compat_server import ROOT, tools_folder
@@ -17,33 +17,45 @@ INSTALLED_AS = {"versitygw": "versitygw", "azurite": "azurite", "fake-gcs": "fak
 EMULATORS = tuple(INSTALLED_AS)
 
 
-@dataclass(frozen=True)
 class Emulator:
-    """`url` names a bucket of it, `environment` what bmq needs to reach that."""
+    """Runs from its making to `stop`. A second one in the folder of the first has its data, where that keeps any."""
 
-    url: str
-    environment: Mapping[str, str]
-    pid: int
+    def __init__(self, name: str, folder: Path, *, port: int = 0) -> None:
+        self.log = folder / "emulator.log"
+        folder.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as output:
+            command = [ROOT / "tools/emulator", name, folder / "data", str(port)]
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, text=True)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"{name} does not run: {self.log.read_text(errors='replace')}"
+        said = json.loads(line)
+        self.url: str = said["url"]
+        """Of a bucket of its own."""
+        self.environment: Mapping[str, str] = said["environment"]
+        """What bmq needs to reach it."""
+        self.pid: int = said["pid"]
+        self.port = urlsplit(parse_qs(urlsplit(self.url).query)["endpoint"][0]).port or 0
 
     def store_url(self, prefix: str) -> str:
         bucket, _, options = self.url.partition("?")
         return f"{bucket}/{prefix}?{options}"
 
+    def stop(self) -> None:
+        """Also one whose server was killed."""
+        self._process.terminate()
+        self._process.wait(10)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
 
 @contextmanager
 def running_emulator(name: str, folder: Path) -> Iterator[Emulator]:
-    """Runs until the block ends. Skips the test where the emulator is not installed; fails it, with the script's own words, where it does not run."""
+    """Until the block ends. Skips the test where the emulator is not installed; fails it, with the script's own words, where it does not run."""
     if not (tools_folder() / INSTALLED_AS[name]).exists():
         pytest.skip(f"{name} is not installed: tools/get {name}")
-    log = folder / "emulator.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen([ROOT / "tools/emulator", name, folder / "data", "0"], stdout=subprocess.PIPE, stderr=output, text=True)
-    assert process.stdout is not None
+    emulator = Emulator(name, folder)
     try:
-        line = process.stdout.readline()
-        assert line, f"{name} does not run: {log.read_text(errors='replace')}"
-        yield Emulator(**json.loads(line))
+        yield emulator
     finally:
-        process.terminate()
-        process.wait(10)
-        process.stdout.close()
+        emulator.stop()
