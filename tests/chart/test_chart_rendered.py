@@ -100,7 +100,7 @@ def test_no_role_has_a_wildcard_or_reads_all_secrets_by_watching() -> None:
         for rule in rules("Role", "ClusterRole", values=values):
             assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
             assert not {"secrets"} & set(rule["resources"]) or "watch" not in rule["verbs"]
-            assert not {"roles", "clusterroles", "rolebindings", "clusterrolebindings", "pods/exec", "nodes"} & set(rule["resources"])
+            assert not {"roles", "clusterroles", "rolebindings", "clusterrolebindings", "pods/exec"} & set(rule["resources"])
 
 
 def test_with_named_namespaces_it_has_rights_nowhere_else() -> None:
@@ -110,6 +110,9 @@ def test_with_named_namespaces_it_has_rights_nowhere_else() -> None:
     assert where == {"first", "second", "here"}
     own = [one for one in made if one["kind"] == "Role" and one["metadata"]["namespace"] == "here"]
     assert {resource for one in own for rule in one["rules"] for resource in rule["resources"]} == {"leases", "pods"}
+    reading_nodes = objects(rendered(NAMESPACED | {"rbac": {"readNodes": True}}))
+    (beyond,) = (one for one in reading_nodes if one["kind"] == "ClusterRole")
+    assert beyond["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
 
 
 def test_the_lease_is_the_only_one_that_it_may_touch() -> None:
@@ -171,6 +174,8 @@ def test_monitors_find_what_the_operator_makes() -> None:
     (monitor,) = of_kind("PodMonitor", EVERYTHING)
     assert monitor["spec"]["selector"]["matchLabels"].items() <= labels_of("orders", "broker").items()
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert {"instance", "cluster", "component"} <= {one["targetLabel"] for one in endpoint["relabelings"]}
     (service,) = of_kind("Service", EVERYTHING)
     (of_operator,) = of_kind("ServiceMonitor", EVERYTHING)
     assert of_operator["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()

@@ -7,11 +7,13 @@ BMQ_E2E_KEEP=1 leaves what they made.
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from e2e_cluster import Kubernetes, NoCluster, find
 from e2e_images import Images, loaded
 from e2e_kubectl import Kubectl
+from e2e_release import Release, kept
 
 PREFIX = os.environ.get("BMQ_E2E_PREFIX", "e2e")
 _not_run: list[str] = []
@@ -55,13 +57,31 @@ def images(kubernetes: Kubernetes) -> Images:
 
 @pytest.fixture
 def kubectl(kubernetes: Kubernetes, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
-    """kubectl in a namespace of the test's own, whose pods have to be restricted."""
-    name = f"{PREFIX}-{re.sub('[^a-z0-9]+', '-', request.node.name.removeprefix('test_').lower())}"[:50].rstrip("-")
-    labels = {"pod-security.kubernetes.io/enforce": "restricted", "kubernetes.io/metadata.name": name}
+    """kubectl in a namespace of the test's own."""
+    with _namespace(kubernetes, request.node.name.removeprefix("test_")) as within:
+        yield within
+
+
+@pytest.fixture(scope="module")
+def release(kubernetes: Kubernetes, images: Images, request: pytest.FixtureRequest) -> Iterator[Release]:
+    """The chart, installed in a namespace of the test module's own."""
+    with _namespace(kubernetes, request.module.__name__.removeprefix("test_e2e_")) as within:
+        installed = Release(kubectl=within, images=images)
+        installed.install()
+        yield installed
+        if not kept():
+            installed.helm("uninstall", installed.name, "--ignore-not-found", "--no-hooks")
+
+
+@contextmanager
+def _namespace(kubernetes: Kubernetes, name: str) -> Iterator[Kubectl]:
+    """A namespace whose pods have to be restricted, and which is gone afterwards."""
+    name = f"{PREFIX}-{re.sub('[^a-z0-9]+', '-', name.lower())}"[:50].rstrip("-")
     _forget(kubernetes.kubectl, name)
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     kubernetes.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
     yield kubernetes.kubectl.within(name)
-    if not os.environ.get("BMQ_E2E_KEEP"):
+    if not kept():
         kubernetes.kubectl("delete", "namespace", name, "--wait=false")
 
 

@@ -49,3 +49,10 @@
   resources: [namespaces]
   verbs: [get]
 {{- end -}}
+
+{{/* The nodes' addresses, which clients of a NodePort listener are told. */}}
+{{- define "bmq.nodeRules" -}}
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [list]
+{{- end -}}
