@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 from typing import Any
 
 import pytest
@@ -113,6 +114,28 @@ def test_with_named_namespaces_it_has_rights_nowhere_else() -> None:
     reading_nodes = objects(rendered(NAMESPACED | {"rbac": {"readNodes": True}}))
     (beyond,) = (one for one in reading_nodes if one["kind"] == "ClusterRole")
     assert beyond["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
+
+
+VERBS = {
+    "get": {"get"},
+    "list": {"list"},
+    "apply": {"create", "patch"},
+    "create": {"create"},
+    "replace": {"update"},
+    "merge": {"patch"},
+    "delete": {"delete"},
+}
+
+
+def test_what_the_operator_asks_of_the_api_server_it_may() -> None:
+    from bmq_operator.kinds import path_of
+
+    granted = {(resource, verb) for rule in rules("Role", "ClusterRole", values={}) for resource in rule["resources"] for verb in rule["verbs"]}
+    sources = "".join(file.read_text() for file in sorted((ROOT / "operator" / "src").rglob("*.py")))
+    calls = re.findall(r"kube\.(get|list|apply|create|replace|merge|delete)\(\s*\"([A-Z][A-Za-z]+)\"", sources)
+    assert len(calls) > 10
+    wanted = {(path_of(kind).rpartition("/")[2], verb) for call, kind in calls for verb in VERBS[call]}
+    assert wanted <= granted
 
 
 def test_the_lease_is_the_only_one_that_it_may_touch() -> None:

@@ -18,7 +18,7 @@
   verbs: [get, list, watch, create, patch, update, delete]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, delete]
+  verbs: [get, list, watch, patch, delete]
 - apiGroups: [""]
   resources: [pods/eviction]
   verbs: [create]
