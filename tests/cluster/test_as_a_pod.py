@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 from compat_server import BMQ, Minio, free_port
 from confluent_kafka.admin import AdminClient
-from server_process import Server
+from server_process import Server, server_arguments
 from up_nodes import children_of
 
 POD = "bmq-node-7"
@@ -116,6 +116,23 @@ def test_a_pod_serves_without_rights_and_ends_cleanly_when_told(start: Callable[
     assert pod.server.said() == [], "nothing but its log"
     warnings = [entry for entry in pod.server.lines() if entry.get("level") in ("warning", "error")]
     assert warnings == [], warnings
+
+
+def test_a_start_takes_less_than_two_seconds_of_cpu_time(tmp_path: Path) -> None:
+    """Which is what it takes on a quiet machine: most of it is imports. Twice: the first one compiles what was never run."""
+    (tmp_path / "data").mkdir()
+    store = f"file://{tmp_path}/data?shared=true"
+    took_s = []
+    for attempt in range(2):
+        server = Server(server_arguments("controller,broker", 1, store), log=tmp_path / f"{attempt}.log")
+        try:
+            server.until_it_serves()
+            fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+            took_s.append((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
+            assert server.stop() == 0
+        finally:
+            server.close()
+    assert took_s[1] < 2, took_s
 
 
 def test_a_pod_that_is_told_to_end_while_it_starts_ends(start: Callable[[], Pod]) -> None:
