@@ -22,7 +22,7 @@ class AdminApi:
 
     def __init__(self, store: ObjectStore, *, node_id: NodeId, clock: Clock, rng: Rng, describe: Callable[[], Mapping[str, Any]]) -> None:
         """`describe` gives the process's configuration."""
-        self.front = AdminFront()
+        self.front = AdminFront(new_id=lambda: str(rng.uuid()))
         self._store = store
         self._node_id = node_id
         self._clock = clock

@@ -303,6 +303,15 @@ class ServerConfig(BaseSettings):
         maximum=600_000,
     )
 
+    slow_request_ms: int = _number(
+        PROXIES,
+        5_000,
+        "A request that takes so long is logged, with its request_id (operations.md); not those that wait for records or for members of a group. "
+        "0: none is.",
+        minimum=0,
+        maximum=_HOUR_MS,
+    )
+
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         if self.has(Role.PROXY) and not self.advertised_listen and address_of(self.listen)[0] in WILDCARD_HOSTS:

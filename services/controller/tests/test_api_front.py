@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from bmq.errors import ControllerUnavailable
 from bmq.roles.admin import AdminReply, AdminRequest
@@ -107,7 +109,7 @@ def test_a_node_that_does_not_lead_hands_a_request_on_as_it_came() -> None:
         assert (status, got["etag"], body) == (299, '"v"', b"from the leader")
         [request] = sources.handed_on
         assert (request.method, request.path, request.body, request.trusted) == ("PATCH", "/v1/configs", b"{}", True)
-        assert request.headers == {name: value for name, value in headers.items() if name != "cookie"}
+        assert request.headers == {**{name: value for name, value in headers.items() if name != "cookie"}, "x-request-id": "1"}
 
     run(test)
 
@@ -258,5 +260,57 @@ def test_other_nodes_requests_are_bounded_too() -> None:
         assert (refused.status, json.loads(refused.body)["code"]) == (503, "TooManyRequests")
         gate.set()
         assert {reply.status for reply in await asyncio.gather(*waiting)} == {401}
+
+    run(test)
+
+
+def test_a_request_keeps_its_id_from_the_client_to_the_leader_and_back() -> None:
+    async def test() -> None:
+        sources = Sources()
+        front = front_of(sources)
+        _, got, _ = await ask(front, "GET", "/v1/nodes", headers={"x-request-id": "deploy-7/a"})
+        assert got["x-request-id"] == sources.handed_on[-1].headers["x-request-id"] == "deploy-7/a"
+        made = []
+        for unusable in ("", "a b", "x" * 129, "line\nfeed", "ü"):
+            _, got, _ = await ask(front, "GET", "/v1/nodes", headers={"x-request-id": unusable} if unusable else {})
+            assert got["x-request-id"] == sources.handed_on[-1].headers["x-request-id"] != unusable
+            made.append(got["x-request-id"])
+        assert len(set(made)) == len(made)
+
+    run(test)
+
+
+def test_what_fails_is_logged_and_answered_with_the_requests_id() -> None:
+    async def test() -> None:
+        sources = Sources()
+
+        async def dead(request: AdminRequest) -> AdminReply:
+            structlog.get_logger().info("on the way")
+            raise ControllerUnavailable("gone")
+
+        sources.leader = dead
+        front = front_of(sources)
+        with capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
+            status, got, body = await ask(front, "POST", "/v1/topics", headers={"x-request-id": "mine"})
+            await ask(front, "POST", "/v1/topics", headers={"x-request-id": "again"})
+        problem = json.loads(body)
+        assert (status, got["x-request-id"], problem["request_id"], problem["code"]) == (503, "mine", "mine", "NoLeader")
+        assert [(line["event"], line["request_id"]) for line in lines] == [
+            ("on the way", "mine"),
+            ("admin request failed", "mine"),
+            ("on the way", "again"),
+        ], "those that follow at once are counted"
+        assert (lines[1]["method"], lines[1]["path"], lines[1]["status"]) == ("POST", "/v1/topics", 503)
+        assert structlog.contextvars.get_contextvars() == {}
+
+    run(test)
+
+
+def test_a_request_that_another_node_hands_on_is_logged_with_the_same_id() -> None:
+    async def test() -> None:
+        with capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
+            reply = await front_of(Sources()).answer(AdminRequest(method="GET", path="/v1/nodes", headers={"x-request-id": "from-afar"}))
+        assert reply.status == 503 and json.loads(reply.body)["request_id"] == "from-afar"
+        assert [(line["event"], line["request_id"]) for line in lines] == [("admin request failed", "from-afar")]
 
     run(test)

@@ -50,12 +50,19 @@ class Call:
     """By which the client came, and of which it is told."""
     origin: Hashable = None
     """The connection, where it came over one: what it writes to a partition keeps its order."""
+    connection: int = 0
+    """The connection's number, counted from 1 since this proxy started."""
     share: Share | None = None
     """Of whose bytes under way it is, where they are counted."""
     admitted: Admitted = Admitted.MODEST
     bytes_in: Counter | None = None
     bytes_out: Counter | None = None
     """What its bytes are counted with where the client is in a lane."""
+
+    @property
+    def request_id(self) -> str:
+        """For the log: the connection's number and the correlation id, which the client's own log has too."""
+        return f"c{self.connection}-{self.correlation_id}"
 
 
 @dataclass(slots=True, kw_only=True)

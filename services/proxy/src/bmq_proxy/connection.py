@@ -102,6 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         "_waiting_bytes",
         "_write_paused",
         "active_at",
+        "number",
         "share",
         "stalled_at",
     )
@@ -125,6 +126,8 @@ class Connection(asyncio.BufferedProtocol):
         self._advance_due = False
         self._peer = ""
         self.active_at = 0.0
+        self.number = 0
+        """The service's: counted from 1."""
         self.share: Share | None = None
         """The service's: what it has under way of what is shared out."""
         self.stalled_at: float | None = None
@@ -262,6 +265,7 @@ class Connection(asyncio.BufferedProtocol):
             arrived=self.active_at,
             listener=self._listener,
             origin=self,
+            connection=self.number,
         )
         if self._exchanges is None:
             self._exchanges = deque()

@@ -37,6 +37,10 @@ UNTAKEN_S_MAX = 3.0
 LINGER_S = 1.0
 """How long a peer that was told to go may take to close; closed from this side, what it has sent meanwhile would take its last answers from it."""
 LOOK_S = 0.01
+WAITS_LONG = frozenset((ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
+"""Whose answers wait for records, or for other members: how long they take says nothing."""
+FAILURES = frozenset(("unknown_server_error", "kafka_storage_error", "request_timed_out"))
+"""Errors that are not the client's, and do not belong to a failover."""
 COMPLAIN_EVERY_S = 10.0
 
 _log = structlog.get_logger("bmq.proxy")
@@ -68,6 +72,8 @@ class Endpoint:
         )
         self.connections: dict[Connection, None] = {}  # in the order of their opening, which a seed replays
         self.in_flight = 0
+        self._opened = 0
+        self._slow_s = settings.slow_request_ms / 1000 if settings.slow_request_ms else float("inf")
         self._settings = settings
         self._routes = routes
         self._lanes = lanes
@@ -94,6 +100,8 @@ class Endpoint:
             self._complain(connection.peer, f"more than connections_max = {self._settings.connections_max} connections")
             return False
         self.connections[connection] = None
+        self._opened += 1
+        connection.number = self._opened
         return True
 
     def closed(self, connection: Connection) -> None:
@@ -113,7 +121,16 @@ class Endpoint:
         left_out = self._complaints.due((call.api_key, type(error)), now=self._loop.time())
         if left_out is not None:
             api = SERVED[call.api_key].name
-            _log.error("request failed", api=api, version=call.version, peer=call.client_host, left_out=left_out, exc_info=error)
+            _log.error(
+                "request failed",
+                request_id=call.request_id,
+                api=api,
+                version=call.version,
+                client_id=call.client_id,
+                peer=call.client_host,
+                left_out=left_out,
+                exc_info=error,
+            )
 
     def overlaps(self, api_key: int) -> bool:
         """Whether requests of this API may run while earlier ones of the same kind do."""
@@ -190,6 +207,27 @@ class Endpoint:
         if answer is not None:
             (call.bytes_out or self._bytes_out).inc(answer.size_bytes)
         (call.bytes_in or self._bytes_in).inc(call.lease.size_bytes)
+
+        took_s = self._loop.time() - call.arrived
+        if took_s >= self._slow_s and call.api_key not in WAITS_LONG:
+            self._tell("request was slow", call, outcome[1], took_s)
+        elif outcome[1] in FAILURES:
+            self._tell("request was answered with an error", call, outcome[1], took_s)
+
+    def _tell(self, event: str, call: Call, error: str, took_s: float) -> None:
+        """One line of each kind per API, error and interval."""
+        left_out = self._complaints.due((event, call.api_key, error), now=self._loop.time())
+        if left_out is not None:
+            _log.warning(
+                event,
+                request_id=call.request_id,
+                api=SERVED[call.api_key].name,
+                error=error,
+                took_ms=round(took_s * 1000),
+                client_id=call.client_id,
+                peer=call.client_host,
+                left_out=left_out,
+            )
 
     def sweep(self) -> None:
         """Closes connections that are idle or whose peer does not read. To be called now and then."""

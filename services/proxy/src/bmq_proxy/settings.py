@@ -28,6 +28,8 @@ class ProxySettings:
     """Further connections are closed at once."""
     connection_idle_ms_max: int = 600_000
     """A connection without a request for so long is closed (connections.max.idle.ms)."""
+    slow_request_ms: int = 5_000
+    """A request that takes so long is logged; 0: none is."""
     write_stall_ms_max: int = 60_000
     """A connection whose peer does not read its responses for so long is closed."""
     requests_in_flight_max: int = 64
@@ -65,7 +67,7 @@ class ProxySettings:
         """Raises ConfigurationError."""
         for field in fields(self):
             value = getattr(self, field.name)
-            minimum = 0 if field.name in ("node_id", "advertised_port", "read_ahead_blocks", "produce_retry_ms") else 1
+            minimum = 0 if field.name in ("node_id", "advertised_port", "read_ahead_blocks", "produce_retry_ms", "slow_request_ms") else 1
             if isinstance(value, int) and not isinstance(value, bool) and value < minimum:
                 raise ConfigurationError(f"{field.name} = {value}: set it to {minimum} or more")
         if self.lane:

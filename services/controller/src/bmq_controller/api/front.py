@@ -11,7 +11,8 @@ import asyncio
 import ipaddress
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -20,21 +21,28 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from bmq.errors import BmqError
 from bmq.internal import ADMIN_REPLY_BYTES_MAX
+from bmq.log_limit import RateLimited
 from bmq.roles.admin import AdminReply, AdminRequest
 from bmq_controller.api.asgi import BODY_BYTES_MAX, BODY_WITHIN_S, Application, Receive, Scope, Send, body_of, call, say
 from bmq_controller.api.own_pages import OWN_PAGES
 from bmq_controller.api.problems import Refusal, subject_of
+from bmq_controller.api.request_ids import HEADER as REQUEST_ID
+from bmq_controller.api.request_ids import request_id_of, with_request_id
 from bmq_controller.api.sources import ApiSources, Tokens
 
 REQUESTS_AT_ONCE: Final = 64
 HANDED_ON_AT_ONCE: Final = 256
 """Requests of other nodes, beside this one's own."""
+SLOW_S: Final = 2.0
+FAILED_FROM: Final = 500
+COMPLAIN_EVERY_S: Final = 5.0
+"""A line of each kind for each page; who asks may ask again at once."""
 ANSWER_WITHIN_S: Final = 35.0
 """Longer than an operation waits for the store, and shorter than other nodes wait for this one."""
 _log = structlog.get_logger(__name__)
 _TEXT: Final = "text/plain; charset=utf-8"
 _READING: Final = ("GET", "HEAD", "OPTIONS")
-_PASSED_ON: Final = frozenset(("authorization", "content-type", "if-match"))
+_PASSED_ON: Final = frozenset(("authorization", "content-type", "if-match", REQUEST_ID))
 _PUBLIC: Final = frozenset(("/docs", "/openapi.json"))
 _OF_EVERY_NODE: Final = ("/v1/cluster", "/v1/self", "/v1/debug/")
 """Answered by the node that is asked."""
@@ -62,8 +70,11 @@ class FrontState:
 class AdminFront:
     """The ASGI application for a server, and the answer to requests that other nodes hand on."""
 
-    def __init__(self, state: FrontState | None = None) -> None:
+    def __init__(self, state: FrontState | None = None, *, new_id: Callable[[], str] | None = None) -> None:
+        """`new_id` makes the id of a request that has none; None: they are counted."""
         self.state = state if state is not None else FrontState()
+        self._new_id = new_id if new_id is not None else map(str, count(1)).__next__
+        self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
         self._pages: Application | None = None
         self._loading = asyncio.Lock()
         self._under_way = 0
@@ -79,9 +90,10 @@ class AdminFront:
         if scope["type"] != "http":
             return
         request = _request_of(scope)
+        request = replace(request, headers={**request.headers, REQUEST_ID: request_id_of(request.headers, self._new_id)})
         reply = await self._health(request)
         if reply is None:
-            reply = await self._bounded(scope, request, receive)
+            reply = await self._followed(request, self._bounded(scope, request, receive))
         await say(send, reply, with_body=request.method != "HEAD")
 
     async def answer(self, request: AdminRequest) -> AdminReply:
@@ -92,12 +104,34 @@ class AdminFront:
             return _too_many(request, self._handed_on_here)
         self._handed_on_here += 1
         try:
-            reply = await self._authorised(request, hand_on=False)
+            reply = await self._followed(request, self._authorised(request, hand_on=False))
         finally:
             self._handed_on_here -= 1
         if len(reply.body) > ADMIN_REPLY_BYTES_MAX:
             return _refusal(request, 500, "AnswerTooLarge", f"the answer has {len(reply.body)} bytes", "ask for less at a time").reply()
         return reply
+
+    async def _followed(self, request: AdminRequest, replying: Awaitable[AdminReply]) -> AdminReply:
+        """The answer, with the request's id, which is also in every line that is logged meanwhile."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        request_id = request_id_of(request.headers, self._new_id)
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            reply = await replying
+            now_s = loop.time()
+            failed = reply.status >= FAILED_FROM
+            if failed or now_s - began_s >= SLOW_S:
+                left_out = self._complaints.due((failed, request.path), now=now_s)
+                if left_out is not None:
+                    _log.warning(
+                        "admin request failed" if failed else "admin request was slow",
+                        method=request.method,
+                        path=request.path,
+                        status=reply.status,
+                        took_ms=round((now_s - began_s) * 1000),
+                        left_out=left_out,
+                    )
+        return with_request_id(reply, request_id)
 
     async def _health(self, request: AdminRequest) -> AdminReply | None:
         if request.method not in ("GET", "HEAD"):

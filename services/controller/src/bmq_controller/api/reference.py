@@ -5,8 +5,9 @@ from typing import Any, Final
 
 from bmq_controller.api.app import build_api
 from bmq_controller.api.asgi import BODY_BYTES_MAX
-from bmq_controller.api.front import REQUESTS_AT_ONCE
+from bmq_controller.api.front import FAILED_FROM, REQUESTS_AT_ONCE, SLOW_S
 from bmq_controller.api.paging import LIMIT_DEFAULT, LIMIT_MAX
+from bmq_controller.api.request_ids import LENGTH_MAX
 
 _METHODS: Final = ("get", "post", "put", "patch", "delete")
 
@@ -53,6 +54,13 @@ node's when it registers or is cordoned. Groups have none: one that has members 
 A list is `{{"items": […], "continue": "…"}}`. `limit` is {LIMIT_DEFAULT} unless given, {LIMIT_MAX} at most. Where `continue` is not null there is
 more: the same request with `continue=…` goes on after the last item. Items that come or go in between neither repeat nor hide others.
 
+## Request ids
+
+Every answer but those of `/livez`, `/readyz` and `/metrics` has a header `X-Request-Id`: the one of the request, where it has one of up to
+{LENGTH_MAX} letters, digits and `._:/+=@-`, else one that was made. Problems have it as `request_id`, and so has every line that a node logs while it
+works on the request, be it the one that was asked or the leader: that it failed (status {FAILED_FROM} and above), that it took {SLOW_S:g} s or more,
+or what went wrong on the way.
+
 ## Problems
 
     HTTP/1.1 404 Not Found
@@ -60,7 +68,7 @@ more: the same request with `continue=…` goes on after the last item. Items th
 
     {{"type": "urn:bmq:problem:unknown-topic", "title": "Unknown topic", "status": 404, "code": "UnknownTopic",
      "what": "topic orders", "why": "there is no such topic", "remedy": "list the topics",
-     "detail": "topic orders: there is no such topic. list the topics"}}
+     "detail": "topic orders: there is no such topic. list the topics", "request_id": "4d0c7a…"}}
 
 | status | when |
 | --- | --- |

@@ -135,7 +135,7 @@ class _Producing:
         metrics.HANDLER_FAILURES.inc()
         left_out = proxy.complaints.due(("append", type(error)), now=proxy.loop.time())
         if left_out is not None:
-            proxy.log.error("append failed", partition=str(append.tp), left_out=left_out, exc_info=error)
+            proxy.log.error("append failed", request_id=self._call.request_id, partition=str(append.tp), left_out=left_out, exc_info=error)
 
     def _timed_out(self) -> None:
         self._timer = None
