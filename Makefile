@@ -53,10 +53,11 @@ chaos: setup .cache/tools/complete ## live chaos on real processes for a while (
 bench: setup .cache/tools/complete ## the table of figures, against Apache Kafka on this machine
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
-generated: setup ## write anew what is generated: CRDs, their reference page, dashboards, values
+generated: setup ## write anew what is generated: CRDs, their reference page, dashboards, the page of metrics, values
 	$(BIN)/python -m bmq.resources.crd crds charts/bmq/files/crds
 	$(BIN)/python -m bmq.resources.reference >docs/resources.md
 	$(BIN)/python -m tools.dashboards charts/bmq/files/dashboards
+	$(BIN)/python -m tools.metrics_page >docs/metrics.md
 	$(BIN)/python tools/chart_values.py >docs/chart-values.md
 
 lock: $(UV) ## resolve the dependencies anew into requirements.lock (which names no index)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from compat_server import ROOT
 from dashboard_files import FOLDER, dashboards
+from tools.metrics_page import page
 
 DASHBOARDS = dashboards()
 every_dashboard = pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=DASHBOARDS.keys())
@@ -26,6 +27,10 @@ def test_the_files_are_what_the_generator_writes(tmp_path: Path) -> None:
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
     there = {path.name: path.read_text() for path in FOLDER.iterdir()}
     assert written == there, "run: make generated"
+
+
+def test_the_page_of_metrics_is_what_the_metrics_say() -> None:
+    assert (ROOT / "docs/metrics.md").read_text() == page(), "run: make generated"
 
 
 @every_dashboard

@@ -14,6 +14,7 @@ from lane_clients import make_lane
 from load import KEEPING_UP, LAGGING, OF_THE_LANE, under_load
 from probe_process import Probe
 from prometheus_process import Prometheus, Target, filled_in
+from tools.metrics_page import SECTIONS, metrics_of
 from up_nodes import UpNodes
 
 VARIABLES = {
@@ -157,6 +158,13 @@ def test_every_metric_that_an_alert_takes_is_scraped(monitored: Monitored) -> No
     }
     assert len({alert for alert, _ in taken}) >= 15
     assert [(alert, metric) for alert, metric in sorted(taken) if metric not in there] == []
+
+
+def test_every_metric_that_is_scraped_is_on_the_page_of_metrics(monitored: Monitored) -> None:
+    there = {name for name in monitored.prometheus.names() if name.startswith("bmq_")}
+    listed = {one.name: one.kind for _, modules in SECTIONS for module in modules for one in metrics_of(module)}
+    told = {name: re.sub(r"_(bucket|sum|count)$", "", name) if name not in listed else name for name in there}
+    assert {name for name, family in told.items() if family not in listed} == set()
 
 
 def test_a_cluster_that_is_well_raises_no_alert(monitored: Monitored) -> None:

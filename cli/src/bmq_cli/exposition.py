@@ -26,6 +26,10 @@ _OF_ROLES: Final[tuple[tuple[Role, ModuleType], ...]] = (
     (Role.PROXY, bmq_proxy.metrics),
 )
 
+BUILD_INFO: Final = Gauge("bmq_build_info", "1, with the version that this process runs.", ["version"])
+NODE_ROLE: Final = Gauge("bmq_node_role", "1 for each role of this process.", ["role"])
+LIMIT: Final = Gauge("bmq_limit", "Limits of this process, by the key of bmq server that sets them.", ["key"])
+
 
 class Lags(Protocol):
     """Metrics of a broker's consumer groups."""
@@ -45,10 +49,8 @@ def expose(roles: Collection[Role], *, limits: Mapping[str, int]) -> None:
             for metric in vars(module).values():
                 if isinstance(metric, MetricWrapperBase):
                     REGISTRY.unregister(metric)
-    Gauge("bmq_build_info", "1, with the version that this process runs.", ["version"]).labels(importlib.metadata.version("bmq-cli")).set(1)
-    of_role = Gauge("bmq_node_role", "1 for each role of this process.", ["role"])
+    BUILD_INFO.labels(importlib.metadata.version("bmq-cli")).set(1)
     for role in roles:
-        of_role.labels(str(role)).set(1)
-    limit = Gauge("bmq_limit", "Limits of this process, by the key of bmq server that sets them.", ["key"])
+        NODE_ROLE.labels(str(role)).set(1)
     for key, value in limits.items():
-        limit.labels(key).set(value)
+        LIMIT.labels(key).set(value)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import structlog
 import typer
+from prometheus_client import disable_created_metrics
 
 from bmq.errors import ConfigurationError
 from bmq.runtime.logging import configure_logging
@@ -37,6 +38,7 @@ def probe(
 ) -> None:
     """Send a record every so often and measure until a consumer has it. Runs until it is stopped; docs/monitoring.md has its metrics."""
     configure_logging()
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     settings = ProbeSettings(topic=topic, partitions=partitions, interval_s=interval_ms / 1000, timeout_s=timeout_ms / 1000)
     try:
         host, port = address_of(admin)

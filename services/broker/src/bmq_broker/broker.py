@@ -28,7 +28,7 @@ READ_PATIENCE_S: Final = 0.1
 """So long a reader waits for partitions that are being opened, though others have something for it."""
 STATUS_PATIENCE_S: Final = 1.0
 """And so long who asks for figures, which are nobody's hurry: what is not open then has none."""
-UNREAD_AT_ONCE: Final = 500
+UNREAD_AT_ONCE: Final = 250
 
 Openings = dict[TopicPartition, "asyncio.Task[Partition]"]
 

@@ -1,7 +1,7 @@
 """The coordinators that this broker hosts: one per partition of `__consumer_offsets` that it owns."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import structlog
@@ -128,12 +128,13 @@ class Coordinators:
     def _is_mine(self, meta: PartitionMeta) -> bool:
         return meta.node_id == self._node_id and meta.moving_to == -1
 
-    def group_offsets(self) -> dict[tuple[str, str, int], tuple[int, int]]:
-        """{(group, topic, partition): (committed offset, commit time in ms)} of all groups here."""
-        found: dict[tuple[str, str, int], tuple[int, int]] = {}
-        for shard in self._shards.values():
-            found.update(shard.group_offsets())
-        return found
+    def group_offsets(self) -> Iterator[dict[tuple[str, str, int], tuple[int, int]]]:
+        """{(group, topic, partition): (committed offset, commit time in ms)} of all groups here, a coordinator's at a time.
+
+        Others may have their turn between two of them.
+        """
+        for shard in tuple(self._shards.values()):
+            yield shard.group_offsets()
 
     def group_states(self) -> dict[str, int]:
         """How many of the groups here are in each state, by Kafka's names."""

@@ -8,9 +8,11 @@ are asked when somebody looks at the metrics, and at no other time.
 """
 
 import asyncio
+import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily
@@ -28,8 +30,8 @@ from bmq_broker.settings import LagMetrics
 
 POSITIONS_MAX: Final = 50_000
 """Committed offsets that are looked at; further ones are counted only."""
-POSITIONS_AT_ONCE: Final = 2_000
-"""Asked of an owner in one call."""
+POSITIONS_AT_ONCE: Final = 500
+"""Asked of an owner in one call, or looked at in one turn of the event loop."""
 ANSWER_WITHIN_S: Final = 2.0
 FRESH_S: Final = 1.0
 """Whoever looks again so soon sees the same."""
@@ -37,6 +39,19 @@ KEPT_S: Final = 60.0
 """What an owner does not tell is taken to be as it was, for so long: a group is not seen to catch up because a broker is away."""
 
 Key = tuple[str, str, int]
+
+_LAG_LABELS: Final = ("lane", "group", "topic", "partition")
+METRICS: Final = (
+    ("bmq_group_lag_records", "Records that a consumer group has not committed yet.", _LAG_LABELS),
+    (
+        "bmq_group_lag_seconds",
+        "How long the first record that a group has not committed has been there; of several partitions the most.",
+        _LAG_LABELS,
+    ),
+    ("bmq_groups", "Consumer groups whose coordinators are here, by state.", ("state",)),
+    ("bmq_group_lag_left_out", f"Committed offsets beyond the {POSITIONS_MAX} whose lag is looked at.", ()),
+)
+"""(name, what it says, labels); of the labels of a lag as many as it is told for."""
 
 
 def lag_seconds(partition: Partition, offset: int, *, now_ms: int) -> float:
@@ -83,10 +98,12 @@ class GroupLags(Collector):
         self._metadata = metadata
         self._owner_for = owner_for
         self._granularity = granularity
-        self._known: dict[Key, _Known] = {}
+        self._known: Mapping[Key, _Known] = {}
+        """Never changed, only replaced: other threads read it."""
         self._refreshing = asyncio.Lock()
-        self._fresh_at_s = -FRESH_S
-        self._families: tuple[GaugeMetricFamily, ...] = ()
+        self._fresh_at_s = -math.inf
+        self._states: Mapping[str, int] = {}
+        self._left_out = 0
 
     async def refresh(self) -> None:
         """Asks the owners; who comes while somebody asks waits for the same answers. Never raises BmqError."""
@@ -96,73 +113,86 @@ class GroupLags(Collector):
         async with self._refreshing:
             if loop.time() - self._fresh_at_s < FRESH_S:
                 return
-            offsets = {key: Offset(offset) for key, (offset, _) in self._coordinators.group_offsets().items()}
-            asked = dict(list(offsets.items())[:POSITIONS_MAX])
-            found = await self._ask(asked)
+            offsets, left_out = await self._offsets()
+            found = await self._ask(offsets)
             now_s = loop.time()
-            kept = {key: known for key, known in self._known.items() if key in asked and now_s - known.at_s < KEPT_S}
-            self._known = kept | {key: _Known(one, now_s) for key, one in found.items()}
-            self._fresh_at_s = now_s
-            self._families = tuple(self._expose(now_s, left_out=len(offsets) - len(asked)))
+            self._known = await loop.run_in_executor(None, _merged, self._known, offsets, found, now_s)
+            self._fresh_at_s, self._left_out = now_s, left_out
+            self._states = self._coordinators.group_states()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """For prometheus_client."""
-        yield from self._families
+        yield from self._expose()
 
-    async def _ask(self, offsets: dict[Key, Offset]) -> dict[Key, Unread]:
-        image = self._metadata.image
+    async def _offsets(self) -> tuple[dict[Key, Offset], int]:
+        """What is committed, and of how much more there is."""
+        offsets: dict[Key, Offset] = {}
+        left_out = 0
+        for part in self._coordinators.group_offsets():
+            room = POSITIONS_MAX - len(offsets)
+            offsets.update((key, Offset(offset)) for key, (offset, _) in islice(part.items(), room))
+            left_out += max(0, len(part) - room)
+            await asyncio.sleep(0)
+        return offsets, left_out
+
+    async def _ask(self, offsets: Mapping[Key, Offset]) -> dict[Key, _Known]:
         shares: dict[int, tuple[Owner, list[tuple[Key, Position]]]] = {}
-        for (group_id, name, index), offset in offsets.items():
-            topic_id = image.topic_ids.get(name)
+        for number, (key, offset) in enumerate(offsets.items(), start=1):
+            if number % POSITIONS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            topic_id = self._metadata.image.topic_ids.get(key[1])
             if topic_id is None:
                 continue
-            position = Position(tp=TopicPartition(topic_id, index), offset=offset)
+            position = Position(tp=TopicPartition(topic_id, key[2]), offset=offset)
             try:
                 owner = self._owner_for(position.tp)
             except BmqError:
                 continue
-            shares.setdefault(id(owner), (owner, []))[1].append(((group_id, name, index), position))
+            shares.setdefault(id(owner), (owner, []))[1].append((key, position))
         answers = await together(_ask_owner(owner, theirs) for owner, theirs in shares.values())
         return {key: one for answer in answers for key, one in answer.items()}
 
-    def _expose(self, now_s: float, *, left_out: int) -> Iterator[GaugeMetricFamily]:
+    def _expose(self) -> Iterator[GaugeMetricFamily]:
+        if self._fresh_at_s < 0:
+            return
         count = {"group": 2, "topic": 3, "partition": 4}[self._granularity]
         sums: dict[tuple[str, ...], tuple[int, float]] = {}
         for (group_id, topic, index), known in self._known.items():
             lane = lane_group(group_id)
             of_lane = (BASE, group_id) if lane is None else (lane.lane, lane.group_id)
             values = (*of_lane, name_in_lane(topic), str(index))[:count]
-            now = known.at(now_s)
+            now = known.at(self._fresh_at_s)
             records, seconds = sums.get(values, (0, 0.0))
             sums[values] = records + now.records, max(seconds, now.seconds)
-        labels = ["lane", "group", "topic", "partition"][:count]
-        in_records = GaugeMetricFamily("bmq_group_lag_records", "Records that a consumer group has not committed yet.", labels=labels)
-        in_seconds = GaugeMetricFamily(
-            "bmq_group_lag_seconds",
-            "How long the first record that a group has not committed has been there; of several partitions the most.",
-            labels=labels,
+        in_records, in_seconds, states, beyond = (
+            GaugeMetricFamily(name, about, labels=labels[:count] if labels is _LAG_LABELS else labels) for name, about, labels in METRICS
         )
         for values, (records, seconds) in sums.items():
             in_records.add_metric(values, records)
             in_seconds.add_metric(values, seconds)
-        states = GaugeMetricFamily("bmq_groups", "Consumer groups whose coordinators are here, by state.", labels=["state"])
-        for state, groups in self._coordinators.group_states().items():
+        for state, groups in self._states.items():
             states.add_metric([state], groups)
-        yield in_records
-        yield in_seconds
-        yield states
-        yield GaugeMetricFamily("bmq_group_lag_left_out", f"Committed offsets beyond the {POSITIONS_MAX} whose lag is looked at.", value=left_out)
+        beyond.add_metric([], self._left_out)
+        yield from (in_records, in_seconds, states, beyond)
 
 
-async def _ask_owner(owner: Owner, wanted: Sequence[tuple[Key, Position]]) -> dict[Key, Unread]:
+def _merged(known: Mapping[Key, _Known], asked: Mapping[Key, Offset], found: dict[Key, _Known], now_s: float) -> dict[Key, _Known]:
+    """What was found, and for a while what was known of those that were asked for in vain."""
+    return {key: one for key, one in known.items() if key in asked and now_s - one.at_s < KEPT_S} | found
+
+
+async def _ask_owner(owner: Owner, wanted: Sequence[tuple[Key, Position]]) -> dict[Key, _Known]:
     """What it tells in time; an older broker that does not know the question tells nothing."""
-    found: dict[Key, Unread] = {}
+    loop = asyncio.get_running_loop()
+    found: dict[Key, _Known] = {}
     try:
         async with asyncio.timeout(ANSWER_WITHIN_S):
             for first in range(0, len(wanted), POSITIONS_AT_ONCE):
                 part = wanted[first : first + POSITIONS_AT_ONCE]
                 answers = await owner.unread([position for _, position in part])
-                found.update((key, one) for (key, _), one in zip(part, answers, strict=True) if one is not None)
+                now_s = loop.time()
+                found.update((key, _Known(one, now_s)) for (key, _), one in zip(part, answers, strict=True) if one is not None)
+                await asyncio.sleep(0)  # an owner in this process answers without a pause
     except (BmqError, TimeoutError):
         pass
     return found
