@@ -44,13 +44,71 @@ class _WithUnlisted(Mapping[K, V], Generic[K, V]):
         return len(self._listed)
 
 
-class _View:
-    """A node's metadata, changed on its way to whoever looks: `_seen` is worked out once for each image."""
+class BaseView:
+    """The base's metadata: all but what belongs to lanes. Without lanes it is the node's own image.
+
+    Worked out when the image changes, and not when somebody looks: every request of the base looks.
+    """
 
     def __init__(self, real: Metadata) -> None:
         self.real = real
+        self._topic_ids_of: object = None
+        self._topics_of: object = None
+        self._topics: Mapping[TopicId, Topic] = {}
+        self._topic_ids: Mapping[str, TopicId] = {}
+        self.image = self._seen(real.image)
+        real.subscribe(self._real_changed)
+
+    def subscribe(self, changed: Callable[[Image, Image], None]) -> Callable[[], None]:
+        """See the protocol; `changed` gets what is seen here."""
+        before = self.image
+
+        def real_changed(_: Image, __: Image) -> None:
+            nonlocal before
+            then, before = before, self.image
+            changed(then, before)
+
+        return self.real.subscribe(real_changed)
+
+    async def wait_for(self, position: int) -> Image:
+        """See the protocol."""
+        self._real_changed(self.real.image, await self.real.wait_for(position))
+        return self.image
+
+    def _real_changed(self, _: Image, new: Image) -> None:
+        if new.position >= self.image.position:
+            self.image = self._seen(new)
+
+    def _seen(self, image: Image) -> Image:
+        if not image.lanes:
+            return image
+        same_names = self._topic_ids_of is image.topic_ids
+        if not same_names:
+            self._topic_ids = {name: topic_id for name, topic_id in image.topic_ids.items() if lane_of(name) == BASE}
+            self._topic_ids_of = image.topic_ids
+        if len(self._topic_ids) == len(image.topic_ids):
+            return image
+        if not same_names or self._topics_of is not image.topics:
+            self._topics = {topic_id: image.topics[topic_id] for topic_id in self._topic_ids.values()}
+            self._topics_of = image.topics
+        return _restricted(image, self._topics, self._topic_ids)
+
+
+class LaneView:
+    """One lane's. With `own_only`, what its clients may write to and nothing else; otherwise also what they may read of the base, and
+    what the base has and a first write would make theirs."""
+
+    def __init__(self, real: Metadata, name: str, *, own_only: bool) -> None:
+        self.real = real
         self._of: Image | None = None
         self._shown = Image()
+        self.name: Final = name
+        self._own_only = own_only
+        self._ids_from: tuple[object, Lane | None] = (None, None)
+        self._topic_ids: dict[str, TopicId] = {}
+        self._foretold: dict[TopicId, str] = {}
+        """Ids of topics that nobody has written to yet, as they were told."""
+        self._foretold_from: tuple[object, object, int] = (None, None, -1)
 
     @property
     def image(self) -> Image:
@@ -76,46 +134,6 @@ class _View:
         """See the protocol."""
         await self.real.wait_for(position)
         return self.image
-
-    def _seen(self, image: Image) -> Image:
-        raise NotImplementedError
-
-
-class BaseView(_View):
-    """The base's: all but what belongs to lanes. Without lanes it is the node's own image."""
-
-    def __init__(self, real: Metadata) -> None:
-        super().__init__(real)
-        self._from: tuple[object, object] = (None, None)
-        self._topics: Mapping[TopicId, Topic] = {}
-        self._topic_ids: Mapping[str, TopicId] = {}
-
-    def _seen(self, image: Image) -> Image:
-        if not image.lanes:
-            return image
-        if self._from[0] is not image.topic_ids:
-            self._topic_ids = {name: topic_id for name, topic_id in image.topic_ids.items() if lane_of(name) == BASE}
-        if len(self._topic_ids) == len(image.topic_ids):
-            return image
-        if self._from[1] is not image.topics or self._from[0] is not image.topic_ids:
-            self._topics = {topic_id: image.topics[topic_id] for topic_id in self._topic_ids.values()}
-        self._from = (image.topic_ids, image.topics)
-        return _restricted(image, self._topics, self._topic_ids)
-
-
-class LaneView(_View):
-    """One lane's. With `own_only`, what its clients may write to and nothing else; otherwise also what they may read of the base, and
-    what the base has and a first write would make theirs."""
-
-    def __init__(self, real: Metadata, name: str, *, own_only: bool) -> None:
-        super().__init__(real)
-        self.name: Final = name
-        self._own_only = own_only
-        self._ids_from: tuple[object, Lane | None] = (None, None)
-        self._topic_ids: dict[str, TopicId] = {}
-        self._foretold: dict[TopicId, str] = {}
-        """Ids of topics that nobody has written to yet, as they were told."""
-        self._foretold_from: tuple[object, object, int] = (None, None, -1)
 
     def base_name_of(self, key: object) -> str | None:
         """What the base calls a topic of which this lane has none of its own; `key` is a name or an id as the lane's clients know it."""
