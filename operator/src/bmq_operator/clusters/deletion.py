@@ -30,8 +30,9 @@ async def delete(context: Context, cluster: Cluster, existing: Existing) -> Outc
             f'the records would be deleted with the Cluster: confirm it by the annotation {CONFIRM_DELETION}: "true", or set deletionPolicy: Retain'
         )
         return _waiting(context, cluster, "DeletionUnconfirmed", text, again_after_s=None)
-    for component, one in existing.stateful_sets().items():
-        if component != "minio":
+    for (kind, _), one in existing.objects.items():
+        # Those of lanes, too: nothing may write any more.
+        if kind == "StatefulSet" and one["metadata"]["labels"].get(COMPONENT_LABEL) != "minio":
             await context.kube.delete("StatefulSet", cluster.metadata.namespace, one["metadata"]["name"], uid=one["metadata"]["uid"])
     nodes = [pod for pod in existing.pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) in ("controller", "broker", "proxy")]
     if nodes:
