@@ -40,8 +40,9 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     if cluster.metadata.deletion_timestamp is not None:
         return await delete(context, cluster, existing)
     nodes = await _node_addresses(context, cluster)
-    obstacle = None if cluster.spec.paused else await _bring_about(context, cluster, existing, nodes)
-    existing = await read_existing(context.kube, cluster)
+    changed, obstacle = (False, None) if cluster.spec.paused else await _bring_about(context, cluster, existing, nodes)
+    if changed:
+        existing = await read_existing(context.kube, cluster)
     sets = existing.stateful_sets()
     pods = pods_seen(existing.pods, sets)
     answer = await _ask(context, cluster, pods)
@@ -72,24 +73,24 @@ async def _ask(context: Context, cluster: Cluster, pods: tuple[Pod, ...]) -> Ans
     return Answer(finding=Finding(status="False", reason="NoController", message="no controller is ready"))
 
 
-async def _bring_about(context: Context, cluster: Cluster, existing: Existing, nodes: dict[str, str]) -> Finding | None:
-    """Makes and changes objects; why that cannot be, if so."""
+async def _bring_about(context: Context, cluster: Cluster, existing: Existing, nodes: dict[str, str]) -> tuple[bool, Finding | None]:
+    """Makes and changes objects: whether it did, and why they cannot be, if so."""
     try:
         advertised = advertised_file(cluster, existing, nodes)
         inputs = await gather(context, cluster, existing, advertised=advertised)
         done = await bring_about(context.kube, cluster, existing, _now(cluster, existing, desired(cluster, inputs)))
     except NotToBe as reason:
-        return reason.finding
+        return False, reason.finding
     except ObjectTaken as taken:
-        return Finding(status="False", reason="NameTaken", message=str(taken))
+        return True, Finding(status="False", reason="NameTaken", message=str(taken))
     except KubeProblem as problem:
         if problem.status == 409:
             raise
-        return Finding(status="False", reason="Refused", message=f"the API server refuses an object: {problem.message}")
+        return True, Finding(status="False", reason="Refused", message=f"the API server refuses an object: {problem.message}")
     await _show_addresses(context, cluster, existing, advertised)
     if done:
         _log.info("objects brought about", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", done=done)
-    return None
+    return bool(done), None
 
 
 async def _show_addresses(context: Context, cluster: Cluster, existing: Existing, advertised: str) -> None:
