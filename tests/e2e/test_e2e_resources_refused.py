@@ -1,0 +1,115 @@
+"""What a Cluster, Topic or Lane may not say is refused by the API server, with a message that names the field and the remedy."""
+
+import json
+import re
+import subprocess
+from typing import Any, Final
+
+import pytest
+import yaml
+from e2e_bounds import broken, messages
+from e2e_cluster import ROOT, Kubernetes
+from e2e_kubectl import Kubectl, Manifest, Refused
+
+Spec = dict[str, Any]
+PLURALS: Final = {"Cluster": "clusters", "Topic": "topics", "Lane": "lanes"}
+MINIO: Final[Spec] = {"store": {"minio": {"embedded": True}}}
+S3: Final[Spec] = {"store": {"url": "s3://bucket"}}
+
+NEW: Final[list[tuple[str, Spec, str]]] = [
+    ("Cluster", {"store": {}}, "store needs either url or minio.embedded: true"),
+    ("Cluster", {"store": {"url": "s3://bucket", "minio": {"embedded": True}}}, "store needs either url or minio.embedded: true"),
+    ("Cluster", {"store": {"url": "file:///data"}}, "store.url has to be s3://BUCKET"),
+    ("Cluster", {"store": {"url": "s3://"}}, "store.url has to be s3://BUCKET"),
+    ("Cluster", {"proxies": {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}}, "proxies.autoscaling.minReplicas is above maxReplicas"),
+    ("Cluster", {"listeners": [{"name": "a", "port": 9100}, {"name": "b", "port": 9100}]}, "listeners: two have one port"),
+    ("Cluster", {"listeners": [{"name": "a", "port": 9190}]}, "listeners: ports 9080, 9092 and 9190 are taken"),
+    ("Cluster", {"listeners": [{"name": "internal"}]}, "listeners: the name internal is taken"),
+    ("Cluster", {"listeners": [{"name": "a", "type": "LoadBalancer", "nodePort": 30000}]}, "listeners: nodePort is for the type NodePort alone"),
+    ("Cluster", {"settings": {"env": {"PATH": "/"}}}, "settings.env: names begin with BMQ_"),
+    ("Cluster", {"settings": {"env": {"BMQ_NODE_ID": "7"}}}, "settings.env: roles, node ids, store"),
+    ("Topic", {"topicName": "a b"}, "topicName is one that Kafka refuses"),
+    ("Topic", {"topicName": ".."}, "topicName is one that Kafka refuses"),
+    ("Topic", {"topicName": "__secret"}, "topicName begins with __"),
+]
+CHANGED: Final[list[tuple[str, Spec, Spec, str]]] = [
+    ("Cluster", {**S3, "clusterId": "one"}, {"clusterId": "two"}, "clusterId cannot be changed: the store has it"),
+    ("Cluster", MINIO, {"store": {"url": "s3://bucket", "minio": {"embedded": False}}}, "store.minio.embedded cannot be changed"),
+    ("Cluster", S3, {"store": {"url": "s3://another"}}, "store.url cannot be changed"),
+    ("Cluster", MINIO, {"store": {"minio": {"bucket": "another"}}}, "store.minio.bucket cannot be changed"),
+    ("Topic", {}, {"clusterRef": {"name": "another"}}, "clusterRef cannot be changed"),
+    ("Topic", {"topicName": "One"}, {"topicName": "Two"}, "topicName cannot be changed"),
+    ("Topic", {"partitions": 3}, {"partitions": 2}, "partitions can only grow"),
+    ("Lane", {}, {"clusterRef": {"namespace": "another"}}, "clusterRef cannot be changed"),
+    ("Lane", {"laneName": "one"}, {"laneName": "two"}, "laneName cannot be changed"),
+]
+
+
+def resource(kind: str, name: str, spec: Spec) -> Manifest:
+    """A resource. Nobody looks after it: the namespace has no operator."""
+    return {"apiVersion": "bmq.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.fixture(scope="module")
+def crds(kubernetes: Kubernetes) -> dict[str, dict[str, Any]]:
+    """The schemas of the specs by kind, known to the API server."""
+    files = sorted((ROOT / "crds").glob("*.yaml"))
+    kubectl = kubernetes.kubectl
+    kubectl("apply", "--server-side", "--force-conflicts", *(part for file in files for part in ("--filename", str(file))))
+    kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"customresourcedefinition/{plural}.bmq.io" for plural in PLURALS.values()))
+    documents = [yaml.safe_load(file.read_text()) for file in files]
+    return {one["spec"]["names"]["kind"]: one["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] for one in documents}
+
+
+def test_every_bound_of_every_field_is_kept(kubectl: Kubectl, crds: dict[str, dict[str, Any]]) -> None:
+    wanted = {f"b{number}": (kind, one) for number, (kind, one) in enumerate((kind, one) for kind, schema in crds.items() for one in broken(schema))}
+    assert len(wanted) > 100
+    listed = {"apiVersion": "v1", "kind": "List", "items": [resource(kind, name, one.spec) for name, (kind, one) in wanted.items()]}
+    line = kubectl.line("create", "--dry-run=server", "--validate=false", "--filename", "-")
+    done = subprocess.run(line, input=json.dumps(listed), capture_output=True, text=True, check=False, env=kubectl.environment, timeout=120)
+    assert done.stdout == "", f"accepted: {done.stdout}"
+    refused = _by_name(done.stderr)
+    for name, (kind, one) in wanted.items():
+        said = refused.get(name, "")
+        assert one.path.replace(".key", "") in said, f"{kind} {one.path} beyond its {one.bound}: {said!r}"
+
+
+def _by_name(errors: str) -> dict[str, str]:
+    """What was said of each resource: …: Cluster.bmq.io "NAME" is invalid: …"""
+    return dict(re.findall(r'\.bmq\.io "([^"]+)" is invalid: (.*)', errors))
+
+
+@pytest.mark.parametrize(("kind", "spec", "says"), NEW, ids=[f"{kind}-{says[:30]}-{n}" for n, (kind, _, says) in enumerate(NEW)])
+def test_a_new_resource_that_breaks_a_rule_is_refused(
+    kubernetes: Kubernetes, crds: dict[str, dict[str, Any]], kind: str, spec: Spec, says: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        kubernetes.kubectl.within("default").apply(resource(kind, "refused", spec), dry_run=True)
+    assert says in str(refused.value)
+
+
+def test_a_change_that_breaks_a_rule_is_refused(kubectl: Kubectl, crds: dict[str, dict[str, Any]]) -> None:
+    kubectl.apply(*(resource(kind, f"c{number}", spec) for number, (kind, spec, _, _) in enumerate(CHANGED)))
+    for number, (kind, _, change, says) in enumerate(CHANGED):
+        with pytest.raises(Refused) as refused:
+            kubectl("patch", PLURALS[kind] + ".bmq.io", f"c{number}", "--type=merge", "--patch", json.dumps({"spec": change}))
+        assert says in str(refused.value)
+
+
+def test_every_rule_is_broken_by_one_of_these_tests(crds: dict[str, dict[str, Any]]) -> None:
+    tried = {(kind, says) for kind, _, says in NEW} | {(kind, says) for kind, _, _, says in CHANGED}
+    for kind, schema in crds.items():
+        untried = {message for message in messages(schema) if not any(one == kind and message.startswith(says) for one, says in tried)}
+        assert not untried
+
+
+@pytest.mark.parametrize("kind", PLURALS)
+def test_a_field_that_nobody_knows_is_refused(kubernetes: Kubernetes, crds: dict[str, dict[str, Any]], kind: str) -> None:
+    with pytest.raises(Refused, match="unknownField"):
+        kubernetes.kubectl.within("default").apply(resource(kind, "refused", {"unknownField": 1}), dry_run=True)
+
+
+def test_examples_are_accepted_as_they_are(kubectl: Kubectl, crds: dict[str, dict[str, Any]]) -> None:
+    files = sorted((ROOT / "examples").glob("*.yaml"))
+    assert files
+    kubectl.apply(*files, dry_run=True)
