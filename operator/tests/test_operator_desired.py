@@ -50,6 +50,7 @@ SPECS: dict[str, dict[str, Any]] = {
         "config": {"num.partitions": "3"},
         "settings": {"lingerMs": 100, "env": {"BMQ_FLUSH_BYTES": "8MiB", "BMQ_STOP_TIMEOUT_MS": "60000"}},
         "network": {"adminFromNamespaces": ["monitoring"]},
+        "probe": {"enabled": True, "intervalMs": 500},
     },
 }
 

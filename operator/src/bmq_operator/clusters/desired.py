@@ -5,6 +5,7 @@ from bmq_operator.clusters.configuration import config_hash, configuration
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.minio import minio
 from bmq_operator.clusters.policies import policies
+from bmq_operator.clusters.probe import probe
 from bmq_operator.clusters.services import services
 from bmq_operator.clusters.workloads import workloads
 from bmq_operator.kube import Manifest
@@ -18,6 +19,7 @@ def desired(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
         *services(cluster),
         *minio(cluster, inputs),
         *workloads(cluster, inputs, config_hash=config_hash(cluster, inputs)),
+        *probe(cluster, inputs),
     ]
     return [owned(cluster, manifest) for manifest in found]
 

@@ -80,6 +80,11 @@ class Names:
         return f"{self.cluster}-advertised"
 
     @property
+    def probe(self) -> str:
+        """The StatefulSet that measures what clients see."""
+        return f"{self.cluster}-probe"
+
+    @property
     def erase(self) -> str:
         """The Job that deletes the records."""
         return f"{self.cluster}-erase"
