@@ -8,6 +8,7 @@ import sys
 
 import kopf
 import structlog
+from prometheus_client import disable_created_metrics
 
 from bmq.errors import BmqError
 from bmq.resources.cluster import Cluster
@@ -44,6 +45,7 @@ def run() -> None:
     """Runs the operator until it is stopped, or another one leads."""
     try:
         settings = read_settings()
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nobody asks for
         configure_logging(environment={"BMQ_LOG_LEVEL": settings.log_level, "BMQ_LOG_FORMAT": settings.log_format})
         sys.exit(asyncio.run(serve(settings)))
     except BmqError as error:
