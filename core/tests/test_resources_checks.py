@@ -37,41 +37,48 @@ def test_a_document_becomes_its_resource_and_its_status_is_not_looked_at() -> No
 EMBEDDED = {"store": {"minio": {"embedded": True}}}
 
 
-@pytest.mark.parametrize(
-    ("kind", "spec", "field", "value", "said"),
-    [
-        (Topic, {"partitons": 3}, "spec.partitons", "3", "write partitions"),
-        (Topic, {"topic_name": "x"}, "spec.topic_name", "x", "write topicName"),
-        (Topic, {"partitions": "3"}, "spec.partitions", "3", "without quotes"),
-        (Topic, {"partitions": True}, "spec.partitions", "true", "a whole number"),
-        (Topic, {"partitions": 0}, "spec.partitions", "0", "1 or more"),
-        (Topic, {"partitions": 10_001}, "spec.partitions", "10001", "10000 or less"),
-        (Topic, {"config": {"retention.ms": 86400000}}, "spec.config.retention.ms", "86400000", 'put it in quotes: "86400000"'),
-        (Topic, {"config": "x"}, "spec.config", "x", "fields of its own"),
-        (Topic, {"topicName": "a b"}, "spec.topicName", "a b", "Kafka refuses"),
-        (Topic, {"topicName": "a\n"}, "spec.topicName", "a\n", "Kafka refuses"),
-        (Topic, {"topicName": ".."}, "spec.topicName", "..", "Kafka refuses"),
-        (Topic, {"topicName": "__x"}, "spec.topicName", "__x", "internal topics"),
-        (Topic, {"existing": "Steal"}, "spec.existing", "Steal", "'Refuse' or 'Adopt'"),
-        (Topic, {"clusterRef": {"nam": "x"}}, "spec.clusterRef.nam", "x", "write name"),
-        (Lane, {"fallback": "base"}, "spec.fallback", "base", "'none'"),
-        (Lane, {"laneName": "A"}, "spec.laneName", "A", "does not match"),
-        (Lane, {"reads": {"base": {"bytesPerSecond": 1}}}, "spec.reads.base.bytesPerSecond", "1", "1024 or more"),
-        (Cluster, {"store": {"url": "s3://x", "minio": {"embedded": True}}}, "spec.store", None, "not both"),
-        (Cluster, {"store": {"minio": {"embedded": False}}}, "spec.store", None, "not both"),
-        (Cluster, {"store": {"url": "/tmp/x"}}, "spec.store.url", "/tmp/x", "s3://BUCKET"),
-        (Cluster, {"store": {"url": "azure://x"}}, "spec.store.url", "azure://x", "az://CONTAINER"),
-        (Cluster, {**EMBEDDED, "proxies": {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}}, "spec.proxies.autoscaling", None, "maxReplicas"),
-        (Cluster, {**EMBEDDED, "listeners": [{"name": "internal"}]}, "spec.listeners[0]", None, "is taken"),
-        (Cluster, {**EMBEDDED, "listeners": [{"type": "LoadBalancer", "nodePort": 31000}]}, "spec.listeners[0]", None, "leave it out"),
-        (Cluster, {**EMBEDDED, "listeners": [{"port": 9092}]}, "spec.listeners", None, "are taken"),
-        (Cluster, {**EMBEDDED, "listeners": [{"name": "a"}, {"name": "b"}]}, "spec.listeners", None, "a port of its own"),
-        (Cluster, {**EMBEDDED, "listeners": [{"port": 9094}, {"port": 9095}]}, "spec.listeners[1]", None, "name external already"),
-        (Cluster, {**EMBEDDED, "settings": {"env": {"PATH": "x"}}}, "spec.settings.env", None, "begin with BMQ_"),
-        (Cluster, {**EMBEDDED, "settings": {"env": {"BMQ_STORE": "x"}}}, "spec.settings.env", None, "the operator's"),
-        (Cluster, {**EMBEDDED, "brokers": {"resources": {"requests": {"cpu": "lots"}}}}, "spec.brokers.resources.requests.cpu", "lots", "match"),
-    ],
-)
+CASES: list[tuple[type[Resource], Any, str, str | None, str]] = [
+    (Topic, {"partitons": 3}, "spec.partitons", "3", "write partitions"),
+    (Topic, {"topic_name": "x"}, "spec.topic_name", "x", "write topicName"),
+    (Topic, {"partitions": "3"}, "spec.partitions", "3", "without quotes"),
+    (Topic, {"partitions": True}, "spec.partitions", "true", "a whole number"),
+    (Topic, {"partitions": 0}, "spec.partitions", "0", "1 or more"),
+    (Topic, {"partitions": 10_001}, "spec.partitions", "10001", "10000 or less"),
+    (Topic, {"config": {"retention.ms": 86400000}}, "spec.config.retention.ms", "86400000", 'put it in quotes: "86400000"'),
+    (Topic, {"config": "x"}, "spec.config", "x", "fields of its own"),
+    (Topic, {"topicName": "a b"}, "spec.topicName", "a b", "Kafka refuses"),
+    (Topic, {"topicName": "a\n"}, "spec.topicName", "a\n", "Kafka refuses"),
+    (Topic, {"topicName": ".."}, "spec.topicName", "..", "Kafka refuses"),
+    (Topic, {"topicName": "__x"}, "spec.topicName", "__x", "internal topics"),
+    (Topic, {"existing": "Steal"}, "spec.existing", "Steal", "'Refuse' or 'Adopt'"),
+    (Topic, {"clusterRef": {"nam": "x"}}, "spec.clusterRef.nam", "x", "write name"),
+    (Lane, {"fallback": "base"}, "spec.fallback", "base", "'none'"),
+    (Lane, {"laneName": "A"}, "spec.laneName", "A", "does not match"),
+    (Lane, {"reads": {"base": {"bytesPerSecond": 1}}}, "spec.reads.base.bytesPerSecond", "1", "1024 or more"),
+    (Cluster, {"store": {"url": "s3://x", "minio": {"embedded": True}}}, "spec.store", None, "not both"),
+    (Cluster, {"store": {"minio": {"embedded": False}}}, "spec.store", None, "not both"),
+    (Cluster, {"store": {"url": "/tmp/x"}}, "spec.store.url", "/tmp/x", "s3://BUCKET"),
+    (Cluster, {"store": {"url": "azure://x"}}, "spec.store.url", "azure://x", "az://CONTAINER"),
+    (Cluster, {**EMBEDDED, "proxies": {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}}, "spec.proxies.autoscaling", None, "maxReplicas"),
+    (Cluster, {**EMBEDDED, "listeners": [{"name": "internal"}]}, "spec.listeners[0]", None, "is taken"),
+    (Cluster, {**EMBEDDED, "listeners": [{"type": "LoadBalancer", "nodePort": 31000}]}, "spec.listeners[0]", None, "leave it out"),
+    (Cluster, {**EMBEDDED, "listeners": [{"port": 9092}]}, "spec.listeners", None, "are taken"),
+    (Cluster, {**EMBEDDED, "listeners": [{"name": "a"}, {"name": "b"}]}, "spec.listeners", None, "a port of its own"),
+    (Cluster, {**EMBEDDED, "listeners": [{"port": 9094}, {"port": 9095}]}, "spec.listeners[1]", None, "name external already"),
+    (Cluster, {**EMBEDDED, "settings": {"env": {"PATH": "x"}}}, "spec.settings.env", None, "begin with BMQ_"),
+    (Cluster, {**EMBEDDED, "settings": {"env": {"BMQ_STORE": "x"}}}, "spec.settings.env", None, "the operator's"),
+    (Cluster, {**EMBEDDED, "brokers": {"resources": {"requests": {"cpu": "lots"}}}}, "spec.brokers.resources.requests.cpu", "lots", "match"),
+]
+GOOD: list[tuple[type[Resource], Any]] = [
+    (Topic, {"topicName": "A.b_c-9", "partitions": 10_000, "config": {"retention.ms": "86400000"}}),
+    (Lane, {"laneName": "a", "reads": {"base": {"enabled": True, "bytesPerSecond": 1024}}}),
+    (Cluster, {"store": {"url": "s3://bucket/prefix?region=r", "minio": {"embedded": False}}, "settings": {"env": {"BMQ_FLUSH_BYTES": "8MiB"}}}),
+    (Cluster, {**EMBEDDED, "listeners": [{"name": "a", "port": 9094, "nodePort": 31000}, {"name": "b", "port": 9095, "type": "LoadBalancer"}]}),
+    (Cluster, {**EMBEDDED, "brokers": {"resources": {"requests": {"cpu": 1, "memory": "1.5Gi"}}}}),
+]
+
+
+@pytest.mark.parametrize(("kind", "spec", "field", "value", "said"), CASES)
 def test_what_cannot_be_is_refused_with_field_value_and_remedy(kind: type[Resource], spec: Any, field: str, value: str | None, said: str) -> None:
     found = check(kind, document(kind, spec))
     assert isinstance(found, list)
@@ -79,6 +86,11 @@ def test_what_cannot_be_is_refused_with_field_value_and_remedy(kind: type[Resour
     assert (first.field, said in f"{first.why}: {first.remedy}") == (field, True), first
     if value is not None:
         assert first.value == value
+
+
+@pytest.mark.parametrize(("kind", "spec"), GOOD)
+def test_what_can_be_is_taken(kind: type[Resource], spec: Any) -> None:
+    assert isinstance(check(kind, document(kind, spec)), kind)
 
 
 def test_all_that_is_wrong_is_found_at_once() -> None:

@@ -117,6 +117,8 @@ def test_a_hundred_topics_cost_few_lists(bmq: RealBmq) -> None:
             world.write(f"many-{index}")
         await asyncio.gather(*(world.look(f"many-{index}") for index in range(100)))
         world.asked.clear()
+        world.kube.lists = 0
+        world.context.known.claims.forget("claims")
         world.context.known.topics_of(world.context.admin(bmq.admin, TOKEN)).forget()
         outcomes = await asyncio.gather(*(world.look(f"many-{index}") for index in range(100)))
         assert {said(outcome) for outcome in outcomes} == {("True", "AsWritten")}
@@ -204,6 +206,18 @@ def test_two_topics_for_one_name_have_one_winner_and_after_it_is_gone_the_other_
         world.kube.drop("Topic", "shop", "one")
         world.context.known.claims.forget("claims")
         assert said(await world.look("two")) == ("True", "AsWritten")
+
+    in_world(bmq, use)
+
+
+def test_a_topic_that_was_just_taken_is_not_taken_by_another_one(bmq: RealBmq) -> None:
+    async def use(world: World) -> None:
+        world.write("taker")
+        await world.look("taker")
+        world.write("elder", topicName="taken", created="2026-01-02T00:00:00Z")
+        await world.look("elder")
+        world.write("a-younger", topicName="taken", created="2026-01-02T00:00:00Z", existing="Adopt")
+        assert said(await world.look("a-younger")) == ("False", "Collision")
 
     in_world(bmq, use)
 

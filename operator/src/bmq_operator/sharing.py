@@ -40,7 +40,7 @@ class Shared(Generic[T]):
         async with slot.lock:
             if loop.time() - slot.at_s >= FRESH_S or slot.at_s < newer_than_s:
                 begun_s = loop.time()
-                slot.value, slot.failed = None, None
+                slot.value, slot.failed, slot.at_s = None, None, float("-inf")
                 try:
                     slot.value = await read()
                 except AdminError as error:

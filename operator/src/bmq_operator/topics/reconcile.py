@@ -1,5 +1,6 @@
 """Brings what is there to what a Topic says: carries out what `plan` decides, through the Cluster's admin REST API."""
 
+import asyncio
 from dataclasses import replace
 from typing import Final, assert_never
 
@@ -79,20 +80,20 @@ async def _situation(context: Context, topic: Topic, referred: Referred) -> Situ
         cluster=referred.state,
         why=referred.why,
         present=present,
-        rivals=await _rivals(context, topic, referred, anew=ending),
+        rivals=await _rivals(context, topic, referred),
         namespace_ending=context.namespace_ending,
     )
 
 
-async def _rivals(context: Context, topic: Topic, referred: Referred, *, anew: bool) -> list[Rival]:
-    """Other Topics for the same topic whose namespaces the Cluster accepts."""
+async def _rivals(context: Context, topic: Topic, referred: Referred) -> list[Rival]:
+    """Other Topics for the same topic whose namespaces the Cluster accepts. What is taken or deleted is not decided on what was so seconds ago."""
 
     async def read() -> dict[Claim, list[Rival]]:
         return claims([one for namespace in context.settings.watched_namespaces for one in await context.kube.list("Topic", namespace)])
 
-    if anew:
-        context.known.claims.forget("claims")
-    found: dict[Claim, list[Rival]] = await context.known.claims.get("claims", read)
+    settled = topic.status.owned and topic.metadata.deletion_timestamp is None
+    newer_than_s = float("-inf") if settled else asyncio.get_running_loop().time()
+    found: dict[Claim, list[Rival]] = await context.known.claims.get("claims", read, newer_than_s=newer_than_s)
     rivals = [rival for rival in found.get(claim_of(topic), ()) if rival.uid != topic.metadata.uid]
     return [rival for rival in rivals if referred.cluster is not None and allowed(referred.cluster, rival.namespace)]
 

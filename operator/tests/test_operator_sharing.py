@@ -1,0 +1,80 @@
+"""Values that are read once for all who ask at about the same time."""
+
+import asyncio
+
+import pytest
+
+from bmq_operator.admin import AdminUnreachable
+from bmq_operator.sharing import Shared
+
+
+def test_who_asks_while_it_is_read_waits_for_that_answer_failures_too() -> None:
+    async def run() -> None:
+        reads = 0
+
+        async def read() -> int:
+            nonlocal reads
+            reads += 1
+            await asyncio.sleep(0)
+            if reads == 2:
+                raise AdminUnreachable("nobody answers")
+            return reads
+
+        shared: Shared[int] = Shared(most=2)
+        assert await asyncio.gather(*(shared.get("a", read) for _ in range(5))) == [1] * 5
+        shared.forget("a")
+        found = await asyncio.gather(*(shared.get("a", read) for _ in range(5)), return_exceptions=True)
+        assert [type(one) for one in found] == [AdminUnreachable] * 5
+        assert reads == 2
+
+    asyncio.run(run())
+
+
+def test_who_needs_what_is_newer_than_now_has_it_read_again() -> None:
+    async def run() -> None:
+        reads = 0
+
+        async def read() -> int:
+            nonlocal reads
+            reads += 1
+            return reads
+
+        shared: Shared[int] = Shared(most=2)
+        assert await shared.get("a", read) == 1
+        now_s = asyncio.get_running_loop().time()
+        assert await shared.get("a", read, newer_than_s=now_s) == 2
+        assert await shared.get("a", read) == 2
+
+    asyncio.run(run())
+
+
+def test_what_could_not_be_read_for_another_reason_is_read_by_the_next_one() -> None:
+    async def run() -> None:
+        answers: list[object] = ["old", OSError("away"), "new"]
+
+        async def read() -> object:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        shared: Shared[object] = Shared(most=2)
+        await shared.get("a", read)
+        with pytest.raises(OSError, match="away"):
+            await shared.get("a", read, newer_than_s=asyncio.get_running_loop().time())
+        assert await shared.get("a", read) == "new"
+
+    asyncio.run(run())
+
+
+def test_only_so_many_are_remembered() -> None:
+    async def run() -> None:
+        async def read() -> int:
+            return 1
+
+        shared: Shared[int] = Shared(most=2)
+        for key in "abcd":
+            await shared.get(key, read)
+        assert len(shared._slots) == 2
+
+    asyncio.run(run())
