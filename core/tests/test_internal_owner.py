@@ -13,6 +13,7 @@ from internal_under_test import CLIENT, RUNNER_IDS, RUNNERS, SERVER, MemoryOwner
 
 from bmq.errors import Fenced, NotOwner, NotReady, OffsetOutOfRange, UnknownOutcome
 from bmq.internal import RemoteOwner, owner_handlers
+from bmq.internal.apis import Api
 from bmq.internal.frames import Kind, decode_frame, encode_frame
 from bmq.internal.limits import TAIL_BYTES_MAX
 from bmq.internal.owner_calls import decode_tails, encode_tails
@@ -159,6 +160,23 @@ def test_tails_come_back_with_their_batches_as_they_were(run: Runner) -> None:
                     assert getattr(got, name) == getattr(given, name)
             assert isinstance(answers[1].error, OffsetOutOfRange)
             assert str(answers[1].error) == "offset 7 is not within 8 to 9"
+
+    run(main())
+
+
+@every_loop
+def test_an_older_owner_refuses_a_question_that_it_does_not_know_and_answers_the_others(run: Runner) -> None:
+    async def main() -> None:
+        handlers = owner_handlers(MemoryOwner())
+        older = {api: route for api, route in handlers.items() if api != Api.UNREAD}
+        async with serving(older) as (_, host, port):
+            there = RemoteOwner(host, port, peer=SERVER.node_id, me=CLIENT)
+            try:
+                with pytest.raises(NotOwner, match="does not serve unread"):
+                    await there.unread([Position(tp=tp(0), offset=Offset(1))])
+                assert len(await there.status([tp(0)])) == 1
+            finally:
+                await there.close()
 
     run(main())
 

@@ -1,0 +1,46 @@
+"""A Cluster's probe: a pod that says how long a record takes, labelled as the chart's PodMonitor expects, and gone when it is not wanted any more."""
+
+import pytest
+import yaml
+from e2e_release import CLUSTER, Release
+from prometheus_process import RELABELINGS
+from scraping import scraped
+
+POD = f"{CLUSTER}-probe-0"
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def told(release: Release, name: str, **labels: str) -> float:
+    """A metric of the probe's."""
+    text = release.kubectl("get", "--raw", f"/api/v1/namespaces/{release.namespace}/pods/{POD}:9080/proxy/metrics")
+    return sum(one.value for one in scraped(text) if one.name == name and labels.items() <= one.labels.items())
+
+
+def test_a_cluster_that_asks_for_a_probe_is_measured_until_it_does_not(release: Release) -> None:
+    kubectl = release.kubectl
+    kubectl.apply(release.example("cluster.yaml", probe={"enabled": True, "intervalMs": 200}))
+    kubectl.until_ready(f"clusters.bmq.io/{CLUSTER}", timeout_s=240)
+    kubectl("wait", f"pod/{POD}", "--for=condition=Ready", "--timeout=120s")
+    kubectl.until("records come through", lambda: told(release, "bmq_probe_latency_seconds_count") > 20)
+    assert told(release, "bmq_probe_acknowledged_seconds_count") > 0
+    done, failed = told(release, "bmq_probe_latency_seconds_count"), told(release, "bmq_probe_failures_total")
+    kubectl.until("more of them do", lambda: told(release, "bmq_probe_latency_seconds_count") > done + 20)
+    assert told(release, "bmq_probe_failures_total") == failed
+
+    pods = kubectl.json("get", "pods", "--selector=app.kubernetes.io/name=bmq,app.kubernetes.io/managed-by=bmq-operator")["items"]
+    scraped_pods = {one["metadata"]["name"]: one for one in pods if "admin" in {port["name"] for port in _ports(one)}}
+    assert {one["metadata"]["labels"]["app.kubernetes.io/component"] for one in scraped_pods.values()} == {"controller", "broker", "proxy", "probe"}
+    prefix = "__meta_kubernetes_pod_label_"
+    taken = {label.removeprefix(prefix) for one in yaml.safe_load(RELABELINGS.read_text()) for label in one["sourceLabels"] if prefix in label}
+    for one in scraped_pods.values():
+        assert taken <= {label.replace(".", "_").replace("/", "_").replace("-", "_") for label in one["metadata"]["labels"]}
+        assert one["metadata"]["labels"]["bmq.io/cluster"] == CLUSTER
+
+    kubectl.apply(release.example("cluster.yaml", probe={"enabled": False}))
+    kubectl("wait", f"pod/{POD}", "--for=delete", "--timeout=120s")
+    assert f"{CLUSTER}-probe" not in {one["metadata"]["name"] for one in kubectl.json("get", "statefulsets")["items"]}
+
+
+def _ports(pod: dict) -> list[dict]:  # type: ignore[type-arg]
+    return [port for container in pod["spec"]["containers"] for port in container.get("ports", [])]
