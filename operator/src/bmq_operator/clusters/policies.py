@@ -20,7 +20,7 @@ def policies(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
     nodes = _policy(
         names,
         names.nodes,
-        ["controller", "broker", "proxy"],
+        ["controller", "broker", "proxy", "probe"],
         [
             {"ports": [_port(INTERNAL_PORT)], "from": [own]},
             {"ports": [_port(KAFKA_PORT), *(_port(one.port) for one in cluster.spec.listeners)]},

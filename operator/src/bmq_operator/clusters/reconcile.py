@@ -11,7 +11,7 @@ from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
 from bmq_operator.clusters.gathering import NotToBe, gather
 from bmq_operator.clusters.listeners import advertised_file, listener_statuses, node_address
-from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_LABEL, Component
+from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_LABEL, ROLES, Component
 from bmq_operator.clusters.nodes import Pod, is_ready, pods_seen, settled
 from bmq_operator.clusters.report import Found, report
 from bmq_operator.clusters.steps import marked, take
@@ -58,12 +58,18 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         wanted=_wanted(cluster, sets),
         answer=answer,
         step=step,
-        trouble=trouble(existing.pods),
+        trouble=trouble(pod for pod in existing.pods if _counts(pod)),
         obstacle=obstacle,
         listeners=listener_statuses(cluster, existing, nodes),
     )
     status = report(cluster, found, now_ms=context.clock.now_ms())
     return Outcome(status=status, events=events, again_after_s=_again_after(step, status.conditions[0].status))
+
+
+def _counts(pod: Manifest) -> bool:
+    """Whether the Cluster cannot be ready without it: neither a lane's pods nor the probe are meant."""
+    labels = pod["metadata"]["labels"]
+    return labels.get(COMPONENT_LABEL) in (*ROLES, "minio") and not labels.get(LANE_LABEL)
 
 
 async def _ask(context: Context, cluster: Cluster, pods: tuple[Pod, ...]) -> Answer:

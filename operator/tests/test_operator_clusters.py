@@ -1,0 +1,143 @@
+"""A Cluster's status from what was found, addresses of listeners, and what counts as a difference."""
+
+from dataclasses import replace
+from typing import Any
+
+from bmq.resources.cluster import Cluster
+from bmq_operator.clusters.asking import Answer
+from bmq_operator.clusters.existing import Existing, covers
+from bmq_operator.clusters.listeners import advertised_file, listener_statuses, node_address
+from bmq_operator.clusters.nodes import ClusterState, Node, Pod, pods_seen
+from bmq_operator.clusters.report import Found, report
+from bmq_operator.clusters.upgrade import Wait
+from bmq_operator.conditions import Finding, condition
+
+PODS = tuple(
+    Pod(name=f"demo-{role}-0", component=role, ordinal=0, ready=True, outdated=False, image="bmq:1") for role in ("controller", "broker", "proxy")
+)
+STATE = ClusterState(nodes={pod.node_id: Node(node_id=pod.node_id, alive=True) for pod in PODS}, store_ok=True)
+FOUND = Found(pods=PODS, wanted={"controller": 1, "broker": 1, "proxy": 1}, answer=Answer(state=STATE))
+
+
+def cluster(**spec: Any) -> Cluster:
+    return Cluster.model_validate({"metadata": {"name": "demo", "namespace": "prod", "generation": 3}, "spec": spec})
+
+
+def ready(found: Found, **spec: Any) -> tuple[str, str, str]:
+    one = condition(report(cluster(**spec), found, now_ms=0).conditions)
+    assert one is not None
+    assert one.observed_generation == 3
+    return one.status, one.reason, one.message
+
+
+def test_ready_is_true_only_with_a_leader_all_pods_all_nodes_and_the_store() -> None:
+    assert ready(FOUND)[:2] == ("True", "Ready")
+
+
+def test_a_pod_that_is_not_ready_is_told_by_its_role() -> None:
+    pods = (*PODS[:1], replace(PODS[1], ready=False), PODS[2])
+    assert ready(replace(FOUND, pods=pods)) == ("False", "PodsNotReady", "waiting for pods: broker 0 of 1 ready")
+
+
+def test_what_keeps_pods_from_being_ready_goes_before_how_many_are_missing() -> None:
+    trouble = Finding(status="False", reason="ImageUnavailable", message="no such image")
+    assert ready(replace(FOUND, pods=(), trouble=trouble))[1] == "ImageUnavailable"
+    assert ready(replace(FOUND, trouble=trouble))[1] == "Ready"
+
+
+def test_an_obstacle_in_the_spec_goes_before_everything_else_though_all_pods_run() -> None:
+    obstacle = Finding(status="False", reason="SecretMissing", message="there is no Secret 'keys'")
+    status = report(cluster(), replace(FOUND, obstacle=obstacle), now_ms=0)
+    assert [(one.type, one.reason) for one in status.conditions] == [
+        ("Ready", "SecretMissing"),
+        ("Progressing", "SecretMissing"),
+        ("StoreAvailable", "Answers"),
+    ]
+
+
+def test_a_store_that_does_not_answer_is_a_condition_of_its_own() -> None:
+    broken = replace(FOUND, answer=Answer(state=replace(STATE, store_ok=False, store_detail="list: timed out")))
+    status = report(cluster(), broken, now_ms=0)
+    assert ready(broken)[1] == "StoreUnavailable"
+    found = condition(status.conditions, "StoreAvailable")
+    assert found is not None
+    assert (found.status, found.message) == ("False", "list: timed out")
+
+
+def test_a_node_that_is_not_alive_to_the_leader_is_not_ready_whatever_kubernetes_says() -> None:
+    nodes = dict(STATE.nodes) | {1000: Node(node_id=1000, alive=False)}
+    assert ready(replace(FOUND, answer=Answer(state=replace(STATE, nodes=nodes)))) == (
+        "False",
+        "NodesMissing",
+        "not alive to the leading controller: demo-broker-0",
+    )
+
+
+def test_a_paused_cluster_says_so() -> None:
+    found = condition(report(cluster(paused=True), replace(FOUND, step=Wait(reason="Upgrading", message="x")), now_ms=0).conditions, "Progressing")
+    assert found is not None
+    assert (found.status, found.reason) == ("False", "Paused")
+
+
+def test_pods_of_lanes_and_of_minio_are_not_counted_as_the_bases() -> None:
+    def made(name: str, component: str, lane: str = "") -> dict[str, Any]:
+        labels = {"app.kubernetes.io/component": component, "bmq.io/lane": lane, "controller-revision-hash": "r1"}
+        return {"metadata": {"name": name, "labels": labels}, "spec": {"containers": [{"image": "bmq:1"}]}, "status": {}}
+
+    sets = {"proxy": {"metadata": {"generation": 1}, "status": {"updateRevision": "r2", "observedGeneration": 1}}}
+    found = pods_seen([made("demo-proxy-0", "proxy"), made("demo-lane-a-proxy-0", "proxy", "a"), made("demo-minio-0", "minio")], sets)
+    assert [(pod.name, pod.outdated) for pod in found] == [("demo-proxy-0", True)]
+
+
+def test_what_kubernetes_adds_is_no_difference_and_what_somebody_changed_is() -> None:
+    wanted = {"spec": {"replicas": 2, "containers": [{"name": "a", "env": []}]}}
+    there = {"spec": {"replicas": 2, "paused": False, "containers": [{"name": "a", "env": [], "image": "x"}]}, "status": {}}
+    assert covers(there, wanted)
+    assert not covers(there | {"spec": there["spec"] | {"replicas": 3}}, wanted)  # type: ignore[operator]
+    assert not covers({"spec": {"replicas": 2}}, wanted)
+    assert not covers([1, 2], [1])
+
+
+def service(name: str, *, node_port: int = 0, ingress: list[dict[str, str]] | None = None) -> dict[str, Any]:
+    return {
+        "kind": "Service",
+        "metadata": {"name": name},
+        "spec": {"ports": [{"port": 9094, **({"nodePort": node_port} if node_port else {})}]},
+        "status": {"loadBalancer": {"ingress": ingress or []}},
+    }
+
+
+def existing(*services: dict[str, Any]) -> Existing:
+    pods = tuple({"metadata": {"name": f"demo-proxy-{n}"}, "spec": {"nodeName": f"n{n}"}} for n in range(2))
+    return Existing(objects={("Service", one["metadata"]["name"]): one for one in services}, pods=pods)
+
+
+NODES = {"n0": "10.0.0.1", "n1": "fd00::2"}
+
+
+def test_a_node_port_is_told_by_the_address_of_the_node_that_the_proxy_is_on() -> None:
+    one = cluster(proxies={"replicas": 2}, listeners=[{"name": "ext"}])
+    there = existing(*(service(f"demo-ext-{n}", node_port=31000 + n) for n in range(2)), service("demo-ext-bootstrap", node_port=30000))
+    assert advertised_file(one, there, NODES) == "ext.0=10.0.0.1:31000\next.1=[fd00::2]:31001\n"
+    assert [(s.name, s.bootstrap_servers) for s in listener_statuses(one, there, NODES)] == [("ext", "10.0.0.1:30000")]
+
+
+def test_a_load_balancer_without_an_address_yet_is_left_out() -> None:
+    one = cluster(proxies={"replicas": 2}, listeners=[{"name": "lb", "type": "LoadBalancer", "port": 9095}])
+    there = existing(service("demo-lb-0", ingress=[{"ip": "1.2.3.4"}]), service("demo-lb-1"), service("demo-lb-bootstrap"))
+    assert advertised_file(one, there, {}) == "lb.0=1.2.3.4:9095\n"
+    assert listener_statuses(one, there, {})[0].bootstrap_servers == ""
+
+
+def test_an_advertised_host_stands_for_each_proxy_by_its_number() -> None:
+    one = cluster(
+        proxies={"replicas": 2}, listeners=[{"name": "lb", "type": "LoadBalancer", "port": 9095, "advertisedHost": "kafka-{ordinal}.example"}]
+    )
+    there = existing(*(service(f"demo-lb-{n}") for n in range(2)))
+    assert advertised_file(one, there, {}) == "lb.0=kafka-0.example:9095\nlb.1=kafka-1.example:9095\n"
+
+
+def test_of_a_nodes_addresses_the_one_that_reaches_furthest_is_told() -> None:
+    addresses = [{"type": "Hostname", "address": "h"}, {"type": "InternalIP", "address": "10.0.0.1"}, {"type": "ExternalIP", "address": "1.2.3.4"}]
+    assert node_address({"status": {"addresses": addresses}}) == "1.2.3.4"
+    assert node_address({"status": {"addresses": addresses[:2]}}) == "10.0.0.1"

@@ -1,0 +1,75 @@
+"""Why pods are not ready, as the status of a pod tells it."""
+
+from typing import Any
+
+import pytest
+
+from bmq_operator.clusters.troubles import last_words, trouble
+
+
+def pod(name: str = "demo-broker-0", *, ready: bool = False, **status: Any) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}, *status.pop("conditions", [])]
+    return {"metadata": {"name": name}, "status": {"conditions": conditions, **status}}
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return {"containerStatuses": [{"image": "bmq:nope", "state": {"waiting": {"reason": reason, "message": message}}}]}
+
+
+def ended(message: str, *, code: int = 1, reason: str = "Error") -> dict[str, Any]:
+    last = {"exitCode": code, "reason": reason, "message": message}
+    return {"containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": last}}]}
+
+
+REFUSED = "error: store s3://b?endpoint=http://m:9000: SignatureDoesNotMatch: the server refuses the keys: check AWS_ACCESS_KEY_ID"
+OTHER = "error: cluster_id 'a': the store s3://b belongs to cluster 'b': name that cluster's own store, or its id"
+BAD_KEY = "error: BMQ_FLUSH_BYTES 'huge': set a size such as 4MiB"
+UNREACHED = "error: store s3://b?endpoint=http://m:9000: it is not reached: connection refused"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "words"),
+    [
+        (waiting("ImagePullBackOff", "no such host"), "ImageUnavailable", "bmq:nope cannot be pulled"),
+        (waiting("CreateContainerConfigError", 'secret "x" not found'), "Misconfigured", 'secret "x" not found'),
+        (
+            {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "too big."}]},
+            "Unschedulable",
+            "too big. Free",
+        ),
+        (ended(REFUSED), "StoreRefusesKeys", "ended: store s3://b"),
+        (ended(OTHER, code=2), "StoreOfAnotherCluster", "belongs to cluster 'b'"),
+        (ended(BAD_KEY, code=2), "Misconfigured", "BMQ_FLUSH_BYTES 'huge'"),
+        (ended(UNREACHED), "StoreUnavailable", "is not reached"),
+        (ended("", code=137, reason="OOMKilled"), "Crashing", "raise its memory limit"),
+        (ended("Traceback\n  File x\nKeyError: 1"), "Crashing", "ended: KeyError: 1"),
+    ],
+)
+def test_what_keeps_a_pod_from_being_ready_is_named_with_what_helps(status: dict[str, Any], reason: str, words: str) -> None:
+    found = trouble([pod(**status)])
+    assert found is not None
+    assert found.reason == reason
+    assert words in found.message
+
+
+def test_of_several_troubles_the_one_that_says_most_is_told() -> None:
+    found = trouble([pod("a", **ended("error: no controller")), pod("b", **ended(REFUSED)), pod("c", **waiting("ImagePullBackOff"))])
+    assert found is not None
+    assert found.reason == "StoreRefusesKeys"
+
+
+def test_a_pod_that_is_ready_again_is_no_trouble() -> None:
+    assert trouble([pod(ready=True, **ended(REFUSED))]) is None
+
+
+def test_a_pod_that_starts_is_no_trouble() -> None:
+    assert trouble([pod(**waiting("ContainerCreating"))]) is None
+
+
+def test_a_clean_end_is_no_trouble() -> None:
+    assert trouble([pod(**ended("", code=0))]) is None
+
+
+def test_the_last_words_of_a_structured_log_are_what_happened_and_why() -> None:
+    log = '{"event": "starting", "level": "info"}\n{"event": "this process ends", "why": "another boot has its id", "level": "error"}\n'
+    assert last_words(log) == "this process ends: another boot has its id"
