@@ -50,13 +50,14 @@ class Target:
 class Prometheus:
     """Scrapes once a second."""
 
-    def __init__(self, folder: Path, targets: Sequence[Target]) -> None:
+    def __init__(self, folder: Path, targets: Sequence[Target], *, rules: Sequence[Path] = ()) -> None:
         relabelings = [
             {{"sourceLabels": "source_labels", "targetLabel": "target_label"}[key]: value for key, value in one.items()}
             for one in yaml.safe_load(RELABELINGS.read_text())
         ]
         scrape = {"job_name": "bmq", "honor_labels": True, "static_configs": [one.static_config() for one in targets], "relabel_configs": relabelings}
         configuration = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}, "scrape_configs": [scrape]}
+        configuration["rule_files"] = [str(one) for one in rules]
         file = folder / "prometheus.yaml"
         file.write_text(yaml.safe_dump(configuration))
         self.url = f"http://127.0.0.1:{free_port()}"
@@ -86,6 +87,14 @@ class Prometheus:
     def names(self) -> set[str]:
         """Every metric that was scraped."""
         return set(self._get("/api/v1/label/__name__/values"))
+
+    def firing(self) -> set[str]:
+        """The alerts that fire, as Prometheus evaluates its rules by itself."""
+        return {one["labels"]["alertname"] for one in self._get("/api/v1/alerts")["alerts"] if one["state"] == "firing"}
+
+    def annotations(self, alert: str) -> dict[str, str]:
+        """What a firing alert says, filled in."""
+        return next(dict(one["annotations"]) for one in self._get("/api/v1/alerts")["alerts"] if one["labels"]["alertname"] == alert)
 
     def label_values(self, label: str, series: str) -> list[str]:
         """As Grafana asks for a variable's choices."""

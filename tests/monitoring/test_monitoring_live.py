@@ -31,6 +31,10 @@ ENVIRONMENT = {"BMQ_TAIL_BUDGET_BYTES": "1MiB", "BMQ_LINGER_MS": "20"}
 """Segments after a few seconds."""
 DATA_WITHIN_S = 90
 LANE = "dev"
+OF_A_BUSY_MACHINE = {"BmqEventLoopLag", "BmqStoreSlow", "BmqProduceSlow", "BmqProbeSlow", "BmqProbeFails"}
+"""Those that a machine with much else to do may raise rightly."""
+SERIES_MAX = 500
+"""Of one node; those of groups come on top."""
 _SERVES = re.compile(r"bmq node (\d+) \((\w+)\) serves: .*?([0-9.]+:\d+) \(admin\)")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -167,8 +171,14 @@ def test_every_metric_that_is_scraped_is_on_the_page_of_metrics(monitored: Monit
     assert {name for name, family in told.items() if family not in listed} == set()
 
 
+def test_a_node_tells_few_series_however_much_goes_through_it(monitored: Monitored) -> None:
+    counts = {one["metric"]["instance"]: int(one["value"][1]) for one in monitored.prometheus.query('count by (instance) ({cluster="demo"})')}
+    assert len(counts) == 6
+    assert max(counts.values()) < SERIES_MAX, counts
+
+
 def test_a_cluster_that_is_well_raises_no_alert(monitored: Monitored) -> None:
-    firing = [
-        (rule["alert"], monitored.prometheus.query(rule["expr"])) for file, rules in alerts().items() if file != OF_THE_OPERATOR for rule in rules
-    ]
-    assert [(alert, series) for alert, series in firing if series] == []
+    rules = [rule for file, rules in alerts().items() if file != OF_THE_OPERATOR for rule in rules if rule["alert"] not in OF_A_BUSY_MACHINE]
+    assert len(rules) > 15
+    raised = {rule["alert"]: series for rule in rules if (series := monitored.prometheus.query(rule["expr"]))}
+    assert raised == {}
