@@ -194,3 +194,21 @@ def test_the_command_makes_shows_and_deletes_lanes(bmq: Bmq) -> None:
     code, out, err = run("delete", "dev", "nowhere", "--yes")
     assert (code, out, "nowhere" in err) == (3, "deleted lane dev\n", True), (code, out, err)
     assert run("list", "-o", "json")[1].strip() == "[]"
+
+
+def test_the_commands_for_topics_and_records_go_into_a_lane(bmq: Bmq) -> None:
+    make_lane(api(bmq), "dev")
+
+    def run(*arguments: str, lines: str = "") -> tuple[int, str, str]:
+        command = [str(BMQ), *arguments, "-b", bmq.servers]
+        done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    assert run("topics", "create", "orders", "--lane", "dev", "--partitions", "2")[0] == 0
+    assert run("produce", "orders", "--lane", "dev", lines="hello\n")[0] == 0
+    assert "hello" in run("consume", "orders", "--lane", "dev", "--from", "beginning", "--count", "1")[1]
+    assert "orders" in run("topics", "list", "--lane", "dev")[1]
+    assert "orders" not in run("topics", "list")[1]
+    code, _, err = run("topics", "list", "--lane", "nowhere")
+    assert (code, "bmq lanes create nowhere" in err) == (3, True), err
+    assert run("topics", "list", "--lane", "No Lane")[0] == 2

@@ -14,12 +14,16 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from bmq.errors import InvalidRequest
+from bmq.lanes import check_lane_name
 from bmq_cli.exit_codes import CommandFailed, ExitCode, kafka_failure, one_line
 from bmq_cli.kafka_admin import OffsetSpec, TopicDescription
 
 DEFAULT_BOOTSTRAP_SERVER: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 10.0
 _CLIENT_ID: Final = "bmq-cli"
+_NO_TOPIC: Final = ":"
+"""What no topic can be called, so that asking for it makes none."""
 _LOG_LEVEL_NONE: Final = 0
 _LOG_LEVEL_DEBUG: Final = 7
 _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:,/]+):([0-9]{1,5})")
@@ -57,6 +61,8 @@ class Connection:
     """Makes clients of one cluster. `timeout_s` bounds connecting, and each request; `waiting` shows a text while connecting takes long."""
 
     bootstrap_server: str = DEFAULT_BOOTSTRAP_SERVER
+    lane: str = ""
+    """The lane that it is in; empty: the base, or the endpoint's."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     waiting: Callable[[str], AbstractContextManager[object]] = field(default=nullcontext)
     _admin: AdminClient | None = field(default=None, init=False)
@@ -70,6 +76,8 @@ class Connection:
                 with self.waiting(f"connecting to {self.bootstrap_server} …"):
                     if not self._answers(admin, max(_LAST_TRY_S, self.timeout_s - _PATIENCE_S)):
                         raise self._unreachable()
+            if self.lane:
+                self._check_lane(admin)
             self._admin = admin
         return self._admin
 
@@ -124,7 +132,7 @@ class Connection:
     def _settings(self) -> dict[str, Any]:
         return {
             "bootstrap.servers": self.bootstrap_server,
-            "client.id": _CLIENT_ID,
+            "client.id": f"{_CLIENT_ID},lane={self.lane}" if self.lane else _CLIENT_ID,
             "log_level": _LOG_LEVEL_DEBUG if debugging() else _LOG_LEVEL_NONE,
             "error_cb": self._remember,
             "socket.connection.setup.timeout.ms": max(1000, min(30_000, int(self.timeout_s * 1000))),
@@ -143,6 +151,16 @@ class Connection:
             admin.poll(0)
             return False
         return True
+
+    def _check_lane(self, admin: AdminClient) -> None:
+        """A lane that is not there would look like an empty one. Raises CommandFailed."""
+        try:
+            error = admin.list_topics(_NO_TOPIC, timeout=self.timeout_s).topics[_NO_TOPIC].error
+        except KafkaException as exception:
+            raise kafka_failure(f"lane {self.lane}", exception) from exception
+        if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            remedy = f"create it with `bmq lanes create {self.lane}`"
+            raise CommandFailed(f"lane {self.lane}", "there is no such lane, or it is not served at this address", remedy, code=ExitCode.NOT_FOUND)
 
     def _unreachable(self) -> CommandFailed:
         last = self._last_error
@@ -166,6 +184,16 @@ class ListedOffset:
 def no_such_topic(name: str) -> CommandFailed:
     """The failure for a topic that is not there."""
     return CommandFailed(f"topic {name}", "there is no such topic", f"create it with `bmq topics create {name}`", code=ExitCode.NOT_FOUND)
+
+
+def check_lane(name: str) -> str:
+    """The lane's name. Raises CommandFailed where no lane can have it."""
+    try:
+        check_lane_name(name)
+    except InvalidRequest as error:
+        why, _, remedy = str(error).rpartition(": ")
+        raise CommandFailed("--lane", why, remedy, code=ExitCode.USAGE) from error
+    return name
 
 
 @contextmanager

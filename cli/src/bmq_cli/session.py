@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import os
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,12 +10,13 @@ from typing import Annotated, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import typer
 
-from bmq_cli.connection import DEFAULT_BOOTSTRAP_SERVER, DEFAULT_TIMEOUT_S, Connection, check_addresses, default_address
+from bmq_cli.connection import DEFAULT_BOOTSTRAP_SERVER, DEFAULT_TIMEOUT_S, Connection, check_addresses, check_lane, default_address
 from bmq_cli.output import Output, OutputFormat
 
 P = ParamSpec("P")
 S = TypeVar("S")
 _PANEL: Final = "Connection and output"
+LANE_VARIABLE: Final = "BMQ_LANE"
 
 BootstrapServer = Annotated[
     str | None,
@@ -25,6 +27,12 @@ BootstrapServer = Annotated[
         rich_help_panel=_PANEL,
         help=f"The cluster's address, or several with commas. Default: $BMQ_BOOTSTRAP_SERVER, else {DEFAULT_BOOTSTRAP_SERVER}.",
         show_default=False,
+    ),
+]
+LaneOption = Annotated[
+    str | None,
+    typer.Option(
+        "--lane", metavar="NAME", rich_help_panel=_PANEL, help=f"Be in this lane (docs/lanes.md). Default: ${LANE_VARIABLE}.", show_default=False
     ),
 ]
 OutputOption = Annotated[
@@ -56,6 +64,7 @@ class SharedOptions:
     output: OutputFormat | None = None
     timeout: float | None = None
     no_color: bool | None = None
+    lane: str | None = None
 
     def over(self, outer: "SharedOptions") -> "SharedOptions":
         """These, and what `outer` gives where these give nothing."""
@@ -64,6 +73,7 @@ class SharedOptions:
             output=self.output or outer.output,
             timeout=outer.timeout if self.timeout is None else self.timeout,
             no_color=self.no_color or outer.no_color,
+            lane=self.lane or outer.lane,
         )
 
     def make_output(self) -> Output:
@@ -85,7 +95,13 @@ class OutputClosed(Exception):
 
 def with_session(command: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
     """Gives `command` the shared options and, as its first argument, the session that they make."""
-    options = {"bootstrap_server": BootstrapServer, "output": OutputOption, "timeout": TimeoutOption, "no_color": NoColorOption}
+    options = {
+        "bootstrap_server": BootstrapServer,
+        "lane": LaneOption,
+        "output": OutputOption,
+        "timeout": TimeoutOption,
+        "no_color": NoColorOption,
+    }
 
     def make(outer: SharedOptions, values: dict[str, Any]) -> Session:
         return make_session(SharedOptions(**values).over(outer))
@@ -127,8 +143,10 @@ def with_options(
 def make_session(options: SharedOptions) -> Session:
     """Raises CommandFailed for an address that is none."""
     output = options.make_output()
+    lane = options.lane or os.environ.get(LANE_VARIABLE, "")
     connection = Connection(
         bootstrap_server=check_addresses(options.bootstrap_server or default_address()),
+        lane=check_lane(lane) if lane else "",
         timeout_s=DEFAULT_TIMEOUT_S if options.timeout is None else options.timeout,
         waiting=output.waiting,
     )

@@ -17,6 +17,7 @@ class NodeView(BaseModel):
     roles: list[str]
     rack: str
     pool: str = Field(description="Of a broker: it owns partitions of the topics of this pool alone; empty: of those that name none")
+    lane: str = Field(description="Of a proxy: the lane that it serves alone; empty: the base, and whoever names a lane")
     host: str
     port: int
     listeners: dict[str, str] = Field(description="Where clients reach its proxy by further listeners, as far as is known: HOST:PORT by name")

@@ -59,6 +59,7 @@ class _Seen:
             roles=[] if node is None else list(node.roles),
             rack="" if node is None else node.rack,
             pool="" if node is None else node.pool,
+            lane="" if node is None else node.lane,
             host="" if node is None else node.host,
             port=0 if node is None else node.port,
             listeners={} if node is None else {name: _address(*address) for name, address in sorted(node.listeners.items())},
