@@ -25,7 +25,7 @@ from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import MetadataFollower
 from bmq.metadata.image import Image
 from bmq.metadata.journal import MetadataJournal, Position
-from bmq.ports import Clock, ObjectStore, Rng
+from bmq.ports import Clock, ObjectStore, Rng, Tracer
 from bmq.roles.controller import Registration
 from bmq.roles.owner import Owner
 from bmq.storage.durable import cancelled
@@ -57,13 +57,16 @@ _log = structlog.get_logger("bmq.node")
 class ClusterNode:
     """A process's whole life: start, serve until stopped or until it cannot go on, stop."""
 
-    def __init__(self, store: ObjectStore, *, clock: Clock, rng: Rng, config: ServerConfig, settings: RoleSettings) -> None:
+    def __init__(
+        self, store: ObjectStore, *, clock: Clock, rng: Rng, config: ServerConfig, settings: RoleSettings, tracer: Tracer | None = None
+    ) -> None:
         """`settings` are those that the configuration makes (bmq_cli.role_settings), or smaller ones to simulate with."""
         self._store = store
         self._clock = clock
         self._rng = rng
         self._config = config
         self._settings = settings
+        self._tracer = tracer
         self._node_id = NodeId(config.node_id)
         self._tasks: list[asyncio.Task[None]] = []
         self._feed = MetadataFeed()
@@ -205,6 +208,7 @@ class ClusterNode:
             port=port,
             log_dir=self._settings.log_dir,
             cluster_configs=self._config.cluster_config,
+            tracer=self._tracer,
         )
 
     async def _start_listeners(self) -> None:
@@ -231,6 +235,7 @@ class ClusterNode:
                 metadata=self._feed,
                 registration=replace(registration, listeners=self._listeners() or {}),
                 listeners=self._listeners,
+                tracer=self._tracer,
                 clock=self._clock,
                 rng=self._rng,
                 clock_guard=guard,

@@ -15,6 +15,7 @@ from bmq.runtime.logging import configure_logging
 from bmq.runtime.loop import run_service, settle
 from bmq.runtime.metered_store import MeteredStore
 from bmq.runtime.open_store import open_store
+from bmq.runtime.otel import OtelTracer
 from bmq.runtime.self_test import prove_store
 from bmq.runtime.store_url import StoreKind, parse_store_url
 from bmq.runtime.system import SystemClock, SystemRng
@@ -70,13 +71,14 @@ def serve(config: ServerConfig) -> int:
     supervisor = end_with_supervisor()
     configure_logging(environment={"BMQ_LOG_LEVEL": config.log_level, "BMQ_LOG_FORMAT": config.log_format})
     structlog.contextvars.bind_contextvars(node=config.node_id)
+    tracer = _tracer(config)
     make_bucket(config.store)
     opened = open_store(config.store)
 
     async def main(stop: asyncio.Event) -> int:
         watching = [asyncio.ensure_future(watch_supervisor(supervisor))] if supervisor is not None and sys.platform != "linux" else []
         try:
-            return await _live(config, MeteredStore(opened), stop)
+            return await _live(config, MeteredStore(opened), stop, tracer)
         finally:
             await cancelled(watching)
 
@@ -84,13 +86,15 @@ def serve(config: ServerConfig) -> int:
         return run_service(main)
     finally:
         opened.close()
+        if tracer is not None:
+            tracer.close()
 
 
-async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event) -> int:
+async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event, tracer: OtelTracer | None) -> int:
     clock, rng = SystemClock(), SystemRng()
     address = listens(config.admin)
     expose(config.roles, limits=exposed_limits(config))
-    node = ClusterNode(store, clock=clock, rng=rng, config=config, settings=_settings(config))
+    node = ClusterNode(store, clock=clock, rng=rng, config=config, settings=_settings(config), tracer=tracer)
     if config.admin_token or config.admin_token_file:
         file = Path(config.admin_token_file) if config.admin_token_file else None
         node.admin.front.state.tokens = AdminTokens(file, option="admin_token_file", token=config.admin_token)
@@ -119,6 +123,14 @@ async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event) 
     if admin is not None:
         await admin.stop()
     return code
+
+
+def _tracer(config: ServerConfig) -> OtelTracer | None:
+    """Raises ConfigurationError."""
+    if not config.otlp_endpoint:
+        return None
+    resource: dict[str, str | int] = {"service.name": "bmq", "service.instance.id": str(config.node_id), "bmq.roles": ",".join(config.roles)}
+    return OtelTracer.open(config.otlp_endpoint, sample_ratio=config.otlp_sample_ratio, resource=resource)
 
 
 def _serving(config: ServerConfig, node: ClusterNode, admin: AdminServer | None) -> None:

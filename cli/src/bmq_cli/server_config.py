@@ -122,6 +122,18 @@ class ServerConfig(BaseSettings):
         pattern="^(console|json)?$",
     )
 
+    otlp_endpoint: str = _key(
+        PROCESS,
+        "",
+        "An OpenTelemetry collector that takes OTLP over HTTP: it gets spans of Produce and Fetch requests and of flushes. Needs the optional "
+        "dependency bmq-core[otel]; OTEL_EXPORTER_OTLP_HEADERS and OTEL_RESOURCE_ATTRIBUTES count. Empty: no traces.",
+        "write http://HOST:PORT, for example http://otel-collector:4318",
+        pattern=r"^(https?://[^\s/]+(/[^\s]*)?)?$",
+    )
+    otlp_sample_ratio: float = _number(
+        PROCESS, 0.01, "Which part of the requests and flushes becomes a span: 1 is all of them.", minimum=0, maximum=1
+    )
+
     listen: Address = _key(
         ADDRESSES, "127.0.0.1:9092", "Proxies: where Kafka clients connect. Host 0.0.0.0: all addresses; port 0: any free one.", _AN_ADDRESS
     )

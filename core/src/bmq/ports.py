@@ -3,7 +3,7 @@
 `runtime` implements these for real, `bmq_sim` for the simulator.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
@@ -65,3 +65,10 @@ class Rng(Protocol):
 
     def random(self) -> float:
         """Uniform in [0, 1): jitter, sampling."""
+
+
+class Tracer(Protocol):
+    """Where spans go. Whoever may have none asks `is None`, and nothing else."""
+
+    def span(self, name: str, *, took_s: float, attributes: Mapping[str, str | int], failed: bool = False) -> None:
+        """A span that ends now, of which the tracer keeps some."""

@@ -12,6 +12,7 @@ from typing import TypeVar
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NotOwner, NotReady, UnknownOutcome
+from bmq.ports import Tracer
 from bmq.storage.durable import settle
 from bmq.storage.stream import StreamWriter
 from bmq.values import Offset
@@ -43,6 +44,7 @@ class GroupCommit:
         woken: Callable[[Partition], None],
         carried: Callable[[Sequence[Partition]], None],
         completed: Callable[[], None],
+        tracer: Tracer | None = None,
     ) -> None:
         """`woken` is called for each partition whose high watermark rose, `carried` with those that were carried, `completed` once after them."""
         self._settings = settings
@@ -51,6 +53,7 @@ class GroupCommit:
         self._woken = woken
         self._carried = carried
         self._completed = completed
+        self._tracer = tracer
         self._writer: StreamWriter | None = None
         self._open = WalGroup()
         self._full: deque[WalGroup] = deque()
@@ -253,6 +256,8 @@ class GroupCommit:
         """One create's size and time, for the metrics."""
         FLUSH_BYTES.observe(size_bytes)
         FLUSH_SECONDS.observe(seconds)
+        if self._tracer is not None:
+            self._tracer.span("Flush", took_s=seconds, attributes={"bmq.wal_object_bytes": size_bytes})
 
     def _group_with_room(self) -> WalGroup:
         if self._open.slot.size_bytes >= self._group_bytes_max or self._open.run_count >= self._settings.flush_runs_max:

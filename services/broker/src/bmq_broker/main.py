@@ -11,7 +11,7 @@ from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady, UnknownOutcome
 from bmq.listeners import ListenerAddresses
 from bmq.metadata.image import Image
-from bmq.ports import Clock, ObjectStore, Rng
+from bmq.ports import Clock, ObjectStore, Rng, Tracer
 from bmq.roles.controller import BrokerControl, Metadata, Registration
 from bmq.roles.owner import Owner
 from bmq.storage.durable import LatencyWindow, cancelled
@@ -61,6 +61,7 @@ class BrokerRole:
         on_fenced: Callable[[BmqError], None],
         owner_for: Callable[[TopicPartition], Owner] | None = None,
         listeners: Callable[[], ListenerAddresses | None] = lambda: None,
+        tracer: Tracer | None = None,
     ) -> None:
         """`on_fenced` is called once when another incarnation took over: this one writes nothing more and is to be thrown away.
 
@@ -80,6 +81,7 @@ class BrokerRole:
         self._on_fenced = on_fenced
         self._owner_for = owner_for
         self._listeners = listeners
+        self._tracer = tracer
         self._tasks: list[asyncio.Task[None]] = []
         self._beating: asyncio.Task[None] | None = None
         self._built = False
@@ -224,7 +226,9 @@ class BrokerRole:
         store, rng, clock, settings = self._store, self._rng, self._clock, self._settings
         total = TailTotal()
         self._waiters = Waiters()
-        self._commit = GroupCommit(settings, may_send=self._may_send, woken=self._woken, carried=self._carried, completed=self._completed)
+        self._commit = GroupCommit(
+            settings, may_send=self._may_send, woken=self._woken, carried=self._carried, completed=self._completed, tracer=self._tracer
+        )
         self._manifests = Manifests(store, rng=rng, released=self._commit.released, fenced=self._fenced)
         stream = StreamId(self._registration.node_id, self.epoch)
         inheriting = Inheriting(partial(read_ranges, store, clock=clock, rng=rng, is_sealed=self._is_known_to_be_sealed, read=self._wal_read))

@@ -13,6 +13,7 @@ from bmq.fair_shares import FairShares
 from bmq.greedy_window import Modest
 from bmq.lanes import BASE, lane_of_client
 from bmq.log_limit import RateLimited
+from bmq.ports import Tracer
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.limits import RECEIVE_BUFFER_BYTES
 from bmq_proxy import metrics
@@ -39,6 +40,7 @@ LINGER_S = 1.0
 LOOK_S = 0.01
 WAITS_LONG = frozenset((ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
 """Whose answers wait for records, or for other members: how long they take says nothing."""
+TRACED = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
 FAILURES = frozenset(("unknown_server_error", "kafka_storage_error", "request_timed_out"))
 """Errors that are not the client's, and do not belong to a failover."""
 COMPLAIN_EVERY_S = 10.0
@@ -58,6 +60,7 @@ class Endpoint:
         modest: Modest,
         *,
         lanes: LaneTables,
+        tracer: Tracer | None = None,
     ) -> None:
         """`routes` are the base's. `modest`: who is to be protected from those who write much, is counted here."""
         self.requests_in_flight_max = settings.requests_in_flight_max
@@ -72,6 +75,7 @@ class Endpoint:
         )
         self.connections: dict[Connection, None] = {}  # in the order of their opening, which a seed replays
         self.in_flight = 0
+        self._tracer = tracer
         self._opened = 0
         self._slow_s = settings.slow_request_ms / 1000 if settings.slow_request_ms else float("inf")
         self._settings = settings
@@ -209,10 +213,25 @@ class Endpoint:
         (call.bytes_in or self._bytes_in).inc(call.lease.size_bytes)
 
         took_s = self._loop.time() - call.arrived
+        if self._tracer is not None and call.api_key in TRACED:
+            self._trace(self._tracer, call, answer, outcome[1], took_s)
         if took_s >= self._slow_s and call.api_key not in WAITS_LONG:
             self._tell("request was slow", call, outcome[1], took_s)
         elif outcome[1] in FAILURES:
             self._tell("request was answered with an error", call, outcome[1], took_s)
+
+    def _trace(self, tracer: Tracer, call: Call, answer: Answer | None, error: str, took_s: float) -> None:
+        attributes: dict[str, str | int] = {
+            "bmq.request_id": call.request_id,
+            "bmq.listener": call.listener,
+            "bmq.error": error,
+            "bmq.request_bytes": call.lease.size_bytes,
+            "bmq.response_bytes": 0 if answer is None else answer.size_bytes,
+            "client.address": call.client_host.lstrip("/"),
+            "messaging.client.id": call.client_id,
+            "messaging.system": "kafka",
+        }
+        tracer.span(SERVED[call.api_key].name, took_s=took_s, attributes=attributes, failed=error != "none")
 
     def _tell(self, event: str, call: Call, error: str, took_s: float) -> None:
         """One line of each kind per API, error and interval."""

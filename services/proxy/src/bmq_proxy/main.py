@@ -7,7 +7,7 @@ import structlog
 
 from bmq.cluster_config import resolve_cluster
 from bmq.greedy_window import Modest
-from bmq.ports import Clock, ObjectStore, Rng
+from bmq.ports import Clock, ObjectStore, Rng, Tracer
 from bmq.roles.controller import Controller, Metadata
 from bmq_proxy.appends import Appends
 from bmq_proxy.budget import MemoryBudget
@@ -119,6 +119,7 @@ async def start_proxy(
     port: int = 0,
     log_dir: str = "object-store",
     cluster_configs: Mapping[str, str] | None = None,
+    tracer: Tracer | None = None,
 ) -> ProxyRole:
     """Listens on `host`:`port` (0: any free one) and serves. Raises OSError where it cannot listen.
     `cluster_configs` are the cluster's as the command line gives them (the controller and the brokers get the same).
@@ -126,7 +127,7 @@ async def start_proxy(
     proxy = build_proxy(store, owner_for, controller, metadata, settings, clock=clock, rng=rng, log_dir=log_dir, cluster_configs=cluster_configs)
     table = routes(proxy)
     memory = MemoryBudget(settings.request_memory_bytes)
-    server = ProxyServer(Endpoint(settings, table, memory, proxy.reader.memory, proxy.modest, lanes=LaneTables(proxy, table)))
+    server = ProxyServer(Endpoint(settings, table, memory, proxy.reader.memory, proxy.modest, lanes=LaneTables(proxy, table), tracer=tracer))
     listening_host, listening_port = await server.start(host, port)
     if not proxy.advertised_port:
         proxy.advertised_port = listening_port
