@@ -1,5 +1,6 @@
 """What a lane, and the base, see of a cluster's metadata."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -8,6 +9,7 @@ import pytest
 
 from bmq.errors import BmqError
 from bmq.lanes import overlay_id
+from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.image import Image, apply
 from bmq.metadata.records import AnyRecord, LaneDeclared, LaneDeleted, TopicCreated, TopicDeleted
 from bmq.values import TopicId
@@ -74,6 +76,25 @@ def test_what_did_not_change_is_the_same_object_so_that_answers_may_be_kept() ->
     node.then(lane("other", 2))
     assert base.image is not before
     assert base.image.topics is before.topics
+
+
+def test_who_subscribes_misses_no_change() -> None:
+    """A feed publishes at once, and tells a turn of the loop later: who subscribes in between is told of what comes then."""
+
+    async def test() -> None:
+        feed = MetadataFeed(apply(Image(cluster_id="c"), 1, [topic(1, "orders")]))
+        base = BaseView(feed)
+        then = apply(feed.image, 2, [topic(2, "payments")])
+        feed.publish(then)
+        told: list[Image] = []
+        base.subscribe(lambda _, new: told.append(new))
+        assert base.image is then
+        await asyncio.sleep(0)
+        feed.publish(apply(then, 3, [topic(3, "refunds")]))
+        await asyncio.sleep(0)
+        assert told == [feed.image]
+
+    asyncio.run(test())
 
 
 def test_a_topic_of_the_base_is_foretold_unlisted_with_its_shape_and_the_id_that_the_first_write_gives_it() -> None:

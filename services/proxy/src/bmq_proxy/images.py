@@ -12,9 +12,6 @@ T = TypeVar("T")
 
 async def image_with(metadata: Metadata, find: Callable[[Image], T | None], timeout_s: float) -> T | None:
     """What `find` finds as soon as it finds something; None where it does not in time."""
-    found = find(metadata.image)
-    if found is not None:
-        return found
     shown: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def changed(_: Image, new: Image) -> None:
@@ -24,6 +21,9 @@ async def image_with(metadata: Metadata, find: Callable[[Image], T | None], time
 
     unsubscribe = metadata.subscribe(changed)
     try:
+        found = find(metadata.image)  # once it is certain that what comes after it is told
+        if found is not None:
+            return found
         async with asyncio.timeout(timeout_s):
             return await shown
     except TimeoutError:

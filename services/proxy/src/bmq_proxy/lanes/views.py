@@ -61,6 +61,8 @@ class BaseView:
 
     def subscribe(self, changed: Callable[[Image, Image], None]) -> Callable[[], None]:
         """See the protocol; `changed` gets what is seen here."""
+        # A change that was published, and of which nobody was told yet, is one that `changed` is not told of either.
+        self._real_changed(self.image, self.real.image)
         before = self.image
 
         def real_changed(_: Image, __: Image) -> None:
