@@ -185,7 +185,7 @@ def test_every_variable_of_the_operator_is_one_that_it_reads() -> None:
 def test_dashboards_and_rules_arrive_as_they_are() -> None:
     dashboards = {file.name: json.loads(file.read_text()) for file in (CHART / "files" / "dashboards").glob("*.json")}
     maps = [one for one in of_kind("ConfigMap", EVERYTHING) if "-dashboard-" in one["metadata"]["name"]]
-    found = {name.removeprefix("bmq-"): json.loads(text) for one in maps for name, text in one["data"].items()}
+    found = {name: json.loads(text) for one in maps for name, text in one["data"].items()}
     assert found == dashboards
     groups = [group for file in sorted((CHART / "files" / "rules").glob("*.yaml")) for group in yaml.safe_load(file.read_text())["groups"]]
     assert [group for one in of_kind("PrometheusRule", EVERYTHING) for group in one["spec"]["groups"]] == groups
