@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def test_the_api_server_refuses_what_bmq_apply_refuses(ready: Kubectl) -> None:
         try:
             ready.apply(checks.document(kind, part), dry_run=True)
         except Refused as refused:
-            assert any(said in str(refused) for said in ("bmq.io", "unknown field", "is invalid")), refused
+            assert re.search("ValidationError|is invalid|strict decoding|typed patch", str(refused)), refused
         else:
             accepted.append((kind.__name__, field))
     assert accepted == []

@@ -86,13 +86,12 @@ async def _situation(context: Context, topic: Topic, referred: Referred) -> Situ
 
 
 async def _rivals(context: Context, topic: Topic, referred: Referred) -> list[Rival]:
-    """Other Topics for the same topic whose namespaces the Cluster accepts. What is taken or deleted is not decided on what was so seconds ago."""
+    """Other Topics for the same topic whose namespaces the Cluster accepts. No topic is taken on what was so seconds ago."""
 
     async def read() -> dict[Claim, list[Rival]]:
         return claims([one for namespace in context.settings.watched_namespaces for one in await context.kube.list("Topic", namespace)])
 
-    settled = topic.status.owned and topic.metadata.deletion_timestamp is None
-    newer_than_s = float("-inf") if settled else asyncio.get_running_loop().time()
+    newer_than_s = float("-inf") if topic.status.owned else asyncio.get_running_loop().time()
     found: dict[Claim, list[Rival]] = await context.known.claims.get("claims", read, newer_than_s=newer_than_s)
     rivals = [rival for rival in found.get(claim_of(topic), ()) if rival.uid != topic.metadata.uid]
     return [rival for rival in rivals if referred.cluster is not None and allowed(referred.cluster, rival.namespace)]
