@@ -17,7 +17,8 @@ LANES = Dashboard(
         (
             "Traffic",
             [
-                stat("Lanes", "Lanes that there are.", "max" + led("bmq_lanes"), width=24),
+                stat("Lanes", "Lanes that there are.", "max" + led("bmq_lanes"), width=12),
+                stat("Topics of lanes", "Topics that lanes have of their own.", "sum" + led("bmq_controller_lane_topics"), width=12),
                 Panel(
                     title="Bytes produced, by lane",
                     about="Record batches taken in from the lane's clients.",
@@ -54,8 +55,15 @@ LANES = Dashboard(
             ],
         ),
         (
-            "Groups",
+            "Topics and groups",
             [
+                Panel(
+                    title="Topics, by lane",
+                    about="Topics that a lane has of its own: made at its first write, deleted with it.",
+                    unit="short",
+                    width=24,
+                    queries=[("max by (lane) " + led("bmq_controller_lane_topics", ',lane=~"$lane"'), "lane {{lane}}")],
+                ),
                 Panel(
                     title="Lag in seconds, by lane",
                     about="The largest of the lane's consumer groups.",
