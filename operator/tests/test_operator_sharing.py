@@ -30,27 +30,9 @@ def test_who_asks_while_it_is_read_waits_for_that_answer_failures_too() -> None:
     asyncio.run(run())
 
 
-def test_who_needs_what_is_newer_than_now_has_it_read_again() -> None:
-    async def run() -> None:
-        reads = 0
-
-        async def read() -> int:
-            nonlocal reads
-            reads += 1
-            return reads
-
-        shared: Shared[int] = Shared(most=2)
-        assert await shared.get("a", read) == 1
-        now_s = asyncio.get_running_loop().time()
-        assert await shared.get("a", read, newer_than_s=now_s) == 2
-        assert await shared.get("a", read) == 2
-
-    asyncio.run(run())
-
-
 def test_what_could_not_be_read_for_another_reason_is_read_by_the_next_one() -> None:
     async def run() -> None:
-        answers: list[object] = ["old", OSError("away"), "new"]
+        answers: list[object] = [OSError("away"), "new"]
 
         async def read() -> object:
             answer = answers.pop(0)
@@ -59,9 +41,8 @@ def test_what_could_not_be_read_for_another_reason_is_read_by_the_next_one() -> 
             return answer
 
         shared: Shared[object] = Shared(most=2)
-        await shared.get("a", read)
         with pytest.raises(OSError, match="away"):
-            await shared.get("a", read, newer_than_s=asyncio.get_running_loop().time())
+            await shared.get("a", read)
         assert await shared.get("a", read) == "new"
 
     asyncio.run(run())

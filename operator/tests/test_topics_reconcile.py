@@ -222,6 +222,17 @@ def test_a_topic_that_was_just_taken_is_not_taken_by_another_one(bmq: RealBmq) -
     in_world(bmq, use)
 
 
+def test_of_topics_that_are_made_in_the_same_moment_one_takes_the_topic(bmq: RealBmq) -> None:
+    async def use(world: World) -> None:
+        names = [f"at-once-{index}" for index in range(8)]
+        for name in names:
+            world.write(name, topicName="at-once", existing="Adopt")
+        outcomes = await asyncio.gather(*(world.look(name) for name in names))
+        assert sorted(said(outcome)[1] for outcome in outcomes) == ["AsWritten", *["Collision"] * 7]
+
+    in_world(bmq, use)
+
+
 def produce(bmq: RealBmq, topic: str) -> None:
     from confluent_kafka import Producer
 

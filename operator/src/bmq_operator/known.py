@@ -8,6 +8,7 @@ from bmq_operator.sharing import Shared
 if TYPE_CHECKING:
     from bmq_operator.admin import AdminClient
     from bmq_operator.references import Referred
+    from bmq_operator.rivals import Rival
     from bmq_operator.topics.known import TopicsOfCluster
 
 CLUSTERS_MAX = 1_000
@@ -20,7 +21,9 @@ class Known:
     clusters: "Shared[Referred]" = field(default_factory=lambda: Shared(most=CLUSTERS_MAX))
     """Clusters by namespace and name."""
     claims: "Shared[Any]" = field(default_factory=lambda: Shared(most=1))
-    """Which Topics stand for which topics."""
+    """Since when it is known which Topics stand for which topics, and that."""
+    taken: "dict[tuple[str, str, str], tuple[float, Rival]]" = field(default_factory=dict)
+    """Who took a topic of a Cluster lately, and when by the loop's clock."""
     slots: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
     """By Cluster: first node ids that were given to Lanes, by their uid, and may not be in their status yet."""
     _topics: "dict[str, TopicsOfCluster]" = field(default_factory=dict)

@@ -30,7 +30,7 @@ class Shared(Generic[T]):
         self._slots: OrderedDict[Any, _Slot[T]] = OrderedDict()
         self._most = most
 
-    async def get(self, key: Any, read: Callable[[], Awaitable[T]], *, newer_than_s: float = float("-inf")) -> T:
+    async def get(self, key: Any, read: Callable[[], Awaitable[T]]) -> T:
         """The value. Raises what `read` raised."""
         slot = self._slots.setdefault(key, _Slot())
         self._slots.move_to_end(key)
@@ -38,7 +38,7 @@ class Shared(Generic[T]):
             self._slots.popitem(last=False)
         loop = asyncio.get_running_loop()
         async with slot.lock:
-            if loop.time() - slot.at_s >= FRESH_S or slot.at_s < newer_than_s:
+            if loop.time() - slot.at_s >= FRESH_S:
                 begun_s = loop.time()
                 slot.value, slot.failed, slot.at_s = None, None, float("-inf")
                 try:

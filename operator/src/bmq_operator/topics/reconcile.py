@@ -12,12 +12,15 @@ from bmq_operator.context import Context
 from bmq_operator.outcome import Event, Outcome
 from bmq_operator.references import ClusterState, Referred, allowed, refer
 from bmq_operator.rivals import Rival
+from bmq_operator.sharing import FRESH_S
 from bmq_operator.topics.claims import Claim, claim_of, claims
 from bmq_operator.topics.known import TopicsOfCluster, view_of
 from bmq_operator.topics.plan import SOON_S, Create, Delete, Grow, Plan, SetConfigs, plan
 from bmq_operator.topics.situation import Present, Situation
 
 STEPS_MAX: Final = 6
+TAKEN_S: Final = 4 * FRESH_S
+"""How long it is remembered who took a topic: until its status is in every list."""
 _OLD_KNOWLEDGE: Final = frozenset((404, 409, 412))
 """Refusals that come of having looked some seconds ago: a further look decides."""
 
@@ -32,6 +35,8 @@ async def reconcile(context: Context, topic: Topic) -> Outcome:
     events: dict[str, Event] = {}
     referred = await refer(context, topic.metadata, topic.spec.cluster_ref)
     planned = plan(await _situation(context, topic, referred))
+    if planned.owned and not topic.status.owned:
+        _take(context, topic)
     for _ in range(STEPS_MAX):
         try:
             if planned.needs_record_count:
@@ -86,15 +91,31 @@ async def _situation(context: Context, topic: Topic, referred: Referred) -> Situ
 
 
 async def _rivals(context: Context, topic: Topic, referred: Referred) -> list[Rival]:
-    """Other Topics for the same topic whose namespaces the Cluster accepts. No topic is taken on what was so seconds ago."""
+    """Other Topics for the same topic whose namespaces the Cluster accepts; with who took it so lately that the list may not tell yet."""
 
-    async def read() -> dict[Claim, list[Rival]]:
-        return claims([one for namespace in context.settings.watched_namespaces for one in await context.kube.list("Topic", namespace)])
+    async def read() -> tuple[float, dict[Claim, list[Rival]]]:
+        begun_s = asyncio.get_running_loop().time()
+        listed = [one for namespace in context.settings.watched_namespaces for one in await context.kube.list("Topic", namespace)]
+        return begun_s, claims(listed)
 
-    newer_than_s = float("-inf") if topic.status.owned else asyncio.get_running_loop().time()
-    found: dict[Claim, list[Rival]] = await context.known.claims.get("claims", read, newer_than_s=newer_than_s)
-    rivals = [rival for rival in found.get(claim_of(topic), ()) if rival.uid != topic.metadata.uid]
-    return [rival for rival in rivals if referred.cluster is not None and allowed(referred.cluster, rival.namespace)]
+    claim = claim_of(topic)
+    read_s, found = await context.known.claims.get("claims", read)
+    rivals = {rival.uid: rival for rival in found.get(claim, ())}
+    taken_s, taker = context.known.taken.get(claim, (0.0, None))
+    if taker is not None and (taker.uid in rivals or taken_s >= read_s):
+        rivals[taker.uid] = taker
+    rivals.pop(topic.metadata.uid, None)
+    return [rival for rival in rivals.values() if referred.cluster is not None and allowed(referred.cluster, rival.namespace)]
+
+
+def _take(context: Context, topic: Topic) -> None:
+    """Nothing is awaited between the look at who took it and this: of two Topics one takes it, as there is one operator that leads."""
+    meta, taken = topic.metadata, context.known.taken
+    rival = Rival(kind="Topic", namespace=meta.namespace, name=meta.name, uid=meta.uid, created=meta.creation_timestamp, owned=True)
+    now_s = asyncio.get_running_loop().time()
+    for claim in [claim for claim, (at_s, _) in taken.items() if now_s - at_s > TAKEN_S]:
+        del taken[claim]
+    taken[claim_of(topic)] = now_s, rival
 
 
 async def _plan_with_records(context: Context, topic: Topic, referred: Referred) -> Plan:
