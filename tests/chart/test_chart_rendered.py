@@ -191,6 +191,12 @@ def test_dashboards_and_rules_arrive_as_they_are() -> None:
     assert [group for one in of_kind("PrometheusRule", EVERYTHING) for group in one["spec"]["groups"]] == groups
 
 
+def test_alerts_on_the_operator_need_its_metrics() -> None:
+    names = [one["metadata"]["name"] for one in of_kind("PrometheusRule", {"monitoring": {"rules": {"enabled": True}}})]
+    assert names
+    assert not any(name.endswith("bmq-operator") for name in names)
+
+
 def test_monitors_find_what_the_operator_makes() -> None:
     from bmq_operator.clusters.names import labels_of
 
