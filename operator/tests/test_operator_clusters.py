@@ -7,6 +7,7 @@ from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.existing import Existing, covers
 from bmq_operator.clusters.listeners import advertised_file, listener_statuses, node_address
+from bmq_operator.clusters.minio import volume_note
 from bmq_operator.clusters.nodes import ClusterState, Node, Pod, pods_seen
 from bmq_operator.clusters.report import Found, report
 from bmq_operator.clusters.upgrade import Wait
@@ -141,3 +142,12 @@ def test_of_a_nodes_addresses_the_one_that_reaches_furthest_is_told() -> None:
     addresses = [{"type": "Hostname", "address": "h"}, {"type": "InternalIP", "address": "10.0.0.1"}, {"type": "ExternalIP", "address": "1.2.3.4"}]
     assert node_address({"status": {"addresses": addresses}}) == "1.2.3.4"
     assert node_address({"status": {"addresses": addresses[:2]}}) == "10.0.0.1"
+
+
+def test_a_size_of_the_volume_that_cannot_be_had_any_more_is_told() -> None:
+    there = {"spec": {"volumeClaimTemplates": [{"spec": {"resources": {"requests": {"storage": "10Gi"}}, "storageClassName": "standard"}}]}}
+    assert volume_note(cluster(store={"minio": {"embedded": True}}), there) is None
+    assert volume_note(cluster(store={"minio": {"embedded": True, "storage": "20Gi"}}), None) is None
+    note = volume_note(cluster(store={"minio": {"embedded": True, "storage": "20Gi"}}), there)
+    assert note is not None
+    assert "it has 10Gi, and 20Gi was written" in note.message

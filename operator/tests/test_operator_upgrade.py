@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bmq_operator.clusters.names import NODE_IDS_FROM, ROLES, Component
@@ -110,6 +110,9 @@ class World:
     current: dict[Component, int]
     partitions: dict[int, int]
     cordoned: set[int] = field(default_factory=set)
+    users_own: frozenset[int] = frozenset()
+    """Cordoned by somebody else."""
+    draining: set[int] = field(default_factory=set)
     marked: set[int] = field(default_factory=set)
     taken_while_not_ready: list[str] = field(default_factory=list)
     taken_with_partitions: list[str] = field(default_factory=list)
@@ -121,6 +124,7 @@ class World:
                 alive=one.ready,
                 leads=one.node_id == 1,
                 cordoned=one.node_id in self.cordoned,
+                draining=one.node_id in self.draining,
                 partitions=self.partitions.get(one.node_id, 0),
             )
             for one in self.pods.values()
@@ -137,11 +141,14 @@ class World:
                 if self.partitions.get(old.node_id, 0) and sum(one.component == "broker" for one in self.pods.values()) > 1:
                     self.taken_with_partitions.append(name)
                 self.pods[name] = replace(old, ready=False, outdated=False)
-            case Drain(node_id=node_id):
-                self.marked.add(node_id)
+            case Drain(node_id=node_id, mark=mark):
+                if mark:
+                    self.marked.add(node_id)
                 self.cordoned.add(node_id)
+                self.draining.add(node_id)
             case Uncordon(node_id=node_id):
                 self.cordoned.discard(node_id)
+                self.draining.discard(node_id)
                 self.marked.discard(node_id)
             case Shrink(replicas=replicas):
                 for ordinal in range(replicas, self.current["broker"]):
@@ -160,13 +167,13 @@ class World:
                 self.pods.setdefault(f"c-{role}-{ordinal}", pod(role, ordinal, ready=False))
         self.pods = {name: replace(one, ready=True) for name, one in self.pods.items()}
         able = [one.node_id for one in self.pods.values() if one.component == "broker" and one.node_id not in self.cordoned]
-        for node_id in self.cordoned & self.partitions.keys():
+        for node_id in self.draining & self.partitions.keys():
             if able and self.partitions[node_id]:
                 self.partitions[node_id] -= 1
                 self.partitions[able[0]] = self.partitions.get(able[0], 0) + 1
 
     def done(self) -> bool:
-        right = len(self.pods) == sum(self.wanted.values()) and not self.cordoned and not self.marked
+        right = len(self.pods) == sum(self.wanted.values()) and self.cordoned <= self.users_own and not self.marked
         return right and all(one.ready and not one.outdated for one in self.pods.values())
 
 
@@ -178,10 +185,21 @@ class World:
     wanted_brokers=st.integers(1, 5),
     old=st.lists(st.integers(0, 8), max_size=9),
     looks_between=st.integers(1, 3),
+    new_leader_every=st.integers(2, 9),
+    users_own=st.frozensets(st.integers(1000, 1004), max_size=2),
 )
 def test_step_by_step_every_change_is_rolled_out_and_no_broker_goes_with_partitions(
-    *, controllers: int, brokers: int, proxies: int, wanted_brokers: int, old: list[int], looks_between: int
+    *,
+    controllers: int,
+    brokers: int,
+    proxies: int,
+    wanted_brokers: int,
+    old: list[int],
+    looks_between: int,
+    new_leader_every: int,
+    users_own: frozenset[int],
 ) -> None:
+    assume(any(node_id not in users_own for node_id in range(1000, 1000 + min(brokers, wanted_brokers))))  # else nobody could take anything
     current: dict[Component, int] = {"controller": controllers, "broker": brokers, "proxy": proxies}
     pods = [pod(role, ordinal) for role in ROLES for ordinal in range(current[role])]
     pods = [replace(one, outdated=number in old) for number, one in enumerate(pods)]
@@ -189,6 +207,8 @@ def test_step_by_step_every_change_is_rolled_out_and_no_broker_goes_with_partiti
         pods={one.name: one for one in pods},
         wanted=current | {"broker": wanted_brokers},
         current=current,
+        cordoned=set(users_own),
+        users_own=users_own,
         partitions={NODE_IDS_FROM["broker"] + ordinal: 3 for ordinal in range(brokers)},
     )
     for look in range(400):
@@ -196,8 +216,11 @@ def test_step_by_step_every_change_is_rolled_out_and_no_broker_goes_with_partiti
         if isinstance(step, Idle) and world.done():
             break
         world.take(step)
+        if look < 60 and look % new_leader_every == 0:
+            world.draining.clear()
         if look % looks_between == 0:
             world.go_on()
     assert world.done()
+    assert all(node_id in world.cordoned for node_id in users_own if node_id in range(1000, 1000 + min(brokers, wanted_brokers)))
     assert world.taken_with_partitions == []
     assert world.taken_while_not_ready == []

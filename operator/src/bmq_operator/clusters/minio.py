@@ -6,6 +6,7 @@ from bmq_operator.clusters.configuration import secret
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.names import LANE_LABEL, MINIO_PORT, Names, labels_of, selector_of
 from bmq_operator.clusters.pods import container_security, placement_of, pod_security, resources_of
+from bmq_operator.conditions import Finding
 from bmq_operator.kube import Manifest
 
 CLAIM = "data"
@@ -40,6 +41,23 @@ def minio(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
             },
         },
     ]
+
+
+def volume_note(cluster: Cluster, stateful_set: Manifest | None) -> Finding | None:
+    """Kubernetes lets no volume of a StatefulSet change: a condition says what was written and is not so."""
+    templates = (stateful_set or {}).get("spec", {}).get("volumeClaimTemplates") or []
+    if not cluster.spec.store.minio.embedded or not templates:
+        return None
+    there, wanted = templates[0]["spec"], _claim(cluster)["spec"]
+    size, size_wanted = there["resources"]["requests"]["storage"], str(wanted["resources"]["requests"]["storage"])
+    if size == size_wanted and wanted.get("storageClassName", there.get("storageClassName")) == there.get("storageClassName"):
+        return None
+    claim = Names.of(cluster).minio_claim
+    text = (
+        f"store.minio.storage and storageClassName hold for new volumes alone: it has {size}, and {size_wanted} was written. "
+        f"Enlarge the claim {claim} itself, or write what it has"
+    )
+    return Finding(type="VolumeAsWritten", status="False", reason="CannotChange", message=text)
 
 
 def _claim(cluster: Cluster) -> Manifest:

@@ -36,6 +36,8 @@ class Node:
     alive: bool
     leads: bool = False
     cordoned: bool = False
+    draining: bool = False
+    """Its partitions are being moved away. A new leading controller knows nothing of that."""
     partitions: int = 0
     moving: int = 0
     """Partitions on their way from or to it."""
@@ -80,6 +82,7 @@ def state_from(cluster: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]], s
                 alive=one["state"] == "alive",
                 leads=one["leads"],
                 cordoned=one["cordoned"],
+                draining=one["draining"],
                 partitions=one["partitions"],
                 moving=one["moving_away"] + one["moving_here"],
             )

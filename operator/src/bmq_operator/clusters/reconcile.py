@@ -11,6 +11,7 @@ from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
 from bmq_operator.clusters.gathering import NotToBe, gather
 from bmq_operator.clusters.listeners import advertised_file, listener_statuses, node_address
+from bmq_operator.clusters.minio import volume_note
 from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_LABEL, ROLES, Component
 from bmq_operator.clusters.nodes import Pod, is_ready, pods_seen, settled
 from bmq_operator.clusters.report import Found, report
@@ -51,8 +52,8 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     events: tuple[Event, ...] = ()
     if not cluster.spec.paused and not isinstance(step, Idle | Wait):
         _log.info("a step", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", step=type(step).__name__, why=step.message)
-        await take(context, cluster, sets.get("broker"), step)
-        events = (Event(reason=type(step).__name__, message=step.message),)
+        step = await take(context, cluster, sets.get("broker"), step)
+        events = () if isinstance(step, Wait) else (Event(reason=type(step).__name__, message=step.message),)
     found = Found(
         pods=pods,
         wanted=_wanted(cluster, sets),
@@ -61,6 +62,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         trouble=trouble(pod for pod in existing.pods if _counts(pod)),
         obstacle=obstacle,
         listeners=listener_statuses(cluster, existing, nodes),
+        notes=[note] if (note := volume_note(cluster, sets.get("minio"))) is not None else [],
     )
     status = report(cluster, found, now_ms=context.clock.now_ms())
     return Outcome(status=status, events=events, again_after_s=_again_after(step, status.conditions[0].status))

@@ -25,12 +25,14 @@ class Found:
     obstacle: Finding | None = None
     """Why the Cluster cannot be as its spec says."""
     listeners: Sequence[ListenerStatus] = ()
+    notes: Sequence[Finding] = ()
+    """What else is worth a condition."""
 
 
 def report(cluster: Cluster, found: Found, *, now_ms: int) -> ClusterStatus:
     """The whole status."""
     names = Names.of(cluster)
-    findings = [_ready(found), _progressing(cluster, found), _store(found)]
+    findings = [_ready(found), _progressing(cluster, found), _store(found), *found.notes]
     brokers = selector_of(names.cluster, "broker")
     return ClusterStatus(
         observed_generation=cluster.metadata.generation,

@@ -5,7 +5,7 @@ from typing import Final
 from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.asking import drain, uncordon
 from bmq_operator.clusters.names import Names
-from bmq_operator.clusters.upgrade import DeletePod, Drain, Shrink, Step, Uncordon
+from bmq_operator.clusters.upgrade import DeletePod, Drain, Shrink, Step, Uncordon, Wait
 from bmq_operator.context import Context
 from bmq_operator.kube import Manifest
 
@@ -18,18 +18,22 @@ def marked(brokers: Manifest | None) -> frozenset[int]:
     return frozenset(int(part) for part in text.split(",") if part.isdecimal())
 
 
-async def take(context: Context, cluster: Cluster, brokers: Manifest | None, step: Step) -> None:
-    """Idempotent. Raises KubeError, AdminError."""
+async def take(context: Context, cluster: Cluster, brokers: Manifest | None, step: Step) -> Step:
+    """What was done: the step, or what it has to wait for. Idempotent. Raises KubeError, AdminError."""
     kube, names = context.kube, Names.of(cluster)
     match step:
         case DeletePod(pod=pod):
             await kube.delete("Pod", names.namespace, pod)
-        case Drain(node_id=node_id, pod=pod):
-            await _mark(context, names, marked(brokers) | {node_id})
+        case Drain(node_id=node_id, pod=pod, mark=mark):
+            if mark:
+                await _mark(context, names, marked(brokers) | {node_id})
             if not await drain(context, cluster, node_id):
-                await _mark(context, names, marked(brokers) - {node_id})
-                if pod:
-                    await kube.delete("Pod", names.namespace, pod)
+                if mark:
+                    await _mark(context, names, marked(brokers) - {node_id})
+                if not pod:
+                    text = f"broker {node_id} cannot be drained, as no other broker takes partitions: uncordon one, or ask for more brokers"
+                    return Wait(reason=step.reason, message=text)
+                await kube.delete("Pod", names.namespace, pod)
         case Uncordon(node_id=node_id):
             await uncordon(context, cluster, node_id)
             await _mark(context, names, marked(brokers) - {node_id})
@@ -37,6 +41,7 @@ async def take(context: Context, cluster: Cluster, brokers: Manifest | None, ste
             await kube.merge("StatefulSet", names.namespace, names.role("broker"), {"spec": {"replicas": replicas}})
         case _:
             pass
+    return step
 
 
 async def _mark(context: Context, names: Names, node_ids: frozenset[int]) -> None:

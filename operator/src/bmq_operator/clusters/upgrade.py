@@ -64,6 +64,8 @@ class Drain(Step):
 
     node_id: int
     pod: str = ""
+    mark: bool = True
+    """Whether the operator takes it back into use afterwards: not where somebody else had cordoned it before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,9 +137,9 @@ def _shrink(view: View) -> Step:
         node = view.state.nodes.get(node_id)
         if node is None or not node.alive:
             continue  # its partitions are others' already
-        if node_id not in view.marked or not node.cordoned:
+        if not _is_drained(node) and not node.draining:
             return Drain(reason="Scaling", message=f"broker {node_id} is drained before it goes", node_id=node_id)
-        if node.partitions or node.moving:
+        if not _is_drained(node):
             full.append(node)
     if full:
         left = ", ".join(f"broker {node.node_id} has {node.partitions}" for node in full)
@@ -188,8 +190,15 @@ def _replace(pod: Pod, view: View, state: ClusterState, *, left: int) -> Step:
     heirs = [one for one in view.pods if one.component == "broker" and one != pod and not state.nodes[one.node_id].cordoned]
     if not heirs:
         return delete  # nobody could take its partitions: they wait for the moment that it is away
-    if pod.node_id not in view.marked or not node.cordoned:
-        return Drain(reason="Upgrading", message=f"{pod.name} is drained before it is replaced, {more}", node_id=pod.node_id, pod=pod.name)
-    if node.partitions or node.moving:
+    if not _is_drained(node) and not node.draining:
+        text = f"{pod.name} is drained before it is replaced, {more}"
+        mark = not node.cordoned or pod.node_id in view.marked
+        return Drain(reason="Upgrading", message=text, node_id=pod.node_id, pod=pod.name, mark=mark)
+    if not _is_drained(node):
         return Wait(reason="Upgrading", message=f"{pod.name} is being drained: {node.partitions} partitions are left")
     return delete
+
+
+def _is_drained(node: Node) -> bool:
+    """Whether nothing is on it, and nothing will be."""
+    return node.cordoned and not node.partitions and not node.moving
