@@ -138,7 +138,8 @@ class World:
                 old = self.pods[name]
                 if old.ready and any(not one.ready for one in self.pods.values()):
                     self.taken_while_not_ready.append(name)
-                if self.partitions.get(old.node_id, 0) and sum(one.component == "broker" for one in self.pods.values()) > 1:
+                heirs = [one for one in self.pods.values() if one.component == "broker" and one != old and one.node_id not in self.cordoned]
+                if self.partitions.get(old.node_id, 0) and heirs:
                     self.taken_with_partitions.append(name)
                 self.pods[name] = replace(old, ready=False, outdated=False)
             case Drain(node_id=node_id, mark=mark):
