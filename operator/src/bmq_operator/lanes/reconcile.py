@@ -77,7 +77,7 @@ async def _situation(context: Context, lane: Lane, referred: Referred) -> Situat
             present = await _present(_client(referred), lane.lane_name)
         except AdminError as error:
             referred = referred.unreachable(str(error))
-    claims = await _claims(context)
+    claims = await _claims(context, anew=not lane.status.lane_name)
     claim = claim_of(lane)
     lane = _without_a_slot_of_another(lane, claims.node_ids.get(claim[:2], {}))
     others = [rival for rival in claims.rivals.get(claim, ()) if rival.uid != lane.metadata.uid]
@@ -108,8 +108,16 @@ async def _present(client: AdminClient, name: str) -> PresentLane | None:
         raise
 
 
-async def _claims(context: Context) -> LaneClaims:
-    return lane_claims([one for namespace in context.settings.watched_namespaces for one in await context.kube.list("Lane", namespace)])
+async def _claims(context: Context, *, anew: bool) -> LaneClaims:
+    """Of all Lanes, read once within a few seconds for all that have their lane."""
+
+    async def read() -> LaneClaims:
+        return lane_claims([one for namespace in context.settings.watched_namespaces for one in await context.kube.list("Lane", namespace)])
+
+    if anew:
+        context.known.lane_claims.forget("claims")
+    found: LaneClaims = await context.known.lane_claims.get("claims", read)
+    return found
 
 
 def _without_a_slot_of_another(lane: Lane, node_ids: Mapping[str, int]) -> Lane:
