@@ -57,12 +57,31 @@ def test_a_reader_of_the_base_goes_over_to_the_lanes_topic_when_somebody_writes_
     try:
         client.subscribe(["orders"])
         assert len(poll_values(client, 5)) == 5
-        write(bmq.servers, "dev", "orders", ["dev-0", "dev-1"])
+        write(bmq.servers, "dev", "orders", [f"dev-{i}" for i in range(20)])
         write(bmq.servers, BASE, "orders", ["base-5"])
-        assert poll_values(client, 2) == ["dev-0", "dev-1"]
+        assert poll_values(client, 20) == [f"dev-{i}" for i in range(20)], "from its beginning, though the reader was at 5"
         assert poll_values(client, 1, timeout_s=2) == []
     finally:
         client.close()
+
+
+def test_an_offset_of_the_base_is_not_taken_for_one_of_the_lanes_own(bmq: Bmq) -> None:
+    write(bmq.servers, BASE, "orders", [f"base-{i}" for i in range(5)])
+    client = consumer(bmq.servers, "dev")
+    try:
+        client.assign([TopicPartition("orders", 0, 0)])
+        while (message := client.poll(10)) is not None and message.value() != b"base-4":
+            pass
+        assert message is not None
+        seen = TopicPartition("orders", 0, 5, leader_epoch=message.leader_epoch())
+        write(bmq.servers, "dev", "orders", [f"dev-{i}" for i in range(20)])
+        with pytest.raises(KafkaException, match="UNKNOWN_TOPIC_OR_PART"):
+            client.commit(offsets=[seen], asynchronous=False)
+    finally:
+        client.close()
+    assert committed(bmq.servers, "dev", "orders") < 0
+    assert read(bmq.servers, "dev", "orders", 20) == [f"dev-{i}" for i in range(20)]
+    assert committed(bmq.servers, "dev", "orders") == 20
 
 
 def test_reads_of_the_base_are_capped_together_and_the_lanes_own_are_not(bmq: Bmq) -> None:

@@ -10,11 +10,13 @@ from bmq.errors import InvalidGroupId
 from bmq.group_partition import partition_of_group
 from bmq.lanes import BASE, lane_group, lane_of, name_in_lane, overlay_name, stored_group
 from bmq.metadata.image import Topic
+from bmq.roles.owner import Owner
 from bmq.values import TopicPartition
 from bmq.wire.apis import ApiKey
 from bmq.wire.message import Message
 from bmq_proxy.calls import Call
 from bmq_proxy.coordinators import Coordinators
+from bmq_proxy.lanes.stale_commits import take_out_stale, with_stale
 from bmq_proxy.lanes.views import LaneView
 
 _MAY_BE_EMPTY: Final = (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
@@ -58,12 +60,20 @@ class BaseGroups:
 class LaneGroups:
     """The coordinators of one lane's groups, for requests that name them as the lane's clients do."""
 
-    def __init__(self, real: Coordinators, view: LaneView, number: int, make_topics: Callable[[Collection[str]], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        real: Coordinators,
+        view: LaneView,
+        number: int,
+        make_topics: Callable[[Collection[str]], Awaitable[None]],
+        owner_for: Callable[[TopicPartition], Owner],
+    ) -> None:
         """`make_topics`: a commit to what nobody in the lane has written to yet makes the lane's topic, so that the offset means that one."""
         self._real = real
         self._view = view
         self._number = number
         self._make_topics = make_topics
+        self._owner_for = owner_for
 
     async def call(self, group_id: str, api_key: int, request: Any, call: Call) -> Any:
         """See Coordinators."""
@@ -71,8 +81,18 @@ class LaneGroups:
             raise InvalidGroupId("the group id is empty: give the group a name")
         if api_key == ApiKey.OFFSET_COMMIT:
             await self._make_topics([topic.name for topic in request.topics if topic.name and self._is_unwritten(topic.name)])
+            return await self._commit(group_id, request, call)
         reply = await self._real.call(self._stored(group_id), api_key, self._inwards(request), call)
         return self._outwards(reply)
+
+    async def _commit(self, group_id: str, request: Any, call: Call) -> Any:
+        request, stale = await take_out_stale(request, self._own_topic, self._owner_for)
+        reply = self._outwards(await self._real.call(self._stored(group_id), ApiKey.OFFSET_COMMIT, self._inwards(request), call))
+        return with_stale(_fields(reply), stale) if stale else reply
+
+    def _own_topic(self, name: str) -> Topic | None:
+        topic = self._view.image.topic(name)
+        return topic if topic is not None and self._view.is_own(topic.topic_id) else None
 
     async def call_all(self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True) -> list[Any]:
         """See Coordinators."""
