@@ -1,0 +1,28 @@
+"""A change that starts every pod anew, under load: one broker at a time, no client error; though the operator dies in the middle of it."""
+
+from e2e_load import load, ready_cluster
+from e2e_release import CLUSTER, Release, status_of
+
+RESOURCE = f"clusters.bmq.io/{CLUSTER}"
+ROLES = ("controllers", "brokers", "proxies")
+
+
+def test_a_rolling_upgrade_costs_no_client_an_error_though_the_operator_is_killed(release: Release) -> None:
+    kubectl = ready_cluster(release)
+    with load(kubectl, release) as running:
+        kubectl("patch", RESOURCE, "--type=merge", "--patch", '{"spec": {"settings": {"logLevel": "warning"}}}')
+        kubectl.until("the first broker was changed", lambda: status_of(kubectl, RESOURCE)["brokers"]["updated"] == 1)
+        operator = kubectl("get", "pods", "--selector=app.kubernetes.io/name=bmq-operator", "--output=name").strip()
+        kubectl("delete", operator, "--grace-period=0", "--force")
+        running.goes_on()
+
+        def upgraded() -> bool:
+            shown = status_of(kubectl, RESOURCE)
+            return all(shown[role]["updated"] == shown[role]["ready"] == shown[role]["desired"] for role in ROLES)
+
+        kubectl.until("all pods were changed", upgraded, timeout_s=240)
+        kubectl.until_ready(RESOURCE)
+    pods = kubectl.json("get", "pods", f"--selector=bmq.io/cluster={CLUSTER},app.kubernetes.io/component!=minio")["items"]
+    restarts = [status["restartCount"] for pod in pods for status in pod["status"]["containerStatuses"]]
+    assert restarts == [0] * len(pods), "a container ended by itself"
+    assert "warning" in kubectl("get", "configmap", f"{CLUSTER}-config", "--output=yaml")
