@@ -14,6 +14,7 @@ from e2e_cluster import Kubernetes, NoCluster, find
 from e2e_images import Images, loaded
 from e2e_kubectl import Kubectl
 from e2e_release import Release, kept
+from e2e_running import Running
 
 PREFIX = os.environ.get("BMQ_E2E_PREFIX", "e2e")
 _not_run: list[str] = []
@@ -69,6 +70,17 @@ def release(kubernetes: Kubernetes, images: Images, request: pytest.FixtureReque
         installed = Release(kubectl=within, images=images)
         installed.install()
         yield installed
+        if not kept():
+            installed.helm("uninstall", installed.name, "--ignore-not-found", "--no-hooks")
+
+
+@pytest.fixture(scope="session")
+def running(kubernetes: Kubernetes, images: Images) -> Iterator[Running]:
+    """A Cluster that is Ready, with clients outside, which several test modules use one after the other; and a second namespace for what is to go."""
+    with _namespace(kubernetes, "running") as within, _namespace(kubernetes, "doomed") as doomed:
+        installed = Release(kubectl=within, images=images)
+        installed.install({"watchNamespaces": [within.namespace, doomed.namespace]})
+        yield Running.started(installed, doomed)
         if not kept():
             installed.helm("uninstall", installed.name, "--ignore-not-found", "--no-hooks")
 

@@ -1,5 +1,5 @@
-{{/* What the operator may do in each namespace that it looks after. */}}
-{{- define "bmq.rules" -}}
+{{/* What the operator may do with bmq's own resources, wherever they are: rights that a namespace grants go first when it is deleted, and its resources would wait for ever. */}}
+{{- define "bmq.resourceRules" -}}
 - apiGroups: [bmq.io]
   resources: [clusters, topics, lanes]
   verbs: [get, list, watch, patch, update, delete]
@@ -10,6 +10,14 @@
 - apiGroups: [bmq.io]
   resources: [clusters/finalizers, topics/finalizers, lanes/finalizers]
   verbs: [update]
+# Whether it is being deleted: then nothing is waited for.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
+{{- end -}}
+
+{{/* What the operator may do in each namespace that it looks after. */}}
+{{- define "bmq.rules" -}}
 - apiGroups: [apps]
   resources: [statefulsets]
   verbs: [get, list, watch, create, patch, update, delete]
@@ -44,10 +52,6 @@
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
-# Whether it is being deleted: then nothing is waited for.
-- apiGroups: [""]
-  resources: [namespaces]
-  verbs: [get]
 {{- end -}}
 
 {{/* The nodes' addresses, which clients of a NodePort listener are told. */}}

@@ -1,0 +1,94 @@
+"""What a deletion takes with it under both policies, and that none of it hangs."""
+
+import base64
+
+from e2e_clients import read_all, write
+from e2e_release import SMALL
+from e2e_running import Running, topic
+
+CONFIRMED = "bmq.io/delete-data=true"
+ONE = {"replicas": 1, "resources": SMALL}
+
+
+def second(running: Running, **spec: object) -> dict[str, object]:
+    """A Cluster of three pods in a bucket of its own, in the first one's MinIO."""
+    host = f"bmq-minio.{running.release.namespace}.svc:9000"
+    store = {"url": f"s3://second?endpoint=http://{host}&region=us-east-1", "credentials": {"secretName": "second-store"}}
+    roles = {"controllers": ONE, "brokers": ONE, "proxies": ONE}
+    return {"apiVersion": "bmq.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "second"}, "spec": {"store": store, **roles, **spec}}
+
+
+def store_secret(running: Running) -> dict[str, object]:
+    """The first one's keys, as a user would write them down."""
+    keys = running.kubectl.json("get", "secret/bmq-minio")["data"]
+    names = {"AWS_ACCESS_KEY_ID": keys["user"], "AWS_SECRET_ACCESS_KEY": keys["password"]}
+    data = {name: base64.b64decode(value).decode() for name, value in names.items()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "second-store"}, "stringData": data}
+
+
+def test_a_topic_stays_when_its_resource_goes(running: Running) -> None:
+    running.topic("kept")
+    write(running.outside, "kept", "still here")
+    running.kubectl("delete", "topics.bmq.io/kept", "--timeout=30s")
+    assert read_all(running.outside, "kept") == [b"still here"]
+
+
+def test_a_topic_with_records_goes_only_once_that_is_confirmed(running: Running) -> None:
+    running.topic("goes", deletionPolicy="Delete")
+    write(running.outside, "goes", "precious")
+    running.kubectl("delete", "topics.bmq.io/goes", "--wait=false")
+    found = running.kubectl.until_condition("topics.bmq.io/goes", status="False")
+    assert "bmq.io/delete-data" in found["message"]
+    assert read_all(running.outside, "goes") == [b"precious"]
+    running.kubectl("annotate", "topics.bmq.io/goes", CONFIRMED)
+    running.kubectl("wait", "--for=delete", "topics.bmq.io/goes", "--timeout=30s")
+    assert "goes" not in running.bmq("topics", "list")
+
+
+def test_a_cluster_is_erased_only_once_that_is_confirmed_and_comes_back_whole_before(running: Running) -> None:
+    kubectl = running.kubectl
+    kubectl.apply(store_secret(running), second(running, deletionPolicy="Retain"))
+    kubectl.until_ready("clusters.bmq.io/second", timeout_s=180)
+    servers = "second-bootstrap:9092"
+    kubectl.exec("second-controller-0", "bmq", "topics", "create", "orders", "-b", servers, container="bmq")
+    kubectl.exec("second-controller-0", "bmq", "produce", "orders", "-b", servers, given="survives\n", container="bmq")
+    kubectl("delete", "clusters.bmq.io/second", "--timeout=60s")
+    kubectl.until("its pods are gone", lambda: not kubectl.json("get", "pods", "--selector=bmq.io/cluster=second")["items"])
+
+    kubectl.apply(second(running, deletionPolicy="Delete"))
+    kubectl.until_ready("clusters.bmq.io/second", timeout_s=180)
+    assert "survives" in kubectl.exec("second-controller-0", "bmq", "consume", "orders", "-b", servers, container="bmq")
+    kubectl("delete", "clusters.bmq.io/second", "--wait=false")
+    found = kubectl.until_condition("clusters.bmq.io/second", status="False", reason="DeletionUnconfirmed")
+    assert "bmq.io/delete-data" in found["message"]
+    kubectl("annotate", "clusters.bmq.io/second", CONFIRMED)
+    kubectl("wait", "--for=delete", "clusters.bmq.io/second", "--timeout=120s")
+    assert running.objects("", bucket="second") == {}
+
+
+def test_a_cluster_over_the_bucket_of_another_says_so(running: Running) -> None:
+    host = f"bmq-minio.{running.release.namespace}.svc:9000"
+    store = {"url": f"s3://bmq?endpoint=http://{host}&region=us-east-1", "credentials": {"secretName": "second-store"}}
+    running.kubectl.apply(store_secret(running), second(running, store=store) | {"metadata": {"name": "thief"}})
+    found = running.kubectl.until_condition("clusters.bmq.io/thief", status="False", reason="StoreOfAnotherCluster")
+    assert "belongs to cluster" in found["message"]
+    running.kubectl("delete", "clusters.bmq.io/thief", "--timeout=60s")
+
+
+def test_a_namespace_is_deleted_at_once_whatever_is_in_it(running: Running) -> None:
+    doomed = running.doomed
+    there = running.release.namespace
+    doomed.apply(
+        topic("doomed", cluster_namespace=there, deletionPolicy="Delete"),
+        second(running, deletionPolicy="Delete"),
+        {
+            "apiVersion": "bmq.io/v1alpha1",
+            "kind": "Lane",
+            "metadata": {"name": "doomed"},
+            "spec": {"clusterRef": {"name": "bmq", "namespace": there}, "proxies": {"replicas": 0}},
+        },
+    )
+    doomed.until_ready("topics.bmq.io/doomed", "lanes.bmq.io/doomed")
+    write(running.outside, "doomed", "stays")
+    running.kubectl.within("")("delete", "namespace", doomed.namespace, "--timeout=90s")
+    assert read_all(running.outside, "doomed") == [b"stays"]
