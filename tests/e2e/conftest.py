@@ -94,7 +94,7 @@ def _namespace(kubernetes: Kubernetes, name: str) -> Iterator[Kubectl]:
     kubernetes.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
     yield kubernetes.kubectl.within(name)
     if not kept():
-        kubernetes.kubectl("delete", "namespace", name, "--wait=false")
+        kubernetes.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
 
 
 def _forget(kubectl: Kubectl, namespace: str) -> None:
