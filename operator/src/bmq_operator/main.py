@@ -5,6 +5,8 @@ import os
 import signal
 import socket
 import sys
+from collections import OrderedDict
+from typing import Final
 
 import kopf
 import structlog
@@ -38,6 +40,9 @@ KINDS = {
     "Lane": Kind(model=Lane, reconcile=lanes.reconcile, holds=lanes.holds),
 }
 
+CLIENTS_MAX: Final = 64
+"""Admin APIs with open connections; those used least are closed."""
+
 _log = structlog.get_logger()
 
 
@@ -60,12 +65,26 @@ class Operator:
         self.kube = kube
         self.queue = WorkQueue()
         self.hearing = Hearing()
-        self._clients: dict[tuple[str, str], AdminClient] = {}
+        self._clients: OrderedDict[tuple[str, str], AdminClient] = OrderedDict()
+        """By address and token, the one used last at the end."""
+        self._retired: asyncio.Queue[AdminClient] = asyncio.Queue()
         self.context = Context(kube=kube, settings=settings, clock=SystemClock(), rng=SystemRng(), admin=self._admin)
         self.runner = Runner(self.context, self.queue, KINDS)
 
     def _admin(self, url: str, token: str) -> AdminClient:
-        return self._clients.setdefault((url, token), AdminClient(url, token=token))
+        if (url, token) not in self._clients:
+            self._clients[url, token] = AdminClient(url, token=token)
+        self._clients.move_to_end((url, token))
+        if len(self._clients) > CLIENTS_MAX:
+            self._retired.put_nowait(self._clients.popitem(last=False)[1])
+        return self._clients[url, token]
+
+    async def _close_retired(self) -> None:
+        """Clients of clusters that are gone, or have another token, once nobody can be using them any more. Until cancelled."""
+        while True:
+            client = await self._retired.get()
+            await asyncio.sleep(RECONCILE_TIMEOUT_S)
+            await client.close()
 
     async def close(self) -> None:
         for client in self._clients.values():
@@ -91,6 +110,7 @@ class Operator:
         register(registry, self.queue, self.hearing)
         async with asyncio.TaskGroup() as tasks:
             others = [tasks.create_task(self.runner.work()) for _ in range(self.settings.workers)]
+            others.append(tasks.create_task(self._close_retired()))
             others.append(tasks.create_task(resync_forever(self.context, self.queue, self.hearing, tuple(KINDS))))
             await kopf.operator(
                 registry=registry,
