@@ -71,11 +71,13 @@ def test_each_sees_its_own_and_nothing_else_by_any_name_or_id() -> None:
 
 def test_what_did_not_change_is_the_same_object_so_that_answers_may_be_kept() -> None:
     node = Node(topic(1, "orders"), lane("dev", 1), topic(2, "dev:orders"))
-    base = BaseView(node)
-    before = base.image
-    node.then(lane("other", 2))
-    assert base.image is not before
-    assert base.image.topics is before.topics
+    for view in (BaseView(node), LaneView(node, "dev", own_only=False), LaneView(node, "dev", own_only=True)):
+        before = view.image
+        node.then(lane(f"other-{node.image.position}", node.image.next_lane))
+        assert view.image is not before
+        assert view.image.topics is before.topics
+        node.then(topic(node.image.position + 10, f"dev:t{node.image.position}"))
+        assert view.image.topics.keys() != before.topics.keys() or isinstance(view, BaseView)
 
 
 def test_who_subscribes_misses_no_change() -> None:

@@ -16,6 +16,8 @@ from bmq.roles.controller import Metadata
 from bmq.topic_config import POOL
 from bmq.values import LeaderEpoch, TopicId
 
+_Maps = tuple[Mapping[TopicId, Topic], Mapping[str, TopicId]]
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -108,6 +110,8 @@ class LaneView:
         self._own_only = own_only
         self._ids_from: tuple[object, Lane | None] = (None, None)
         self._topic_ids: dict[str, TopicId] = {}
+        self._maps_from: object = None
+        self._maps: _Maps = ({}, {})
         self._foretold: dict[TopicId, str] = {}
         """Ids of topics that nobody has written to yet, as they were told."""
         self._foretold_from: tuple[object, object, int] = (None, None, -1)
@@ -158,12 +162,20 @@ class LaneView:
         if self._ids_from[0] is not image.topic_ids or self._ids_from[1] != lane:
             self._topic_ids = self._listed(image, lane)
             self._ids_from = (image.topic_ids, lane)
+            self._maps_from = None
+        if self._maps_from is not image.topics:  # those that did not change stay the same objects: answers made of them may be kept
+            self._maps = self._made(image, lane)
+            self._maps_from = image.topics
+        return _restricted(image, *self._maps)
+
+    def _made(self, image: Image, lane: Lane) -> _Maps:
         topics = {topic_id: _as_named(image.topics[topic_id], name) for name, topic_id in self._topic_ids.items()}
         if self._own_only:
-            return _restricted(image, topics, self._topic_ids)
-        found_by_id: _WithUnlisted[TopicId, Topic] = _WithUnlisted(topics, lambda topic_id: self._unwritten_by_id(image, lane, topic_id))
-        found_by_name: _WithUnlisted[str, TopicId] = _WithUnlisted(self._topic_ids, lambda name: self._unwritten_id(image, lane, name))
-        return _restricted(image, found_by_id, found_by_name)
+            return topics, self._topic_ids
+        return (
+            _WithUnlisted(topics, lambda topic_id: self._unwritten_by_id(image, lane, topic_id)),
+            _WithUnlisted(self._topic_ids, lambda name: self._unwritten_id(image, lane, name)),
+        )
 
     def _listed(self, image: Image, lane: Lane) -> dict[str, TopicId]:
         found = {name_in_lane(name): topic_id for name, topic_id in image.topic_ids.items() if lane_of(name) == self.name}
