@@ -1,6 +1,7 @@
 """Lanes: two services, one of them in a lane, and where each message went; lanes that go, by hand and when their time is over."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,14 +12,16 @@ ONE = {"replicas": 1}
 
 
 @pytest.fixture(scope="module")
-def ready(release: Release) -> Kubectl:
+def ready(release: Release) -> Iterator[Kubectl]:
     """kubectl where a small Cluster, a topic and a pod for clients are."""
     kubectl = release.kubectl
     cluster = release.example("cluster.yaml", controllers=ONE, brokers=ONE, proxies=ONE)
     kubectl.apply(cluster, release.example("topic.yaml"), client_pod(release.images))
     kubectl.until_ready(f"clusters.bmq.io/{CLUSTER}", "topics.bmq.io/orders", timeout_s=180)
     kubectl("wait", "pod/client", "--for=condition=Ready", "--timeout=60s")
-    return kubectl
+    yield kubectl
+    # Lanes are held until the operator has taken them down: it has to be there for that.
+    kubectl("delete", "lanes.bmq.io", "--all", "--timeout=60s")
 
 
 def lane(name: str, **spec: Any) -> Manifest:
