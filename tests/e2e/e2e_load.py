@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from e2e_kubectl import Kubectl
-from e2e_release import CLUSTER, Release, client_pod
+from e2e_release import client_pod
+from e2e_running import Running
 
 TOPIC = "load"
 PARTITIONS = 6
@@ -75,10 +76,13 @@ class Load:
 
 
 @contextmanager
-def load(kubectl: Kubectl, release: Release) -> Iterator[Load]:
+def load(running: Running) -> Iterator[Load]:
     """Runs one while the body does; then reads everything, and asserts that nothing was lost, refused, repeated or out of order."""
+    kubectl = running.kubectl
+    kubectl.apply(client_pod(running.release.images))
+    kubectl("wait", "pod/client", "--for=condition=Ready", "--timeout=60s")
     kubectl.exec("client", "bmq", "topics", "create", TOPIC, "--partitions", str(PARTITIONS))
-    pod = client_pod(release.images)
+    pod = client_pod(running.release.images)
     pod["metadata"]["name"] = "load"
     pod["spec"]["restartPolicy"] = "Never"
     pod["spec"]["containers"][0] |= {"command": ["python3", "-c", SCRIPT, TOPIC, str(PARTITIONS)]}
@@ -99,12 +103,3 @@ def load(kubectl: Kubectl, release: Release) -> Iterator[Load]:
     assert (result["errors"], result["lost"], result["unsent"]) == ([], [], 0), result
     assert result["in_order_once"], result
     assert result["acked"] == result["sent"] == result["read"], result
-
-
-def ready_cluster(release: Release, **spec: Any) -> Kubectl:
-    """kubectl where a Cluster with two brokers and a pod for clients are."""
-    kubectl = release.kubectl
-    kubectl.apply(release.example("cluster.yaml", **spec), client_pod(release.images))
-    kubectl.until_ready(f"clusters.bmq.io/{CLUSTER}", timeout_s=180)
-    kubectl("wait", "pod/client", "--for=condition=Ready", "--timeout=60s")
-    return kubectl

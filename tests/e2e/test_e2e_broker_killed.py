@@ -1,16 +1,16 @@
 """A broker's pod is killed: no client sees an error, and nothing is lost."""
 
-from e2e_load import load, ready_cluster
-from e2e_release import Release
+from e2e_load import load
+from e2e_running import Running
 
 
-def test_a_killed_broker_costs_no_client_an_error(release: Release) -> None:
-    kubectl = ready_cluster(release)
-    with load(kubectl, release) as running:
+def test_a_killed_broker_costs_no_client_an_error(running: Running) -> None:
+    kubectl = running.kubectl
+    with load(running) as producing:
         for pod in ("bmq-broker-0", "bmq-broker-1"):
             uid = kubectl.json("get", "pod", pod)["metadata"]["uid"]
             kubectl("delete", "pod", pod, "--grace-period=0", "--force")
-            running.goes_on()
+            producing.goes_on()
             kubectl.until(f"{pod} is another one", lambda pod=pod, uid=uid: _other(kubectl.json("get", "pod", pod), uid))
 
 

@@ -1,20 +1,20 @@
 """A change that starts every pod anew, under load: one broker at a time, no client error; though the operator dies in the middle of it."""
 
-from e2e_load import load, ready_cluster
-from e2e_release import CLUSTER, Release, status_of
+from e2e_load import load
+from e2e_release import CLUSTER, status_of
+from e2e_running import RESOURCE, Running
 
-RESOURCE = f"clusters.bmq.io/{CLUSTER}"
 ROLES = ("controllers", "brokers", "proxies")
 
 
-def test_a_rolling_upgrade_costs_no_client_an_error_though_the_operator_is_killed(release: Release) -> None:
-    kubectl = ready_cluster(release)
-    with load(kubectl, release) as running:
+def test_a_rolling_upgrade_costs_no_client_an_error_though_the_operator_is_killed(running: Running) -> None:
+    kubectl = running.kubectl
+    with load(running) as producing:
         kubectl("patch", RESOURCE, "--type=merge", "--patch", '{"spec": {"settings": {"logLevel": "warning"}}}')
         kubectl.until("the first broker was changed", lambda: status_of(kubectl, RESOURCE)["brokers"]["updated"] == 1)
         operator = kubectl("get", "pods", "--selector=app.kubernetes.io/name=bmq-operator", "--output=name").strip()
         kubectl("delete", operator, "--grace-period=0", "--force")
-        running.goes_on()
+        producing.goes_on()
 
         def upgraded() -> bool:
             shown = status_of(kubectl, RESOURCE)
