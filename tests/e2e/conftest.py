@@ -71,7 +71,7 @@ def release(kubernetes: Kubernetes, images: Images, request: pytest.FixtureReque
         installed.install()
         yield installed
         if not kept():
-            installed.helm("uninstall", installed.name, "--ignore-not-found", "--no-hooks")
+            installed.leave()
 
 
 @pytest.fixture(scope="session")
@@ -82,7 +82,7 @@ def running(kubernetes: Kubernetes, images: Images) -> Iterator[Running]:
         installed.install({"watchNamespaces": [within.namespace, doomed.namespace]})
         yield Running.started(installed, doomed)
         if not kept():
-            installed.helm("uninstall", installed.name, "--ignore-not-found", "--no-hooks")
+            installed.leave()
 
 
 @contextmanager

@@ -63,6 +63,14 @@ class Release:
         """Takes the operator away."""
         return self.helm("uninstall", self.name, "--wait", "--timeout", "180s")
 
+    def leave(self) -> None:
+        """Takes everything away at the end of the tests, so that the namespace may go: no operator is there any more to take its finalizers off."""
+        self.helm("uninstall", self.name, "--ignore-not-found", "--no-hooks", "--wait", "--timeout", "60s")
+        for kind in ("clusters.bmq.io", "topics.bmq.io", "lanes.bmq.io"):
+            for one in self.kubectl.json("get", kind)["items"]:
+                if one["metadata"].get("finalizers"):
+                    self.kubectl("patch", kind, one["metadata"]["name"], "--type=merge", "--patch", '{"metadata": {"finalizers": []}}')
+
     def operator_log(self) -> str:
         """What the operator said."""
         return self.kubectl("logs", f"deployment/{self.name}-bmq", "--tail=-1")
