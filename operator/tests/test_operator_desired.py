@@ -210,3 +210,20 @@ def test_the_keys_of_each_kind_of_store_reach_its_nodes_from_the_secret(url: str
 def test_without_a_secret_the_pods_identity_is_all_that_the_store_gets() -> None:
     for _, pod in pods(desired(cluster({"store": {"url": "gs://bucket"}}), INPUTS)):
         assert not [one for one in pod["spec"]["containers"][0]["env"] if one["name"].startswith(("AWS_", "GOOGLE_", "AZURE_"))]
+
+
+def test_what_clients_inside_are_told_of_a_proxy_is_a_service_of_that_proxy_alone(manifests: list[dict[str, Any]]) -> None:
+    proxies = of_kind(manifests, "StatefulSet")["demo-proxy"]
+    env = {one["name"]: one.get("value") for one in proxies["spec"]["template"]["spec"]["containers"][0]["env"]}
+    services = of_kind(manifests, "Service")
+    scaled = of_kind(manifests, "HorizontalPodAutoscaler").get("demo-proxy", {"spec": {"maxReplicas": 0}})
+    most = proxies["spec"].get("replicas") or scaled["spec"]["maxReplicas"]
+    assert most > 1
+    for ordinal in range(most):
+        host, port = str(env["BMQ_ADVERTISED_LISTEN"]).replace("{ordinal}", str(ordinal)).split(":")
+        own = services[host.split(".")[0]]
+        pod = proxies["spec"]["template"]["metadata"]["labels"] | {"statefulset.kubernetes.io/pod-name": f"demo-proxy-{ordinal}"}
+        assert selects(own["spec"]["selector"], pod)
+        assert not selects(own["spec"]["selector"], pod | {"statefulset.kubernetes.io/pod-name": f"demo-proxy-{ordinal + 1}"})
+        assert "clusterIP" not in own["spec"], "the IP has to outlive pods"
+        assert [one["port"] for one in own["spec"]["ports"]] == [int(port)]

@@ -89,6 +89,10 @@ class Names:
         """The Job that deletes the records."""
         return f"{self.cluster}-erase"
 
+    def inside(self, which: str | int) -> str:
+        """The Service of one proxy for clients inside; `internal` is no other listener's name."""
+        return self.listener("internal", which)
+
     def listener(self, name: str, which: str | int) -> str:
         """A Service of a listener: `bootstrap`, or a proxy's number."""
         return f"{self.cluster}-{name}-{which}"

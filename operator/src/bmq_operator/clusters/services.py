@@ -18,8 +18,17 @@ def services(cluster: Cluster) -> list[Manifest]:
         headless,
         _service(names, names.bootstrap, selector_of(names.cluster, "proxy"), {"kafka": KAFKA_PORT}, component="proxy"),
         _service(names, names.admin, selector_of(names.cluster, "controller"), {"admin": ADMIN_PORT}, component="controller"),
+        *(_own(names, ordinal) for ordinal in range(proxies_max(cluster))),
         *(service for listener in cluster.spec.listeners for service in _listener(cluster, listener)),
     ]
+
+
+def _own(names: Names, ordinal: int) -> Manifest:
+    """A proxy's address for clients inside: name and IP outlive its pods, so that nobody who remembers them is led to a pod that is gone."""
+    own = selector_of(names.cluster, "proxy") | {POD_NAME_LABEL: f"{names.role('proxy')}-{ordinal}"}
+    service = _service(names, names.inside(ordinal), own, {"kafka": KAFKA_PORT}, component="proxy")
+    service["spec"]["publishNotReadyAddresses"] = True
+    return service
 
 
 def proxies_max(cluster: Cluster) -> int:

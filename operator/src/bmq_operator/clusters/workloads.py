@@ -2,7 +2,7 @@
 
 from bmq.resources.cluster import Brokers, Cluster, Controllers, Proxies
 from bmq_operator.clusters.inputs import Inputs
-from bmq_operator.clusters.names import NODE_IDS_FROM, ROLES, Component, Names, labels_of, selector_of
+from bmq_operator.clusters.names import KAFKA_PORT, NODE_IDS_FROM, ROLES, Component, Names, labels_of, selector_of
 from bmq_operator.clusters.pods import ADVERTISED_FILE, ADVERTISED_PATH, Workload, stateful_set
 from bmq_operator.kube import Manifest
 
@@ -38,7 +38,7 @@ def _workload(cluster: Cluster, inputs: Inputs, component: Component, config_has
         resources=part.resources,
         placement=part.placement,
         config_hash=config_hash,
-        env=listener_env(cluster) if listeners else {},
+        env=_addresses(cluster) if component == "proxy" else {},
         ports={one.name: one.port for one in listeners},
         advertised_config_map=names.advertised if listeners else "",
     )
@@ -52,6 +52,13 @@ def _part(cluster: Cluster, component: Component) -> Controllers | Brokers | Pro
             return cluster.spec.brokers
         case _:
             return cluster.spec.proxies
+
+
+def _addresses(cluster: Cluster) -> dict[str, str]:
+    """Where proxies are reached, as keys of `bmq server`."""
+    names = Names.of(cluster)
+    inside = {"BMQ_ADVERTISED_LISTEN": f"{names.host(names.inside('{ordinal}'))}:{KAFKA_PORT}"}
+    return inside | (listener_env(cluster) if cluster.spec.listeners else {})
 
 
 def listener_env(cluster: Cluster) -> dict[str, str]:
