@@ -103,9 +103,18 @@ class Runner:
         if resource.metadata.deletion_timestamp is not None:
             return await self._delete(key, kind, resource, manifest)
         await self._hold(key, resource, wanted=kind.holds(resource))
-        outcome = await kind.reconcile(self._context, resource)
+        outcome = await self._reconciled(key, kind, resource, manifest)
         await self._tell(key, manifest, resource, outcome)
         return False, outcome.again_after_s
+
+    async def _reconciled(self, key: Key, kind: Kind, resource: Resource, manifest: Manifest) -> Outcome:
+        """What the kind's `reconcile` finds. That the operator may not do what it has to is told by the resource, too."""
+        try:
+            return await kind.reconcile(self._context, resource)
+        except KubeProblem as problem:
+            if problem.status == 403:
+                await self._tell(key, manifest, resource, _forbidden(resource, problem, now_ms=self._context.clock.now_ms()))
+            raise
 
     async def _delete(self, key: Key, kind: Kind, resource: Resource, manifest: Manifest) -> tuple[bool, float | None]:
         if FINALIZER not in resource.metadata.finalizers:
@@ -121,7 +130,7 @@ class Runner:
                 _log.warning("a namespace goes without waiting for this resource", resource=str(key), why=str(error))
             await self._hold(key, resource, wanted=False)
             return True, None
-        outcome = await kind.reconcile(self._context, resource)
+        outcome = await self._reconciled(key, kind, resource, manifest)
         if outcome.finished:
             await self._post(manifest, outcome.events)
             await self._hold(key, resource, wanted=False)
@@ -180,6 +189,17 @@ class Runner:
         conditions = next_conditions([], [finding], generation=generation, now_ms=self._context.clock.now_ms())
         await self._write(key, {"conditions": [one.written() for one in conditions]})
         await self._post(manifest, (Event(reason="NotUnderstood", message=text, warning=True),))
+
+
+def _forbidden(resource: Resource, problem: KubeProblem, *, now_ms: int) -> Outcome:
+    """What is the case is not known then, but for why."""
+    status: Status = resource.status  # type: ignore[attr-defined]
+    text = f"the operator may not do what this needs: {problem.message}. Give its ServiceAccount that right, as the chart's roles do"
+    found = [Finding(status="Unknown", reason="Forbidden", message=text)]
+    kept = [Finding(type=one.type, status=one.status, reason=one.reason, message=one.message) for one in status.conditions if one.type != "Ready"]
+    generation = resource.metadata.generation
+    conditions = next_conditions(status.conditions, [*found, *kept], generation=generation, now_ms=now_ms)
+    return Outcome(status=status.model_copy(update={"conditions": conditions, "observed_generation": generation}))
 
 
 def _known(manifest: Manifest) -> dict[str, Any]:
