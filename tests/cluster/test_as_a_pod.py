@@ -1,4 +1,4 @@
-"""`bmq server` as a container runs it: the first process, with no right to write but in /tmp, a user without a name, a host name of a StatefulSet."""
+"""`bmq server` as a container runs it: the first process, one folder to write to, a user without a name, a host name of a StatefulSet."""
 
 import os
 import shutil
@@ -34,14 +34,14 @@ mount --make-rprivate /
 mount --bind {hosts} /etc/hosts
 mount -o remount,ro,bind /
 exec 3<{config}
-mount -t tmpfs -o mode=1777 tmpfs /tmp
-cat <&3 >/tmp/server.yaml
+mount -t tmpfs -o mode=1777 tmpfs /mnt
+cat <&3 >/mnt/server.yaml
 exec 3<&-
 cd /
 exec setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --inh-caps=-all,+dac_read_search --ambient-caps=-all,+dac_read_search \\
     --bounding-set=-all,+dac_read_search "$@"
 """
-"""dac_read_search: the checkout may lie in a folder of another user. It gives no right to write."""
+"""dac_read_search: the checkout may be in a folder of another user; it lets nobody write. /mnt is the pod's /tmp, where the checkout may be."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -60,9 +60,9 @@ class Pod:
         script = CONTAINER.format(pod=POD, hosts=hosts, config=config)
         prefix = ["unshare", "--mount", "--uts", "--pid", "--fork", "--mount-proc", "sh", "-c", script, "sh"]
         self.server = Server(
-            ["server", "--config", "/tmp/server.yaml"],
+            ["server", "--config", "/mnt/server.yaml"],
             log=folder / "pod.log",
-            environment={**environment, **SECRETS, "HOME": "/tmp"},
+            environment={**environment, **SECRETS, "HOME": "/mnt", "TMPDIR": "/mnt"},
             bmq=[*prefix, str(BMQ)],
         )
 
