@@ -26,8 +26,8 @@ from bmq_operator.health import HealthServer
 from bmq_operator.hearing import Hearing
 from bmq_operator.kube import Kube
 from bmq_operator.lanes import reconcile as lanes
-from bmq_operator.lease import Lease, LeaseLost
-from bmq_operator.metrics import LAST_EVENT_AGE, UNHEARD_SECONDS
+from bmq_operator.lease import LEASE_S, RENEW_WITHIN_S, Lease, LeaseLost
+from bmq_operator.metrics import LAST_EVENT_AGE, LEADER, UNHEARD_SECONDS
 from bmq_operator.resync import resync_forever
 from bmq_operator.runner import RECONCILE_TIMEOUT_S, Kind, Runner
 from bmq_operator.settings import OperatorSettings, read_settings
@@ -43,11 +43,14 @@ KINDS = {
 CLIENTS_MAX: Final = 64
 """Admin APIs with open connections; those used least are closed."""
 
+LAST_WORK_S = LEASE_S - RENEW_WITHIN_S - 1
+"""Who has lost the Lease is done before another one may take it."""
+
 _log = structlog.get_logger()
 
 
 def run() -> None:
-    """Runs the operator until it is stopped, or another one leads."""
+    """Runs the operator until it is stopped."""
     try:
         settings = read_settings()
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nobody asks for
@@ -63,12 +66,16 @@ class Operator:
     def __init__(self, settings: OperatorSettings, kube: Kube) -> None:
         self.settings = settings
         self.kube = kube
-        self.queue = WorkQueue()
-        self.hearing = Hearing()
         self._clients: OrderedDict[tuple[str, str], AdminClient] = OrderedDict()
         """By address and token, the one used last at the end."""
         self._retired: asyncio.Queue[AdminClient] = asyncio.Queue()
-        self.context = Context(kube=kube, settings=settings, clock=SystemClock(), rng=SystemRng(), admin=self._admin)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets what it knew when it led before: others may have led since."""
+        self.queue = WorkQueue()
+        self.hearing = Hearing()
+        self.context = Context(kube=self.kube, settings=self.settings, clock=SystemClock(), rng=SystemRng(), admin=self._admin)
         self.runner = Runner(self.context, self.queue, KINDS)
 
     def _admin(self, url: str, token: str) -> AdminClient:
@@ -125,7 +132,7 @@ class Operator:
 
 
 async def serve(settings: OperatorSettings) -> int:
-    """Runs until a signal or until the Lease is lost; the exit code."""
+    """Runs until a signal; the exit code."""
     identity = settings.identity or f"{socket.gethostname()}-{os.getpid()}"
     operator = Operator(settings.model_copy(update={"identity": identity}), await Kube.connect())
     stop = asyncio.Event()
@@ -134,34 +141,49 @@ async def serve(settings: OperatorSettings) -> int:
     health = HealthServer(settings.listen, operator.why_dead, operator.measure)
     await health.start()
     try:
-        return await _lead_while_held(operator, stop)
+        await _lead_until_stopped(operator, stop)
+        return 0
     finally:
         await health.stop()
         await operator.close()
 
 
-async def _lead_while_held(operator: Operator, stop: asyncio.Event) -> int:
+async def _lead_until_stopped(operator: Operator, stop: asyncio.Event) -> None:
     settings = operator.settings
     lease = Lease(operator.kube, operator.context.clock, namespace=settings.namespace, name=settings.lease_name, identity=settings.identity)
-    stopping = asyncio.create_task(stop.wait())
-    acquiring = asyncio.create_task(lease.acquire())
+    while await _acquired(lease, stop):
+        _log.info("this operator leads", identity=settings.identity, namespaces=settings.namespaces or "all")
+        keeping = asyncio.create_task(lease.keep())
+        leading = asyncio.create_task(operator.lead(stop))
+        await asyncio.wait((keeping, leading), return_when=asyncio.FIRST_COMPLETED)
+        if not keeping.done():
+            keeping.cancel()
+            await asyncio.wait((keeping,))
+            await lease.release()
+            leading.result()
+            return
+        await _stop_leading(leading, keeping.exception())
+        operator.begin()
+
+
+async def _acquired(lease: Lease, stop: asyncio.Event) -> bool:
+    """Once this one leads; False: it was stopped before."""
+    stopping, acquiring = asyncio.create_task(stop.wait()), asyncio.create_task(lease.acquire())
     await asyncio.wait((stopping, acquiring), return_when=asyncio.FIRST_COMPLETED)
-    if not acquiring.done():
-        acquiring.cancel()
-        return 0
-    _log.info("this operator leads", identity=settings.identity, namespaces=settings.namespaces or "all")
-    keeping = asyncio.create_task(lease.keep())
-    leading = asyncio.create_task(operator.lead(stop))
-    await asyncio.wait((keeping, leading), return_when=asyncio.FIRST_COMPLETED)
-    if keeping.done():
-        # Nothing is waited for: what is under way may take longer than the Lease lasts for others.
-        error = keeping.exception()
-        _log.error("the operator ends", why=str(error))
-        assert isinstance(error, LeaseLost)
+    if acquired := acquiring.done():
+        acquiring.result()
+    for task in (stopping, acquiring):
+        task.cancel()
+    return acquired
+
+
+async def _stop_leading(leading: asyncio.Task[None], why: BaseException | None) -> None:
+    """Ends all work before another operator may begin with it, the process with it where that takes too long."""
+    assert isinstance(why, LeaseLost)
+    _log.error("this operator leads no more, and waits until it may again", why=str(why))
+    LEADER.set(0)
+    leading.cancel()
+    await asyncio.wait((leading,), timeout=LAST_WORK_S)
+    if not leading.done():
+        _log.error("the operator ends: its work did not")
         os._exit(1)
-    keeping.cancel()
-    await asyncio.wait((keeping,))
-    await lease.release()
-    stopping.cancel()
-    leading.result()
-    return 0
