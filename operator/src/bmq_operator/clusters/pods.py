@@ -31,6 +31,7 @@ STOP_TIMEOUT_MS: Final = 15_000
 GRACE_S: Final = 20
 """How much longer than its own stop timeout a pod may take."""
 CONTAINER: Final = "bmq"
+GOODBYE_S: Final = 3
 ADVERTISED_PATH: Final = "/etc/bmq-advertised"
 ADVERTISED_FILE: Final = "listeners"
 
@@ -202,6 +203,7 @@ def _pod(cluster: Cluster, inputs: Inputs, workload: Workload) -> Manifest:
                 # What a node says before it ends is in the pod's status, and the operator quotes it.
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "startupProbe": _probe("/livez", period_s=2, failures=60),
+                **_goodbye(workload),
                 "livenessProbe": _probe("/livez", period_s=10, failures=6),
                 "readinessProbe": _probe("/readyz", period_s=2, failures=2),
                 "volumeMounts": mounts,
@@ -212,6 +214,13 @@ def _pod(cluster: Cluster, inputs: Inputs, workload: Workload) -> Manifest:
     if spec.image.pull_secrets:
         pod["imagePullSecrets"] = [{"name": name} for name in spec.image.pull_secrets]
     return pod
+
+
+def _goodbye(workload: Workload) -> Manifest:
+    """A proxy goes on until Services lead nobody to it any more: who connects to the IP of a pod that is gone gets no answer, and waits for 30 s."""
+    if workload.component != "proxy":
+        return {}
+    return {"lifecycle": {"preStop": {"exec": {"command": ["sleep", str(GOODBYE_S)]}}}}
 
 
 def _probe(path: str, *, period_s: int, failures: int) -> Manifest:

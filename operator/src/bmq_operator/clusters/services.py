@@ -26,9 +26,7 @@ def services(cluster: Cluster) -> list[Manifest]:
 def _own(names: Names, ordinal: int) -> Manifest:
     """A proxy's address for clients inside: name and IP outlive its pods, so that nobody who remembers them is led to a pod that is gone."""
     own = selector_of(names.cluster, "proxy") | {POD_NAME_LABEL: f"{names.role('proxy')}-{ordinal}"}
-    service = _service(names, names.inside(ordinal), own, {"kafka": KAFKA_PORT}, component="proxy")
-    service["spec"]["publishNotReadyAddresses"] = True
-    return service
+    return _service(names, names.inside(ordinal), own, {"kafka": KAFKA_PORT}, component="proxy")
 
 
 def proxies_max(cluster: Cluster) -> int:
