@@ -1,6 +1,9 @@
 """What kopf is told."""
 
-from bmq_operator.handlers import kopf_settings
+import kopf
+
+from bmq_operator.clusters.names import CLUSTER_LABEL
+from bmq_operator.handlers import CHILDREN, kopf_settings
 from bmq_operator.runner import FINALIZER
 
 
@@ -13,3 +16,10 @@ def test_a_watch_that_is_silent_is_begun_anew_and_no_request_waits_for_ever() ->
     assert 0 < settings.watching.inactivity_timeout <= 75
     assert settings.watching.connect_timeout
     assert settings.networking.request_timeout
+
+
+def test_of_what_may_belong_to_a_cluster_only_what_has_its_label_is_asked_for() -> None:
+    resources = [kopf.Resource(group=group, version=version, plural=plural) for group, version, plural in CHILDREN]
+    selectors = kopf_settings(namespaced=True).watching.label_selectors
+    assert [selectors.collect(one) for one in resources] == [[CLUSTER_LABEL]] * len(CHILDREN)
+    assert selectors.collect(kopf.Resource(group="metrics.k8s.io", version="v1beta1", plural="pods")) == []

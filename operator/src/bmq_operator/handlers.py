@@ -10,12 +10,12 @@ import kopf
 
 from bmq.resources import KINDS
 from bmq.resources.base import GROUP, VERSION
+from bmq_operator.clusters.names import CLUSTER_LABEL
 from bmq_operator.hearing import Hearing
 from bmq_operator.lanes.desired import OF_LANE, OF_NAMESPACE
 from bmq_operator.metrics import EVENTS
 from bmq_operator.workqueue import Key, WorkQueue
 
-CLUSTER_LABEL: Final = "bmq.io/cluster"
 CHILDREN: Final = (("apps", "v1", "statefulsets"), ("", "v1", "pods"), ("", "v1", "services"), ("batch", "v1", "jobs"))
 """What is watched of what belongs to Clusters."""
 
@@ -35,16 +35,9 @@ def kopf_settings(*, namespaced: bool) -> kopf.OperatorSettings:
     settings.watching.chunk_size = 500
     settings.networking.request_timeout = 20
     settings.networking.connect_timeout = 10
-    for group, version, plural in CHILDREN:
-        settings.watching.label_selectors[kopf_selector(group, version, plural)] = CLUSTER_LABEL
+    for child in CHILDREN:
+        settings.watching.label_selectors[child] = CLUSTER_LABEL
     return settings
-
-
-def kopf_selector(group: str, version: str, plural: str) -> Any:
-    """A resource by its full name."""
-    from kopf._cogs.structs.references import Selector
-
-    return Selector(group=group, version=version, plural=plural)
 
 
 def register(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing) -> None:
