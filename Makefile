@@ -5,11 +5,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 UV := .cache/uv/bin/uv
 MEMBERS := core services/controller services/broker services/proxy cli operator sim
+SPARK := .cache/spark/bin
 UNIT_TESTS := core/tests services/controller/tests services/broker/tests services/proxy/tests cli/tests operator/tests sim/tests
 SEEDS ?= 0-499
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup up test unit lint types sim compat e2e image chaos bench generated lock clean
+.PHONY: help setup up test unit spark parquet lint types sim compat e2e image chaos bench generated lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 10
@@ -19,21 +20,29 @@ setup: .cache/setup ## make .venv with the command .venv/bin/bmq
 up: setup ## start bmq on 127.0.0.1:9092 over the folder ./bmq-data
 	@exec $(BIN)/bmq up $(ARGS)
 
-test: setup lint types .cache/tools/complete ## everything that has to be green
+test: setup lint types .cache/tools/complete .cache/spark/complete ## everything that has to be green
 	$(BIN)/pytest -n $(JOBS) $(UNIT_TESTS)
+	$(SPARK)/pytest -c spark-apps/pyproject.toml spark-apps/tests
 	$(BIN)/python -m bmq_sim --seeds $(SEEDS)
 	$(BIN)/pytest tests
 
 unit: setup .cache/tools/complete ## unit and property tests
 	$(BIN)/pytest -n $(JOBS) $(UNIT_TESTS)
 
+spark: .cache/spark/complete ## the environment of the Spark jobs, .cache/spark, and their tests
+	$(SPARK)/pytest -c spark-apps/pyproject.toml spark-apps/tests $(ARGS)
+
+parquet: .cache/spark/complete ## a topic as a Parquet table (ARGS="--topic orders --output ./tables/orders --once")
+	@exec $(SPARK)/python spark-apps/parquet.py $(ARGS)
+
 lint: setup ## ruff and the import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter
 
-types: setup ## mypy, strict
+types: setup .cache/spark/complete ## mypy, strict
 	$(BIN)/mypy
+	$(SPARK)/mypy --config-file spark-apps/pyproject.toml
 
 sim: setup ## the simulator (SEEDS=0-499 of every scenario; ARGS="--scenario cluster" for every seed of one)
 	$(BIN)/python -m bmq_sim --seeds $(SEEDS) $(ARGS)
@@ -64,6 +73,8 @@ lock: $(UV) ## resolve the dependencies anew into requirements.lock (which names
 	$(UV) lock --quiet
 	$(UV) export --quiet --frozen --all-packages --all-groups --no-emit-workspace --no-header --output-file requirements.lock
 	$(UV) export --quiet --frozen --package bmq-cli --package bmq-operator --no-dev --no-emit-workspace --no-header --output-file requirements-runtime.lock
+	$(UV) export --quiet --frozen --package bmq-spark --extra spark --no-dev --no-emit-workspace --no-header --output-file requirements-spark-runtime.lock
+	$(UV) export --quiet --frozen --package bmq-spark --all-extras --no-dev --no-emit-workspace --no-header --output-file requirements-spark.lock
 
 clean: ## remove what the other targets made, but for data
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -77,6 +88,13 @@ $(UV):
 	$(UV) venv --quiet --allow-existing --no-python-downloads --python $(PYTHON) .venv
 	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps $(addprefix --editable ,$(MEMBERS))
+	@touch $@
+
+.cache/spark/complete: $(UV) requirements-spark.lock spark-apps/pyproject.toml tools/get
+	$(UV) venv --quiet --allow-existing --no-python-downloads --python $(PYTHON) .cache/spark
+	$(UV) pip sync --quiet --python $(SPARK)/python --require-hashes requirements-spark.lock
+	$(UV) pip install --quiet --python $(SPARK)/python --no-deps --editable core --editable spark-apps
+	tools/get java spark-jars iceberg-jars
 	@touch $@
 
 .cache/tools/complete: tools/get
