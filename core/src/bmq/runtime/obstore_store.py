@@ -61,8 +61,10 @@ class ObstoreStore:
                 memory = MemoryStore()
                 return cls(creates=memory, others=memory, url=url, timeouts=timeouts)
             check_credentials(url)
-            creates = _client(url, retries=0, timeout_ms=timeouts.create_ms)
-            others = _client(url, retries=READ_RETRIES, timeout_ms=max(timeouts.get_ms, timeouts.list_page_ms, timeouts.delete_ms, timeouts.head_ms))
+            creates = open_client(url, retries=0, timeout_ms=timeouts.create_ms)
+            others = open_client(
+                url, retries=READ_RETRIES, timeout_ms=max(timeouts.get_ms, timeouts.list_page_ms, timeouts.delete_ms, timeouts.head_ms)
+            )
             return cls(creates=creates, others=others, url=url, timeouts=timeouts)
         except (BaseError, ValueError) as error:
             raise ConfigurationError(f"{describe(f'store {url.text}', error)}: see docs/stores.md") from error
@@ -159,7 +161,8 @@ def _meta(key: str, found: "obstore.ObjectMeta") -> ObjectMeta:
     return ObjectMeta(key=key, size_bytes=found["size"], modified_ms=int(found["last_modified"].timestamp() * 1000))
 
 
-def _client(url: StoreUrl, *, retries: int, timeout_ms: int) -> Client:
+def open_client(url: StoreUrl, *, retries: int, timeout_ms: int) -> Client:
+    """obstore's own client of a bucket; sends nothing. Raises BaseError and ValueError for what obstore refuses."""
     client_options: dict[str, Any] = {
         "timeout": timedelta(milliseconds=timeout_ms),
         "connect_timeout": _CONNECT,

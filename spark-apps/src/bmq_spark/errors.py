@@ -1,0 +1,17 @@
+"""Every error that the jobs raise on purpose. The message says in one line what happened, to what, and what to do about it."""
+
+from bmq.errors import BmqError, ConfigurationError
+
+__all__ = ["BmqError", "CommitRace", "ConfigurationError", "JobStopped", "TableBroken"]
+
+
+class CommitRace(BmqError):
+    """Somebody else committed the version that was to be committed: read the table again and decide anew."""
+
+
+class TableBroken(BmqError):
+    """A table's log does not hold together: a version is missing, or is not what this program writes."""
+
+
+class JobStopped(BmqError):
+    """The job cannot go on without losing or repeating records; its place is kept."""

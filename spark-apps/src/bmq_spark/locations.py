@@ -1,0 +1,168 @@
+"""Where tables and checkpoints lie: a folder or a bucket by URI, with the few verbs that they need.
+
+A folder is a path or file://…; a bucket is s3a://BUCKET/PREFIX (s3, gs, az too), with credentials and endpoint from the environment as bmq's own
+store has them (docs/stores.md). Everything blocks: this runs in drivers and in Spark's Python workers, which have no event loop.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import LocalStore
+
+from bmq.errors import ConfigurationError, Conflict, ObjectMissing, UnknownOutcome
+from bmq.runtime.obstore_errors import create_error, describe, read_error
+from bmq.runtime.obstore_store import Client, open_client
+from bmq.runtime.store_credentials import check_credentials
+from bmq.runtime.store_url import StoreKind, parse_store_url
+
+CREATE_TIMEOUT_MS: Final = 60_000
+UPLOAD_CHUNK_BYTES: Final = 16 << 20
+_HADOOP_SCHEMES: Final = {StoreKind.S3: "s3a", StoreKind.GCS: "gs", StoreKind.AZURE: "abfs"}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object of a listing; `key` is below the location that was listed."""
+
+    key: str
+    size_bytes: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A folder or a bucket's prefix. A value: it may be sent to other processes, each of which opens its own client."""
+
+    uri: str
+    """`file:///absolute/folder`, or `s3://bucket/prefix?options` as bmq's stores are written."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Location":
+        """Raises ConfigurationError (one line)."""
+        split = urlsplit(text)
+        if not text or (split.query and not split.scheme):
+            raise ConfigurationError(f"location {text!r}: write a folder, or s3a://BUCKET/PREFIX")
+        if split.scheme in ("", "file"):
+            path = unquote(split.path) if split.scheme else text
+            return cls(Path(path).absolute().as_uri())
+        uri = "s3" + text[3:] if split.scheme == "s3a" else text
+        url = parse_store_url(uri)
+        if url.kind is StoreKind.MEMORY:
+            raise ConfigurationError(f"location {text}: nothing that a table is kept in: write a folder, or s3a://BUCKET/PREFIX")
+        check_credentials(url)
+        return cls(uri)
+
+    def child(self, name: str) -> "Location":
+        """The location `name` (parts separated by slashes) below this one."""
+        path, mark, options = self.uri.partition("?")
+        return Location(f"{path.rstrip('/')}/{name}{mark}{options}")
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder, unless this is a bucket."""
+        return Path(unquote(urlsplit(self.uri).path)) if self.uri.startswith("file:") else None
+
+    def hadoop(self, key: str = "") -> str:
+        """The URI by which Spark and DuckDB reach `key` here."""
+        if self.folder is not None:
+            return str(self.folder / key)
+        url = parse_store_url(self.uri)
+        return f"{_HADOOP_SCHEMES[url.kind]}://{url.bucket}/{url.prefix}{key}"
+
+    def create(self, key: str, content: bytes) -> bool:
+        """Creates the object unless one is there, durably; False where one with other content is.
+
+        An unknown outcome is settled by reading what is there, so `content` has to say who wrote it. Raises StoreError.
+        """
+        path = self._path(key)
+        try:
+            obstore.put(_client(self.uri), path, content, mode="create", use_multipart=False)
+        except (BaseError, FileNotFoundError) as error:
+            outcome = create_error(f"create {path} at {self.uri}", error)
+            if not isinstance(outcome, Conflict | UnknownOutcome):
+                raise outcome from error
+            try:
+                return self.read(key) == content
+            except ObjectMissing:
+                raise outcome from error
+        self._make_durable(key)
+        return True
+
+    def upload(self, key: str, file: Path) -> None:
+        """Writes a local file as the object `key`, durably and at once: a reader sees all of it or nothing. What was there is replaced.
+
+        Raises StoreError.
+        """
+        path = self._path(key)
+        try:
+            with file.open("rb") as content:
+                obstore.put(_client(self.uri), path, content, chunk_size=UPLOAD_CHUNK_BYTES, max_concurrency=2)
+        except (BaseError, FileNotFoundError) as error:
+            raise read_error(f"upload {path} to {self.uri}", error) from error
+        self._make_durable(key)
+
+    def read(self, key: str) -> bytes:
+        """Raises ObjectMissing, StoreUnavailable."""
+        path = self._path(key)
+        try:
+            return bytes(obstore.get(_client(self.uri), path).bytes())
+        except (BaseError, FileNotFoundError) as error:
+            raise read_error(f"read {path} at {self.uri}", error) from error
+
+    def list(self, prefix: str = "", *, after: str | None = None) -> Iterator[Found]:
+        """What lies below `prefix` (whole parts of a key), in no order on a folder; of a bucket only keys above `after`.
+
+        Raises StoreUnavailable.
+        """
+        base = self._path("")
+        offset = self._path(after) if after is not None and self.folder is None else None
+        try:
+            for page in obstore.list(_client(self.uri), self._path(prefix) or None, offset=offset):
+                for found in page:
+                    yield Found(found["path"].removeprefix(base), found["size"], int(found["last_modified"].timestamp() * 1000))
+        except (BaseError, FileNotFoundError) as error:
+            raise read_error(f"list {prefix} at {self.uri}", error) from error
+
+    def delete(self, key: str) -> None:
+        """Nothing happens where it is gone. Raises StoreUnavailable."""
+        path = self._path(key)
+        try:
+            obstore.delete(_client(self.uri), path)
+        except FileNotFoundError:
+            return
+        except BaseError as error:
+            raise read_error(f"delete {path} at {self.uri}", error) from error
+
+    def _path(self, key: str) -> str:
+        return key if self.folder is not None else parse_store_url(self.uri).prefix + key
+
+    def _make_durable(self, key: str) -> None:
+        """A folder's files and their names reach the disk; a bucket's objects are durable when they are acknowledged."""
+        if self.folder is None:
+            return
+        path = self.folder / key
+        for place in (path, *path.parents):
+            descriptor = os.open(place, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            if place == self.folder:
+                return
+
+
+@lru_cache(maxsize=64)
+def _client(uri: str) -> Client | LocalStore:
+    try:
+        if uri.startswith("file:"):
+            return LocalStore(unquote(urlsplit(uri).path), mkdir=True)
+        return open_client(parse_store_url(uri), retries=2, timeout_ms=CREATE_TIMEOUT_MS)
+    except (BaseError, ValueError, OSError) as error:
+        raise ConfigurationError(f"{describe(f'location {uri}', error)}: see docs/stores.md") from error
