@@ -1,0 +1,134 @@
+"""What decoding gives, and how a format's records become one array: in slices, each at once, and one by one only where a slice does not hold."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+SLICE_BYTES: Final = 4 << 20
+"""Python's objects of a slice take about ten times its bytes."""
+SLICE_RECORDS: Final = 8192
+REASON_CHARACTERS: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """Two arrays as long as what was decoded, in its order.
+
+    `values` has the decoder's `arrow_type`. `reasons` (string) says why a value does not fit, and is null where it fits or there is none;
+    where there is a reason the value is null.
+    """
+
+    values: pa.Array
+    reasons: pa.Array
+
+
+class Decoder(Protocol):
+    """A format with its schema. It can be pickled: it is made once, on the driver, and used by every worker."""
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """binary, string, or a struct of nullable fields."""
+
+    def decode(self, values: pa.Array) -> Decoded:
+        """Takes binary values; null (a tombstone) stays null. Raises only for what no record is to blame for: a registry out of reach."""
+
+
+class Unfit(Exception):
+    """This record does not fit; the message says why. It never leaves this package."""
+
+
+class RecordDecoder(ABC):
+    """Formats that are parsed record by record into Python's objects, from which Arrow builds the columns of a slice at once."""
+
+    @property
+    @abstractmethod
+    def arrow_type(self) -> pa.DataType:
+        """See Decoder."""
+
+    @abstractmethod
+    def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
+        """What pa.array takes for `arrow_type`, one for each value, None for null and for those that do not fit: their positions with reasons."""
+
+    def decode(self, values: pa.Array) -> Decoded:
+        """See Decoder."""
+        arrays, reasons = [], []
+        for piece in slices(values):
+            objects, unfit = self.parse(piece.to_pylist())
+            arrays.append(self._build(objects, unfit, 0))
+            reasons.append(reasons_of(len(piece), unfit))
+        return Decoded(values=joined(arrays, self.arrow_type), reasons=joined(reasons, pa.string()))
+
+    def array(self, objects: list[Any]) -> pa.Array:
+        """The objects as an array. Raises what ARROW_REFUSES names."""
+        return pa.array(objects, type=self.arrow_type)
+
+    def _build(self, objects: list[Any], unfit: dict[int, str], first: int) -> pa.Array:
+        """Where Arrow refuses the objects, halves tell which one it is: a decimal with too many digits, a year that no timestamp has."""
+        try:
+            return self.array(objects)
+        except ARROW_REFUSES as error:
+            if len(objects) == 1:
+                unfit[first] = reason(_culprit(self.arrow_type, objects[0], "$") or error)
+                return pa.nulls(1, type=self.arrow_type)
+            middle = len(objects) // 2
+            return pa.concat_arrays([self._build(objects[:middle], unfit, first), self._build(objects[middle:], unfit, first + middle)])
+
+
+ARROW_REFUSES: Final = (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError, KeyError)
+
+
+def _culprit(arrow_type: pa.DataType, value: Any, path: str) -> Exception | None:
+    """What Arrow says of the innermost part that it refuses, with the part's path; None where it takes the value."""
+    try:
+        pa.array([value], type=arrow_type)
+    except ARROW_REFUSES as error:
+        if pa.types.is_struct(arrow_type) and isinstance(value, dict):
+            parts = [(field.type, value.get(field.name), f"{path}.{field.name}") for field in arrow_type]
+        elif (pa.types.is_list(arrow_type)) and isinstance(value, list):
+            parts = [(arrow_type.value_type, element, f"{path}[{index}]") for index, element in enumerate(value)]
+        else:
+            parts = []
+        inner = (_culprit(*part) for part in parts)
+        return next((found for found in inner if found is not None), Unfit(f"{error} - at `{path}` ({arrow_type})"))
+    return None
+
+
+def slices(values: pa.Array) -> Iterator[pa.Array]:
+    """Pieces of at most SLICE_RECORDS and, unless a single record is larger, SLICE_BYTES."""
+    if len(values) <= SLICE_RECORDS and values.nbytes <= SLICE_BYTES:
+        if len(values):
+            yield values
+        return
+    lengths = pc.fill_null(pc.binary_length(values), 0).to_pylist()
+    start, size_bytes = 0, 0
+    for position, length in enumerate(lengths):
+        if position > start and (size_bytes + length > SLICE_BYTES or position - start == SLICE_RECORDS):
+            yield values.slice(start, position - start)
+            start, size_bytes = position, 0
+        size_bytes += length
+    yield values.slice(start)
+
+
+def reasons_of(count: int, unfit: dict[int, str]) -> pa.Array:
+    """The array of reasons."""
+    if not unfit:
+        return pa.nulls(count, type=pa.string())
+    return pa.array([unfit.get(position) for position in range(count)], type=pa.string())
+
+
+def joined(arrays: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array:
+    """One array of all, also of none."""
+    if len(arrays) == 1:
+        return arrays[0]
+    return pa.concat_arrays(arrays) if arrays else pa.nulls(0, type=arrow_type)
+
+
+def reason(error: Exception) -> str:
+    """One bounded line: values come from outside, and so may what an error quotes of them."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    text = text.encode("utf-8", "replace").decode()
+    return text if len(text) <= REASON_CHARACTERS else text[: REASON_CHARACTERS - 1] + "…"

@@ -1,0 +1,153 @@
+"""JSON values by a schema: msgspec checks types while it parses, and Arrow takes the objects that it gives.
+
+pyarrow's own reader of JSON lines is no faster here, and ends the process on some malformed input.
+"""
+
+import datetime
+import decimal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Final, NotRequired, Required, TypedDict
+
+import msgspec
+import pyarrow as pa
+
+from bmq_spark.values.decoded import RecordDecoder, reason
+from bmq_spark.values.json_schema import JSON_TEXT
+
+JSON_REFUSES: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+_EXACT: Final[dict[pa.DataType, Any]] = {
+    pa.bool_(): bool,
+    pa.float32(): float,
+    pa.float64(): float,
+    pa.string(): str,
+    pa.binary(): bytes,
+    pa.date32(): datetime.date,
+    JSON_TEXT: msgspec.Raw,
+}
+_INTEGERS: Final = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
+
+
+@dataclass(frozen=True, eq=False)
+class JsonDecoder(RecordDecoder):
+    """Values that are JSON objects of a given schema: types are held to, fields that the schema does not have are left out."""
+
+    schema: pa.DataType
+    """A struct; fields that are not nullable have to be there. JSON_TEXT may stand for any part."""
+
+    @cached_property
+    def arrow_type(self) -> pa.DataType:
+        """The schema with every field nullable."""
+        return columns_of(self.schema)
+
+    def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
+        """See RecordDecoder."""
+        decode, finish = self._parser
+        objects: list[Any] = []
+        unfit: dict[int, str] = {}
+        for position, value in enumerate(values):
+            if value is None:
+                objects.append(None)
+                continue
+            try:
+                objects.append(finish(decode(value)))
+            except JSON_REFUSES as error:
+                objects.append(None)
+                unfit[position] = "not the JSON of the schema: " + reason(error)
+        return objects, unfit
+
+    @cached_property
+    def _parser(self) -> tuple[Callable[[bytes], Any], Callable[[Any], Any]]:
+        return msgspec.json.Decoder(python_type(self.schema)).decode, finisher(self.schema) or _as_it_is
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"schema": self.schema}
+
+
+def columns_of(arrow_type: pa.DataType) -> pa.DataType:
+    """The type of the columns: every field nullable, JSON text as string."""
+    if pa.types.is_struct(arrow_type):
+        return pa.struct([pa.field(field.name, columns_of(field.type)) for field in arrow_type])
+    if pa.types.is_map(arrow_type):
+        return pa.map_(arrow_type.key_type, columns_of(arrow_type.item_type))
+    if pa.types.is_list(arrow_type):
+        return pa.list_(columns_of(arrow_type.value_type))
+    return pa.string() if arrow_type == JSON_TEXT else arrow_type
+
+
+def python_type(arrow_type: pa.DataType) -> Any:
+    """What msgspec decodes to and checks. A struct's objects become dicts, which Arrow takes as they are."""
+    if pa.types.is_struct(arrow_type):
+        fields = {field.name: NotRequired[_optional(field.type)] if field.nullable else Required[python_type(field.type)] for field in arrow_type}
+        return TypedDict("Fields", fields)  # type: ignore[operator]
+    if pa.types.is_map(arrow_type):
+        return dict[str, _optional(arrow_type.item_type)]  # type: ignore[misc]
+    if pa.types.is_list(arrow_type):
+        return list[_optional(arrow_type.value_type)]  # type: ignore[misc]
+    if arrow_type in _INTEGERS:
+        bound = 1 << (_INTEGERS[arrow_type] - 1)
+        return Annotated[int, msgspec.Meta(ge=-bound, le=bound - 1)]
+    if pa.types.is_timestamp(arrow_type):
+        return datetime.datetime
+    if pa.types.is_decimal(arrow_type):
+        return decimal.Decimal
+    return _EXACT[arrow_type]
+
+
+def _optional(arrow_type: pa.DataType) -> Any:
+    """Raw holds null too."""
+    return msgspec.Raw if arrow_type == JSON_TEXT else python_type(arrow_type) | None
+
+
+def finisher(arrow_type: pa.DataType) -> Callable[[Any], Any] | None:
+    """What has still to be done to an object of the type before Arrow takes it, in place where that can be; None where nothing is."""
+    if arrow_type == JSON_TEXT:
+        return json_text
+    if pa.types.is_timestamp(arrow_type) and arrow_type.tz is None:
+        return _without_zone
+    if pa.types.is_struct(arrow_type):
+        return _fields_finisher({field.name: finish for field in arrow_type if (finish := finisher(field.type)) is not None})
+    if pa.types.is_map(arrow_type):
+        items = finisher(arrow_type.item_type)
+        return (
+            (lambda found: list(found.items()))
+            if items is None
+            else lambda found: [(key, item if item is None else items(item)) for key, item in found.items()]
+        )
+    if pa.types.is_list(arrow_type):
+        element = finisher(arrow_type.value_type)
+        return None if element is None else lambda found: [each if each is None else element(each) for each in found]
+    return None
+
+
+def json_text(raw: msgspec.Raw) -> str | None:
+    """A string's content, nothing for null, and the JSON text of anything else."""
+    content = bytes(raw)
+    if content[:1] == b'"':
+        return msgspec.json.decode(content, type=str)
+    return None if content == b"null" else content.decode("utf-8")
+
+
+def _fields_finisher(finishers: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any] | None:
+    if not finishers:
+        return None
+
+    def finish(fields: dict[str, Any]) -> dict[str, Any]:
+        for name, each in finishers.items():
+            value = fields.get(name)
+            if value is not None:
+                fields[name] = each(value)
+        return fields
+
+    return finish
+
+
+def _without_zone(time: datetime.datetime) -> datetime.datetime:
+    if time.tzinfo is not None:
+        raise ValueError("a time zone where the schema has timestamp_ntz")
+    return time
+
+
+def _as_it_is(value: Any) -> Any:
+    return value

@@ -1,0 +1,244 @@
+import datetime
+import decimal
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from value_cases import decode
+
+from bmq_spark.errors import ConfigurationError
+from bmq_spark.values import Decoder, SchemaFile, decoder, read_schema
+from bmq_spark.values.ddl import read_ddl, write_ddl
+
+UTC = datetime.UTC
+
+
+def by_schema(text: str) -> Decoder:
+    return decoder("json", schema=SchemaFile(name="orders.schema", content=text.encode()))
+
+
+def test_every_type_of_a_schema_is_read() -> None:
+    record = {
+        "flag": True, "tiny": -128, "small": 32767, "number": -(2**31), "big": 2**63 - 1, "single": 1.5, "double": 3,
+        "text": "ä", "octets": "AP8=", "day": "2026-11-22", "time": "2026-11-22T10:00:00.123456+02:00", "local": "2026-11-22T10:00:00",
+        "price": 12.5, "list": [{"x": 1}, None], "pairs": {"a": 1, "b": None}, "nested": {"odd name": "x"},
+    }  # fmt: skip
+    values, reasons = decode(
+        by_schema(
+            "flag boolean, tiny tinyint, small smallint, number int, big bigint, single float, double double, text string, octets binary, day date, "
+            "time timestamp, local timestamp_ntz, price decimal(10,2), "
+            "list array<struct<x: int>>, pairs map<string,int>, nested struct<`odd name`: string>"
+        ),
+        [json.dumps(record).encode()],
+    )
+    assert reasons == [None]
+    assert values == [
+        record
+        | {
+            "octets": b"\x00\xff",
+            "day": datetime.date(2026, 11, 22),
+            "time": datetime.datetime(2026, 11, 22, 8, 0, 0, 123456, tzinfo=UTC),
+            "local": datetime.datetime(2026, 11, 22, 10),
+            "price": decimal.Decimal("12.50"),
+            "pairs": [("a", 1), ("b", None)],
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (b"", "truncated"),
+        (b"null", "Expected `object`"),
+        (b"[]", "Expected `object`"),
+        (b'{"id":1}{"id":2}', "trailing characters"),
+        (b'{"id":"1"}', r"Expected `int`, got `str` - at `\$.id`"),
+        (b'{"id":1.5}', r"Expected `int`, got `float` - at `\$.id`"),
+        (b'{"id":9223372036854775808}', r"`\$.id`"),
+        (b'{"name":"x"}', "missing required field `id`"),
+        (b'{"id":null}', "got `null`"),
+        (b'{"id":1,"small":40000}', r"`\$.small`"),
+        (b'{"id":1,"price":1.234}', r"data loss - at `\$.price` \(decimal128\(5, 2\)\)"),
+        (b'{"id":1,"lines":[{"price":1},{"price":12345}]}', r"at `\$.lines\[1\].price`"),
+        (b'{"id":1,"name":"\xff"}', "utf-8"),
+        (b'{"id":NaN}', "malformed"),
+        (b'{"id":1,"local":"2026-01-01T00:00:00Z"}', "time zone"),
+        (b"[" * 100_000, "recursion|Expected `object`"),
+    ],
+)
+def test_a_record_that_does_not_fit_says_why_and_spoils_no_other(value: bytes, why: str) -> None:
+    schema = by_schema(
+        "id bigint not null, name string, small smallint, price decimal(5,2), lines array<struct<price: decimal(5,2)>>, local timestamp_ntz"
+    )
+    values, reasons = decode(schema, [b'{"id":1}', value, None, b'{"id":2,"unknown":[1,"x"]}'])
+    assert [row and row["id"] for row in values] == [1, None, None, 2]
+    assert reasons[0] is reasons[2] is reasons[3] is None
+    assert reasons[1] is not None
+    with pytest.raises(ValueError, match=why):
+        raise ValueError(reasons[1])
+
+
+def test_a_json_schema_becomes_columns() -> None:
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "required": ["id", "node", "maybe"],
+        "properties": {
+            "id": {"type": "integer", "minimum": 10},
+            "at": {"type": ["string", "null"], "format": "date-time"},
+            "maybe": {"oneOf": [{"type": "null"}, {"type": "number"}]},
+            "either": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+            "free": {},
+            "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+            "node": {"$ref": "#/$defs/node"},
+        },
+        "$defs": {
+            "node": {"type": "object", "properties": {"name": {"type": "string"}, "children": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}
+        },
+    }
+    made = by_schema(json.dumps(schema))
+    assert write_ddl(made.arrow_type) == (
+        "id bigint, at timestamp, maybe double, either string, free string, "
+        "labels map<string, string>, node struct<name: string, children: array<string>>"
+    )
+    rows = [
+        b'{"id":1,"maybe":null,"node":{"name":"a","children":[{"name": "b"}]},"either":1.10,"free":{"x": [1]},"labels":{"a":"b"}}',
+        b'{"id":1,"maybe":2,"node":{},"either":"text","free":null}',
+        b'{"id":1,"maybe":2}',
+    ]
+    values, reasons = decode(made, rows)
+    assert values[0] == {
+        "id": 1, "at": None, "maybe": None, "either": "1.10", "free": '{"x": [1]}', "labels": [("a", "b")],
+        "node": {"name": "a", "children": ['{"name": "b"}']},
+    }  # fmt: skip
+    assert (values[1]["either"], values[1]["free"], values[1]["maybe"]) == ("text", None, 2.0)
+    assert reasons[:2] == [None, None]
+    assert "missing required field `node`" in (reasons[2] or "")
+
+
+def test_spark_writes_a_schema_as_json_and_it_is_read() -> None:
+    written = {
+        "type": "struct",
+        "fields": [
+            {"name": "id", "type": "long", "nullable": False, "metadata": {}},
+            {"name": "price", "type": "decimal(5,2)", "nullable": True, "metadata": {}},
+            {"name": "tags", "type": {"type": "array", "elementType": "string", "containsNull": True}, "nullable": True, "metadata": {}},
+            {
+                "name": "pairs",
+                "type": {"type": "map", "keyType": "string", "valueType": "integer", "valueContainsNull": True},
+                "nullable": True,
+                "metadata": {},
+            },
+        ],
+    }
+    made = by_schema(json.dumps(written))
+    assert write_ddl(made.arrow_type) == "id bigint, price decimal(5,2), tags array<string>, pairs map<string, int>"
+    assert decode(made, [b'{"price":1}'])[1] == ["not the JSON of the schema: Object missing required field `id`"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("id bigint nam string", "orders.schema: line 1, column 11: 'nam' where a comma or the end should be"),
+        ("id bigint,\n  price money", "orders.schema: line 2, column 9: type 'money' is not known"),
+        ("a struct<b: int", "line 1, column 16: the text ends where '>' should be"),
+        ("id int, ID int", "line 1, column 9: field 'ID' a second time"),
+        ("x decimal(40,2)", r"decimal\(40,2\) has to have a precision of 1 to 38"),
+        ("", "the text ends where a field's name should be"),
+        ('{"type": "object",\n "properties" {}}', "line 2, column 15: not JSON"),
+        ('{"type": "string"}', 'not of an object with "properties"'),
+        ('{"type": "object", "properties": {"a": {"$ref": "other.json"}}}', r"#/a: \$ref other.json is not in this file: put what it refers to"),
+        ('{"type": "struct", "fields": [{"name": "a", "type": "money"}]}', "type 'money' is not known"),
+    ],
+)
+def test_a_broken_schema_is_named_with_its_place(text: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says) as raised:
+        by_schema(text)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_schema_is_read_from_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "orders.ddl").write_text("id bigint")
+    for uri in (str(tmp_path / "orders.ddl"), (tmp_path / "orders.ddl").as_uri()):
+        assert read_schema(uri).text == "id bigint"
+    with pytest.raises(ConfigurationError, match=r"other\.ddl: cannot be read"):
+        read_schema(str(tmp_path / "other.ddl"))
+
+
+names = st.text(min_size=1, max_size=8).filter(lambda name: "\x00" not in name)
+scalars = st.sampled_from(
+    ["boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp", "timestamp_ntz"]
+)
+arrow_types = st.recursive(
+    scalars.map(lambda name: read_ddl(SchemaFile(name="x", content=f"x {name}".encode())).field(0).type) | st.just(pa.decimal128(12, 3)),
+    lambda inner: (
+        inner.map(pa.list_)
+        | inner.map(lambda item: pa.map_(pa.string(), item))
+        | st.dictionaries(names, inner, min_size=1, max_size=3).map(lambda fields: pa.struct(list(fields.items())))
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.dictionaries(names, st.tuples(arrow_types, st.booleans()), min_size=1, max_size=4))
+def test_ddl_that_was_written_is_read_as_the_same_type(fields: dict[str, tuple[pa.DataType, bool]]) -> None:
+    struct = pa.struct([pa.field(name, arrow_type, nullable=nullable) for name, (arrow_type, nullable) in fields.items()])
+    if _tells_names_apart_by_case_alone(struct):
+        return
+    assert read_ddl(SchemaFile(name="x", content=write_ddl(struct).encode())) == struct
+
+
+def _tells_names_apart_by_case_alone(arrow_type: pa.DataType) -> bool:
+    if pa.types.is_struct(arrow_type):
+        return len({field.name.lower() for field in arrow_type}) < arrow_type.num_fields or any(
+            _tells_names_apart_by_case_alone(f.type) for f in arrow_type
+        )
+    if pa.types.is_map(arrow_type):
+        return _tells_names_apart_by_case_alone(arrow_type.item_type)
+    return pa.types.is_list(arrow_type) and _tells_names_apart_by_case_alone(arrow_type.value_type)
+
+
+documents = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcd"), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from("abcd"), documents, max_size=4).map(lambda found: json.dumps(found).encode()) | st.binary(max_size=20),
+        max_size=5,
+    )
+)
+def test_any_input_is_a_value_or_has_a_reason_and_values_are_what_json_says(values: list[bytes]) -> None:
+    decoded, reasons = decode(by_schema("a bigint, b double, c string, d array<boolean>"), values)
+    for value, row, reason in zip(values, decoded, reasons, strict=True):
+        if reason is None:
+            told = json.loads(value)
+            assert row == {name: told.get(name) if name != "b" or told.get(name) is None else float(told["b"]) for name in "abcd"}
+        else:
+            assert row is None
+            assert not _fits(value)
+
+
+def _fits(value: bytes) -> bool:
+    """The same question put to the standard library."""
+    try:
+        told = json.loads(value, parse_constant=lambda _: {}["no such number"])
+    except (ValueError, KeyError):
+        return False
+    if not isinstance(told, dict):
+        return False
+    a, b, c, d = (told.get(name) for name in "abcd")
+    return (
+        (a is None or (type(a) is int and -(2**63) <= a < 2**63))
+        and (b is None or type(b) in (int, float))
+        and (c is None or type(c) is str)
+        and (d is None or (type(d) is list and all(each is None or type(each) is bool for each in d)))
+    )
