@@ -4,7 +4,26 @@ Nothing here knows Spark or tables: arrays in, arrays out. What others use is na
 """
 
 from bmq_spark.values.decoded import Decoded, Decoder
+from bmq_spark.values.evolution import SchemaBreaks, conform, iceberg_rules, json_rules, merge, merge_types, parquet_rules
 from bmq_spark.values.formats import FORMATS, decoder
+from bmq_spark.values.inference import infer, observe, settle
 from bmq_spark.values.schema_files import SchemaFile, read_schema
 
-__all__ = ["FORMATS", "Decoded", "Decoder", "SchemaFile", "decoder", "read_schema"]
+__all__ = [
+    "FORMATS",
+    "Decoded",
+    "Decoder",
+    "SchemaBreaks",
+    "SchemaFile",
+    "conform",
+    "decoder",
+    "iceberg_rules",
+    "infer",
+    "json_rules",
+    "merge",
+    "merge_types",
+    "observe",
+    "parquet_rules",
+    "read_schema",
+    "settle",
+]

@@ -143,8 +143,5 @@ def _may_be_null(schema: Any) -> bool:
     if not isinstance(schema, dict):
         return True
     kinds = schema.get("type")
-    return (
-        kinds == "null"
-        or (isinstance(kinds, list) and "null" in kinds)
-        or any(_may_be_null(each) for each in schema.get("oneOf", schema.get("anyOf", [])))
-    )
+    choices = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
+    return kinds == "null" or (isinstance(kinds, list) and "null" in kinds) or any(map(_may_be_null, choices))

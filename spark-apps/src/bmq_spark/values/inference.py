@@ -1,0 +1,177 @@
+"""Columns of JSON values that nobody wrote a schema for: what a batch has beyond what is known, and what the table's columns become by it.
+
+The lattice: integer (64 bits) → double → string, boolean → string, and an object or a list that meets something else → string. A string column
+holds the JSON text of what is not a string. null, [] and {} tell nothing: a field that was never anything else has no column yet. A column that
+is known to hold objects or lists stays so: one odd record must not turn a table's column into text.
+
+`observe` runs where the records are and `settle` once for a batch. Both are deterministic: new fields come in the order of their names.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from bmq_spark.values.decoded import slices
+from bmq_spark.values.evolution import Rules, json_rules
+from bmq_spark.values.json_records import JSON_REFUSES, python_type
+
+COLUMNS: Final = 1000
+"""More columns than this are not made of their own accord: objects whose keys are data would make them without end."""
+LEVELS: Final = 20
+NOTHING: Final = pa.struct([])
+_PIECE: Final = 256
+"""Records after which what was seen becomes what is known, so that only what is new is looked at closely."""
+_SCALARS: Final = {bool: pa.bool_(), float: pa.float64(), str: pa.string(), type(None): pa.null()}
+
+
+def infer(known: pa.DataType | None, values: pa.Array, *, rules: Rules = json_rules) -> pa.DataType:
+    """`known` with what `values` (JSON, binary) add to it."""
+    return settle(known, [observe(values, known=known)], rules=rules)
+
+
+def observe(values: pa.Array, *, known: pa.DataType | None = None) -> pa.DataType:
+    """What the values have that `known` does not: a struct, with null for what is not told yet. Values that are not JSON objects tell nothing."""
+    seen = NOTHING
+    for piece in slices(values):
+        objects = piece.to_pylist()
+        for start in range(0, len(objects), _PIECE):
+            seen = _observed(objects[start : start + _PIECE], known, seen)
+    return seen
+
+
+def settle(known: pa.DataType | None, observations: Iterable[pa.DataType], *, rules: Rules = json_rules) -> pa.DataType:
+    """The columns after a batch: those known, wider where `rules` let them, and new ones by name, COLUMNS in all.
+
+    What does not become a column or a wider one stays out, and the decoder gives such records a reason.
+    """
+    seen = NOTHING
+    for observation in observations:
+        seen = union(seen, observation)
+    room = [COLUMNS - _columns(known if known is not None else NOTHING)]
+    return _settled(known if known is not None else NOTHING, seen, rules, room)
+
+
+def union(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """The least type that holds both; commutative and associative."""
+    if one == other:
+        return one
+    if pa.types.is_null(one) or pa.types.is_null(other):
+        return other if pa.types.is_null(one) else one
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        types = {field.name: field.type for field in one}
+        for field in other:
+            types[field.name] = union(types[field.name], field.type) if field.name in types else field.type
+        return pa.struct(sorted(types.items()))
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return pa.list_(union(one.value_type, other.value_type))
+    return json_rules(one, other) or pa.string()
+
+
+def fields_beyond(value: Any, arrow_type: pa.DataType, path: str = "$") -> str | None:
+    """The path of a part that says something and has no column; None where there is none."""
+    if pa.types.is_struct(arrow_type) and isinstance(value, dict):
+        types = {field.name: field.type for field in arrow_type}
+        for name, part in value.items():
+            if name not in types and not _tells_nothing(_type_of(part, 0)):
+                return f"{path}.{name}"
+        inner = ((part, types[name], f"{path}.{name}") for name, part in value.items() if name in types)
+        return next((found for each in inner if (found := fields_beyond(*each)) is not None), None)
+    if pa.types.is_list(arrow_type) and isinstance(value, list):
+        return next((found for part in value if (found := fields_beyond(part, arrow_type.value_type, f"{path}[]")) is not None), None)
+    return None
+
+
+def strict_type(arrow_type: pa.DataType) -> Any:
+    """As json_records.python_type, and a field that the type does not have is refused. For checking alone."""
+    if pa.types.is_struct(arrow_type):
+        fields = [(f"f{index}", strict_type(field.type) | None, None) for index, field in enumerate(arrow_type)]
+        names = {f"f{index}": field.name for index, field in enumerate(arrow_type)}
+        return msgspec.defstruct("Fields", fields, rename=names, forbid_unknown_fields=True, gc=False)
+    if pa.types.is_list(arrow_type):
+        return list[strict_type(arrow_type.value_type) | None]  # type: ignore[misc]
+    return python_type(arrow_type)
+
+
+def _observed(objects: Sequence[bytes | None], known: pa.DataType | None, seen: pa.DataType) -> pa.DataType:
+    """`seen` with what these add. What fits the known columns and those seen so far as they stand adds nothing and costs one check."""
+    check = _checker(known if known is not None else NOTHING, seen)
+    for value in objects:
+        if value is None:
+            continue
+        try:
+            check(value)
+        except JSON_REFUSES:
+            try:
+                told = msgspec.json.decode(value)
+            except JSON_REFUSES:
+                continue
+            if isinstance(told, dict):
+                seen = union(seen, _type_of(told, 0))
+    return seen
+
+
+@lru_cache(maxsize=4)
+def _checker(known: pa.DataType, seen: pa.DataType) -> Callable[[bytes], Any]:
+    return msgspec.json.Decoder(strict_type(_settled(known, seen, json_rules, [COLUMNS]))).decode
+
+
+def _type_of(value: Any, level: int) -> pa.DataType:
+    if isinstance(value, dict):
+        if value and level == LEVELS:
+            return pa.string()
+        return pa.struct(sorted((name, _type_of(part, level + 1)) for name, part in value.items()))
+    if isinstance(value, list):
+        if value and level == LEVELS:
+            return pa.string()
+        element = pa.null()
+        for part in value:
+            element = union(element, _type_of(part, level + 1))
+        return pa.list_(element)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return pa.int64() if -(1 << 63) <= value < 1 << 63 else pa.float64()
+    return _SCALARS[type(value)]
+
+
+def _tells_nothing(arrow_type: pa.DataType) -> bool:
+    if pa.types.is_struct(arrow_type):
+        return all(_tells_nothing(field.type) for field in arrow_type)
+    if pa.types.is_list(arrow_type):
+        return _tells_nothing(arrow_type.value_type)
+    return bool(pa.types.is_null(arrow_type))
+
+
+def _settled(known: pa.DataType, seen: pa.DataType, rules: Rules, room: list[int]) -> pa.DataType:
+    """`known` and `seen` are of one kind here, or anything else that `rules` decide. `room` counts down."""
+    if _tells_nothing(seen):
+        return known
+    if pa.types.is_struct(known) and pa.types.is_struct(seen):
+        types = {field.name: field.type for field in known}
+        spellings = {name.lower() for name in types}
+        for field in seen:
+            if field.name in types:
+                types[field.name] = _settled(types[field.name], field.type, rules, room)
+            elif field.name and field.name.lower() not in spellings and room[0] > 0:
+                added = _settled(pa.null(), field.type, rules, room)
+                if not _tells_nothing(added):
+                    spellings.add(field.name.lower())
+                    types[field.name] = added
+        return pa.struct([pa.field(name, arrow_type) for name, arrow_type in types.items()])
+    if pa.types.is_null(known):
+        if pa.types.is_struct(seen):
+            return _settled(NOTHING, seen, rules, room)
+        if pa.types.is_list(seen):
+            return pa.list_(_settled(pa.null(), seen.value_type, rules, room))
+        room[0] -= 1
+        return seen
+    if pa.types.is_list(known) and pa.types.is_list(seen):
+        return pa.list_(_settled(known.value_type, seen.value_type, rules, room))
+    return known if pa.types.is_nested(known) else rules(known, seen) or known
+
+
+def _columns(arrow_type: pa.DataType) -> int:
+    if pa.types.is_struct(arrow_type):
+        return sum(_columns(field.type) for field in arrow_type)
+    return _columns(arrow_type.value_type) if pa.types.is_list(arrow_type) else 1

@@ -1,0 +1,73 @@
+"""JSON values by inferred columns: strings take anything as JSON text, and a field that has no column is a reason, for it must not get lost."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
+from bmq_spark.values.inference import fields_beyond, strict_type
+from bmq_spark.values.json_records import JSON_REFUSES, finisher, python_type
+from bmq_spark.values.json_schema import JSON_TEXT
+
+
+@dataclass(frozen=True, eq=False)
+class InferredJsonDecoder(RecordDecoder):
+    """Most records are of exactly these columns: they are checked and taken. Others are read again with strings as raw JSON."""
+
+    columns: pa.DataType
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """The columns as inference.settle gave them."""
+        return self.columns
+
+    def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
+        """See RecordDecoder."""
+        check, decode, loosely = self._parsers
+        objects: list[Any] = []
+        unfit: dict[int, str] = {}
+        for position, value in enumerate(values):
+            if value is None:
+                objects.append(None)
+                continue
+            try:
+                try:
+                    check(value)
+                    objects.append(decode(value))
+                except JSON_REFUSES:
+                    objects.append(loosely(value))
+            except (Unfit, *JSON_REFUSES) as error:
+                objects.append(None)
+                unfit[position] = "not the JSON of the columns: " + reason(error)
+        return objects, unfit
+
+    @cached_property
+    def _parsers(self) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any], Callable[[bytes], Any]]:
+        check = msgspec.json.Decoder(strict_type(self.columns)).decode
+        decode = msgspec.json.Decoder(python_type(self.columns)).decode
+        loose_type = _with_json_text(self.columns)
+        loose = msgspec.json.Decoder(python_type(loose_type)).decode
+        finish = finisher(loose_type) or (lambda value: value)
+
+        def loosely(value: bytes) -> Any:
+            beyond = fields_beyond(msgspec.json.decode(value), self.columns)
+            if beyond is not None:
+                raise Unfit(f"{beyond} has no column: its name differs from another's by case alone, or there are too many columns: give a schema")
+            return finish(loose(value))
+
+        return check, decode, loosely
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"columns": self.columns}
+
+
+def _with_json_text(arrow_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(arrow_type):
+        return pa.struct([pa.field(field.name, _with_json_text(field.type)) for field in arrow_type])
+    if pa.types.is_list(arrow_type):
+        return pa.list_(_with_json_text(arrow_type.value_type))
+    return JSON_TEXT if arrow_type == pa.string() else arrow_type

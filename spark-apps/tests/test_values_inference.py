@@ -1,0 +1,160 @@
+import functools
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from value_cases import decode
+
+from bmq_spark.values import decoder, iceberg_rules, infer, observe, settle
+from bmq_spark.values.ddl import write_ddl
+from bmq_spark.values.inference import COLUMNS, union
+
+
+def encoded(*documents: Any) -> pa.Array:
+    return pa.array([json.dumps(document).encode() for document in documents], type=pa.binary())
+
+
+def columns(*documents: Any, known: pa.DataType | None = None) -> str:
+    return write_ddl(infer(known, encoded(*documents)))
+
+
+@pytest.mark.parametrize(
+    ("values", "becomes"),
+    [
+        ([1, 2], "a bigint"),
+        ([1, 1.5], "a double"),
+        ([1, 2**64], "a double"),
+        ([True, None], "a boolean"),
+        ([True, 1], "a string"),
+        ([True, 1.5], "a string"),
+        ([1.5, "x"], "a string"),
+        (["2026-11-22T00:00:00Z"], "a string"),
+        ([[1], [2.5], []], "a array<double>"),
+        ([[1], 1], "a string"),
+        ([{"b": 1}, {"c": "x"}], "a struct<b: bigint, c: string>"),
+        ([{"b": 1}, [1]], "a string"),
+        ([{}, 1], "a string"),
+        ([None, [], {}][:1], ""),
+        ([[]], ""),
+        ([{}], ""),
+        ([[None, {}]], ""),
+    ],
+)
+def test_types_widen_by_the_lattice(values: list[Any], becomes: str) -> None:
+    assert columns(*({"a": value} for value in values)) == becomes
+    assert columns(*({"a": value} for value in reversed(values))) == becomes
+
+
+def test_new_fields_come_after_the_known_by_name_and_known_ones_widen() -> None:
+    known = infer(None, encoded({"z": 1, "m": {"y": 1}}))
+    assert write_ddl(known) == "m struct<y: bigint>, z bigint"
+    assert columns({"b": 1, "a": "x", "z": 1.5, "m": {"x": True}}, known=known) == "m struct<y: bigint, x: boolean>, z double, a string, b bigint"
+
+
+def test_nothing_narrows_and_no_column_goes_away() -> None:
+    known = infer(None, encoded({"a": "x", "b": 1.5, "c": [1]}))
+    assert infer(known, encoded({"a": 1, "b": 2}, {}, {"c": []})) == known
+
+
+def test_a_known_object_stays_one_and_the_odd_record_gets_a_reason() -> None:
+    known = infer(None, encoded({"a": {"b": 1}}))
+    odd = encoded({"a": "text"})
+    assert infer(known, odd) == known
+    values, reasons = decode(decoder("json", columns=known), odd.to_pylist())
+    assert values == [None]
+    assert "$.a" in (reasons[0] or "")
+
+
+def test_where_rules_do_not_let_a_column_widen_the_record_gets_a_reason() -> None:
+    known = infer(None, encoded({"a": 1}))
+    assert infer(known, encoded({"a": 1.5, "b": 1}), rules=iceberg_rules) == pa.struct([("a", pa.int64()), ("b", pa.int64())])
+    assert decode(decoder("json", columns=known), [b'{"a":1.5}'])[1] == ["not the JSON of the columns: Expected `int | null`, got `float` - at `$.a`"]
+
+
+def test_a_string_column_holds_the_text_of_what_is_no_string() -> None:
+    made = decoder("json", columns=pa.struct([("a", pa.string()), ("l", pa.list_(pa.string()))]))
+    values, reasons = decode(made, [b'{"a":1.10}', b'{"a":{"x": [1]}}', b'{"a":"\\u00e4","l":["x",true,null]}', b'{"a":true}', b'{"a":null}'])
+    assert reasons == [None] * 5
+    assert [row["a"] for row in values] == ["1.10", '{"x": [1]}', "ä", "true", None]
+    assert values[2]["l"] == ["x", "true", None]
+
+
+def test_a_field_without_a_column_is_a_reason_unless_it_says_nothing() -> None:
+    made = decoder("json", columns=infer(None, encoded({"id": 1, "ID": 2, "in": {"x": 1}})))
+    assert made.arrow_type.get_field_index("id") == -1, "names that differ by case alone make one column, the first by name"
+    values, reasons = decode(made, [b'{"ID":1,"unknown":null,"more":[],"other":{"a":null}}', b'{"id":1}', b'{"in":{"x":1,"y":{"z":1}}}'])
+    assert values[0] == {"ID": 1, "in": None}
+    assert "$.id has no column" in (reasons[1] or "")
+    assert "$.in.y has no column" in (reasons[2] or "")
+
+
+def test_objects_whose_keys_are_data_do_not_make_columns_without_end() -> None:
+    known = infer(None, encoded({"users": {f"user{number}": 1 for number in range(COLUMNS + 50)}, "id": 1}))
+    assert known.field("users").type.num_fields == COLUMNS - 1
+    assert infer(known, encoded({"one more": 1})) == known
+
+
+def test_deep_objects_become_text() -> None:
+    deep: Any = 1
+    for _ in range(40):
+        deep = {"a": deep}
+    made = decoder("json", columns=infer(None, encoded(deep)))
+    values, reasons = decode(made, encoded(deep).to_pylist())
+    assert reasons == [None]
+    for _ in range(20):
+        values = [values[0]["a"]]
+    assert json.loads(values[0])["a"]
+
+
+keys = st.sampled_from(["a", "b", "c"])
+documents = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**66), 2**66) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+    max_leaves=8,
+)
+records = st.dictionaries(keys, documents, max_size=3)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(records, max_size=6), st.randoms(use_true_random=False), st.integers(1, 3))
+def test_columns_do_not_depend_on_the_order_of_records_nor_on_who_saw_them(batch: list[Any], random: Any, workers: int) -> None:
+    together = infer(None, encoded(*batch))
+    shuffled = list(batch)
+    random.shuffle(shuffled)
+    parts = [observe(encoded(*shuffled[worker::workers])) for worker in range(workers)]
+    random.shuffle(parts)
+    assert settle(None, parts) == together
+    assert functools.reduce(union, parts) == functools.reduce(union, reversed(parts))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(records, min_size=1, max_size=5), st.lists(records, min_size=1, max_size=5))
+def test_every_record_of_a_first_batch_fits_its_columns_and_says_what_json_says(first: list[Any], second: list[Any]) -> None:
+    known = infer(None, encoded(*first))
+    values, reasons = decode(decoder("json", columns=known), encoded(*first).to_pylist())
+    assert reasons == [None] * len(first)
+    for told, row in zip(first, values, strict=True):
+        _agree(row, told)
+    wider = infer(known, encoded(*second))
+    assert infer(wider, encoded(*second)) == wider
+    assert {field.name for field in known} <= {field.name for field in wider}
+
+
+def _agree(column: Any, told: Any) -> None:
+    if isinstance(told, dict) and not isinstance(column, str):
+        for name, part in told.items():
+            _agree((column or {}).get(name), part)
+    elif isinstance(told, list) and not isinstance(column, str):
+        assert column is None or len(column) == len(told)
+        for one, other in zip(column or [None] * len(told), told, strict=True):
+            _agree(one, other)
+    elif isinstance(column, str) and not isinstance(told, str):
+        assert json.loads(column) == told
+    elif isinstance(told, int) and isinstance(column, float):
+        assert column == float(told)
+    else:
+        assert column == told
+        assert type(column) is type(told)
