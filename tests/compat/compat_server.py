@@ -11,7 +11,9 @@ from time import monotonic, sleep
 from urllib.request import urlopen
 
 ROOT = Path(__file__).parents[2]
-BMQ = Path(sys.executable).with_name("bmq")
+_BESIDE = Path(sys.executable).with_name("bmq")
+BMQ = _BESIDE if _BESIDE.exists() else ROOT / ".venv" / "bin" / "bmq"
+"""Of this environment, or of the checkout's where this one has none (that of the Spark jobs)."""
 SETTINGS = ("group.initial.rebalance.delay.ms=0",)
 
 
@@ -24,9 +26,9 @@ def free_port() -> int:
 class Minio:
     """One MinIO server over a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, port: int | None = None) -> None:
         self._folder = folder
-        self.port = free_port()
+        self.port = port or free_port()
         self.environment = {"AWS_ACCESS_KEY_ID": "bmq-test", "AWS_SECRET_ACCESS_KEY": "bmq-test-secret"}
         tool("minio", "start", str(folder), str(self.port))
 

@@ -1,12 +1,16 @@
 """Every error that the jobs raise on purpose. The message says in one line what happened, to what, and what to do about it."""
 
-from bmq.errors import BmqError, ConfigurationError
+from bmq.errors import BmqError, ConfigurationError, Corrupt, FormatTooNew
 
-__all__ = ["BmqError", "CommitRace", "ConfigurationError", "JobStopped", "TableBroken"]
+__all__ = ["BmqError", "CommitRace", "CommitRefused", "ConfigurationError", "Corrupt", "FormatTooNew", "JobStopped", "TableBroken"]
 
 
 class CommitRace(BmqError):
     """Somebody else committed the version that was to be committed: read the table again and decide anew."""
+
+
+class CommitRefused(BmqError):
+    """A commit that would break what holds of every table: a file twice, a record twice, a gap that nobody named. Nothing was committed."""
 
 
 class TableBroken(BmqError):

@@ -4,7 +4,6 @@ A folder is a path or file://…; a bucket is s3a://BUCKET/PREFIX (s3, gs, az to
 store has them (docs/stores.md). Everything blocks: this runs in drivers and in Spark's Python workers, which have no event loop.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +20,7 @@ from bmq.runtime.obstore_errors import create_error, describe, read_error
 from bmq.runtime.obstore_store import Client, open_client
 from bmq.runtime.store_credentials import check_credentials
 from bmq.runtime.store_url import StoreKind, parse_store_url
+from bmq_spark.durable_files import create_file, is_half_written, replace_file
 
 CREATE_TIMEOUT_MS: Final = 60_000
 UPLOAD_CHUNK_BYTES: Final = 16 << 20
@@ -81,6 +81,8 @@ class Location:
 
         An unknown outcome is settled by reading what is there, so `content` has to say who wrote it. Raises StoreError.
         """
+        if self.folder is not None:
+            return create_file(self.folder / key, content, root=self.folder)
         path = self._path(key)
         try:
             obstore.put(_client(self.uri), path, content, mode="create", use_multipart=False)
@@ -92,7 +94,6 @@ class Location:
                 return self.read(key) == content
             except ObjectMissing:
                 raise outcome from error
-        self._make_durable(key)
         return True
 
     def upload(self, key: str, file: Path) -> None:
@@ -100,13 +101,15 @@ class Location:
 
         Raises StoreError.
         """
+        if self.folder is not None:
+            replace_file(self.folder / key, file, root=self.folder)
+            return
         path = self._path(key)
         try:
             with file.open("rb") as content:
                 obstore.put(_client(self.uri), path, content, chunk_size=UPLOAD_CHUNK_BYTES, max_concurrency=2)
         except (BaseError, FileNotFoundError) as error:
             raise read_error(f"upload {path} to {self.uri}", error) from error
-        self._make_durable(key)
 
     def read(self, key: str) -> bytes:
         """Raises ObjectMissing, StoreUnavailable."""
@@ -126,6 +129,8 @@ class Location:
         try:
             for page in obstore.list(_client(self.uri), self._path(prefix) or None, offset=offset):
                 for found in page:
+                    if self.folder is not None and is_half_written(found["path"]):
+                        continue
                     yield Found(found["path"].removeprefix(base), found["size"], int(found["last_modified"].timestamp() * 1000))
         except (BaseError, FileNotFoundError) as error:
             raise read_error(f"list {prefix} at {self.uri}", error) from error
@@ -142,20 +147,6 @@ class Location:
 
     def _path(self, key: str) -> str:
         return key if self.folder is not None else parse_store_url(self.uri).prefix + key
-
-    def _make_durable(self, key: str) -> None:
-        """A folder's files and their names reach the disk; a bucket's objects are durable when they are acknowledged."""
-        if self.folder is None:
-            return
-        path = self.folder / key
-        for place in (path, *path.parents):
-            descriptor = os.open(place, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            if place == self.folder:
-                return
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,98 @@
+"""Files of a folder that are there as a whole or not at all, also after a power cut.
+
+A file is written and fsynced under a name of its own that no listing shows, then linked or renamed to its name, and the folders on the way are
+fsynced. So a name never shows part of an object, and what has been acknowledged is on the disk. Several processes may write to one folder.
+"""
+
+import errno
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from bmq.errors import NotApplied
+
+_HALF_WRITTEN: Final = re.compile(r"(^|/)\.[^/]+\.[0-9a-f]{16}\.tmp$")
+_REMEDIES: Final = {
+    errno.ENOSPC: "free space on its disk, or move it to a larger one",
+    errno.EDQUOT: "raise the disk quota of this user, or move the folder",
+    errno.EFBIG: "raise the file size limit of this process (ulimit -f)",
+    errno.EROFS: "its file system is read-only: look for disk errors, then mount it writable",
+    errno.EACCES: "make it writable for this user",
+    errno.EPERM: "make it writable for this user",
+    errno.ENOTDIR: "a part of the path is a file: name another folder",
+}
+
+
+def create_file(path: Path, content: bytes, *, root: Path) -> bool:
+    """Whether `path` is there with that content now; False where another content is. Folders from `root` on are made durable.
+
+    Raises NotApplied (one line).
+    """
+    with _refusals(path), _staged(path, lambda staged: _write(staged, content)) as staging:
+        try:
+            os.link(staging, path)
+        except FileExistsError:
+            return path.read_bytes() == content
+        _sync_folders(path, root)
+    return True
+
+
+def replace_file(path: Path, source: Path, *, root: Path) -> None:
+    """Makes `path` a copy of `source` at once. Raises NotApplied (one line)."""
+    with _refusals(path), _staged(path, lambda staged: _copy(staged, source)) as staging:
+        os.replace(staging, path)
+        _sync_folders(path, root)
+
+
+def is_half_written(key: str) -> bool:
+    """Whether a name in a folder is that of a file that is being written, or that a killed process left."""
+    return _HALF_WRITTEN.search(key) is not None
+
+
+@contextmanager
+def _staged(path: Path, fill: Callable[[BinaryIO], None]) -> Iterator[Path]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staging = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with staging.open("xb") as file:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+        yield staging
+    finally:
+        with suppress(FileNotFoundError):
+            staging.unlink()
+
+
+@contextmanager
+def _refusals(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0)
+        raise NotApplied(f"write {path}: {error.strerror or error}" + (f": {remedy}" if remedy else "")) from error
+
+
+def _write(file: BinaryIO, content: bytes) -> None:
+    file.write(content)
+
+
+def _copy(file: BinaryIO, source: Path) -> None:
+    with source.open("rb") as opened:
+        shutil.copyfileobj(opened, file, 1 << 20)
+
+
+def _sync_folders(path: Path, root: Path) -> None:
+    for folder in path.parents:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if folder == root:
+            return

@@ -1,0 +1,276 @@
+"""The log of a table: one object for each version, created once; stored snapshots, so that a reader need not start from the first.
+
+`LOCATION/_bmq/log/VERSION.json` are the commits. They are never deleted: a version's number is never free again, so who creates it is first,
+however long it slept. `LOCATION/_bmq/snapshots/VERSION` are derived from them; the newest few are kept, and one that cannot be read is passed over.
+"""
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from bmq.errors import ObjectMissing
+from bmq_spark.errors import CommitRace, CommitRefused, ConfigurationError, Corrupt, TableBroken
+from bmq_spark.locations import Location
+from bmq_spark.table import log_format
+from bmq_spark.table.log_format import Kind
+from bmq_spark.table.state import (
+    NOTHING,
+    Batch,
+    Commit,
+    Covered,
+    DataFile,
+    Gap,
+    Snapshot,
+    commit_fields,
+    commit_of,
+    replay,
+    snapshot_fields,
+    snapshot_of,
+)
+
+LOG: Final = "_bmq/log"
+SNAPSHOTS: Final = "_bmq/snapshots"
+SNAPSHOT_INTERVAL: Final = 20
+"""Commits between two stored snapshots: no more (and at most one interval more, after a kill) are read one by one."""
+SNAPSHOTS_KEPT: Final = 8
+_SNAPSHOT_KEY: Final = re.compile(rf"{SNAPSHOTS}/([0-9]{{20}})")
+_RACES_MAX: Final = 100
+
+
+def commit_key(version: int) -> str:
+    """The key of a version's commit."""
+    return f"{LOG}/{version:020}.json"
+
+
+def snapshot_key(version: int) -> str:
+    """The key of a version's stored snapshot."""
+    return f"{SNAPSHOTS}/{version:020}"
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970 UTC. A commit's time is for people and for the age of what is removed: no commit is judged by it."""
+    return time.time_ns() // 1_000_000
+
+
+class Table:
+    """A table at a location, as one process sees it. Each `Table` is a run of its own: what it commits carries its nonce."""
+
+    def __init__(self, location: Location, *, clock_ms: Callable[[], int] = now_ms, run: str | None = None) -> None:
+        """Reads nothing yet; `open` and `create` do."""
+        self.location = location
+        self.run = run or secrets.token_hex(8)
+        self._clock_ms = clock_ms
+        self._begun: set[str] = set()
+        self._newest = NOTHING
+
+    @classmethod
+    def open(cls, location: Location, *, clock_ms: Callable[[], int] = now_ms) -> "Table":
+        """Raises ConfigurationError where there is no table, Corrupt, FormatTooNew, TableBroken, StoreError."""
+        table = cls(location, clock_ms=clock_ms)
+        table.snapshot()
+        return table
+
+    @classmethod
+    def create(
+        cls, location: Location, properties: Mapping[str, str] | None = None, *, schema: pa.Schema | None = None, clock_ms: Callable[[], int] = now_ms
+    ) -> "Table":
+        """The table at that location, made with these properties and this schema unless there is one: then it is left as it is.
+
+        Raises Corrupt, FormatTooNew, TableBroken, StoreError.
+        """
+        table = cls(location, clock_ms=clock_ms)
+        if table._refreshed().version == 0:
+            first = table._commit_after(NOTHING, properties=dict(properties or {}), schema=schema, notes={"operation": "create"})
+            location.create(commit_key(1), log_format.encode(Kind.COMMIT, commit_fields(first)))
+        table.snapshot()
+        return table
+
+    @classmethod
+    def exists(cls, location: Location) -> bool:
+        """Whether there is a table. Raises Corrupt, FormatTooNew, TableBroken, StoreError."""
+        return cls(location)._refreshed().version > 0
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """The newest version, or that one. Raises ConfigurationError (no such version, no table), Corrupt, FormatTooNew, TableBroken, StoreError."""
+        if version is None:
+            newest = self._refreshed()
+            if newest.version == 0:
+                raise ConfigurationError(f"table {self.location.uri}: there is none: name the folder that a job writes to (its --output)")
+            return newest
+        found = self._read_from(self._stored_snapshot(at_most=version), last=version)
+        if found.version != version or version == 0:
+            raise ConfigurationError(f"version {version}: table {self.location.uri} is at version {found.version}: name one from 1 to that")
+        return found
+
+    def begin(self, query_id: str) -> Snapshot:
+        """Begins a run of a streaming query: from here on, batches of earlier runs are refused, and those that this `Table` commits are not.
+
+        To be called once before the first batch. Also removes the files that killed runs of this query have left (`orphans`).
+        Raises StoreError, and what `snapshot` does.
+        """
+        from bmq_spark.table.orphans import remove_orphans  # it works on the classes above
+
+        self._begun.add(query_id)
+        snapshot = self.commit_on_newest(lambda newest: self._commit_after(newest, run=(query_id, self.run), notes={"operation": "begin"}))
+        remove_orphans(self, snapshot, query_id)
+        return snapshot
+
+    def commit(
+        self,
+        snapshot: Snapshot,
+        *,
+        added: Sequence[DataFile] = (),
+        removed: Sequence[str] = (),
+        batch: Batch | None = None,
+        offsets: Sequence[Covered] = (),
+        gaps: Sequence[Gap] = (),
+        schema: pa.Schema | None = None,
+        properties: Mapping[str, str] | None = None,
+        base: int | None = None,
+        horizon: int | None = None,
+        notes: Mapping[str, str] | None = None,
+    ) -> Snapshot:
+        """Makes the version after `snapshot`, as one object: all of it or nothing. Returns the table at that version.
+
+        `offsets` is what the batch took from each partition, with its records or without; `gaps` names what it could not take; `properties` are
+        added to those that are there. A batch that is in the table already changes nothing: the newest snapshot is returned.
+        Raises CommitRace (another version came meanwhile: take a new snapshot and decide anew), CommitRefused (`invariants`), and StoreError; after
+        an UnknownOutcome the commit may still come, so that nothing that it names is to be deleted.
+        """
+        if batch is not None and snapshot.has_batch(*batch):
+            return snapshot
+        run = (batch[0], self.run) if batch is not None and batch[0] in self._begun else None
+        commit = self._commit_after(
+            snapshot,
+            added=tuple(added),
+            removed=tuple(removed),
+            batch=batch,
+            run=run,
+            base=base,
+            horizon=horizon,
+            covered=tuple(offsets),
+            gaps=tuple(gaps),
+            schema=schema if schema is None or snapshot.schema is None or not schema.equals(snapshot.schema, check_metadata=True) else None,
+            properties=properties,
+            notes=dict(notes or {}),
+        )
+        try:
+            return self._create(snapshot, commit)
+        except CommitRace:
+            newest = self._refreshed()
+            if batch is not None and newest.has_batch(*batch):
+                return newest
+            raise
+
+    def commit_batch(
+        self,
+        batch: Batch,
+        *,
+        added: Sequence[DataFile],
+        offsets: Sequence[Covered],
+        gaps: Sequence[Gap] = (),
+        schema: pa.Schema | None = None,
+        properties: Mapping[str, str] | None = None,
+        notes: Mapping[str, str] | None = None,
+    ) -> Snapshot:
+        """`commit` of a batch on the newest version, again after each race. Raises CommitRefused, StoreError."""
+        for _ in range(_RACES_MAX):
+            try:
+                return self.commit(
+                    self._refreshed(), added=added, batch=batch, offsets=offsets, gaps=gaps, schema=schema, properties=properties, notes=notes
+                )
+            except CommitRace:
+                continue
+        raise CommitRace(f"table {self.location.uri}: {_RACES_MAX} times another writer was faster: run fewer of them")
+
+    def commit_on_newest(self, decide: Callable[[Snapshot], Commit | None]) -> Snapshot:
+        """Creates what `decide` makes of the newest version (None: nothing), again after each race. Raises CommitRace after 100 of them."""
+        for _ in range(_RACES_MAX):
+            newest = self.snapshot()
+            commit = decide(newest)
+            if commit is None:
+                return newest
+            try:
+                return self._create(newest, commit)
+            except CommitRace:
+                continue
+        raise CommitRace(f"table {self.location.uri}: {_RACES_MAX} times another writer was faster: run fewer of them")
+
+    def commits(self, *, after: int = 0, last: int | None = None) -> Iterator[Commit]:
+        """The commits above version `after`, in order, up to `last` or the newest. Raises Corrupt, FormatTooNew, StoreError."""
+        version = after + 1
+        while last is None or version <= last:
+            try:
+                yield self.read_commit(version)
+            except ObjectMissing:
+                return
+            version += 1
+
+    def read_commit(self, version: int) -> Commit:
+        """Raises ObjectMissing, Corrupt, FormatTooNew, StoreError."""
+        name = f"{self.location.uri} {commit_key(version)}"
+        commit = commit_of(log_format.decode(Kind.COMMIT, self.location.read(commit_key(version)), name=name), name=name)
+        if commit.version != version:
+            raise Corrupt(f"{name}: it says that it is version {commit.version}")
+        return commit
+
+    def _commit_after(self, snapshot: Snapshot, **changes: object) -> Commit:
+        return Commit(version=snapshot.version + 1, nonce=secrets.token_hex(8), time_ms=max(self._clock_ms(), snapshot.time_ms), **changes)  # type: ignore[arg-type]
+
+    def _create(self, snapshot: Snapshot, commit: Commit) -> Snapshot:
+        after = replay(snapshot, (commit,))
+        if not self.location.create(commit_key(commit.version), log_format.encode(Kind.COMMIT, commit_fields(commit))):
+            raise CommitRace(f"table {self.location.uri}: version {commit.version} is another writer's")
+        if after.version - after.checkpoint >= SNAPSHOT_INTERVAL:
+            after = self._store(after)
+        self._newest = after
+        return after
+
+    def _store(self, snapshot: Snapshot) -> Snapshot:
+        """Stores a snapshot and drops the oldest stored ones. What goes wrong here is the next writer's: the commit stands."""
+        from bmq.errors import StoreError
+
+        try:
+            self.location.create(snapshot_key(snapshot.version), log_format.encode(Kind.SNAPSHOT, snapshot_fields(snapshot)))
+            for version in self._stored_versions()[SNAPSHOTS_KEPT:]:
+                self.location.delete(snapshot_key(version))
+        except StoreError:
+            return snapshot
+        return replace(snapshot, checkpoint=snapshot.version)
+
+    def _refreshed(self) -> Snapshot:
+        """The newest version; version 0 where there is no table."""
+        if self._newest.version == 0:
+            self._newest = self._stored_snapshot(at_most=None)
+        self._newest = self._read_from(self._newest, last=None)
+        return self._newest
+
+    def _read_from(self, snapshot: Snapshot, *, last: int | None) -> Snapshot:
+        try:
+            return replay(snapshot, self.commits(after=snapshot.version, last=last))
+        except CommitRefused as error:
+            raise TableBroken(f"table {self.location.uri}: its log does not hold together: {error}") from error
+
+    def _stored_snapshot(self, *, at_most: int | None) -> Snapshot:
+        """The newest stored snapshot up to that version; nothing where there is none."""
+        for version in self._stored_versions():
+            if at_most is not None and version > at_most:
+                continue
+            name = f"{self.location.uri} {snapshot_key(version)}"
+            try:
+                found = snapshot_of(log_format.decode(Kind.SNAPSHOT, self.location.read(snapshot_key(version)), name=name), name=name)
+            except (Corrupt, ObjectMissing):  # derived from the commits, which are all there; or dropped meanwhile
+                continue
+            if found.version == version:
+                return found
+        return NOTHING
+
+    def _stored_versions(self) -> list[int]:
+        """Newest first."""
+        found = (_SNAPSHOT_KEY.fullmatch(found.key) for found in self.location.list(SNAPSHOTS))
+        return sorted((int(match[1]) for match in found if match is not None), reverse=True)

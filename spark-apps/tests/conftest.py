@@ -1,0 +1,77 @@
+"""What tests of the jobs share: one Spark session, one MinIO, one bmq for all tests of a process."""
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from compat_server import Bmq, Minio, free_port
+from pyspark.sql import SparkSession
+
+from bmq.runtime.bucket import ensure_bucket
+from bmq.runtime.store_url import parse_store_url
+from bmq_spark.locations import Location
+from bmq_spark.session import open_session
+
+KEYS = {"AWS_ACCESS_KEY_ID": "bmq-test", "AWS_SECRET_ACCESS_KEY": "bmq-test-secret", "AWS_REGION": "us-east-1"}
+BUCKET = "tables"
+_names = itertools.count(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def keys() -> None:
+    """MinIO's, before anything is started that inherits the environment: Spark's Python workers have that of its JVM."""
+    os.environ.update(KEYS)
+
+
+@pytest.fixture(scope="session")
+def minio_port() -> int:
+    """Where MinIO is started when a test asks for it: Spark is told at its start."""
+    return free_port()
+
+
+@pytest.fixture(scope="session")
+def spark(keys: None, minio_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on this machine; `s3a://` reaches the MinIO of these tests."""
+    folder = tmp_path_factory.mktemp("spark")
+    session = open_session(
+        "tests",
+        settings={
+            "spark.master": "local[2]",
+            "spark.driver.memory": "1g",
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.local.dir": str(folder / "local"),
+            "spark.hadoop.fs.s3a.endpoint": f"http://127.0.0.1:{minio_port}",
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            "spark.sql.shuffle.partitions": "2",
+        },
+    )
+    yield session
+    session.stop()
+
+
+class Buckets(Minio):
+    """MinIO with one bucket; `store_url` is bmq's, `location` a place for a table that no other test has."""
+
+    def location(self, name: str = "table") -> Location:
+        return Location.parse(f"s3a://{BUCKET}/{name}-{next(_names)}?endpoint=http://127.0.0.1:{self.port}")
+
+
+@pytest.fixture(scope="session")
+def minio(keys: None, minio_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Buckets]:
+    """Its keys are in this process's environment too (`environment` names them)."""
+    server = Buckets(tmp_path_factory.mktemp("minio"), port=minio_port)
+    ensure_bucket(parse_store_url(server.store_url(BUCKET)))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def bmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bmq]:
+    """`bmq up` over a folder, ready: `servers` is its address."""
+    folder: Path = tmp_path_factory.mktemp("bmq")
+    server = Bmq(["--data", str(folder / "data")], log=folder / "bmq.log")
+    server.start()
+    yield server
+    assert server.stop() == 0, server.tail_of_log()

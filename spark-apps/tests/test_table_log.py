@@ -1,0 +1,104 @@
+"""Commits on a folder and on MinIO."""
+
+from pathlib import Path
+
+import pytest
+from conftest import Buckets
+from table_records import add_batch, covered_by, expected, offsets_of, records, rows_of, write
+
+from bmq_spark.errors import CommitRace, CommitRefused, ConfigurationError
+from bmq_spark.locations import Location
+from bmq_spark.table import Covered, Gap, Table, files, record_schema
+
+
+@pytest.fixture(params=["folder", "minio"])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+    if request.param == "folder":
+        return Location.parse(str(tmp_path / "table"))
+    minio: Buckets = request.getfixturevalue("minio")
+    return minio.location()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table.create(Location.parse(str(tmp_path / "table")), {"topics": "orders"})
+
+
+def test_batches_that_are_committed_are_read_back(location: Location) -> None:
+    table = Table.create(location, {"topics": "orders"})
+    batches = [records("orders", 0, 0, 500), records("orders", 1, 100, 50, step_ms=60_000)]
+    add_batch(table, "q", 0, batches)
+    later = [records("orders", 0, 500, 20)]
+    snapshot = add_batch(table, "q", 1, later)
+    assert offsets_of(snapshot) == {"orders": {0: 520, 1: 150}}
+    assert snapshot.last_batch == {"q": 1} and snapshot.properties == {"topics": "orders"}
+    again = Table.open(location).snapshot()
+    assert again.files == snapshot.files and again.schema == record_schema() and again.version == 3
+    assert rows_of(location.uri) == expected(batches + later)
+    assert len(files(location.uri)) == len(snapshot.files)
+    assert files(location.uri, version=1) == []
+
+
+def test_a_table_is_created_once_and_then_opened(table: Table) -> None:
+    other = Table.create(table.location, {"topics": "others"})
+    assert other.snapshot().properties == {"topics": "orders"} and other.snapshot().version == 1
+
+
+def test_where_there_is_no_table_one_is_told_what_to_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="there is none"):
+        Table.open(Location.parse(str(tmp_path)))
+    assert not Table.exists(Location.parse(str(tmp_path)))
+
+
+def test_the_slower_of_two_writers_is_told_and_a_batch_that_is_there_changes_nothing(table: Table) -> None:
+    one, other = Table.open(table.location), Table.open(table.location)
+    batch = [records("orders", 0, 0, 10)]
+    added, before = write(one, "q", 0, batch), other.snapshot()
+    done = one.commit(one.snapshot(), added=added, batch=("q", 0), offsets=covered_by(batch))  # type: ignore[arg-type]
+    assert other.commit(before, added=added, batch=("q", 0), offsets=covered_by(batch)).version == done.version  # type: ignore[arg-type]
+    with pytest.raises(CommitRace, match="another writer"):
+        other.commit(before, properties={"a": "b"})
+    assert table.snapshot().version == 2 and table.snapshot().files == done.files
+
+
+def test_a_new_run_refuses_what_an_older_one_still_holds_and_removes_its_files(table: Table) -> None:
+    killed = Table.open(table.location)
+    killed.begin("q")
+    add = [records("orders", 0, 0, 10)]
+    held = write(killed, "q", 0, add)
+    current = Table.open(table.location)
+    current.begin("q")
+    assert not (table.location.folder / held[0].key).exists()  # type: ignore[operator,attr-defined]
+    with pytest.raises(CommitRefused, match="another run of this query has begun"):
+        killed.commit_batch(("q", 0), added=held, offsets=covered_by(add))  # type: ignore[arg-type]
+    add_batch(current, "q", 0, add)
+    assert rows_of(table.location.uri) == expected(add)
+
+
+def test_a_batch_that_is_written_again_has_the_same_files(table: Table) -> None:
+    batch = [records("orders", 0, 0, 5000, step_ms=10_000)]
+    assert write(table, "q", 3, batch) == write(table, "q", 3, batch)
+
+
+def test_offsets_that_do_not_continue_are_refused_unless_the_gap_is_named(table: Table) -> None:
+    add_batch(table, "q", 0, [records("orders", 0, 0, 10)])
+    ahead = [records("orders", 0, 15, 5)]
+    added = write(table, "q", 1, ahead)
+    with pytest.raises(CommitRefused, match="the table ends at 10"):
+        table.commit_batch(("q", 1), added=added, offsets=covered_by(ahead))  # type: ignore[arg-type]
+    gap = Gap(topic="orders", partition=0, first=10, next=15, reason="retention")
+    snapshot = table.commit_batch(("q", 1), added=added, offsets=covered_by(ahead), gaps=[gap])  # type: ignore[arg-type]
+    assert snapshot.offsets["orders"][0] == 20
+    assert table.read_commit(snapshot.version).gaps == (gap,)
+
+
+def test_records_that_are_there_already_are_refused_from_another_query(table: Table) -> None:
+    batch = [records("orders", 0, 0, 10)]
+    add_batch(table, "q", 0, batch)
+    with pytest.raises(CommitRefused, match="everything below 10 already"):
+        add_batch(table, "another query", 0, batch)
+
+
+def test_a_batch_without_records_moves_offsets_alone(table: Table) -> None:
+    snapshot = table.commit_batch(("q", 0), added=[], offsets=[Covered(topic="orders", partition=0, first=0, next=7)])
+    assert offsets_of(snapshot) == {"orders": {0: 7}} and not snapshot.files
