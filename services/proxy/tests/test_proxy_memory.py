@@ -1,0 +1,137 @@
+"""What clients may fill of a proxy's memory, and that nobody who behaves is held up by who fills it."""
+
+import asyncio
+import gc
+import weakref
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from one_connection import codes, nothing_comes, run, slow_reader, until
+from proxy_in_memory import Client, Running, batch, fetch_request
+
+from bmq_proxy.settings import ProxySettings
+
+pytestmark = pytest.mark.usefixtures("both_loops")
+
+
+def test_no_frame_is_read_while_memory_is_used_up() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.owner.hold = True
+        memory = proxy.role.server.endpoint.request_memory
+        client.send_produce("orders", {0: batch(b"a" * 600_000)})
+        await until(lambda: len(proxy.owner.held) == 1)
+        assert not memory.has_room
+        other = await proxy.connect()
+        other.send_produce("orders", {1: batch(b"b" * 3_000_000)})
+        assert await nothing_comes(other)
+        assert len(proxy.owner.held) == 1
+        assert memory.held_bytes < 700_000
+        proxy.owner.let_go()
+        await client.receive()
+        await until(lambda: len(proxy.owner.held) == 1)
+        proxy.owner.let_go()
+        assert codes((await other.receive())[1]) == [0]
+
+    run(test, ProxySettings(request_memory_bytes=500_000))
+
+
+def test_a_claim_to_be_large_holds_up_nobody() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        endpoint = proxy.role.server.endpoint
+        for _ in range(20):
+            hostile = await proxy.connect()
+            hostile.writer.write(b"\x06\x00\x00\x00\x00\x00\x00\x09" + bytes(1_000))
+        await until(lambda: endpoint.arriving.held_bytes > 0)
+        client.send_produce("orders", {0: batch(b"a" * 400_000)})
+        assert codes((await client.receive())[1]) == [0]
+        assert endpoint.arriving.held_bytes <= 20 * 4_096
+
+    run(test, ProxySettings(request_memory_bytes=500_000))
+
+
+def test_who_fills_memory_with_half_requests_is_cut_off_when_others_wait_for_it() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        endpoint = proxy.role.server.endpoint
+        hostile = await proxy.connect()
+        hostile.writer.write(b"\x06\x00\x00\x00\x00\x00\x00\x09" + bytes(900_000))
+        await until(lambda: endpoint.arriving.held_bytes > 500_000)
+        client.send_produce("orders", {0: batch(b"a" * 400_000)})
+        assert await nothing_comes(client)
+        endpoint.relieve()
+        assert await nothing_comes(client)
+        for connection in endpoint.connections:
+            if connection._intake._arriving_bytes > 500_000:
+                connection._intake.arrived_at -= 3
+        endpoint.relieve()
+        assert await hostile.closed()
+        assert codes((await client.receive())[1]) == [0]
+        assert endpoint.arriving.held_bytes == 0
+
+    run(test, ProxySettings(request_memory_bytes=500_000))
+
+
+def test_a_reader_that_stops_reading_costs_one_response() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        for _ in range(16):
+            client.send_produce("orders", {0: batch(b"a" * 1_000_000)})
+            await client.receive()
+        loop = asyncio.get_running_loop()
+        quiet = slow_reader()
+        await loop.sock_connect(quiet, (proxy.role.host, proxy.role.port))
+        reader, writer = await asyncio.open_connection(sock=quiet, limit=1_024)
+        stuck = Client(reader, writer)
+        for _ in range(5):
+            stuck.send(1, 12, fetch_request("orders", 0, 0, partition_max_bytes=16 << 20))
+        memory = proxy.role.proxy.reader.memory
+        await until(lambda: memory.held_bytes > 0)
+        for _ in range(500):
+            await asyncio.sleep(0)
+        assert proxy.owner.reads == 1, "no further request is started"
+        assert 15_000_000 < memory.held_bytes < 17_000_000
+        assert codes(await client_produces(client)) == [0]
+        writer.transport.abort()
+        await until(lambda: memory.held_bytes == 0)
+
+    run(test)
+
+
+async def client_produces(client: Client) -> Any:
+    client.send_produce("orders", {1: batch(b"b")})
+    return (await client.receive())[1]
+
+
+class Watched(bytearray):
+    """Records that can be seen going."""
+
+
+def test_who_waits_for_memory_keeps_nothing_that_it_has_read_alive() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        client.send_produce("orders", {0: batch(b"a" * 300_000)})
+        await client.receive()
+        handed_out: list[weakref.ref[Watched]] = []
+        read_tail = proxy.owner.read_tail
+
+        async def hands_out_copies(requests: Any, **options: Any) -> Any:
+            answers = []
+            for answer in await read_tail(requests, **options):
+                copies = tuple(map(Watched, answer.batches))
+                handed_out.extend(map(weakref.ref, copies))
+                answers.append(replace(answer, batches=copies))
+            return answers
+
+        proxy.owner.read_tail = hands_out_copies  # type: ignore[method-assign]
+        memory = proxy.role.proxy.reader.memory
+        held_bytes = memory.limit_bytes - 1
+        memory.hold(held_bytes)
+        client.send(1, 12, fetch_request("orders", 0, 0))
+        await until(lambda: memory.is_waited_for)
+        await until(lambda: proxy.owner.reads >= 2)
+        gc.collect()
+        assert handed_out
+        assert all(one() is None for one in handed_out)
+        memory.release(held_bytes)
+        _, answer = await client.receive()
+        assert len(answer.responses[0].partitions[0].records) > 300_000
+
+    run(test)

@@ -1,0 +1,58 @@
+"""What the log says of requests."""
+
+import asyncio
+from typing import Any
+
+import pytest
+import structlog
+from one_connection import codes, run, until
+from proxy_in_memory import Client, Running, batch, fetch_request
+
+from bmq.wire.error_codes import ErrorCode
+from bmq_proxy.settings import ProxySettings
+
+pytestmark = pytest.mark.usefixtures("both_loops")
+
+
+def test_a_bug_that_every_request_meets_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        def fails(*_: Any, **__: Any) -> Any:
+            raise RuntimeError("a bug")
+
+        monkeypatch.setattr(proxy.owner, "append", fails)
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(50):
+                client.send_produce("orders", {0: batch(b"a"), 1: batch(b"b")})
+            for _ in range(50):
+                assert codes((await client.receive())[1]) == [ErrorCode.unknown_server_error] * 2
+        assert [(line["event"], line["left_out"]) for line in logs] == [("append failed", 0), ("request was answered with an error", 0)]
+        assert {line["request_id"] for line in logs} == {"c1-1"}
+
+    run(test)
+
+
+def test_requests_that_are_slow_or_time_out_are_logged_with_an_id_that_the_client_knows_too() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        other = await proxy.connect()
+        other.client_id = "orders-writer"
+        await other.ask(3, 12, {"topics": None})
+        proxy.owner.hold = True
+        with structlog.testing.capture_logs() as logs:
+            slow = other.send_produce("orders", {0: batch(b"a")})
+            await until(lambda: len(proxy.owner.held) == 1)
+            sent_s = asyncio.get_running_loop().time()
+            await until(lambda: asyncio.get_running_loop().time() > sent_s + 0.05)
+            proxy.owner.let_go()
+            assert codes((await other.receive())[1]) == [0]
+            late = other.send_produce("orders", {0: batch(b"b")}, timeout_ms=1)
+            assert codes((await other.receive())[1]) == [ErrorCode.request_timed_out]
+            waits = client.send(1, 11, fetch_request("orders", 1, 0, max_wait_ms=80, min_bytes=1))
+            assert (await client.receive())[0] == waits
+        told = [(line["event"], line["request_id"], line["api"], line["error"], line["client_id"]) for line in logs]
+        assert told == [
+            ("request was slow", f"c2-{slow}", "Produce", "none", "orders-writer"),
+            ("request was answered with an error", f"c2-{late}", "Produce", "request_timed_out", "orders-writer"),
+        ]
+        assert logs[0]["took_ms"] >= 50
+
+    run(test, ProxySettings(slow_request_ms=50))
