@@ -3,15 +3,16 @@
 import contextlib
 import os
 import pty
-import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-BMQ = str(Path(sys.executable).with_name("bmq"))
+from tests import started_bmq as started
+from tests.started_bmq import BMQ
+
+__all__ = ["BMQ", "Result", "environment", "following", "run_process", "shown_on_terminal", "started_bmq"]
 _WAIT_S = 30
 
 
@@ -25,24 +26,8 @@ class Result:
 @contextlib.contextmanager
 def started_bmq(folder: Path) -> Iterator[str]:
     """Starts bmq on free ports over `folder`; gives the address for Kafka clients; stops it."""
-    with (folder / "server.log").open("wb") as log:
-        arguments = [BMQ, "up", "--data", str(folder / "data"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--no-fsync"]
-        arguments += ["--config", "group.initial.rebalance.delay.ms=0"]
-        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=log, text=True)
-    assert process.stdout is not None
-    try:
-        hello = process.stdout.readline()
-        matched = re.match(r"bmq listens on (\S+:[1-9][0-9]*) ", hello)
-        assert matched is not None, f"{hello!r}\n{(folder / 'server.log').read_text()}"
-        yield matched[1]
-    finally:
-        process.terminate()
-        try:
-            process.wait(_WAIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(_WAIT_S)
-        process.stdout.close()
+    with started.started_bmq(folder, "--config", "group.initial.rebalance.delay.ms=0") as bmq:
+        yield bmq.kafka
 
 
 def environment(address: str) -> dict[str, str]:

@@ -1,20 +1,18 @@
 """Lanes declared in a started bmq; the API server alone is the test's own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kube_of_a_test import CLUSTER, KubeOfATest, TestClock, auth_secret, context_of
-from real_bmq import TOKEN, RealBmq, started_bmq
+from kube_of_a_test import context_of
+from real_bmq import bmq_with_token
+from reconciled_world import World, Worlds, message, said
+from tests.started_bmq import StartedBmq
 
 from bmq.resources.lane import Lane
-from bmq_operator.admin import AdminClient, AdminProblem
-from bmq_operator.context import Context
+from bmq_operator.admin import AdminProblem
 from bmq_operator.lanes.reconcile import holds, reconcile
-from bmq_operator.outcome import Outcome
 
 BASE = {
     "apiVersion": "apps/v1",
@@ -25,83 +23,37 @@ BASE = {
 
 
 @pytest.fixture(scope="module")
-def bmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBmq]:
-    with started_bmq(tmp_path_factory.mktemp("bmq")) as started:
+def bmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartedBmq]:
+    with bmq_with_token(tmp_path_factory.mktemp("bmq")) as started:
         yield started
 
 
-@dataclass
-class World:
-    kube: KubeOfATest
-    context: Context
-    client: AdminClient
-    clock: TestClock
-
-    def write(self, name: str, *, created: str = "2001-09-09T01:46:40Z", **spec: Any) -> None:
-        old = self.kube.manifests.get(("Lane", "shop", name), {"metadata": {}})
-        generation = old["metadata"].get("generation", 0) + 1
-        meta = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "generation": generation, "creationTimestamp": created}
-        self.kube.keep({"apiVersion": "bmq.io/v1alpha1", "kind": "Lane", "metadata": meta, "spec": spec, "status": old.get("status", {})})
-
-    async def look(self, name: str, **changes: Any) -> Outcome:
-        """Looks until it asks for no further look at once, keeping the status as the operator would, and pods as Kubernetes would."""
-        manifest = self.kube.manifests["Lane", "shop", name]
-        manifest["metadata"] |= changes
-        for _ in range(6):
-            outcome = await reconcile(self.context, Lane.model_validate(manifest))
-            assert outcome.status is not None
-            manifest["status"] = outcome.status.written()
-            if outcome.again_after_s != 0.0:
-                return outcome
-        raise AssertionError("it never comes to rest")
-
-    def pods_are_ready(self) -> None:
-        for (kind, _, name), manifest in self.kube.manifests.items():
-            if kind == "StatefulSet" and "-lane-" in name:
-                manifest["status"] = {"replicas": manifest["spec"]["replicas"], "readyReplicas": manifest["spec"]["replicas"]}
-
-    async def lane(self, name: str) -> Any:
-        try:
-            return await self.client.get("lanes", name)
-        except AdminProblem as problem:
-            assert problem.code == "UnknownLane", problem
-            return None
+WORLDS = Worlds("Lane", BASE)
 
 
-def in_world(bmq: RealBmq, use: Callable[[World], Awaitable[None]], *, url: str = "") -> None:
-    async def run() -> None:
-        async with world(url or bmq.admin) as found:
-            await use(found)
+def pods_are_ready(world: World) -> None:
+    """Those of lanes, as Kubernetes would say it."""
+    for (kind, _, name), manifest in world.kube.manifests.items():
+        if kind == "StatefulSet" and "-lane-" in name:
+            manifest["status"] = {"replicas": manifest["spec"]["replicas"], "readyReplicas": manifest["spec"]["replicas"]}
 
-    asyncio.run(run())
 
-
-@asynccontextmanager
-async def world(url: str) -> AsyncIterator[World]:
-    clients: dict[tuple[str, str], AdminClient] = {}
-    clock = TestClock()
-    kube = KubeOfATest(CLUSTER, auth_secret(TOKEN), BASE)
-    found = World(kube, context_of(kube, url, clients, clock=clock), AdminClient(url, token=TOKEN), clock)
+async def lane(world: World, name: str) -> Any:
+    """As the cluster has it, if it does."""
     try:
-        yield found
-    finally:
-        for one in (*clients.values(), found.client):
-            await one.close()
+        return await world.client.get("lanes", name)
+    except AdminProblem as problem:
+        assert problem.code == "UnknownLane", problem
+        return None
 
 
-def said(outcome: Outcome) -> tuple[str, str]:
-    assert outcome.status is not None
-    [condition] = outcome.status.conditions
-    return condition.status, condition.reason
-
-
-def test_a_lane_is_declared_gets_its_pods_is_changed_and_goes(bmq: RealBmq) -> None:
+def test_a_lane_is_declared_gets_its_pods_is_changed_and_goes(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("life", laneName="feature-1", ttlSeconds=3600)
         assert said(await world.look("life")) == ("False", "ProxiesStarting")
-        assert holds(Lane.model_validate(world.kube.manifests["Lane", "shop", "life"]))
-        assert (await world.lane("feature-1"))["ttl_seconds"] == 3600
-        world.pods_are_ready()
+        assert holds(Lane.model_validate(world.manifest("life")))
+        assert (await lane(world, "feature-1"))["ttl_seconds"] == 3600
+        pods_are_ready(world)
         outcome = await world.look("life")
         assert said(outcome) == ("True", "AsWritten")
         status = outcome.status
@@ -112,17 +64,17 @@ def test_a_lane_is_declared_gets_its_pods_is_changed_and_goes(bmq: RealBmq) -> N
 
         world.write("life", laneName="feature-1", reads={"base": {"enabled": True, "topics": ["cat-*"], "bytesPerSecond": 2048}})
         assert said(await world.look("life")) == ("True", "AsWritten")
-        changed = await world.lane("feature-1")
+        changed = await lane(world, "feature-1")
         assert (changed["ttl_seconds"], changed["reads_base"]) == (0, {"enabled": True, "topics": ["cat-*"], "bytes_per_second": 2048})
 
         assert (await world.look("life", deletionTimestamp="2001-09-09T01:46:40Z")).finished
-        assert await world.lane("feature-1") is None
+        assert await lane(world, "feature-1") is None
         assert [key for key in world.kube.manifests if "lane" in key[2]] == []
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_lanes_made_at_once_have_slots_of_their_own_and_one_that_went_is_given_again(bmq: RealBmq) -> None:
+def test_lanes_made_at_once_have_slots_of_their_own_and_one_that_went_is_given_again(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         names = [f"many-{index}" for index in range(20)]
         for name in names:
@@ -133,26 +85,26 @@ def test_lanes_made_at_once_have_slots_of_their_own_and_one_that_went_is_given_a
         assert sorted(slots) == [20_000 + 200 * index for index in range(20)]
 
         await world.look("many-3", deletionTimestamp="2001-09-09T01:46:40Z")
-        free = world.kube.manifests["Lane", "shop", "many-3"]["status"]["nodeIdsFrom"]
+        free = world.manifest("many-3")["status"]["nodeIdsFrom"]
         world.kube.drop("Lane", "shop", "many-3")
         world.context.known.slots.clear()  # another operator leads since
         world.write("after", proxies={"replicas": 0})
         after = await world.look("after")
         assert after.status is not None and after.status.node_ids_from == free
 
-        copied = world.kube.manifests["Lane", "shop", "many-5"]
-        copied["status"]["nodeIdsFrom"] = world.kube.manifests["Lane", "shop", "many-4"]["status"]["nodeIdsFrom"]
+        copied = world.manifest("many-5")
+        copied["status"]["nodeIdsFrom"] = world.manifest("many-4")["status"]["nodeIdsFrom"]
         world.context.known.slots.clear()
         mended = await world.look("many-5")
         assert mended.status is not None and mended.status.node_ids_from not in (
             -1,
-            world.kube.manifests["Lane", "shop", "many-4"]["status"]["nodeIdsFrom"],
+            world.manifest("many-4")["status"]["nodeIdsFrom"],
         )
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_a_lane_whose_time_is_over_deletes_itself(bmq: RealBmq) -> None:
+def test_a_lane_whose_time_is_over_deletes_itself(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("short", ttlSeconds=60, proxies={"replicas": 0})
         assert said(await world.look("short")) == ("True", "AsWritten")
@@ -161,44 +113,43 @@ def test_a_lane_whose_time_is_over_deletes_itself(bmq: RealBmq) -> None:
         assert (said(outcome), [event.reason for event in outcome.events]) == (("False", "Expired"), ["Expired"])
         assert ("Lane", "shop", "short") not in world.kube.manifests
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_a_lane_that_is_there_already_is_left_alone_also_when_the_resource_goes(bmq: RealBmq) -> None:
+def test_a_lane_that_is_there_already_is_left_alone_also_when_the_resource_goes(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         await world.client.post("lanes", body={"name": "foreign"})
         world.write("foreign")
         assert said(await world.look("foreign")) == ("False", "AlreadyExists")
-        assert not holds(Lane.model_validate(world.kube.manifests["Lane", "shop", "foreign"]))
+        assert not holds(Lane.model_validate(world.manifest("foreign")))
         assert (await world.look("foreign", deletionTimestamp="2001-09-09T01:46:40Z")).finished
-        assert await world.lane("foreign") is not None
+        assert await lane(world, "foreign") is not None
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_a_lane_deleted_behind_our_back_is_declared_again_and_told(bmq: RealBmq) -> None:
+def test_a_lane_deleted_behind_our_back_is_declared_again_and_told(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("lost", proxies={"replicas": 0})
         await world.look("lost")
         await world.client.delete("lanes", "lost")
         outcome = await world.look("lost")
         assert (said(outcome), [event.reason for event in outcome.events]) == (("True", "AsWritten"), ["LaneLost"])
-        assert await world.lane("lost") is not None
+        assert await lane(world, "lost") is not None
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_what_the_cluster_refuses_is_quoted(bmq: RealBmq) -> None:
+def test_what_the_cluster_refuses_is_quoted(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("refused", reads={"base": {"enabled": True, "topics": ["x" * 5000]}})
         outcome = await world.look("refused")
-        assert outcome.status is not None
-        assert (said(outcome), "characters" in outcome.status.conditions[0].message) == (("False", "Refused"), True)
+        assert (said(outcome), "characters" in message(outcome)) == (("False", "Refused"), True)
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_an_object_of_somebody_else_is_not_taken(bmq: RealBmq) -> None:
+def test_an_object_of_somebody_else_is_not_taken(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         taken = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "bmq-lane-taken", "namespace": "shop", "uid": "x"}, "spec": {"mine": 1}}
         world.kube.keep(taken)
@@ -207,20 +158,20 @@ def test_an_object_of_somebody_else_is_not_taken(bmq: RealBmq) -> None:
         await world.look("taken", deletionTimestamp="2001-09-09T01:46:40Z")
         assert world.kube.manifests["Service", "shop", "bmq-lane-taken"] == taken
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_the_deletion_of_a_lane_never_waits_for_ever(bmq: RealBmq) -> None:
+def test_the_deletion_of_a_lane_never_waits_for_ever(bmq: StartedBmq) -> None:
     async def declared_then_unreachable(world: World) -> None:
         world.write("stuck", proxies={"replicas": 0})
         await world.look("stuck")
         unreachable = context_of(world.kube, "http://127.0.0.1:1", {}, clock=world.clock)
-        world.kube.manifests["Lane", "shop", "stuck"]["metadata"]["deletionTimestamp"] = "2001-09-09T01:46:40Z"
-        manifest = Lane.model_validate(world.kube.manifests["Lane", "shop", "stuck"])
+        world.manifest("stuck")["metadata"]["deletionTimestamp"] = "2001-09-09T01:46:40Z"
+        manifest = Lane.model_validate(world.manifest("stuck"))
         waiting = await reconcile(unreachable, manifest)
         assert (waiting.finished, said(waiting)) == (False, ("Unknown", "ClusterNotReady"))
         world.clock.ms += 5 * 60_000
         unreachable.known.clusters.forget(("shop", "bmq"))
         assert (await reconcile(unreachable, manifest)).finished
 
-    in_world(bmq, declared_then_unreachable)
+    WORLDS.run(bmq, declared_then_unreachable)

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import httpx
 import pytest
-from real_bmq import TOKEN, RealBmq, started_bmq
+from real_bmq import TOKEN, bmq_with_token
+from tests.started_bmq import StartedBmq
 
 from bmq_operator.admin import ANSWER_BYTES_MAX, AdminClient, AdminProblem, AdminUnreachable
 
@@ -16,8 +17,8 @@ Answer = Callable[[httpx.Request], httpx.Response]
 
 
 @pytest.fixture(scope="module")
-def bmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBmq]:
-    with started_bmq(tmp_path_factory.mktemp("bmq")) as started:
+def bmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartedBmq]:
+    with bmq_with_token(tmp_path_factory.mktemp("bmq")) as started:
         yield started
 
 
@@ -32,7 +33,7 @@ def with_client(url: str, use: Callable[[AdminClient], Awaitable[T]], *, token: 
     return asyncio.run(run())
 
 
-def test_a_topic_is_created_changed_in_its_version_alone_and_deleted(bmq: RealBmq) -> None:
+def test_a_topic_is_created_changed_in_its_version_alone_and_deleted(bmq: StartedBmq) -> None:
     async def use(client: AdminClient) -> None:
         created = await client.post("topics", body={"name": "orders.new", "partitions": 2, "configs": {"retention.ms": "1000"}})
         old = created["version"]
@@ -51,7 +52,7 @@ def test_a_topic_is_created_changed_in_its_version_alone_and_deleted(bmq: RealBm
     with_client(bmq.admin, use)
 
 
-def test_a_refusal_says_what_why_and_the_remedy(bmq: RealBmq) -> None:
+def test_a_refusal_says_what_why_and_the_remedy(bmq: StartedBmq) -> None:
     async def use(client: AdminClient) -> None:
         with pytest.raises(AdminProblem, match=r"retention\.ms") as raised:
             await client.post("topics", body={"name": "x", "configs": {"retention.ms": "soon"}})
@@ -63,7 +64,7 @@ def test_a_refusal_says_what_why_and_the_remedy(bmq: RealBmq) -> None:
     with_client(bmq.admin, use)
 
 
-def test_lists_are_read_page_by_page(bmq: RealBmq) -> None:
+def test_lists_are_read_page_by_page(bmq: StartedBmq) -> None:
     async def use(client: AdminClient) -> None:
         for index in range(5):
             await client.post("topics", body={"name": f"page-{index}", "partitions": 1})
@@ -73,7 +74,7 @@ def test_lists_are_read_page_by_page(bmq: RealBmq) -> None:
     with_client(bmq.admin, use)
 
 
-def test_a_wrong_token_is_a_problem_and_stands_in_no_text(bmq: RealBmq, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_token_is_a_problem_and_stands_in_no_text(bmq: StartedBmq, caplog: pytest.LogCaptureFixture) -> None:
     wrong = "another-token-of-sixteen"
 
     async def use(client: AdminClient) -> str:

@@ -1,95 +1,28 @@
 """Topics brought about in a started bmq; the API server alone is the test's own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-from kube_of_a_test import CLUSTER, KubeOfATest, auth_secret, context_of
-from real_bmq import TOKEN, RealBmq, started_bmq
+from kube_of_a_test import CLUSTER
+from real_bmq import TOKEN, bmq_with_token
+from reconciled_world import World, Worlds, message, said
+from tests.started_bmq import StartedBmq
 
 from bmq.resources.topic import Topic, TopicStatus
-from bmq_operator.admin import AdminClient
-from bmq_operator.context import Context
-from bmq_operator.outcome import Outcome
 from bmq_operator.topics.reconcile import holds, reconcile
 
 
 @pytest.fixture(scope="module")
-def bmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBmq]:
-    with started_bmq(tmp_path_factory.mktemp("bmq"), "--config", "auto.create.topics.enable=true") as started:
+def bmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartedBmq]:
+    with bmq_with_token(tmp_path_factory.mktemp("bmq"), "--config", "auto.create.topics.enable=true") as started:
         yield started
 
 
-@dataclass
-class World:
-    """A Cluster, its Topics, and what each look came to."""
-
-    kube: KubeOfATest
-    context: Context
-    client: AdminClient
-    asked: list[str] = field(default_factory=list)
-
-    async def look(self, name: str, **changes: Any) -> Outcome:
-        """Looks at a Topic until it asks for no further look at once, keeping its status as the operator would."""
-        manifest = self.kube.manifests["Topic", "shop", name]
-        manifest["metadata"] |= changes
-        for _ in range(5):
-            outcome = await reconcile(self.context, Topic.model_validate(manifest))
-            if outcome.status is not None:
-                manifest["status"] = outcome.status.written()
-            if outcome.again_after_s != 0.0:
-                return outcome
-        raise AssertionError("it never comes to rest")
-
-    def write(self, name: str, *, created: str = "2026-01-01T00:00:00Z", **spec: Any) -> None:
-        meta = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "generation": 1, "creationTimestamp": created}
-        old = self.kube.manifests.get(("Topic", "shop", name), {"metadata": {}})
-        meta["generation"] = old["metadata"].get("generation", 0) + 1
-        self.kube.keep({"apiVersion": "bmq.io/v1alpha1", "kind": "Topic", "metadata": meta, "spec": spec, "status": old.get("status", {})})
+WORLDS = Worlds("Topic")
 
 
-def in_world(bmq: RealBmq, use: Callable[[World], Awaitable[None]], *, url: str = "", token: str = TOKEN) -> None:
-    async def run() -> None:
-        async with world(url or bmq.admin, token=token) as found:
-            await use(found)
-
-    asyncio.run(run())
-
-
-@asynccontextmanager
-async def world(url: str, *, token: str) -> AsyncIterator[World]:
-    clients: dict[tuple[str, str], AdminClient] = {}
-    kube = KubeOfATest(CLUSTER, auth_secret(token))
-    found = World(kube, context_of(kube, url, clients), AdminClient(url, token=TOKEN))
-
-    async def watched(*arguments: Any, **more: Any) -> Any:
-        found.asked.append(f"{arguments[0]} {'/'.join(arguments[1])}")
-        return await ask(*arguments, **more)
-
-    client = found.context.admin(url, token)
-    ask, client._ask = client._ask, watched  # type: ignore[method-assign]
-    try:
-        yield found
-    finally:
-        for one in (*clients.values(), found.client):
-            await one.close()
-
-
-def said(outcome: Outcome) -> tuple[str, str]:
-    assert outcome.status is not None
-    [condition] = outcome.status.conditions
-    return condition.status, condition.reason
-
-
-def message(outcome: Outcome) -> str:
-    assert outcome.status is not None
-    return outcome.status.conditions[0].message
-
-
-def test_a_topic_is_made_grown_changed_and_then_left_alone(bmq: RealBmq) -> None:
+def test_a_topic_is_made_grown_changed_and_then_left_alone(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("life", topicName="Life_1", partitions=2, config={"retention.ms": "1000"})
         outcome = await world.look("life")
@@ -108,10 +41,10 @@ def test_a_topic_is_made_grown_changed_and_then_left_alone(bmq: RealBmq) -> None
         again = await world.look("life")
         assert (said(again), again.events, world.asked) == (("True", "AsWritten"), (), []), "nothing is asked, let alone written"
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_a_hundred_topics_cost_few_lists(bmq: RealBmq) -> None:
+def test_a_hundred_topics_cost_few_lists(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         for index in range(100):
             world.write(f"many-{index}")
@@ -124,10 +57,10 @@ def test_a_hundred_topics_cost_few_lists(bmq: RealBmq) -> None:
         assert {said(outcome) for outcome in outcomes} == {("True", "AsWritten")}
         assert (world.asked, world.kube.lists) == (["GET topics"], 1)
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_drift_is_put_back_and_told(bmq: RealBmq) -> None:
+def test_drift_is_put_back_and_told(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("drift", config={"retention.ms": "1000"})
         await world.look("drift")
@@ -137,10 +70,10 @@ def test_drift_is_put_back_and_told(bmq: RealBmq) -> None:
         assert [event.reason for event in outcome.events] == ["DriftPutBack"]
         assert (await world.client.get("topics", "drift"))["configs"] == {"retention.ms": "1000"}
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_a_value_that_the_cluster_refuses_is_quoted_and_corrected_later(bmq: RealBmq) -> None:
+def test_a_value_that_the_cluster_refuses_is_quoted_and_corrected_later(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("wrong", config={"retention.ms": "soon"})
         outcome = await world.look("wrong")
@@ -153,10 +86,10 @@ def test_a_value_that_the_cluster_refuses_is_quoted_and_corrected_later(bmq: Rea
         assert (said(refused), refused.status and refused.status.partitions) == (("False", "Refused"), 3), "what can be done is done"
         assert (await world.client.get("topics", "wrong"))["configs"] == {"retention.ms": "5"}
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_names_that_metrics_cannot_tell_apart_are_refused_with_the_clusters_words(bmq: RealBmq) -> None:
+def test_names_that_metrics_cannot_tell_apart_are_refused_with_the_clusters_words(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("dots", topicName="one.two")
         await world.look("dots")
@@ -164,10 +97,10 @@ def test_names_that_metrics_cannot_tell_apart_are_refused_with_the_clusters_word
         outcome = await world.look("lines")
         assert (said(outcome), "collides" in message(outcome)) == (("False", "Refused"), True)
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_a_topic_that_was_there_is_refused_then_adopted(bmq: RealBmq) -> None:
+def test_a_topic_that_was_there_is_refused_then_adopted(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         await world.client.post("topics", body={"name": "old", "partitions": 5, "configs": {"retention.ms": "5"}})
         world.write("old", partitions=3)
@@ -178,10 +111,10 @@ def test_a_topic_that_was_there_is_refused_then_adopted(bmq: RealBmq) -> None:
         assert [event.reason for event in outcome.events] == ["Adopted"]
         assert (await world.client.get("topics", "old"))["configs"] == {}
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_a_topic_deleted_behind_our_back_is_made_again_and_told_once(bmq: RealBmq) -> None:
+def test_a_topic_deleted_behind_our_back_is_made_again_and_told_once(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("lost")
         before = (await world.look("lost")).status
@@ -193,10 +126,10 @@ def test_a_topic_deleted_behind_our_back_is_made_again_and_told_once(bmq: RealBm
         assert outcome.status.topic_id not in ("", before.topic_id)
         assert (await world.look("lost")).events == ()
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_two_topics_for_one_name_have_one_winner_and_after_it_is_gone_the_other_one_takes_over(bmq: RealBmq) -> None:
+def test_two_topics_for_one_name_have_one_winner_and_after_it_is_gone_the_other_one_takes_over(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("one", topicName="both", created="2026-01-01T00:00:00Z")
         world.write("two", topicName="both", created="2026-01-02T00:00:00Z", existing="Adopt")
@@ -207,10 +140,10 @@ def test_two_topics_for_one_name_have_one_winner_and_after_it_is_gone_the_other_
         world.context.known.claims.forget("claims")
         assert said(await world.look("two")) == ("True", "AsWritten")
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_a_topic_that_was_just_taken_is_not_taken_by_another_one(bmq: RealBmq) -> None:
+def test_a_topic_that_was_just_taken_is_not_taken_by_another_one(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("taker")
         await world.look("taker")
@@ -219,10 +152,10 @@ def test_a_topic_that_was_just_taken_is_not_taken_by_another_one(bmq: RealBmq) -
         world.write("a-younger", topicName="taken", created="2026-01-02T00:00:00Z", existing="Adopt")
         assert said(await world.look("a-younger")) == ("False", "Collision")
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_of_topics_that_are_made_in_the_same_moment_one_takes_the_topic(bmq: RealBmq) -> None:
+def test_of_topics_that_are_made_in_the_same_moment_one_takes_the_topic(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         names = [f"at-once-{index}" for index in range(8)]
         for name in names:
@@ -230,10 +163,10 @@ def test_of_topics_that_are_made_in_the_same_moment_one_takes_the_topic(bmq: Rea
         outcomes = await asyncio.gather(*(world.look(name) for name in names))
         assert sorted(said(outcome)[1] for outcome in outcomes) == ["AsWritten", *["Collision"] * 7]
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def produce(bmq: RealBmq, topic: str) -> None:
+def produce(bmq: StartedBmq, topic: str) -> None:
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bmq.kafka})
@@ -241,12 +174,12 @@ def produce(bmq: RealBmq, topic: str) -> None:
     assert producer.flush(10) == 0
 
 
-def test_deletion_spares_records_until_it_is_told_otherwise(bmq: RealBmq) -> None:
+def test_deletion_spares_records_until_it_is_told_otherwise(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("spared", deletionPolicy="Delete")
         outcome = await world.look("spared")
         assert outcome.status is not None
-        assert holds(Topic.model_validate(world.kube.manifests["Topic", "shop", "spared"]))
+        assert holds(Topic.model_validate(world.manifest("spared")))
         await asyncio.to_thread(produce, bmq, "spared")
         gone = {"deletionTimestamp": "2026-03-03T00:00:00Z"}
         waiting = await world.look("spared", **gone)
@@ -255,25 +188,25 @@ def test_deletion_spares_records_until_it_is_told_otherwise(bmq: RealBmq) -> Non
         assert (done.finished, [event.reason for event in done.events]) == (True, ["TopicDeleted"])
         assert "spared" not in [topic["name"] async for topic in world.client.items("topics")]
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_an_empty_topic_goes_at_once_and_a_retained_one_is_not_held(bmq: RealBmq) -> None:
+def test_an_empty_topic_goes_at_once_and_a_retained_one_is_not_held(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("empty", deletionPolicy="Delete", partitions=2)
         world.write("kept")
         for name in ("empty", "kept"):
             await world.look(name)
-        assert not holds(Topic.model_validate(world.kube.manifests["Topic", "shop", "kept"]))
+        assert not holds(Topic.model_validate(world.manifest("kept")))
         for name in ("empty", "kept"):
             assert (await world.look(name, deletionTimestamp="2026-03-03T00:00:00Z")).finished
         names = [topic["name"] async for topic in world.client.items("topics")]
         assert ("empty" in names, "kept" in names) == (False, True)
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)
 
 
-def test_a_cluster_that_is_not_there_does_not_answer_or_refuses_the_token_is_waited_for(bmq: RealBmq) -> None:
+def test_a_cluster_that_is_not_there_does_not_answer_or_refuses_the_token_is_waited_for(bmq: StartedBmq) -> None:
     async def unreachable(world: World) -> None:
         world.write("waits")
         outcome = await world.look("waits")
@@ -298,15 +231,15 @@ def test_a_cluster_that_is_not_there_does_not_answer_or_refuses_the_token_is_wai
         outcome = await world.look("waits")
         assert (said(outcome), "no Secret" in message(outcome)) == (("Unknown", "ClusterNotReady"), True)
 
-    in_world(bmq, unreachable, url="http://127.0.0.1:1")
-    in_world(bmq, refuses, token="not-the-token-of-it")
-    in_world(bmq, missing)
+    WORLDS.run(bmq, unreachable, url="http://127.0.0.1:1")
+    WORLDS.run(bmq, refuses, token="not-the-token-of-it")
+    WORLDS.run(bmq, missing)
 
 
-def test_a_namespace_that_the_cluster_does_not_accept_is_told_and_its_topics_are_no_rivals(bmq: RealBmq) -> None:
+def test_a_namespace_that_the_cluster_does_not_accept_is_told_and_its_topics_are_no_rivals(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("mine", created="2026-01-05T00:00:00Z")
-        stranger = Topic.model_validate(world.kube.manifests["Topic", "shop", "mine"]).metadata.model_dump(by_alias=True)
+        stranger = Topic.model_validate(world.manifest("mine")).metadata.model_dump(by_alias=True)
         stranger |= {"namespace": "strangers", "uid": "s", "creationTimestamp": "2026-01-01T00:00:00Z"}
         manifest = {
             "apiVersion": "bmq.io/v1alpha1",
@@ -324,4 +257,4 @@ def test_a_namespace_that_the_cluster_does_not_accept_is_told_and_its_topics_are
         world.context.known.clusters.forget(("shop", "bmq"))
         assert said(await reconcile(world.context, Topic.model_validate(manifest))) == ("False", "Collision")
 
-    in_world(bmq, use)
+    WORLDS.run(bmq, use)

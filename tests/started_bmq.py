@@ -1,0 +1,43 @@
+"""A started `bmq up` for unit tests that need a cluster as it really answers."""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+BMQ = str(Path(sys.executable).with_name("bmq"))
+_END_S = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedBmq:
+    """Where it listens: for Kafka's clients (HOST:PORT), and its admin API (a URL)."""
+
+    kafka: str
+    admin: str
+
+
+@contextlib.contextmanager
+def started_bmq(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[StartedBmq]:
+    """Starts bmq on free ports over `folder`; stops it. Raises AssertionError with its log where it does not start."""
+    command = [BMQ, "up", "--data", str(folder / "data"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--no-fsync", *arguments]
+    with (folder / "server.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, **(environment or {})})
+    assert process.stdout is not None
+    try:
+        hello = process.stdout.readline()
+        matched = re.match(r"bmq listens on (\S+:[1-9][0-9]*) \(Kafka\) and (\S+) \(admin\)", hello)
+        assert matched is not None, f"{hello!r}\n{(folder / 'server.log').read_text()}"
+        yield StartedBmq(kafka=matched[1], admin=f"http://{matched[2]}")
+    finally:
+        process.terminate()
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(_END_S)
+        process.stdout.close()
