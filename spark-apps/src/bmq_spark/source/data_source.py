@@ -1,0 +1,35 @@
+"""The entry that Spark knows: `format("bmq")`, by its Python data source API."""
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader
+
+from bmq_spark.source.batch import BatchReader
+from bmq_spark.source.columns import spark_schema
+from bmq_spark.source.options import parse_options
+
+PUSHDOWN: str = "spark.sql.python.filterPushdown.enabled"
+
+
+class BmqDataSource(DataSource):
+    """Topics of bmq, read from their segments."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return "bmq"
+
+    def schema(self) -> str:
+        """The record's columns, or those of the option `columns`. Raises ConfigurationError."""
+        return spark_schema(parse_options(self.options).columns)
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """For `spark.read`. Raises ConfigurationError."""
+        return BatchReader(parse_options(self.options))
+
+
+def register(spark: SparkSession) -> None:
+    """Makes `format("bmq")` known to a session, and lets Spark hand its filters down to it."""
+    spark.conf.set(PUSHDOWN, "true")
+    spark.dataSource.register(BmqDataSource)
