@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from stored_cluster import StoredCluster, batch_of
 
 from bmq.storage.manifest import Manifest
 from bmq.values import TopicPartition
@@ -12,7 +13,6 @@ from bmq_spark.errors import BmqError, ConfigurationError
 from bmq_spark.source.batch import BatchReader
 from bmq_spark.source.options import parse_options
 from bmq_spark.source.planning import Narrowing
-from stored_cluster import StoredCluster, batch_of
 
 TIME_MS = 1_700_000_000_000
 
