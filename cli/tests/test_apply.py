@@ -140,7 +140,7 @@ def test_files_with_anything_wrong_in_them_change_nothing_and_all_of_it_is_told(
         ("a: [", "it is not YAML"),
         (topic("x").replace("kind: Topic", "kind: Topic\nkind: Lane"), "kind stands there twice"),
         ("just text", "it is no resource"),
-        ("", "there is no Cluster, Topic or Lane"),
+        ("", "there is no Cluster, Topic, Lane or ParquetSink"),
         (topic("x") + topic("x"), "document 2 (Topic x): standard input, document 1 says it already"),
         (topic("x", topicName="N") + topic("y", topicName="N"), "Topic y: topic N"),
         (

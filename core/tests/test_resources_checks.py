@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bmq.resources import KINDS, Cluster, Lane, Topic
+from bmq.resources import KINDS, Cluster, Lane, ParquetSink, Topic
 from bmq.resources.base import Resource
 from bmq.resources.checks import RULES, Finding, check, needs_old, rules_of
 from bmq.resources.crd import crd
@@ -35,6 +35,10 @@ def test_a_document_becomes_its_resource_and_its_status_is_not_looked_at() -> No
 
 
 EMBEDDED = {"store": {"minio": {"embedded": True}}}
+
+
+SINK = {"topics": ["orders"], "output": "s3a://warehouse/tables", "schedule": "@hourly"}
+ICEBERG = {"table": "lake.shop.orders", "warehouse": "s3a://warehouse/lake"}
 
 
 CASES: list[tuple[type[Resource], Any, str, str | None, str]] = [
@@ -68,6 +72,34 @@ CASES: list[tuple[type[Resource], Any, str, str | None, str]] = [
     (Cluster, {**EMBEDDED, "settings": {"env": {"PATH": "x"}}}, "spec.settings.env", None, "begin with BMQ_"),
     (Cluster, {**EMBEDDED, "settings": {"env": {"BMQ_STORE": "x"}}}, "spec.settings.env", None, "the operator's"),
     (Cluster, {**EMBEDDED, "brokers": {"resources": {"requests": {"cpu": "lots"}}}}, "spec.brokers.resources.requests.cpu", "lots", "match"),
+    (ParquetSink, {**SINK, "topics": []}, "spec", None, "name one or more"),
+    (ParquetSink, {**SINK, "topics": ["a", "a"]}, "spec.topics", None, "leave one of the two out"),
+    (ParquetSink, {**SINK, "topics": ["a b"]}, "spec.topics[0]", "a b", "match"),
+    (ParquetSink, {**SINK, "output": "/data"}, "spec.output", "/data", "s3a://BUCKET"),
+    (ParquetSink, {**SINK, "output": "s3a://warehouse?x"}, "spec.output", None, "s3a://BUCKET"),
+    (ParquetSink, {**SINK, "checkpoint": "gs://x"}, "spec.checkpoint", "gs://x", "s3a://BUCKET"),
+    (ParquetSink, {**SINK, "iceberg": ICEBERG}, "spec", None, "leave the other out"),
+    (ParquetSink, {**SINK, "output": "", "topics": ["a", "b"], "iceberg": ICEBERG}, "spec", None, "a ParquetSink for each topic"),
+    (ParquetSink, {**SINK, "output": "", "iceberg": {}}, "spec.iceberg", None, "iceberg.warehouse"),
+    (ParquetSink, {**SINK, "output": "", "iceberg": {"catalogType": "rest"}}, "spec.iceberg", None, "iceberg.catalogUri"),
+    (ParquetSink, {**SINK, "output": "", "iceberg": {"table": "orders"}}, "spec.iceberg.table", "orders", "match"),
+    (ParquetSink, {**SINK, "continuous": {}}, "spec", None, "leave the other out"),
+    (ParquetSink, {**SINK, "schedule": ""}, "spec", None, "leave the other out"),
+    (ParquetSink, {**SINK, "schedule": "hourly"}, "spec.schedule", "hourly", "match"),
+    (ParquetSink, {**SINK, "schedule": "", "continuous": {"trigger": "soon"}}, "spec.continuous.trigger", "soon", "match"),
+    (ParquetSink, {**SINK, "format": "avro"}, "spec", None, "write schema or registry"),
+    (ParquetSink, {**SINK, "format": "protobuf", "registry": "http://registry"}, "spec", None, "write message"),
+    (ParquetSink, {**SINK, "registry": "registry:8081"}, "spec.registry", "registry:8081", "http://HOST:PORT"),
+    (ParquetSink, {**SINK, "schema": {}}, "spec.schema", None, "write one of them"),
+    (ParquetSink, {**SINK, "schema": {"text": "{}", "uri": "s3a://a/b"}}, "spec.schema", None, "write one of them"),
+    (ParquetSink, {**SINK, "schema": {"uri": "s3a://bucket"}}, "spec.schema.uri", "s3a://bucket", "s3a://BUCKET/FILE"),
+    (ParquetSink, {**SINK, "store": {"endpoint": "minio"}}, "spec.store.endpoint", "minio", "http://HOST:PORT"),
+    (ParquetSink, {**SINK, "sparkConf": {"executor.memory": "1g"}}, "spec.sparkConf", None, "begin with spark."),
+    (ParquetSink, {**SINK, "targetFileSize": "128"}, "spec.targetFileSize", "128", "match"),
+    (ParquetSink, {**SINK, "resources": {"driver": {"memory": "1Gi"}}}, "spec.resources.driver.memory", "1Gi", "match"),
+    (ParquetSink, {**SINK, "resources": {"executor": {"instances": 1001}}}, "spec.resources.executor.instances", "1001", "1000 or less"),
+    (Topic, {"parquet": {"output": "s3a://b", "schedule": "@daily", "formatt": "json"}}, "spec.parquet.formatt", "json", "write format"),
+    (Topic, {"parquet": {}}, "spec.parquet", None, "leave the other out"),
 ]
 GOOD: list[tuple[type[Resource], Any]] = [
     (Topic, {"topicName": "A.b_c-9", "partitions": 10_000, "config": {"retention.ms": "86400000"}}),
@@ -75,6 +107,11 @@ GOOD: list[tuple[type[Resource], Any]] = [
     (Cluster, {"store": {"url": "s3://bucket/prefix?region=r", "minio": {"embedded": False}}, "settings": {"env": {"BMQ_FLUSH_BYTES": "8MiB"}}}),
     (Cluster, {**EMBEDDED, "listeners": [{"name": "a", "port": 9094, "nodePort": 31000}, {"name": "b", "port": 9095, "type": "LoadBalancer"}]}),
     (Cluster, {**EMBEDDED, "brokers": {"resources": {"requests": {"cpu": 1, "memory": "1.5Gi"}}}}),
+    (ParquetSink, SINK),
+    (ParquetSink, {**SINK, "output": "", "iceberg": ICEBERG}),
+    (ParquetSink, {**SINK, "schedule": "", "continuous": {}, "schema": None}),
+    (ParquetSink, {**SINK, "schedule": "*/5 8-18 * * 1-5", "format": "protobuf", "schema": {"text": "message A {}"}, "message": "A"}),
+    (Topic, {"parquet": {"output": "s3://b/t", "continuous": {"trigger": "30s"}, "format": "avro", "registry": "http://registry:8081"}}),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What a Cluster, Topic or Lane may not say is refused by the API server, with a message that names the field and the remedy."""
+"""What a Cluster, Topic, Lane or ParquetSink may not say is refused by the API server, with a message that names the field and the remedy."""
 
 import json
 import re
@@ -12,9 +12,26 @@ from e2e_cluster import ROOT, Kubernetes
 from e2e_kubectl import Kubectl, Manifest, Refused
 
 Spec = dict[str, Any]
-PLURALS: Final = {"Cluster": "clusters", "Topic": "topics", "Lane": "lanes"}
+PLURALS: Final = {"Cluster": "clusters", "Topic": "topics", "Lane": "lanes", "ParquetSink": "parquetsinks"}
 MINIO: Final[Spec] = {"store": {"minio": {"embedded": True}}}
 S3: Final[Spec] = {"store": {"url": "s3://bucket"}}
+TABLE: Final[Spec] = {"output": "s3a://bucket/table", "schedule": "@hourly"}
+TABLES: Final[list[tuple[Spec, str]]] = [
+    ({"schedule": "@hourly"}, "the table is at output or in iceberg"),
+    ({**TABLE, "continuous": {}}, "the table is written by a schedule or is continuous"),
+    ({**TABLE, "format": "avro"}, "format avro and protobuf need a schema"),
+    ({**TABLE, "format": "protobuf", "registry": "http://registry"}, "format protobuf needs the name of a message"),
+    ({**TABLE, "output": "/data"}, "output is in a bucket"),
+    ({**TABLE, "checkpoint": "/data"}, "checkpoint is in a bucket"),
+    ({"schedule": "@hourly", "iceberg": {}}, "iceberg of catalogType hadoop needs a warehouse"),
+    ({"schedule": "@hourly", "iceberg": {"catalogType": "rest"}}, "iceberg of catalogType rest and sql needs a catalogUri"),
+    ({"schedule": "@hourly", "iceberg": {"warehouse": "/data"}}, "iceberg.warehouse is in a bucket"),
+    ({**TABLE, "schema": {}}, "schema is text, configMapKeyRef or uri"),
+    ({**TABLE, "schema": {"uri": "s3a://bucket"}}, "schema.uri is a file in a bucket"),
+    ({**TABLE, "registry": "registry:8081"}, "registry is an address"),
+    ({**TABLE, "store": {"endpoint": "minio:9000"}}, "store.endpoint is an address"),
+    ({**TABLE, "sparkConf": {"executor.memory": "1g"}}, "sparkConf: names begin with spark."),
+]
 
 NEW: Final[list[tuple[str, Spec, str]]] = [
     ("Cluster", {"store": {}}, "store needs either url or minio.embedded: true"),
@@ -31,6 +48,15 @@ NEW: Final[list[tuple[str, Spec, str]]] = [
     ("Topic", {"topicName": "a b"}, "topicName is one that Kafka refuses"),
     ("Topic", {"topicName": ".."}, "topicName is one that Kafka refuses"),
     ("Topic", {"topicName": "__secret"}, "topicName begins with __"),
+    *(("Topic", {"parquet": table}, says) for table, says in TABLES),
+    *(("ParquetSink", {"topics": ["orders"], **table}, says) for table, says in TABLES),
+    ("ParquetSink", TABLE, "topics is empty"),
+    ("ParquetSink", {**TABLE, "topics": ["a", "a"]}, "topics: one stands there twice"),
+    (
+        "ParquetSink",
+        {"schedule": "@hourly", "topics": ["a", "b"], "iceberg": {"warehouse": "s3a://bucket"}},
+        "iceberg is a table of one topic",
+    ),
 ]
 CHANGED: Final[list[tuple[str, Spec, Spec, str]]] = [
     ("Cluster", {**S3, "clusterId": "one"}, {"clusterId": "two"}, "clusterId cannot be changed: the store has it"),
@@ -42,6 +68,7 @@ CHANGED: Final[list[tuple[str, Spec, Spec, str]]] = [
     ("Topic", {"partitions": 3}, {"partitions": 2}, "partitions can only grow"),
     ("Lane", {}, {"clusterRef": {"namespace": "another"}}, "clusterRef cannot be changed"),
     ("Lane", {"laneName": "one"}, {"laneName": "two"}, "laneName cannot be changed"),
+    ("ParquetSink", {**TABLE, "topics": ["a"]}, {"clusterRef": {"namespace": "another"}}, "clusterRef cannot be changed"),
 ]
 
 

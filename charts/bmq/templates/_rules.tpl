@@ -1,14 +1,14 @@
 {{/* What the operator may do with bmq's own resources, wherever they are: rights that a namespace grants go first when it is deleted, and its resources would wait for ever. */}}
 {{- define "bmq.resourceRules" -}}
 - apiGroups: [bmq.io]
-  resources: [clusters, topics, lanes]
+  resources: [clusters, topics, lanes, parquetsinks]
   verbs: [get, list, watch, patch, update, delete]
 - apiGroups: [bmq.io]
-  resources: [clusters/status, topics/status, lanes/status]
+  resources: [clusters/status, topics/status, lanes/status, parquetsinks/status]
   verbs: [get, patch, update]
 # What owns an object may be named in it with blockOwnerDeletion.
 - apiGroups: [bmq.io]
-  resources: [clusters/finalizers, topics/finalizers, lanes/finalizers]
+  resources: [clusters/finalizers, topics/finalizers, lanes/finalizers, parquetsinks/finalizers]
   verbs: [update]
 # Whether it is being deleted: then nothing is waited for.
 - apiGroups: [""]

@@ -12,7 +12,7 @@ from bmq_cli.exit_codes import CommandFailed, ExitCode
 from bmq_cli.output import Cell, Column, Output, counted
 from bmq_cli.topics import raise_failures
 
-_ORDER: Final = ("Cluster", "Topic", "Lane")
+_ORDER: Final = ("Cluster", "Topic", "Lane", "ParquetSink")
 _COLUMNS: Final = (
     Column(title="KIND"),
     Column(title="NAME"),

@@ -11,6 +11,7 @@ from bmq.resources.base import Part
 from bmq.resources.cluster import Cluster
 from bmq.resources.differences import Difference, as_changes, config_differences, lane_body, lane_differences
 from bmq.resources.lane import Lane
+from bmq.resources.parquet_sink import ParquetSink
 from bmq.resources.topic import Topic
 from bmq_cli.apply_documents import Document, Written, title
 from bmq_cli.cluster_client import ApiFailed, ClusterClient
@@ -21,6 +22,7 @@ CHANGED: Final = "changed"
 UNCHANGED: Final = "unchanged"
 SKIPPED: Final = "skipped"
 FAILED: Final = "failed"
+_NEEDS_SPARK: Final = "not applied without Kubernetes, where the operator has Spark write the tables: run spark-apps/parquet.py yourself"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,8 @@ class Applier:
                     return self._topic(resource)
                 case Lane():
                     return self._lane(resource)
+                case ParquetSink():
+                    return Outcome(resource=resource, action=SKIPPED, notes=[_NEEDS_SPARK])
         except ApiFailed as failure:
             if failure.status == 0 or failure.status in (401, 403):
                 raise
@@ -82,6 +86,7 @@ class Applier:
         if not topic.spec.managed:
             return Outcome(resource=topic, action=SKIPPED, notes=["managed: false: nothing is changed"])
         name, spec = topic.topic_name, topic.spec
+        notes = [] if spec.parquet is None else [f"parquet: {_NEEDS_SPARK}"]
         if name not in self._topic_names():
             self._client.post(
                 "/v1/topics",
@@ -89,7 +94,7 @@ class Applier:
                 validate_only=True if self._dry_run else None,
             )
             created = [Difference(field="partitions", before=None, after=spec.partitions), *_under("config", config_differences(spec.config, {}))]
-            return Outcome(resource=topic, action=CREATED, differences=created)
+            return Outcome(resource=topic, action=CREATED, differences=created, notes=notes)
         path = f"/v1/topics/{name}"
         view = self._client.get(path)
         if view["partitions"] > spec.partitions:
@@ -108,7 +113,7 @@ class Applier:
         configs = config_differences(spec.config, view["configs"])
         if configs:
             self._patch(f"{path}/configs", configs, version=view["version"])
-        return _changed(topic, [*differences, *_under("config", configs)])
+        return _changed(topic, [*differences, *_under("config", configs)], notes=notes)
 
     def _lane(self, lane: Lane) -> Outcome:
         name, path = lane.lane_name, f"/v1/lanes/{lane.lane_name}"

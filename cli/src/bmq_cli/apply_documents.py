@@ -1,4 +1,4 @@
-"""The files of `bmq apply`: YAML documents of Cluster, Topic and Lane, checked as Kubernetes would. Reads files; talks to nobody.
+"""The files of `bmq apply`: YAML documents of Cluster, Topic, Lane and ParquetSink, checked as Kubernetes would. Reads files; talks to nobody.
 
 Everything that is wrong with all files is told at once, each with file, document, field, value and remedy. Documents that are Kubernetes' own
 (a Namespace, a Secret) are passed over and named.
@@ -17,6 +17,7 @@ from bmq.resources.base import API_VERSION, GROUP
 from bmq.resources.checks import Finding, check
 from bmq.resources.cluster import Cluster
 from bmq.resources.lane import Lane
+from bmq.resources.parquet_sink import ParquetSink
 from bmq.resources.topic import Topic
 from bmq_cli.exit_codes import CommandFailed, ExitCode, SeveralFailed, one_line
 
@@ -26,7 +27,7 @@ _KINDS: Final = {kind.__name__: kind for kind in KINDS}
 _VALUES_MAX: Final = 100_000
 """Of one document. YAML's references make a short text as long as one likes."""
 
-Written = Cluster | Topic | Lane
+Written = Cluster | Topic | Lane | ParquetSink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,9 @@ def read_documents(names: Sequence[str]) -> Documents:
     if failures:
         raise SeveralFailed(failures)
     if not read:
-        raise CommandFailed(", ".join(names), f"there is no Cluster, Topic or Lane of {API_VERSION} in it", "name another file", code=ExitCode.USAGE)
+        raise CommandFailed(
+            ", ".join(names), f"there is no Cluster, Topic, Lane or ParquetSink of {API_VERSION} in it", "name another file", code=ExitCode.USAGE
+        )
     return Documents(documents=read, passed_over=passed_over)
 
 
@@ -145,7 +148,7 @@ def _resource(document: dict[str, Any], where: str) -> Document | list[CommandFa
         metadata = document.get("metadata")
         named = _text(metadata.get("name")) if isinstance(metadata, dict) else ""
         return [_failure(f"{where} ({kind.__name__} {named})" if named else f"{where} ({kind.__name__})", one) for one in found]
-    assert isinstance(found, Cluster | Topic | Lane)
+    assert isinstance(found, Cluster | Topic | Lane | ParquetSink)
     return Document(where=where, resource=found)
 
 

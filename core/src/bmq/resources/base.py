@@ -97,6 +97,8 @@ class Naming(Part):
     short_names: tuple[str, ...]
     columns: tuple[Column, ...]
     scale: Scale | None = None
+    spec_required: bool = False
+    """Whether a resource without a spec is refused: its defaults alone say too little."""
 
 
 AGE: Final = Column(name="Age", json_path=".metadata.creationTimestamp", type="date", description="Since when it exists.")

@@ -19,6 +19,7 @@ from bmq.resources.base import Resource
 from bmq.resources.cluster import Cluster
 from bmq.resources.lane import LANE_NAME, Lane
 from bmq.resources.schema import structural
+from bmq.resources.tables import FILE_RULE, FOLDER_RULE, HTTP_RULE
 from bmq.resources.topic import Topic
 
 _VALUE_LENGTH_SHOWN: Final = 60
@@ -40,6 +41,24 @@ RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
         re.fullmatch(r"[a-zA-Z0-9._-]*", it) is not None and it not in (".", "..")
     ),
     "!self.startsWith('__')": lambda it: not it.startswith("__"),
+    FOLDER_RULE: lambda it: it == "" or re.fullmatch(r"s3a?://[^/?#]+(/[^?#]*)?", it) is not None,
+    FILE_RULE: lambda it: it == "" or re.fullmatch(r"s3a?://[^/?#]+/[^?#]+", it) is not None,
+    HTTP_RULE: lambda it: it == "" or re.match(r"https?://[^/?#]+", it) is not None,
+    "(self.text != '' ? 1 : 0) + (self.configMapKeyRef.name != '' ? 1 : 0) + (self.uri != '' ? 1 : 0) == 1": lambda it: (
+        [it["text"], it["configMapKeyRef"]["name"], it["uri"]].count("") == 2
+    ),
+    "self.catalogType != 'hadoop' || self.warehouse != ''": lambda it: it["catalogType"] != "hadoop" or it["warehouse"] != "",
+    "self.catalogType == 'hadoop' || self.catalogUri != ''": lambda it: it["catalogType"] == "hadoop" or it["catalogUri"] != "",
+    "(self.output != '') != has(self.iceberg)": lambda it: (it["output"] != "") != ("iceberg" in it),
+    "(self.schedule != '') != has(self.continuous)": lambda it: (it["schedule"] != "") != ("continuous" in it),
+    "!(self.format in ['avro', 'protobuf']) || has(self.schema) || self.registry != ''": lambda it: (
+        it["format"] not in ("avro", "protobuf") or "schema" in it or it["registry"] != ""
+    ),
+    "self.format != 'protobuf' || self.message != ''": lambda it: it["format"] != "protobuf" or it["message"] != "",
+    "self.topics.size() <= 1 || !has(self.iceberg)": lambda it: len(it["topics"]) <= 1 or "iceberg" not in it,
+    "self.topics.size() > 0": lambda it: len(it["topics"]) > 0,
+    "self.all(one, self.exists_one(other, other == one))": lambda it: len(set(it)) == len(it),
+    "self.all(name, name.startsWith('spark.'))": lambda it: all(name.startswith("spark.") for name in it),
 }
 """CEL to what it says of a value as JSON has it."""
 

@@ -55,9 +55,10 @@ def crd(kind: type[Resource]) -> dict[str, Any]:
                                 "apiVersion": {"type": "string", "description": "bmq.io/v1alpha1."},
                                 "kind": {"type": "string", "description": f"{kind.__name__}."},
                                 "metadata": {"type": "object"},
-                                "spec": spec | {"default": {}},
+                                "spec": spec | ({} if naming.spec_required else {"default": {}}),
                                 "status": status,
                             },
+                            **({"required": ["spec"]} if naming.spec_required else {}),
                         }
                     },
                 }

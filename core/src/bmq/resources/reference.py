@@ -14,7 +14,7 @@ _HEAD: Final = f"""# Resources
 <!-- Written by `make generated` from core/src/bmq/resources: change the models, not this page. -->
 
 `apiVersion: {API_VERSION}`. Every field may be left out; what it is then stands beside it. Fields that nobody knows are refused,
-and so is what breaks a rule: the answer names field and remedy. `kubectl get bmq` shows all three kinds, and
+and so is what breaks a rule: the answer names field and remedy. `kubectl get bmq` shows all kinds, and
 `kubectl explain clusters.spec.store --api-version={API_VERSION}` what stands here.
 
 The same files work without Kubernetes: `bmq apply -f topic.yaml`.

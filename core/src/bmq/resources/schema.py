@@ -86,4 +86,6 @@ def _resolved(schema: dict[str, Any], definitions: dict[str, Any], path: str) ->
     if len(real) != 1:
         raise Unstructural(f"{path} is one of several types")
     only = _resolved(real[0], definitions, path) | {key: value for key, value in beside.items() if not (key == "default" and value is None)}
-    return only | ({"nullable": True} if len(real) < len(alternatives) else {})
+    # A null that is not allowed is left out by Kubernetes: of a part that is what it says, and so rules in CEL may ask `has`.
+    nullable = len(real) < len(alternatives) and "properties" not in only
+    return only | ({"nullable": True} if nullable else {})

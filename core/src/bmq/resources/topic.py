@@ -7,6 +7,7 @@ from pydantic import Field
 from bmq.names import TOPIC_NAME_LENGTH_MAX
 from bmq.resources.base import AGE, IMMUTABLE, Column, Naming, Part, Resource, Status, condition_columns, rule, rules
 from bmq.resources.references import ClusterRef, DeletionPolicy
+from bmq.resources.tables import Table, TableStatus
 
 PARTITIONS_MAX = 10_000
 CONFIGS_MAX = 64
@@ -54,6 +55,7 @@ class TopicSpec(Part):
         description="What happens to the topic when the resource is deleted. Retain: it stays. Delete: it goes; one that holds records goes only "
         'once the resource has the annotation bmq.io/delete-data: "true". A namespace that is deleted never waits for it: the topic stays.',
     )
+    parquet: Table | None = Field(default=None, description="The topic as a table of Parquet files, written by Spark. Its condition is ParquetReady.")
 
 
 class TopicStatus(Status):
@@ -63,6 +65,7 @@ class TopicStatus(Status):
     topic_id: str = Field(default="", description="Its id; a topic that was deleted and created again has another one.")
     partitions: int = Field(default=0, ge=0, description="How many partitions it has.")
     owned: bool = Field(default=False, description="Whether this resource stands for the topic: it created or adopted it.")
+    table: TableStatus = Field(default=TableStatus(), description="The runs that write its table.")
 
 
 class Topic(Resource):

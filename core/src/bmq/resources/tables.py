@@ -1,0 +1,248 @@
+"""How topics become a table: what a Topic's `parquet` and a ParquetSink have in common.
+
+The words are those of the commands in `spark-apps`, which the operator has run by the Spark Operator.
+"""
+
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from bmq.resources.base import Part, rule, rules
+from bmq.resources.pods import Placement
+from bmq.resources.spark import SparkResources
+
+URI_LENGTH_MAX: Final = 1024
+CRON_PATTERN: Final = r"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|@every [1-9][0-9hms]{0,15}|[^ ]+( [^ ]+){4})$"
+DURATION_PATTERN: Final = r"^[1-9][0-9]{0,5}[smhd]$"
+FOLDER_RULE: Final = "self == '' || self.matches('^s3a?://[^/?#]+(/[^?#]*)?$')"
+FILE_RULE: Final = "self == '' || self.matches('^s3a?://[^/?#]+/[^?#]+$')"
+HTTP_RULE: Final = "self == '' || self.matches('^https?://[^/?#]+')"
+
+
+def _folder(name: str) -> dict[str, Any]:
+    return rules(rule(FOLDER_RULE, f"{name} is in a bucket, as everything that pods keep: write s3a://BUCKET or s3a://BUCKET/PREFIX"))
+
+
+class ConfigMapKey(Part):
+    """A key of a ConfigMap in the resource's namespace."""
+
+    name: str = Field(default="", max_length=253, description="The ConfigMap. Empty: none.")
+    key: str = Field(default="schema", max_length=253, pattern=r"^[-._a-zA-Z0-9]+$", description="Under which key it is.")
+
+
+class ValueSchema(
+    Part,
+    json_schema_extra=rules(
+        rule(
+            "(self.text != '' ? 1 : 0) + (self.configMapKeyRef.name != '' ? 1 : 0) + (self.uri != '' ? 1 : 0) == 1",
+            "schema is text, configMapKeyRef or uri: write one of them, and leave the others out",
+        )
+    ),
+):
+    """Where the schema of values comes from."""
+
+    text: str = Field(
+        default="",
+        max_length=131_072,
+        description="The schema itself: of avro an Avro schema, of protobuf a .proto file, of json a JSON Schema, an Arrow or a Spark schema.",
+    )
+    config_map_key_ref: ConfigMapKey = Field(default=ConfigMapKey(), description="A ConfigMap that has it.")
+    uri: str = Field(
+        default="",
+        max_length=URI_LENGTH_MAX,
+        description="A file in a bucket that has it, for example s3a://bucket/schemas/order.avsc.",
+        json_schema_extra=rules(rule(FILE_RULE, "schema.uri is a file in a bucket: write s3a://BUCKET/FILE, or use text or configMapKeyRef")),
+    )
+
+
+class Continuous(Part):
+    """A stream that never ends."""
+
+    trigger: str = Field(default="1m", max_length=16, pattern=DURATION_PATTERN, description="How often what came since is written: 30s, 1m, 1h.")
+
+
+class Compact(Part):
+    """Small files are merged by runs of their own. Readers see either the small ones or the merged one."""
+
+    mode: Literal["Auto", "Always", "Never"] = Field(
+        default="Auto", description="Auto: of a table that is written continuously, and gets files with each trigger. Always: of any. Never: of none."
+    )
+    schedule: str = Field(default="17 * * * *", max_length=128, pattern=CRON_PATTERN, description="When, as cron has it, in `timeZone`.")
+    min_files: int = Field(default=4, ge=2, le=10_000, description="From how many small files on those of a partition are merged.")
+    older_than: str = Field(
+        default="1h", max_length=16, pattern=DURATION_PATTERN, description="How old files have to be: the newest partitions still get some."
+    )
+    vacuum_older_than: str = Field(
+        default="1h", max_length=16, pattern=DURATION_PATTERN, description="How long replaced files stay, for readers that began before."
+    )
+
+
+class Iceberg(
+    Part,
+    json_schema_extra=rules(
+        rule("self.catalogType != 'hadoop' || self.warehouse != ''", "iceberg of catalogType hadoop needs a warehouse: write iceberg.warehouse"),
+        rule(
+            "self.catalogType == 'hadoop' || self.catalogUri != ''",
+            "iceberg of catalogType rest and sql needs a catalogUri: write iceberg.catalogUri",
+        ),
+    ),
+):
+    """An Iceberg table in place of plain Parquet."""
+
+    table: str = Field(
+        default="bmq.default.records",
+        max_length=512,
+        pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){2,}$",
+        description="CATALOG.DATABASE.NAME, where CATALOG is a name of your choice.",
+    )
+    catalog_type: Literal["hadoop", "rest", "sql"] = Field(default="hadoop", description="What keeps the list of tables.")
+    catalog_uri: str = Field(default="", max_length=URI_LENGTH_MAX, description="Of rest and sql: the catalog's address.")
+    warehouse: str = Field(
+        default="",
+        max_length=URI_LENGTH_MAX,
+        description="Where tables are kept, for example s3a://bucket/warehouse. hadoop needs it.",
+        json_schema_extra=_folder("iceberg.warehouse"),
+    )
+    upsert_key: str = Field(
+        default="", max_length=249, description="One row for each key, as in a compacted topic: `key`, or a field of the value. Empty: all records."
+    )
+    maintain: bool = Field(default=True, description="Whether runs also merge small files and let old snapshots go.")
+
+
+class StoreAccess(Part):
+    """Keys to the bucket, and where it is."""
+
+    secret_name: str = Field(
+        default="",
+        max_length=253,
+        description="A Secret of the resource's namespace. Empty: the Cluster's own keys, where it is in the same namespace and has any on s3://; "
+        "else the pods' own identity is what the store knows.",
+    )
+    access_key_id_key: str = Field(default="AWS_ACCESS_KEY_ID", min_length=1, max_length=253, description="Under which key the access key's id is.")
+    secret_access_key_key: str = Field(
+        default="AWS_SECRET_ACCESS_KEY", min_length=1, max_length=253, description="Under which key the secret key is."
+    )
+    endpoint: str = Field(
+        default="",
+        max_length=URI_LENGTH_MAX,
+        description="The store's address where it is not AWS, for example http://minio.storage.svc:9000. Empty: the Cluster's, with its keys.",
+        json_schema_extra=rules(rule(HTTP_RULE, "store.endpoint is an address: write http://HOST:PORT or https://HOST")),
+    )
+    region: str = Field(
+        default="", max_length=64, pattern=r"^[a-z0-9-]*$", description="Its region. Empty: the Cluster's, with its keys; else us-east-1."
+    )
+
+
+class Table(
+    Part,
+    json_schema_extra=rules(
+        rule("(self.output != '') != has(self.iceberg)", "the table is at output or in iceberg: write one of them, and leave the other out"),
+        rule(
+            "(self.schedule != '') != has(self.continuous)", "the table is written by a schedule or is continuous: write one, and leave the other out"
+        ),
+        rule(
+            "!(self.format in ['avro', 'protobuf']) || has(self.schema) || self.registry != ''",
+            "format avro and protobuf need a schema: write schema or registry",
+        ),
+        rule("self.format != 'protobuf' || self.message != ''", "format protobuf needs the name of a message: write message"),
+    ),
+):
+    """A table that Spark writes from topics."""
+
+    output: str = Field(
+        default="",
+        max_length=URI_LENGTH_MAX,
+        description="Where the table is, for example s3a://bucket/tables/orders. Nothing else may be there.",
+        json_schema_extra=_folder("output"),
+    )
+    iceberg: Iceberg | None = Field(default=None, description="An Iceberg table in place of `output`.")
+    checkpoint: str = Field(
+        default="",
+        max_length=URI_LENGTH_MAX,
+        description="Where Spark keeps how far it is. Empty: _bmq/checkpoint below the output. A change is a new beginning.",
+        json_schema_extra=_folder("checkpoint"),
+    )
+    schedule: str = Field(
+        default="",
+        max_length=128,
+        pattern=f"^$|{CRON_PATTERN}",
+        description='When a run writes all that came since the last one, as cron has it, for example "0 * * * *". A run that goes on is waited for.',
+    )
+    time_zone: str = Field(
+        default="UTC", max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_+/-]*$", description="That of the schedules, for example Europe/Berlin."
+    )
+    continuous: Continuous | None = Field(default=None, description="A stream in place of `schedule`; {} is one with a trigger of a minute.")
+    format: Literal["bytes", "string", "json", "avro", "protobuf"] = Field(
+        default="bytes", description="What values are. Those that are not go to the table's dead letters, with the reason."
+    )
+    value_schema: ValueSchema | None = Field(
+        default=None, alias="schema", description="The schema of values. Without one that of json is inferred, and grows with what comes."
+    )
+    registry: str = Field(
+        default="",
+        max_length=URI_LENGTH_MAX,
+        description="A schema registry that avro and protobuf values refer to, for example http://registry:8081.",
+        json_schema_extra=rules(rule(HTTP_RULE, "registry is an address: write http://HOST:PORT or https://HOST")),
+    )
+    message: str = Field(default="", max_length=512, pattern=r"^[A-Za-z0-9_.]*$", description="Of protobuf: the message that values are.")
+    key_format: Literal["bytes", "string"] = Field(default="bytes", description="What keys are.")
+    partition_by: Literal["hour", "date", "none"] = Field(default="hour", description="How the table is parted, by the records' timestamps in UTC.")
+    target_file_size: str = Field(
+        default="128MiB", max_length=16, pattern=r"^[1-9][0-9]{0,3}(MiB|GiB)$", description="How large files are to become."
+    )
+    retention: str = Field(
+        default="",
+        max_length=16,
+        pattern=r"^([1-9][0-9]{0,4}[hd])?$",
+        description="How long records stay in the table, for example 30d. Empty: for ever.",
+    )
+    source: Literal["kafka", "bmq"] = Field(
+        default="kafka",
+        description="kafka: from the brokers, by the Kafka protocol. bmq: from the Cluster's bucket; the keys have to open it.",
+    )
+    starting_offsets: Literal["earliest", "latest"] = Field(default="earliest", description="Where a new table begins.")
+    lane: str = Field(
+        default="",
+        max_length=32,
+        pattern=r"^([a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?)?$",
+        description="What was written in this lane, in place of the base's records.",
+    )
+    group: str = Field(
+        default="", max_length=249, description="The consumer group by which the table's lag is seen. Empty: parquet- and the topics' names."
+    )
+    max_records_per_batch: int = Field(default=0, ge=0, le=1_000_000_000_000, description="Records of a batch at most. 0: all that are there.")
+    accept_loss: bool = Field(
+        default=False,
+        description="true: goes on where a topic was made anew, or records were deleted before they were read. false: that is an error.",
+    )
+    consumer_config: dict[str, str] = Field(default={}, max_length=64, description="Further settings of the Kafka consumer, by Kafka's names.")
+    compact: Compact = Field(default=Compact(), description="When small files are merged. Of an Iceberg table `maintain` says so instead.")
+    store: StoreAccess = Field(default=StoreAccess(), description="Keys to the bucket, and where it is.")
+    resources: SparkResources = Field(default=SparkResources(), description="What a run may use.")
+    placement: Placement = Field(default=Placement(), description="Where driver and executors run.")
+    spark_conf: dict[str, str] = Field(
+        default={},
+        max_length=64,
+        description='Further settings of Spark, for example spark.sql.shuffle.partitions: "8".',
+        json_schema_extra=rules(rule("self.all(name, name.startsWith('spark.'))", "sparkConf: names begin with spark.: correct the name")),
+    )
+    image: str = Field(default="", max_length=500, pattern=r"^[^ ]*$", description="Their image. Empty: the chart's `spark.image`.")
+    service_account: str = Field(
+        default="", max_length=253, pattern=r"^[a-z0-9.-]*$", description="The driver's ServiceAccount. Empty: the chart's `spark.serviceAccount`."
+    )
+    suspend: bool = Field(default=False, description="true: nothing runs, and the place in the topics is kept.")
+
+
+class TableStatus(Part):
+    """What has become of a table's runs."""
+
+    kind: str = Field(default="", description="SparkApplication or ScheduledSparkApplication; empty: neither is there.")
+    application: str = Field(default="", description="Its name.")
+    state: str = Field(default="", description="What the Spark Operator says of the run that goes on, or was last.")
+    driver: str = Field(default="", description="The pod of that run's driver.")
+    last_run: str = Field(default="", description="When the last run began (RFC 3339).")
+    last_success: str = Field(default="", description="When a run ended well last; of a stream since when it runs.")
+    next_run: str = Field(default="", description="When the next run begins, of a schedule or after a failure.")
+    failures: int = Field(default=0, ge=0, description="How often in a row the operator had to begin anew.")
+    last_error: str = Field(default="", description="What the last run that failed said.")
+    lag: int = Field(default=-1, ge=-1, description="Records that are not in the table yet; -1: not known.")
