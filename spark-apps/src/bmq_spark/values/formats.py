@@ -1,25 +1,40 @@
 """From a format's name and what is known of its schema to its decoder."""
 
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from bmq_spark.errors import ConfigurationError
+from bmq_spark.values.avro_records import AvroDecoder, read_avro_schema, registered_reader
 from bmq_spark.values.decoded import Decoder
 from bmq_spark.values.json_inferred import InferredJsonDecoder
 from bmq_spark.values.json_records import JsonDecoder
 from bmq_spark.values.json_schema import read_json_schema
 from bmq_spark.values.plain import BytesDecoder, StringDecoder
+from bmq_spark.values.registry import RegisteredSchema, Registry
 from bmq_spark.values.schema_files import SchemaFile
 
 FORMATS: Final = ("bytes", "string", "json", "avro", "protobuf")
 
 
-def decoder(value_format: str, *, schema: SchemaFile | None = None, columns: pa.DataType | None = None) -> Decoder:
+def decoder(
+    value_format: str,
+    *,
+    schema: SchemaFile | None = None,
+    columns: pa.DataType | None = None,
+    registry: str | None = None,
+    subject: str | None = None,
+) -> Decoder:
     """`columns` are a struct from inference.settle, for JSON without a schema.
 
-    Raises ConfigurationError, in one line, for a schema that is missing, broken, or of no use to the format."""
+    With `registry` (a URL), Avro values are in the wire format; `subject`'s newest version makes the columns unless `schema` does.
+
+    Raises ConfigurationError, in one line, for a schema that is missing, broken, or of no use to the format; RegistryUnavailable, SchemaUnknown.
+    """
+    found = Registry.parse(registry) if registry is not None else None
     match value_format:
+        case "bytes" | "string" | "json" if found is not None:
+            raise ConfigurationError(f"registry {found.url}: format {value_format} does not use one: leave it away, or choose avro or protobuf")
         case "bytes" | "string" if schema is not None:
             raise ConfigurationError(f"schema {schema.name}: format {value_format} has none: leave the schema away, or choose json, avro or protobuf")
         case "bytes":
@@ -32,4 +47,23 @@ def decoder(value_format: str, *, schema: SchemaFile | None = None, columns: pa.
             return InferredJsonDecoder(columns)
         case "json":
             raise ConfigurationError("format json: neither a schema nor inferred columns: give a schema")
+        case "avro":
+            return AvroDecoder(_avro_reader(schema, found, subject), found)
     raise ConfigurationError(f"format {value_format!r}: not known: choose one of {', '.join(FORMATS)}")
+
+
+def _avro_reader(schema: SchemaFile | None, registry: Registry | None, subject: str | None) -> Any:
+    if schema is not None:
+        return read_avro_schema(schema)
+    registered = _newest("avro", registry, subject)
+    assert registry is not None
+    return registered_reader(registry, registered, f"{registry.url} subject {subject}")
+
+
+def _newest(value_format: str, registry: Registry | None, subject: str | None) -> RegisteredSchema:
+    if registry is None or subject is None:
+        raise ConfigurationError(f"format {value_format}: neither a schema nor a registry: give one of them")
+    registered = registry.latest(subject)
+    if registered.kind != value_format.upper():
+        raise ConfigurationError(f"registry {registry.url}: subject {subject} is {registered.kind}: choose that format, or another subject")
+    return registered

@@ -1,0 +1,198 @@
+"""Avro values: plain binary of one schema, or in Confluent's wire format, where each record names the schema that it was written with.
+
+A record is read with its writer's schema and resolved to the reader's, which makes the columns. A schema that is within itself is refused: fastavro
+ends the process on deep nesting.
+"""
+
+import decimal
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import fastavro
+import pyarrow as pa
+from fastavro.read import SchemaResolutionError
+from fastavro.schema import SchemaParseException, UnknownType
+
+from bmq_spark.errors import ConfigurationError
+from bmq_spark.values.avro_types import AvroColumn, NoColumn, column_of, has_choices, times_of, without_times
+from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
+from bmq_spark.values.registry import RegisteredSchema, Registry, SchemaUnknown, schema_id
+from bmq_spark.values.schema_files import SchemaFile
+
+AVRO_REFUSES: Final = (
+    EOFError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError, AttributeError, StopIteration, AssertionError, MemoryError,
+    decimal.DecimalException, SchemaResolutionError,
+)  # fmt: skip
+WRITERS: Final = 1000
+"""Schemas by id that a decoder remembers."""
+_SCHEMA_REFUSES: Final = (SchemaParseException, UnknownType, KeyError, TypeError, ValueError, AttributeError, RecursionError)
+
+
+@dataclass(frozen=True, eq=False)
+class AvroDecoder(RecordDecoder):
+    """`reader` is a schema as parse_avro gives it. With a registry values are in the wire format, without one they are all of the reader's schema."""
+
+    reader: Any
+    registry: Registry | None = None
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """A struct of the record's fields."""
+        return self._column.written
+
+    def array(self, objects: list[Any]) -> pa.Array:
+        """See RecordDecoder."""
+        array = pa.array(objects, type=self._column.read)
+        return array if array.type == self.arrow_type else array.cast(self.arrow_type)
+
+    def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
+        """See RecordDecoder. Raises RegistryUnavailable."""
+        finish = self._column.finish
+        objects: list[Any] = []
+        unfit: dict[int, str] = {}
+        for position, value in enumerate(values):
+            if value is None:
+                objects.append(None)
+                continue
+            try:
+                record = self._read(value)
+                objects.append(record if finish is None else finish(record))
+            except Unfit as error:
+                objects.append(None)
+                unfit[position] = reason(error)
+            except AVRO_REFUSES as error:
+                objects.append(None)
+                unfit[position] = f"not Avro of the schema: {type(error).__name__} {reason(error)}"
+        return objects, unfit
+
+    def _read(self, value: bytes) -> Any:
+        if self.registry is None:
+            read, start = self._plain, 0
+        else:
+            read, start = self._reader_of(schema_id(value)), 5
+        content = io.BytesIO(value)
+        content.seek(start)
+        record = read(content)
+        if content.tell() != len(value):
+            raise Unfit(f"not Avro of the schema: {len(value) - content.tell()} bytes are left over of {len(value)}")
+        return record
+
+    def _reader_of(self, number: int) -> Callable[[io.BytesIO], Any]:
+        known = self._writers.get(number)
+        if known is None:
+            known = self._writer(number)
+            if len(self._writers) >= WRITERS:
+                self._writers.clear()
+            self._writers[number] = known
+        if isinstance(known, str):
+            raise Unfit(known)
+        return known
+
+    def _writer(self, number: int) -> Callable[[io.BytesIO], Any] | str:
+        """What reads records of that schema, or why none can be read. Raises RegistryUnavailable."""
+        assert self.registry is not None
+        try:
+            registered = self.registry.schema(number)
+            if registered.kind != "AVRO":
+                return f"schema id {number} is {registered.kind} in the registry, not AVRO"
+            writer = registered_avro(self.registry, registered)
+            column_of(writer)
+        except SchemaUnknown as error:
+            return reason(error)
+        except (NoColumn, *_SCHEMA_REFUSES) as error:
+            return f"schema id {number}: {reason(error)}"
+        if writer == self.reader:
+            return self._plain
+        plain = len({name.removeprefix("local-") for name in (times_of(writer) | times_of(self.reader)) - {"date"}}) <= 1
+        return _read_by(without_times(writer), without_times(self.reader)) if plain else _read_by(writer, self.reader)
+
+    @cached_property
+    def _column(self) -> AvroColumn:
+        return column_of(self.reader)
+
+    @cached_property
+    def _plain(self) -> Callable[[io.BytesIO], Any]:
+        return _read_by(without_times(self.reader), None)
+
+    @cached_property
+    def _writers(self) -> dict[int, Callable[[io.BytesIO], Any] | str]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"reader": self.reader, "registry": self.registry}
+
+
+def read_avro_schema(source: SchemaFile) -> Any:
+    """A parsed record schema. Raises ConfigurationError."""
+    try:
+        written = json.loads(source.text)
+    except (ValueError, RecursionError) as error:
+        position = error.pos if isinstance(error, json.JSONDecodeError) else None
+        raise source.broken(f"not JSON ({str(error).partition(': line')[0]})", "give an Avro schema (.avsc)", position=position) from error
+    try:
+        return checked_avro(parse_avro(written))
+    except (NoColumn, *_SCHEMA_REFUSES) as error:
+        raise source.broken(
+            f"not an Avro schema of a table: {reason(error)}", "give an Avro record's schema (.avsc), its named types included"
+        ) from error
+
+
+def registered_reader(registry: Registry, registered: RegisteredSchema, name: str) -> Any:
+    """A parsed record schema out of a registry. Raises ConfigurationError, SchemaUnknown, RegistryUnavailable."""
+    try:
+        return checked_avro(registered_avro(registry, registered))
+    except (NoColumn, *_SCHEMA_REFUSES) as error:
+        raise ConfigurationError(f"schema {name}: not an Avro schema of a table: {reason(error)}: register a record's schema") from error
+
+
+def registered_avro(registry: Registry, registered: RegisteredSchema) -> Any:
+    """The parsed schema of a registry, what it refers to included. Raises what parse_avro raises, SchemaUnknown, RegistryUnavailable."""
+    named: dict[str, Any] = {}
+    for _, text in registry.referred(registered):
+        parse_avro(json.loads(text), named)
+    return parse_avro(json.loads(registered.text), named)
+
+
+def parse_avro(written: Any, named: dict[str, Any] | None = None) -> Any:
+    """fastavro's form of the schema with every named type spelled out where it is first used."""
+    parsed = fastavro.parse_schema(written, named_schemas=named, expand=False)
+    return _spelled_out(parsed, dict(named or {}), set())
+
+
+def checked_avro(schema: Any) -> Any:
+    """The schema, when it is a record that can be columns. Raises NoColumn."""
+    if not (isinstance(schema, dict) and schema.get("type") == "record"):
+        raise NoColumn("the schema is not of a record")
+    column_of(schema)
+    return schema
+
+
+def _spelled_out(schema: Any, named: dict[str, Any], defined: set[str]) -> Any:
+    match schema:
+        case str() if schema in named and schema not in defined:
+            return _spelled_out(named[schema], named, defined)
+        case dict():
+            if schema.get("type") in ("record", "enum", "fixed", "error"):
+                defined.add(schema["name"])
+            return {
+                name: _spelled_out(part, named, defined) if name in ("type", "items", "values", "fields") else part
+                for name, part in schema.items()
+                if not name.startswith("__")
+            }
+        case list():
+            return [_spelled_out(part, named, defined) for part in schema]
+    return schema
+
+
+def _read_by(writer: Any, reader: Any) -> Callable[[io.BytesIO], Any]:
+    parsed = fastavro.parse_schema(writer)
+    resolved = None if reader is None else fastavro.parse_schema(reader)
+    names_branches = has_choices(writer if reader is None else reader)
+    read = fastavro.schemaless_reader
+    if names_branches:
+        return lambda content: read(content, parsed, resolved, return_named_type=True)
+    return lambda content: read(content, parsed, resolved)

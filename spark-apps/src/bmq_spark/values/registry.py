@@ -1,0 +1,174 @@
+"""A schema registry by Confluent's REST API, and the wire format that names schemas by its ids.
+
+Credentials come from SCHEMA_REGISTRY_USER and SCHEMA_REGISTRY_PASSWORD, on the driver and on executors. What an id names never changes, so it is
+asked for once in a process. An unknown id is a record's fault; a registry out of reach is nobody's, and stops the task, for Spark to try it again.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from bmq_spark.errors import BmqError, ConfigurationError
+from bmq_spark.values.decoded import Unfit
+
+TIMEOUT_S: Final = 10.0
+TRIES: Final = 4
+PAUSE_S: Final = 0.25
+"""Before the second try; doubled for each further one."""
+REMEMBERED: Final = 1000
+REFERENCES: Final = 200
+"""Schemas that one may refer to, all told."""
+MAX_SCHEMA_BYTES: Final = 8 << 20
+
+
+class RegistryUnavailable(BmqError):
+    """The registry does not answer, refuses, or answers what is no registry's."""
+
+
+class SchemaUnknown(BmqError):
+    """The registry says that it has no such schema or subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a schema calls another (an import's path, a type's name), and where that one is."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredSchema:
+    """`kind` is AVRO, PROTOBUF or JSON; `id` is 0 where the answer did not say."""
+
+    id: int
+    kind: str
+    text: str
+    references: tuple[Reference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """A registry by its URL. A value: each process asks by its own client."""
+
+    url: str
+
+    @classmethod
+    def parse(cls, url: str) -> "Registry":
+        """Raises ConfigurationError."""
+        split = urlsplit(url)
+        if split.scheme not in ("http", "https") or not split.hostname:
+            raise ConfigurationError(f"registry {url!r}: not a URL of a schema registry: write http://HOST:PORT or https://HOST")
+        if split.username is not None:
+            place = f"{split.scheme}://{split.hostname}"
+            raise ConfigurationError(f"registry {place}: credentials in a URL end up in logs: set SCHEMA_REGISTRY_USER and SCHEMA_REGISTRY_PASSWORD")
+        return cls(url.rstrip("/"))
+
+    def schema(self, number: int) -> RegisteredSchema:
+        """By id. Raises SchemaUnknown, RegistryUnavailable."""
+        return _by_id(self.url, number)
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """The newest version. Raises SchemaUnknown, RegistryUnavailable."""
+        path = f"/subjects/{quote(subject, safe='')}/versions/latest"
+        return _registered(self.url, path, _ask(self.url, path))
+
+    def referred(self, registered: RegisteredSchema) -> list[tuple[str, str]]:
+        """(name, text) of all that a schema refers to, also at second hand, each before what refers to it.
+
+        Raises SchemaUnknown, RegistryUnavailable.
+        """
+        found: dict[str, str] = {}
+        open_names: set[str] = set()
+
+        def follow(references: tuple[Reference, ...]) -> Iterator[tuple[str, str]]:
+            for reference in references:
+                if reference.name in found or reference.name in open_names:
+                    continue
+                if len(found) + len(open_names) >= REFERENCES:
+                    raise RegistryUnavailable(f"registry {self.url}: schema {registered.id} refers to more than {REFERENCES} others")
+                open_names.add(reference.name)
+                inner = _version(self.url, reference.subject, reference.version)
+                yield from follow(inner.references)
+                found[reference.name] = inner.text
+                yield reference.name, inner.text
+
+        return list(follow(registered.references))
+
+
+def schema_id(value: bytes) -> int:
+    """The id in a value of the wire format: a zero byte and 32 bits, big-endian. Raises Unfit."""
+    if len(value) < 5 or value[0] != 0:
+        start = value[:5].hex(" ") or "nothing"
+        raise Unfit(f"not in the registry's wire format, which starts with a zero byte and a schema id: starts with {start}")
+    return int.from_bytes(value[1:5], "big")
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _by_id(url: str, number: int) -> RegisteredSchema:
+    path = f"/schemas/ids/{number}"
+    return _registered(url, path, {"id": number, **_ask(url, path)})
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _version(url: str, subject: str, version: int) -> RegisteredSchema:
+    path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+    return _registered(url, path, _ask(url, path))
+
+
+def _registered(url: str, path: str, answer: dict[str, Any]) -> RegisteredSchema:
+    try:
+        references = tuple(Reference(str(each["name"]), str(each["subject"]), int(each["version"])) for each in answer.get("references") or ())
+        return RegisteredSchema(
+            id=int(answer.get("id", 0)), kind=str(answer.get("schemaType") or "AVRO"), text=str(answer["schema"]), references=references
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RegistryUnavailable(
+            f"registry {url}{path}: the answer is not a schema registry's ({error!r}): is this the registry's address?"
+        ) from error
+
+
+def _ask(url: str, path: str) -> dict[str, Any]:
+    why = ""
+    for attempt in range(TRIES):
+        if attempt:
+            time.sleep(PAUSE_S * 2 ** (attempt - 1))
+        try:
+            response = _client(url).get(url + path)
+        except httpx.HTTPError as error:
+            why = f"{type(error).__name__} {error}".strip()
+            continue
+        if response.status_code == 429 or response.status_code >= 500:
+            why = f"HTTP {response.status_code}"
+            continue
+        return _answer(url, path, response)
+    raise RegistryUnavailable(f"registry {url}{path}: no answer in {TRIES} tries ({why}): is it up, and reachable from the driver and the executors?")
+
+
+def _answer(url: str, path: str, response: httpx.Response) -> dict[str, Any]:
+    if response.status_code in (401, 403):
+        remedy = "set SCHEMA_REGISTRY_USER and SCHEMA_REGISTRY_PASSWORD for the driver and the executors"
+        raise RegistryUnavailable(f"registry {url}{path}: refuses these credentials (HTTP {response.status_code}): {remedy}")
+    try:
+        answer = response.json() if len(response.content) <= MAX_SCHEMA_BYTES else None
+    except ValueError:
+        answer = None
+    if response.status_code == 404 and isinstance(answer, dict) and answer.get("error_code") in (40401, 40402, 40403):
+        raise SchemaUnknown(f"registry {url}{path}: {answer.get('message', 'not found')}: register the schema there, or name the subject that has it")
+    if response.status_code != 200 or not isinstance(answer, dict):
+        raise RegistryUnavailable(f"registry {url}{path}: HTTP {response.status_code} and not a registry's answer: is this the registry's address?")
+    return answer
+
+
+@lru_cache(maxsize=4)
+def _client(_url: str) -> httpx.Client:
+    user = os.environ.get("SCHEMA_REGISTRY_USER")
+    auth = (user, os.environ.get("SCHEMA_REGISTRY_PASSWORD", "")) if user else None
+    return httpx.Client(timeout=TIMEOUT_S, auth=auth, headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"})

@@ -1,0 +1,187 @@
+import datetime
+import decimal
+import io
+import json
+import uuid
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from value_cases import decode
+
+from bmq_spark.errors import ConfigurationError
+from bmq_spark.values import Decoder, SchemaFile, decoder
+from bmq_spark.values.ddl import write_ddl
+
+UTC = datetime.UTC
+EVERYTHING: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "flag", "type": "boolean"},
+        {"name": "number", "type": "int"},
+        {"name": "big", "type": ["null", "long"], "default": None},
+        {"name": "single", "type": "float"},
+        {"name": "double", "type": "double"},
+        {"name": "octets", "type": "bytes"},
+        {"name": "text", "type": {"type": "string", "avro.java.string": "String"}},
+        {"name": "colour", "type": {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}},
+        {"name": "again", "type": ["null", "Colour"]},
+        {"name": "digest", "type": {"type": "fixed", "name": "Digest", "size": 4}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "millis", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "micros", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
+        {"name": "local", "type": {"type": "long", "logicalType": "local-timestamp-micros"}},
+        {"name": "noon", "type": {"type": "int", "logicalType": "time-millis"}},
+        {"name": "uuid", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "tags", "type": {"type": "array", "items": ["null", "string"]}},
+        {"name": "pairs", "type": {"type": "map", "values": {"type": "long", "logicalType": "timestamp-millis"}}},
+        {
+            "name": "lines",
+            "type": {"type": "array", "items": {"type": "record", "name": "Line", "fields": [{"name": "count", "type": ["int", "long"]}]}},
+        },
+        {"name": "last", "type": ["null", "Line"]},
+        {"name": "either", "type": ["null", "int", "string", "Line", "Colour", {"type": "array", "items": "int"}]},
+    ],
+}
+RECORD: dict[str, Any] = {
+    "flag": True, "number": -5, "big": 2**60, "single": 1.5, "double": 0.1, "octets": b"\x00\xff", "text": "ä", "colour": "BLUE", "again": "RED",
+    "digest": b"abcd", "price": decimal.Decimal("-12.50"), "day": datetime.date(2026, 11, 22), "noon": datetime.time(12),
+    "millis": datetime.datetime(2026, 11, 22, 10, 0, 0, 123000, tzinfo=UTC), "micros": datetime.datetime(1969, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
+    "local": datetime.datetime(2026, 11, 22, 10), "uuid": uuid.UUID(int=7),
+    "tags": ["a", None], "pairs": {"a": datetime.datetime(2026, 1, 1, tzinfo=UTC)},
+    "lines": [{"count": 1}], "last": {"count": 2**40}, "either": {"count": 3},
+}  # fmt: skip
+READ = RECORD | {
+    "noon": 12 * 3600 * 1000, "uuid": str(uuid.UUID(int=7)), "pairs": list(RECORD["pairs"].items()),
+    "either": {"member0": None, "member1": None, "member2": {"count": 3}, "member3": None, "member4": None},
+}  # fmt: skip
+
+
+def by_schema(schema: Any) -> Decoder:
+    return decoder("avro", schema=SchemaFile(name="orders.avsc", content=json.dumps(schema).encode()))
+
+
+def written(schema: Any, record: Any) -> bytes:
+    content = io.BytesIO()
+    fastavro.schemaless_writer(content, fastavro.parse_schema(schema), record)
+    return content.getvalue()
+
+
+def record_of(**fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+
+
+def test_every_type_of_a_schema_is_read() -> None:
+    made = by_schema(EVERYTHING)
+    assert write_ddl(made.arrow_type) == (
+        "flag boolean, number int, big bigint, single float, double double, octets binary, text string, colour string, again string, digest binary, "
+        "price decimal(10,2), day date, millis timestamp, micros timestamp, local timestamp_ntz, noon int, uuid string, tags array<string>, "
+        "pairs map<string, timestamp>, lines array<struct<count: bigint>>, last struct<count: bigint>, "
+        "either struct<member0: int, member1: string, member2: struct<count: bigint>, member3: string, member4: array<int>>"
+    )
+    values, reasons = decode(made, [written(EVERYTHING, RECORD), None])
+    assert reasons == [None, None]
+    assert values == [READ, None]
+
+
+@pytest.mark.parametrize(
+    ("value", "member", "held"),
+    [(5, "member0", 5), ("text", "member1", "text"), (("shop.Colour", "RED"), "member3", "RED"), ([1, 2], "member4", [1, 2])],
+)
+def test_a_union_says_which_branch_it_holds(value: Any, member: str, held: Any) -> None:
+    (read,), reasons = decode(by_schema(EVERYTHING), [written(EVERYTHING, RECORD | {"either": value})])
+    assert reasons == [None]
+    assert {name: each for name, each in read["either"].items() if each is not None} == {member: held}
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "value", "why"),
+    [
+        ("long", b"\x02", b"", "EOFError"),
+        ("long", b"\x02", b"\x02\x02", "1 bytes are left over of 2"),
+        ("string", b"\x02x", b"\x04\xff\xff", "UnicodeDecodeError"),
+        ("int", b"\x02", b"\xfe\xff\xff\xff\xff\xff\x01", r"at `\$.a` \(int32\)"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}, b"\x02\x0f", b"\x0e" + b"\x7f" * 7, "Decimal|precision"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\x00", b"\x08", "IndexError"),
+    ],
+)
+def test_a_record_that_does_not_fit_says_why_and_spoils_no_other(kind: Any, good: bytes, value: bytes, why: str) -> None:
+    values, reasons = decode(by_schema(record_of(a=kind)), [good, value, good])
+    assert values[0] == values[2] is not None
+    assert reasons[0] is reasons[2] is None
+    with pytest.raises(ValueError, match=why):
+        raise ValueError(reasons[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"type": "record",\n "name" "R"}', "orders.avsc: line 2, column 9: not JSON"),
+        ('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "money"}]}', "not an Avro schema of a table: money"),
+        ('"string"', "the schema is not of a record"),
+        (json.dumps(record_of(next=["null", "R"])), r"value\.next: R is within itself"),
+        (json.dumps(record_of(a={"type": "array", "items": "null"})), "an array whose items take no bytes"),
+        (json.dumps(record_of(a={"type": "bytes", "logicalType": "decimal", "precision": 50})), "more than the 38 digits"),
+    ],
+)
+def test_a_broken_schema_is_named_with_what_is_wrong(text: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says) as raised:
+        decoder("avro", schema=SchemaFile(name="orders.avsc", content=text.encode()))
+    assert "\n" not in str(raised.value)
+
+
+def test_avro_without_any_schema_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="format avro: neither a schema nor a registry: give one of them"):
+        decoder("avro")
+
+
+times = st.datetimes(min_value=datetime.datetime(1900, 1, 1), max_value=datetime.datetime(2200, 1, 1))
+orders = st.fixed_dictionaries(
+    {
+        "flag": st.booleans(),
+        "number": st.integers(-(2**31), 2**31 - 1),
+        "big": st.none() | st.integers(-(2**63), 2**63 - 1),
+        "single": st.floats(width=32, allow_nan=False),
+        "double": st.floats(allow_nan=False),
+        "octets": st.binary(max_size=5),
+        "text": st.text(max_size=5),
+        "colour": st.sampled_from(["RED", "BLUE"]),
+        "again": st.none() | st.sampled_from(["RED", "BLUE"]),
+        "digest": st.binary(min_size=4, max_size=4),
+        "price": st.decimals("-99999999.99", "99999999.99", places=2),
+        "day": st.dates(),
+        "millis": times.map(lambda time: time.replace(microsecond=time.microsecond // 1000 * 1000, tzinfo=UTC)),
+        "micros": st.none() | times.map(lambda time: time.replace(tzinfo=UTC)),
+        "local": times,
+        "tags": st.lists(st.none() | st.text(max_size=3), max_size=3),
+        "lines": st.lists(st.fixed_dictionaries({"count": st.integers(-(2**63), 2**63 - 1)}), max_size=3),
+        "last": st.none() | st.fixed_dictionaries({"count": st.integers(0, 100)}),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(orders, min_size=1, max_size=4))
+def test_what_fastavro_wrote_is_what_is_read(batch: list[dict[str, Any]]) -> None:
+    values, reasons = decode(by_schema(EVERYTHING), [written(EVERYTHING, RECORD | order) for order in batch])
+    assert reasons == [None] * len(batch)
+    assert values == [READ | order for order in batch]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 200), st.binary(max_size=3)), min_size=1, max_size=4))
+def test_corruption_is_a_value_or_a_reason_and_never_more(damage: list[tuple[int, bytes]]) -> None:
+    good = written(EVERYTHING, RECORD)
+    damaged = [good[:at] + noise + good[at + len(noise) :] for at, noise in damage] + [good[:at] + noise for at, noise in damage]
+    made = by_schema(EVERYTHING)
+    decoded = made.decode(pa.array([good, *damaged, good], type=pa.binary()))
+    assert len(decoded.values) == len(decoded.reasons) == len(damaged) + 2
+    for row, why in zip(decoded.values, decoded.reasons, strict=True):
+        assert row.is_valid != why.is_valid
+    assert decoded.values[0].as_py() == decoded.values[-1].as_py() == READ

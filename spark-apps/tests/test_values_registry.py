@@ -1,0 +1,174 @@
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import fastavro
+import pytest
+from value_cases import decode
+from value_registry import RegistryServer, serving
+
+from bmq_spark.errors import ConfigurationError
+from bmq_spark.values import decoder
+from bmq_spark.values import registry as registries
+from bmq_spark.values.ddl import write_ddl
+from bmq_spark.values.registry import Registry, RegistryUnavailable, SchemaUnknown
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
+    monkeypatch.setattr(registries, "PAUSE_S", 0.001)
+    for cached in (registries._client, registries._by_id, registries._version):
+        cached.cache_clear()
+    with serving() as registry:
+        yield registry
+
+
+def framed(number: int, schema: Any, record: Any) -> bytes:
+    content = io.BytesIO()
+    fastavro.schemaless_writer(content, fastavro.parse_schema(schema), record)
+    return b"\x00" + number.to_bytes(4, "big") + content.getvalue()
+
+
+def record_of(**fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "shop.Order", "fields": [{"name": name, **kind} for name, kind in fields.items()]}
+
+
+OLD = record_of(id={"type": "int"}, gone={"type": "string"})
+NEW = record_of(id={"type": "long"}, note={"type": "string", "default": "none"}, name={"type": "string", "default": "?", "aliases": ["gone"]})
+
+
+def test_records_of_older_writers_are_read_as_the_newest_schema_says(server: RegistryServer) -> None:
+    old, new = server.register("orders-value", json.dumps(OLD)), server.register("orders-value", json.dumps(NEW))
+    made = decoder("avro", registry=server.url, subject="orders-value")
+    assert write_ddl(made.arrow_type) == "id bigint, note string, name string"
+    values, reasons = decode(made, [framed(old, OLD, {"id": 1, "gone": "x"}), framed(new, NEW, {"id": 2, "note": "n", "name": "y"}), None])
+    assert reasons == [None] * 3
+    assert values == [{"id": 1, "note": "none", "name": "x"}, {"id": 2, "note": "n", "name": "y"}, None]
+
+
+def test_times_of_two_units_are_not_taken_for_one_another(server: RegistryServer) -> None:
+    seconds = {"type": {"type": "long", "logicalType": "timestamp-millis"}}
+    old = server.register("s", json.dumps(record_of(at=seconds)))
+    server.register("s", json.dumps(record_of(at={"type": {"type": "long", "logicalType": "timestamp-micros"}})))
+    (row,), _ = decode(decoder("avro", registry=server.url, subject="s"), [framed(old, record_of(at={"type": "long"}), {"at": 1_700_000_000_123})])
+    assert row["at"].timestamp() == 1_700_000_000.123
+
+
+def test_a_schema_is_asked_for_once_however_many_records_name_it(server: RegistryServer) -> None:
+    number = server.register("orders-value", json.dumps(OLD))
+    made = decoder("avro", registry=server.url, subject="orders-value")
+    decode(made, [framed(number, OLD, {"id": each, "gone": ""}) for each in range(1000)])
+    decode(made, [framed(number, OLD, {"id": 1, "gone": ""})])
+    assert server.asked == ["/subjects/orders-value/versions/latest", f"/schemas/ids/{number}"]
+
+
+def test_schemas_that_refer_to_others_are_read_with_them(server: RegistryServer) -> None:
+    street = {"type": "record", "name": "shop.Street", "fields": [{"name": "name", "type": "string"}]}
+    address = {
+        "type": "record",
+        "name": "shop.Address",
+        "fields": [{"name": "street", "type": "shop.Street"}, {"name": "other", "type": ["null", "shop.Street"]}],
+    }
+    order = record_of(to={"type": "shop.Address"}, via={"type": "shop.Street"})
+    server.register("street", json.dumps(street))
+    server.register("address", json.dumps(address), references=[{"name": "shop.Street", "subject": "street", "version": 1}])
+    number = server.register("orders-value", json.dumps(order), references=[{"name": "shop.Address", "subject": "address", "version": 1}])
+    made = decoder("avro", registry=server.url, subject="orders-value")
+    assert write_ddl(made.arrow_type) == "to struct<street: struct<name: string>, other: struct<name: string>>, via struct<name: string>"
+    named: dict[str, Any] = {}
+    fastavro.parse_schema(street, named)
+    fastavro.parse_schema(address, named)
+    content = io.BytesIO()
+    record = {"to": {"street": {"name": "a"}, "other": None}, "via": {"name": "b"}}
+    fastavro.schemaless_writer(content, fastavro.parse_schema(order, named), record)
+    assert decode(made, [b"\x00" + number.to_bytes(4, "big") + content.getvalue()]) == ([record], [None])
+
+
+def test_records_without_a_schema_that_is_known_get_a_reason(server: RegistryServer) -> None:
+    number = server.register("orders-value", json.dumps(OLD))
+    other = server.register("other", '{"type":"object"}', kind="JSON")
+    unlike = server.register("unlike", json.dumps(record_of(id={"type": "string"}, gone={"type": "string"})))
+    linked = server.register("linked", json.dumps({"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}))
+    made = decoder("avro", registry=server.url, subject="orders-value")
+    good = framed(number, OLD, {"id": 1, "gone": ""})
+    bad = [b"", b'{"id":1}', b"\x00\x00\x00\x03\xe7rest", good[:5], framed(other, OLD, {"id": 1, "gone": ""})]
+    bad += [
+        framed(unlike, record_of(id={"type": "string"}, gone={"type": "string"}), {"id": "1", "gone": ""}),
+        b"\x00" + linked.to_bytes(4, "big") + b"\x02" * 100_000,
+    ]
+    values, reasons = decode(made, [good, *bad, good])
+    assert values[0] == values[-1] == {"id": 1, "gone": ""}
+    for reason, why in zip(
+        reasons[1:-1],
+        [
+            "starts with nothing",
+            "starts with 7b 22",
+            "Schema 999 not found",
+            "EOFError",
+            "is JSON in the registry",
+            "Schema mismatch",
+            "within itself",
+        ],
+        strict=True,
+    ):
+        assert reason is not None and why in reason
+
+
+def test_a_registry_that_stumbles_is_asked_again(server: RegistryServer) -> None:
+    server.register("orders-value", json.dumps(OLD))
+    server.failures = [500, 503, 429]
+    assert Registry(server.url).latest("orders-value").kind == "AVRO"
+    server.failures = [500] * 9
+    with pytest.raises(
+        RegistryUnavailable, match=rf"registry {server.url}/subjects/orders-value/versions/latest: no answer in 4 tries \(HTTP 500\): is it up"
+    ):
+        Registry(server.url).latest("orders-value")
+    assert len(server.failures) == 9 - registries.TRIES
+
+
+def test_a_registry_that_is_not_there_is_named() -> None:
+    with serving() as server:
+        url = server.url
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        pytest.raises(RegistryUnavailable, match=rf"{url}/schemas/ids/1: no answer in 4 tries \(ConnectError"),
+    ):
+        patch.setattr(registries, "PAUSE_S", 0.001)
+        Registry(url).schema(1)
+
+
+def test_a_registry_out_of_reach_is_no_record_s_fault(server: RegistryServer) -> None:
+    number = server.register("orders-value", json.dumps(OLD))
+    made = decoder("avro", registry=server.url, subject="orders-value")
+    server.failures = [503] * registries.TRIES
+    value = framed(number, OLD, {"id": 1, "gone": ""})
+    with pytest.raises(RegistryUnavailable):
+        decode(made, [value])
+    assert decode(made, [value])[1] == [None], "what failed is not remembered"
+
+
+def test_credentials_come_from_the_environment(server: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.register("orders-value", json.dumps(OLD))
+    server.credentials = "reader:secret"
+    with pytest.raises(RegistryUnavailable, match=r"refuses these credentials .HTTP 401.: set SCHEMA_REGISTRY_USER"):
+        Registry(server.url).latest("orders-value")
+    registries._client.cache_clear()
+    monkeypatch.setenv("SCHEMA_REGISTRY_USER", "reader")
+    monkeypatch.setenv("SCHEMA_REGISTRY_PASSWORD", "secret")
+    assert Registry(server.url).latest("orders-value").text == json.dumps(OLD)
+
+
+def test_what_is_wrong_with_a_registry_or_a_subject_is_said(server: RegistryServer) -> None:
+    with pytest.raises(SchemaUnknown, match=r"Subject 'orders-value' not found.: register the schema there"):
+        decoder("avro", registry=server.url, subject="orders-value")
+    with pytest.raises(RegistryUnavailable, match="HTTP 404 and not a registry's answer: is this the registry's address"):
+        Registry(server.url + "/nowhere").latest("orders-value")
+    server.register("orders-value", '{"type":"object"}', kind="JSON")
+    with pytest.raises(ConfigurationError, match="subject orders-value is JSON: choose that format"):
+        decoder("avro", registry=server.url, subject="orders-value")
+    for url, says in (("localhost:8081", "write http://HOST:PORT"), ("http://user:pw@localhost:8081", "credentials in a URL end up in logs")):
+        with pytest.raises(ConfigurationError, match=says):
+            decoder("avro", registry=url, subject="orders-value")
+    with pytest.raises(ConfigurationError, match="format string does not use one"):
+        decoder("string", registry=server.url)
