@@ -36,7 +36,7 @@ COPY tools/packed_image/sbom.py ./
 COPY --from=base /usr/lib/os-release debian/etc/os-release
 COPY --from=base /var/lib/dpkg/status debian/var/lib/dpkg/status
 RUN mkdir -p /usr/share/doc/bmq \
-    && python3 sbom.py --version "$VERSION" --dependencies /opt/bmq/dependencies --debian debian >/usr/share/doc/bmq/sbom.cdx.json
+    && python3 sbom.py --version "$VERSION" --python /opt/bmq/dependencies --debian debian >/usr/share/doc/bmq/sbom.cdx.json
 
 FROM base
 ARG VERSION=unknown

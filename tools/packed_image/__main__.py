@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from packed_image import contents, layers, oci
+from packed_image import contents, layers, oci, spark
 from packed_image.contents import CACHE, ROOT
 
 _MINIO_ENTRYPOINT: Final = "/usr/bin/minio"
@@ -17,12 +17,12 @@ _MINIO_ENTRYPOINT: Final = "/usr/bin/minio"
 def main() -> None:
     """Packs what the arguments name."""
     parser = argparse.ArgumentParser(prog="tools/image", add_help=True)
-    parser.add_argument("what", choices=("bmq", "minio"))
+    parser.add_argument("what", choices=tuple(_IMAGES))
     parser.add_argument("--load", choices=("localkube", "kind", "none"), default="none", help="where to load it")
     arguments = parser.parse_args()
     try:
         CACHE.mkdir(parents=True, exist_ok=True)
-        packed = _bmq() if arguments.what == "bmq" else _minio()
+        packed = _IMAGES[arguments.what]()
         _LOADERS[arguments.load](packed)
     except layers.Unpackable as problem:
         sys.exit(f"tools/image: {problem}")
@@ -87,6 +87,7 @@ def _into_kind(packed: oci.Image) -> None:
     subprocess.run(["kind", "load", "image-archive", str(file), "--name", cluster], check=True)
 
 
+_IMAGES: Final = {"bmq": _bmq, "minio": _minio, "spark": spark.image, "spark-operator": spark.operator_image}
 _LOADERS: Final = {"none": _archive_only, "localkube": _into_localkube, "kind": _into_kind}
 
 main()

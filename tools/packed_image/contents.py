@@ -25,6 +25,7 @@ USER_ID: Final = 10001
 USER: Final = f"{USER_ID}:{USER_ID}"
 WORKDIR: Final = "/tmp"
 ENTRYPOINT: Final = ("bmq",)
+DIGEST_LENGTH: Final = 16
 ENVIRONMENT: Final = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "PYTHONPATH": f"{PACKAGES_FOLDER}:{DEPENDENCIES_FOLDER}",
@@ -45,11 +46,13 @@ def revision() -> str:
     return found.stdout.strip() or "unknown"
 
 
-def labels() -> dict[str, str]:
+def labels(
+    title: str = "bmq", description: str = "A message queue that speaks the Kafka protocol and keeps its data in object storage"
+) -> dict[str, str]:
     """The labels that say where an image is from."""
     return {
-        "org.opencontainers.image.title": "bmq",
-        "org.opencontainers.image.description": "A message queue that speaks the Kafka protocol and keeps its data in object storage",
+        "org.opencontainers.image.title": title,
+        "org.opencontainers.image.description": description,
         "org.opencontainers.image.licenses": "Apache-2.0",
         "org.opencontainers.image.version": version(),
         "org.opencontainers.image.revision": revision(),
@@ -64,4 +67,4 @@ def digest_of(*paths: Path, recipe: str) -> str:
             if file.is_file() and "__pycache__" not in file.parts:
                 content = hashlib.sha256(file.read_bytes()).hexdigest()
                 digest.update(f"{file.relative_to(ROOT)} {file.stat().st_mode & 0o111} {content}\n".encode())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()[:DIGEST_LENGTH]

@@ -1,11 +1,13 @@
-"""The image's bill of materials in CycloneDX: bmq, the Python packages, the Debian packages.
+"""An image's bill of materials in CycloneDX: bmq, the Python packages, the Debian packages, the jars.
 
-The standard library alone: the Dockerfile runs this file by the image's own Python.
+The standard library alone: the Dockerfiles run this file by the image's own Python.
 """
 
 import argparse
 import json
 import uuid
+import zipfile
+from collections.abc import Sequence
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +16,10 @@ _NAMESPACE: Final = uuid.UUID("6b1d2a53-8a53-4c3b-9d0f-5d8a1a0a6e0b")
 _LICENSE_LENGTH_MAX: Final = 100
 
 
-def bill(*, version: str, dependencies: Path, debian: Path) -> dict[str, Any]:
-    """The document for a folder of installed Python packages and a Debian root. The same contents give the same document."""
-    components = [_python(one) for one in distributions(path=[str(dependencies)])] + _debian(debian)
+def bill(*, version: str, python: Sequence[Path], debian: Path, jars: Path | None = None) -> dict[str, Any]:
+    """The document for folders of installed Python packages, a Debian root and a folder of jars. The same contents give the same document."""
+    components = [_python(one) for one in distributions(path=[str(folder) for folder in python])] + _debian(debian)
+    components += [_jar(one) for one in sorted(jars.glob("*.jar"))] if jars else []
     components.sort(key=lambda one: str(one["bom-ref"]))
     bmq = {"type": "application", "bom-ref": "bmq", "name": "bmq", "version": version, "licenses": [{"license": {"id": "Apache-2.0"}}]}
     serial = uuid.uuid5(_NAMESPACE, json.dumps([bmq, components], sort_keys=True))
@@ -55,14 +58,30 @@ def _debian(root: Path) -> list[dict[str, Any]]:
     return found
 
 
+def _jar(jar: Path) -> dict[str, Any]:
+    """By the coordinates that Maven wrote into it, if it did."""
+    with zipfile.ZipFile(jar) as content:
+        written = [name for name in content.namelist() if name.startswith("META-INF/maven/") and name.endswith("/pom.properties")]
+        for name in written:
+            lines = content.read(name).decode(errors="replace").splitlines()
+            maven = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+            if jar.stem.startswith(f"{maven.get('artifactId')}-{maven.get('version')}"):
+                purl = f"pkg:maven/{maven['groupId']}/{maven['artifactId']}@{maven['version']}"
+                return {"type": "library", "bom-ref": f"{purl}#{jar.name}", "name": maven["artifactId"], "version": maven["version"], "purl": purl}
+    purl = f"pkg:generic/{jar.stem}"
+    return {"type": "library", "bom-ref": purl, "name": jar.stem, "purl": purl}
+
+
 def main() -> None:
     """Prints the document."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--version", required=True)
-    parser.add_argument("--dependencies", type=Path, required=True)
+    parser.add_argument("--python", type=Path, nargs="+", required=True)
     parser.add_argument("--debian", type=Path, required=True)
+    parser.add_argument("--jars", type=Path)
     arguments = parser.parse_args()
-    print(json.dumps(bill(version=arguments.version, dependencies=arguments.dependencies, debian=arguments.debian), indent=1, sort_keys=True))
+    found = bill(version=arguments.version, python=arguments.python, debian=arguments.debian, jars=arguments.jars)
+    print(json.dumps(found, indent=1, sort_keys=True))
 
 
 if __name__ == "__main__":
