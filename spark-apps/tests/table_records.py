@@ -39,7 +39,8 @@ def records(
 
 def layout_of(location: Location, **changes: object) -> Layout:
     """Hours, bytes."""
-    return Layout(**({"location": location, "schema": record_schema(), "partition_by": PartitionBy.HOUR} | changes))  # type: ignore[arg-type]
+    changes["partition_by"] = PartitionBy(changes.get("partition_by", "hour"))
+    return Layout(**({"location": location, "schema": record_schema()} | changes))  # type: ignore[arg-type]
 
 
 def write(table: Table, query_id: str, batch_id: int, batches: Iterable[pa.RecordBatch], *, task: int = 0, **layout: object) -> list[object]:
@@ -59,9 +60,9 @@ def covered_by(batches: Iterable[pa.RecordBatch]) -> list[Covered]:
     return [Covered(topic=topic, partition=partition, first=first, next=end) for (topic, partition), (first, end) in ends.items()]
 
 
-def add_batch(table: Table, query_id: str, batch_id: int, batches: list[pa.RecordBatch], **layout: object) -> Snapshot:
+def add_batch(table: Table, query_id: str, batch_id: int, batches: list[pa.RecordBatch], *, task: int = 0, **layout: object) -> Snapshot:
     """Writes and commits one batch."""
-    added = write(table, query_id, batch_id, batches, **layout)
+    added = write(table, query_id, batch_id, batches, task=task, **layout)
     return table.commit_batch((query_id, batch_id), added=added, offsets=covered_by(batches), schema=record_schema())  # type: ignore[arg-type]
 
 
@@ -74,7 +75,7 @@ def rows_of(uri: str, columns: str = 'topic, partition, "offset"') -> list[tuple
 
 def globbed_rows(folder: Path) -> int:
     """How many records a reader sees who does not know of the log."""
-    (count,) = duckdb.sql(f"SELECT count(*) FROM read_parquet('{folder}/**/*.parquet')").fetchone() or (0,)
+    ((count,),) = duckdb.connect().execute(f"SELECT count(*) FROM read_parquet('{folder}/**/*.parquet')").fetchall()
     return int(count)
 
 

@@ -66,8 +66,11 @@ def test_a_new_run_refuses_what_an_older_one_still_holds_and_removes_its_files(t
     killed.begin("q")
     add = [records("orders", 0, 0, 10)]
     held = write(killed, "q", 0, add)
+    inside = Table.create(table.location.child("_dead_letters"))
+    add_batch(inside, "q", 0, add)
     current = Table.open(table.location)
     current.begin("q")
+    assert rows_of(inside.location.uri) == expected(add), "a table inside is none of this one's business"
     assert not (table.location.folder / held[0].key).exists()  # type: ignore[operator,attr-defined]
     with pytest.raises(CommitRefused, match="another run of this query has begun"):
         killed.commit_batch(("q", 0), added=held, offsets=covered_by(add))  # type: ignore[arg-type]

@@ -1,18 +1,10 @@
 """Which schemas may follow a table's schema: those by which its old files can still be read."""
 
-from typing import Final
-
 import pyarrow as pa
 from pyarrow import types
 
 from bmq_spark.errors import CommitRefused
-
-_WIDENS: Final = {
-    pa.int8(): {pa.int16(), pa.int32(), pa.int64(), pa.float64()},
-    pa.int16(): {pa.int32(), pa.int64(), pa.float64()},
-    pa.int32(): {pa.int64(), pa.float64()},
-    pa.float32(): {pa.float64()},
-}
+from bmq_spark.values.evolution import parquet_rules
 
 
 def require_evolution(old: pa.Schema, new: pa.Schema) -> None:
@@ -38,7 +30,7 @@ def _require_fields(path: str, old: list[pa.Field], new: list[pa.Field]) -> None
 
 
 def _require_type(name: str, old: pa.DataType, new: pa.DataType) -> None:
-    if old == new or types.is_null(old) or new in _WIDENS.get(old, set()):
+    if old == new or types.is_null(old):
         return
     if types.is_struct(old) and types.is_struct(new):
         _require_fields(f"{name}.", list(old.fields), list(new.fields))
@@ -46,11 +38,5 @@ def _require_type(name: str, old: pa.DataType, new: pa.DataType) -> None:
         _require_type(f"{name}.element", old.value_type, new.value_type)
     elif types.is_map(old) and types.is_map(new) and old.key_type == new.key_type:
         _require_type(f"{name}.value", old.item_type, new.item_type)
-    elif not _widens_decimal(old, new):
+    elif types.is_nested(old) or types.is_nested(new) or parquet_rules(old, new) != new:
         raise CommitRefused(f"schema: column {name} is {old} and cannot become {new}: columns are only added or widened")
-
-
-def _widens_decimal(old: pa.DataType, new: pa.DataType) -> bool:
-    if not (types.is_decimal(old) and types.is_decimal(new)):
-        return False
-    return bool(new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale)

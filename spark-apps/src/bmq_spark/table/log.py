@@ -85,7 +85,7 @@ class Table:
         """
         table = cls(location, clock_ms=clock_ms)
         if table._refreshed().version == 0:
-            first = table._commit_after(NOTHING, properties=dict(properties or {}), schema=schema, notes={"operation": "create"})
+            first = table.commit_after(NOTHING, properties=dict(properties or {}), schema=schema, notes={"operation": "create"})
             location.create(commit_key(1), log_format.encode(Kind.COMMIT, commit_fields(first)))
         table.snapshot()
         return table
@@ -116,7 +116,7 @@ class Table:
         from bmq_spark.table.orphans import remove_orphans  # it works on the classes above
 
         self._begun.add(query_id)
-        snapshot = self.commit_on_newest(lambda newest: self._commit_after(newest, run=(query_id, self.run), notes={"operation": "begin"}))
+        snapshot = self.commit_on_newest(lambda newest: self.commit_after(newest, run=(query_id, self.run), notes={"operation": "begin"}))
         remove_orphans(self, snapshot, query_id)
         return snapshot
 
@@ -145,7 +145,7 @@ class Table:
         if batch is not None and snapshot.has_batch(*batch):
             return snapshot
         run = (batch[0], self.run) if batch is not None and batch[0] in self._begun else None
-        commit = self._commit_after(
+        commit = self.commit_after(
             snapshot,
             added=tuple(added),
             removed=tuple(removed),
@@ -219,7 +219,8 @@ class Table:
             raise Corrupt(f"{name}: it says that it is version {commit.version}")
         return commit
 
-    def _commit_after(self, snapshot: Snapshot, **changes: object) -> Commit:
+    def commit_after(self, snapshot: Snapshot, **changes: object) -> Commit:
+        """A commit for the version after `snapshot`, with these fields; not created."""
         return Commit(version=snapshot.version + 1, nonce=secrets.token_hex(8), time_ms=max(self._clock_ms(), snapshot.time_ms), **changes)  # type: ignore[arg-type]
 
     def _create(self, snapshot: Snapshot, commit: Commit) -> Snapshot:

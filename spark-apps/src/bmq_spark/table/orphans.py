@@ -3,6 +3,9 @@
 They may go once no commit can name them any more: the run that wrote them is over for the log (`Table.begin`), or their batch is committed.
 """
 
+from collections.abc import Iterator
+
+from bmq_spark.locations import Found, Location
 from bmq_spark.table.layout import batch_of_name, query_mark
 from bmq_spark.table.log import Table
 from bmq_spark.table.state import Snapshot
@@ -17,10 +20,15 @@ def remove_orphans(table: Table, snapshot: Snapshot, query_id: str) -> int:
     last = snapshot.last_batch.get(query_id, -1)
     named = {file.key for file in table.read_commit(snapshot.batch_versions[query_id]).added} if query_id in snapshot.batch_versions else set()
     mark, count = query_mark(query_id), 0
-    for found in list(table.location.list()):
+    for found in list(data_objects(table.location)):
         batch = batch_of_name(found.key)
         if batch is None or batch.query_mark != mark or batch.batch_id < last or found.key in snapshot.by_key or found.key in named:
             continue
         table.location.delete(found.key)
         count += 1
     return count
+
+
+def data_objects(location: Location) -> Iterator[Found]:
+    """Everything at a table's location but what begins with `_`: its log, and tables inside of it (dead letters). Raises StoreError."""
+    return (found for found in location.list() if not found.key.startswith("_"))
