@@ -82,7 +82,9 @@ ARROW_REFUSES: Final = (pa.ArrowException, ValueError, TypeError, OverflowError,
 
 
 def _culprit(arrow_type: pa.DataType, value: Any, path: str) -> Exception | None:
-    """What Arrow says of the innermost part that it refuses, with the part's path; None where it takes the value."""
+    """What Arrow says of the innermost part that it refuses, with the part's path; None where it takes the value, or where that is a message."""
+    if path == "$" and not isinstance(value, dict):
+        return None
     try:
         pa.array([value], type=arrow_type)
     except ARROW_REFUSES as error:

@@ -11,6 +11,8 @@ from bmq_spark.values.json_inferred import InferredJsonDecoder
 from bmq_spark.values.json_records import JsonDecoder
 from bmq_spark.values.json_schema import read_json_schema
 from bmq_spark.values.plain import BytesDecoder, StringDecoder
+from bmq_spark.values.protobuf_files import read_protobuf_schema
+from bmq_spark.values.protobuf_records import protobuf_decoder, registered_protobuf
 from bmq_spark.values.registry import RegisteredSchema, Registry
 from bmq_spark.values.schema_files import SchemaFile
 
@@ -24,14 +26,40 @@ def decoder(
     columns: pa.DataType | None = None,
     registry: str | None = None,
     subject: str | None = None,
+    message: str | None = None,
 ) -> Decoder:
-    """`columns` are a struct from inference.settle, for JSON without a schema.
+    """`columns` are a struct from inference.settle, for JSON without a schema. `message` names one of a Protobuf schema that has several.
 
-    With `registry` (a URL), Avro values are in the wire format; `subject`'s newest version makes the columns unless `schema` does.
+    With `registry` (a URL), Avro and Protobuf are in the wire format; `subject`'s newest version makes the columns unless `schema` does.
 
     Raises ConfigurationError, in one line, for a schema that is missing, broken, or of no use to the format; RegistryUnavailable, SchemaUnknown.
     """
     found = Registry.parse(registry) if registry is not None else None
+    made = _decoder(value_format, schema=schema, columns=columns, found=found, subject=subject, message=message)
+    check_names(made.arrow_type, schema.name if schema is not None else f"{registry} {subject}")
+    return made
+
+
+def check_names(arrow_type: pa.DataType, name: str, path: str = "") -> None:
+    """Spark and DuckDB do not tell columns apart by case. Raises ConfigurationError."""
+    if pa.types.is_struct(arrow_type):
+        seen: dict[str, str] = {}
+        for field in arrow_type:
+            first = seen.setdefault(field.name.lower(), field.name)
+            if first != field.name:
+                raise ConfigurationError(
+                    f"schema {name}: fields {path}{first} and {path}{field.name} differ by case alone: rename one, or use format bytes"
+                )
+            check_names(field.type, name, f"{path}{field.name}.")
+    elif pa.types.is_list(arrow_type):
+        check_names(arrow_type.value_type, name, path)
+    elif pa.types.is_map(arrow_type):
+        check_names(arrow_type.item_type, name, path)
+
+
+def _decoder(
+    value_format: str, *, schema: SchemaFile | None, columns: pa.DataType | None, found: Registry | None, subject: str | None, message: str | None
+) -> Decoder:
     match value_format:
         case "bytes" | "string" | "json" if found is not None:
             raise ConfigurationError(f"registry {found.url}: format {value_format} does not use one: leave it away, or choose avro or protobuf")
@@ -49,6 +77,8 @@ def decoder(
             raise ConfigurationError("format json: neither a schema nor inferred columns: give a schema")
         case "avro":
             return AvroDecoder(_avro_reader(schema, found, subject), found)
+        case "protobuf":
+            return _protobuf(schema, found, subject, message)
     raise ConfigurationError(f"format {value_format!r}: not known: choose one of {', '.join(FORMATS)}")
 
 
@@ -58,6 +88,15 @@ def _avro_reader(schema: SchemaFile | None, registry: Registry | None, subject: 
     registered = _newest("avro", registry, subject)
     assert registry is not None
     return registered_reader(registry, registered, f"{registry.url} subject {subject}")
+
+
+def _protobuf(schema: SchemaFile | None, registry: Registry | None, subject: str | None, message: str | None) -> Decoder:
+    if schema is not None:
+        return protobuf_decoder(*read_protobuf_schema(schema, message), registry, schema.name)
+    registered = _newest("protobuf", registry, subject)
+    assert registry is not None
+    name = f"subject {subject}"
+    return protobuf_decoder(*registered_protobuf(registry, registered, message, name), registry, f"{registry.url} {name}")
 
 
 def _newest(value_format: str, registry: Registry | None, subject: str | None) -> RegisteredSchema:

@@ -1,0 +1,149 @@
+"""Protobuf schemas: .proto files with what they import, compiled by protoc, or descriptor sets; and which message of them is meant."""
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
+from google.protobuf.message import DecodeError
+
+from bmq_spark.errors import ConfigurationError
+from bmq_spark.values.schema_files import SchemaFile, read_schema
+
+PROTOC_TIMEOUT_S: Final = 60
+FILES: Final = 500
+"""Files that one may import, all told."""
+ROOTS_ABOVE: Final = 4
+"""Folders above a file in which what it imports is looked for."""
+_IMPORT: Final = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?"([^"\n]+)"\s*;', re.MULTILINE)
+_COMMENT: Final = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_SHIPPED: Final = "google/protobuf/"
+
+
+def read_protobuf_schema(source: SchemaFile, message: str | None) -> tuple[bytes, str]:
+    """A serialized FileDescriptorSet and the full name of the message. Raises ConfigurationError."""
+    descriptors = compiled(dict(_with_imports(source)), _file_name(source), source.name) if source.suffix == ".proto" else _descriptor_set(source)
+    return descriptors.SerializeToString(), _message(descriptors, message, source.name)
+
+
+def compiled(files: dict[str, bytes], main: str, name: str) -> FileDescriptorSet:
+    """What protoc makes of `main`, the files by the paths under which they import each other. Raises ConfigurationError."""
+    with tempfile.TemporaryDirectory(prefix="bmq-proto-") as folder:
+        for path, content in files.items():
+            place = Path(folder) / _inside(path, name)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        output = Path(folder) / ".descriptors"
+        arguments = [f"-I{folder}", "--include_imports", f"--descriptor_set_out={output}", main]
+        try:
+            run = subprocess.run(
+                [sys.executable, "-m", "grpc_tools.protoc", *arguments], capture_output=True, text=True, timeout=PROTOC_TIMEOUT_S, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ConfigurationError(f"schema {name}: protoc took longer than {PROTOC_TIMEOUT_S} s: give a descriptor set instead") from error
+        if run.returncode:
+            said = next((line for line in run.stderr.splitlines() if "error" in line.lower() or ":" in line), "no reason given")
+            raise ConfigurationError(
+                f"schema {name}: protoc says {said.replace(folder + '/', '').strip()[:300]}: mend the file, or give a descriptor set"
+            )
+        return FileDescriptorSet.FromString(output.read_bytes())
+
+
+def messages_of(descriptors: FileDescriptorSet) -> dict[tuple[int, ...], str]:
+    """The messages of the last file, which is the one that was compiled, by their indexes as Confluent's wire format has them."""
+    file = descriptors.file[-1]
+    prefix = f"{file.package}." if file.package else ""
+    return dict(_numbered(file.message_type, prefix, ()))
+
+
+def _numbered(messages: Iterable[DescriptorProto], prefix: str, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
+    for index, message in enumerate(messages):
+        yield (*path, index), prefix + message.name
+        yield from _numbered(message.nested_type, f"{prefix}{message.name}.", (*path, index))
+
+
+def _message(descriptors: FileDescriptorSet, wanted: str | None, name: str) -> str:
+    everywhere = {
+        found: path
+        for file in descriptors.file
+        for path, found in _numbered(file.message_type, f"{file.package}." if file.package else "", ())
+    }  # fmt: skip
+    if wanted is not None:
+        matching = [wanted] if wanted in everywhere else [found for found in everywhere if found.rpartition(".")[2] == wanted]
+        if len(matching) == 1:
+            return matching[0]
+        what = "is not in it" if not matching else f"could be any of {', '.join(matching)}"
+        raise ConfigurationError(f"schema {name}: message {wanted} {what}: it has {_some(list(everywhere))}")
+    own = [found for path, found in messages_of(descriptors).items() if len(path) == 1]
+    if len(own) != 1:
+        raise ConfigurationError(f"schema {name}: more than one message, or none: say which by its name (it has {_some(own)})")
+    return own[0]
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "") or "none"
+
+
+def _descriptor_set(source: SchemaFile) -> FileDescriptorSet:
+    try:
+        descriptors = FileDescriptorSet.FromString(source.content)
+    except DecodeError as error:
+        raise source.broken("not a descriptor set", "give a .proto file, or what protoc --include_imports --descriptor_set_out writes") from error
+    if not descriptors.file:
+        raise source.broken("a descriptor set without files", "give a .proto file, or what protoc --include_imports --descriptor_set_out writes")
+    there = {file.name for file in descriptors.file}
+    missing = [name for file in descriptors.file for name in file.dependency if name not in there]
+    if missing:
+        raise source.broken(f"{missing[0]} is imported and not in the descriptor set", "write it with protoc --include_imports")
+    return descriptors
+
+
+def _with_imports(source: SchemaFile) -> Iterator[tuple[str, bytes]]:
+    """The file and all that it imports, looked for beside it and in the folders above."""
+    name = _file_name(source)
+    folder = source.name[: -len(name)].rstrip("/") if source.name != name else ""
+    yield name, source.content
+    waiting, seen = _imports(source), {name}
+    while waiting:
+        path = waiting.pop()
+        if path in seen or path.startswith(_SHIPPED):
+            continue
+        seen.add(path)
+        if len(seen) > FILES:
+            raise source.broken(f"more than {FILES} files are imported", "give a descriptor set")
+        found = _found(source, folder, _inside(path, source.name))
+        yield path, found.content
+        waiting.extend(_imports(found))
+
+
+def _found(source: SchemaFile, folder: str, path: PurePosixPath) -> SchemaFile:
+    why = ""
+    for _ in range(ROOTS_ABOVE + 1):
+        try:
+            return read_schema(f"{folder}/{path}" if folder else str(path))
+        except ConfigurationError as error:
+            why = why or str(error)
+        if "/" not in folder.partition("://")[2] and "://" in folder:
+            break
+        folder = folder.rpartition("/")[0] if folder.strip("/") else ".."
+    raise source.broken(f"imports {path}, which is neither beside it nor in the folders above ({why})", "put it there, or give a descriptor set")
+
+
+def _imports(source: SchemaFile) -> list[str]:
+    return _IMPORT.findall(_COMMENT.sub(" ", source.text))
+
+
+def _file_name(source: SchemaFile) -> str:
+    return PurePosixPath(source.name.partition("?")[0]).name
+
+
+def _inside(path: str, name: str) -> PurePosixPath:
+    """An import's path, which must not lead out of the folder that is compiled."""
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or ".." in pure.parts:
+        raise ConfigurationError(f"schema {name}: imports {path}: write paths below a folder, without '..'")
+    return pure

@@ -1,0 +1,162 @@
+"""Protobuf values: a message of one type each, plain or in Confluent's wire format, which names schema and message before the message."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import pyarrow as pa
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.json_format import Error as JsonError
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from bmq_spark.errors import ConfigurationError
+from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
+from bmq_spark.values.protobuf_columns import Build, columns_of_message
+from bmq_spark.values.protobuf_files import compiled, messages_of, read_protobuf_schema
+from bmq_spark.values.registry import RegisteredSchema, Registry, SchemaUnknown, schema_id
+from bmq_spark.values.schema_files import SchemaFile
+
+WRITERS: Final = 1000
+INDEXES: Final = 32
+"""Levels of messages within messages that the wire format may name."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProtobufDecoder(RecordDecoder):
+    """`descriptors` is a serialized FileDescriptorSet, `message` a full name in it. With a registry values are in the wire format."""
+
+    descriptors: bytes
+    message: str
+    registry: Registry | None = None
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """A struct of the message's fields."""
+        return self._columns[0]
+
+    def array(self, objects: list[Any]) -> pa.Array:
+        """See RecordDecoder."""
+        try:
+            return self._columns[1](objects)
+        except JsonError as error:
+            raise ValueError(str(error)) from error
+
+    def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
+        """See RecordDecoder. Raises RegistryUnavailable."""
+        parse = self._class.FromString
+        objects: list[Any] = []
+        unfit: dict[int, str] = {}
+        for position, value in enumerate(values):
+            if value is None:
+                objects.append(None)
+                continue
+            try:
+                objects.append(parse(value if self.registry is None else value[self._start(value) :]))
+            except Unfit as error:
+                objects.append(None)
+                unfit[position] = reason(error)
+            except (DecodeError, ValueError, RecursionError) as error:
+                objects.append(None)
+                unfit[position] = f"not a Protobuf message {self.message}: {reason(error)}"
+        return objects, unfit
+
+    def _start(self, value: bytes) -> int:
+        """Where the message begins in a value of the wire format. Raises Unfit, RegistryUnavailable."""
+        number = schema_id(value)
+        indexes, start = message_indexes(value)
+        known = self._writers.get(number)
+        if known is None:
+            known = self._messages(number)
+            if len(self._writers) >= WRITERS:
+                self._writers.clear()
+            self._writers[number] = known
+        if isinstance(known, str):
+            raise Unfit(known)
+        held = known.get(indexes)
+        if held != self.message:
+            raise Unfit(f"holds {held or f'no message of schema id {number}'}, not {self.message}")
+        return start
+
+    def _messages(self, number: int) -> dict[tuple[int, ...], str] | str:
+        assert self.registry is not None
+        try:
+            registered = self.registry.schema(number)
+            if registered.kind != "PROTOBUF":
+                return f"schema id {number} is {registered.kind} in the registry, not PROTOBUF"
+            return messages_of(registered_descriptors(self.registry, registered, f"id {number}"))
+        except (SchemaUnknown, ConfigurationError) as error:
+            return reason(error)
+
+    @cached_property
+    def _class(self) -> Any:
+        pool = DescriptorPool()
+        for file in FileDescriptorSet.FromString(self.descriptors).file:
+            pool.Add(file)
+        return GetMessageClass(pool.FindMessageTypeByName(self.message))
+
+    @cached_property
+    def _columns(self) -> tuple[pa.DataType, Build]:
+        return columns_of_message(self._class.DESCRIPTOR)
+
+    @cached_property
+    def _writers(self) -> dict[int, dict[tuple[int, ...], str] | str]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"descriptors": self.descriptors, "message": self.message, "registry": self.registry}
+
+
+def protobuf_decoder(descriptors: bytes, message: str, registry: Registry | None, name: str) -> ProtobufDecoder:
+    """Raises ConfigurationError where the message cannot be columns or the descriptors do not hold together."""
+    made = ProtobufDecoder(descriptors, message, registry)
+    try:
+        assert made.arrow_type
+    except (TypeError, ValueError, KeyError) as error:
+        raise ConfigurationError(f"schema {name}: {reason(error)}: give a message with fields, and all files that it needs") from error
+    return made
+
+
+def registered_protobuf(registry: Registry, registered: RegisteredSchema, message: str | None, name: str) -> tuple[bytes, str]:
+    """As protobuf_files.read_protobuf_schema, of a registry's schema. Raises ConfigurationError, SchemaUnknown, RegistryUnavailable."""
+    descriptors = registered_descriptors(registry, registered, name).SerializeToString()
+    return read_protobuf_schema(SchemaFile(name=name, content=descriptors), message)
+
+
+def registered_descriptors(registry: Registry, registered: RegisteredSchema, name: str) -> FileDescriptorSet:
+    """Raises ConfigurationError, SchemaUnknown, RegistryUnavailable."""
+    files = {path: text.encode() for path, text in registry.referred(registered)}
+    main = "registered.proto"
+    while main in files:
+        main = "_" + main
+    return compiled({**files, main: registered.text.encode()}, main, f"{registry.url} {name}")
+
+
+def message_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
+    """Which message of the schema a value of the wire format holds, and where it begins. Raises Unfit."""
+    count, at = _varint(value, 5)
+    if count == 0:
+        return (0,), at
+    if not 0 < count <= INDEXES:
+        raise Unfit(f"not in the registry's wire format: {count} message indexes")
+    indexes = []
+    for _ in range(count):
+        index, at = _varint(value, at)
+        indexes.append(index)
+    return tuple(indexes), at
+
+
+def _varint(value: bytes, at: int) -> tuple[int, int]:
+    """A zigzag varint and where the next byte is."""
+    number = 0
+    for shift in range(0, 35, 7):
+        if at >= len(value):
+            break
+        octet = value[at]
+        at += 1
+        number |= (octet & 0x7F) << shift
+        if not octet & 0x80:
+            return (number >> 1) ^ -(number & 1), at
+    raise Unfit("not in the registry's wire format: its message indexes are cut off")

@@ -1,0 +1,277 @@
+import datetime
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.json_format import MessageToDict, Parse
+from google.protobuf.message_factory import GetMessageClass
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from value_cases import decode
+from value_registry import RegistryServer, serving
+
+from bmq_spark.errors import ConfigurationError
+from bmq_spark.values import Decoder, SchemaFile, decoder, read_schema
+from bmq_spark.values import registry as registries
+from bmq_spark.values.ddl import write_ddl
+from bmq_spark.values.decoded import Unfit
+from bmq_spark.values.protobuf_files import compiled
+from bmq_spark.values.protobuf_records import message_indexes
+
+COMMON = """syntax = "proto3";
+package shop.common;
+message Street { string name = 1; }
+enum Colour { UNKNOWN = 0; RED = 1; }
+"""
+ORDERS = """syntax = "proto3";
+package shop;
+/* import "not/there.proto"; */
+import "shop/common.proto";
+import "google/protobuf/timestamp.proto";
+import "google/protobuf/duration.proto";
+import "google/protobuf/wrappers.proto";
+import "google/protobuf/struct.proto";
+import "google/protobuf/empty.proto";
+message Order {
+  message Line { int64 count = 1; repeated string notes = 2; }
+  bool flag = 1; int32 number = 2; sint64 big = 3; uint32 small = 4; fixed64 huge = 5; float single = 6; double double = 7;
+  string text = 8; bytes octets = 9; optional int32 maybe = 10; common.Colour colour = 11;
+  repeated int32 numbers = 12; repeated Line lines = 13; map<string, Line> pairs = 14; map<int32, common.Colour> colours = 15;
+  common.Street street = 16;
+  oneof either { string name = 17; int64 id = 18; Line line = 19; }
+  google.protobuf.Timestamp at = 20; google.protobuf.Duration took = 21; google.protobuf.StringValue wrapped = 22;
+  google.protobuf.Struct free = 23; Order parent = 24; google.protobuf.Empty mark = 25; repeated google.protobuf.Timestamp times = 26;
+}
+message Refund { string from = 1; }
+"""
+COLUMNS = (
+    "flag boolean, number int, big bigint, small bigint, huge decimal(20,0), single float, double double, text string, octets binary, maybe int, "
+    "colour string, numbers array<int>, lines array<struct<count: bigint, notes: array<string>>>, "
+    "pairs map<string, struct<count: bigint, notes: array<string>>>, colours map<int, string>, street struct<name: string>, name string, id bigint, "
+    "line struct<count: bigint, notes: array<string>>, at timestamp, took bigint, wrapped string, free string, parent string, mark boolean, "
+    "times array<timestamp>"
+)
+NOTHING_SET = {
+    "flag": False, "number": 0, "big": 0, "small": 0, "huge": Decimal(0), "single": 0.0, "double": 0.0, "text": "", "octets": b"", "maybe": None,
+    "colour": "UNKNOWN", "numbers": [], "lines": [], "pairs": [], "colours": [], "street": None, "name": None, "id": None, "line": None, "at": None,
+    "took": None, "wrapped": None, "free": None, "parent": None, "mark": None, "times": [],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("protos")
+    (root / "shop").mkdir()
+    (root / "shop/common.proto").write_text(COMMON)
+    (root / "shop/orders.proto").write_text(ORDERS)
+    return root
+
+
+@pytest.fixture(scope="module")
+def orders(folder: Path) -> Decoder:
+    return decoder("protobuf", schema=read_schema(str(folder / "shop/orders.proto")), message="shop.Order")
+
+
+@pytest.fixture(scope="module")
+def order_class(folder: Path) -> Any:
+    return message_class(compiled({"shop/common.proto": COMMON.encode(), "orders.proto": ORDERS.encode()}, "orders.proto", "orders"), "shop.Order")
+
+
+def message_class(descriptors: FileDescriptorSet, name: str) -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    for file in descriptors.file:
+        pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+def test_every_type_of_a_schema_is_read(orders: Decoder, order_class: Any) -> None:
+    assert write_ddl(orders.arrow_type) == COLUMNS
+    told = {
+        "flag": True, "number": -5, "big": str(-(2**63)), "small": 2**32 - 1, "huge": str(2**64 - 1), "single": 1.5, "double": 0.1, "text": "ä",
+        "octets": "AP8=", "maybe": 0, "colour": "RED", "numbers": [1, 2], "lines": [{"count": "1", "notes": ["n"]}, {}],
+        "pairs": {"a": {"count": "2"}}, "colours": {"1": "RED"}, "street": {"name": "s"}, "line": {"count": "3"},
+        "at": "1969-12-31T23:59:59.999999Z", "took": "-1.5s", "wrapped": "",
+        "free": {"x": [1.0, None]}, "parent": {"parent": {"number": 1}}, "mark": {}, "times": ["2026-11-22T00:00:00Z"],
+    }  # fmt: skip
+    message = Parse(json.dumps(told), order_class())
+    values, reasons = decode(orders, [message.SerializeToString(), None, b""])
+    assert reasons == [None] * 3
+    assert values[0] == NOTHING_SET | {
+        "flag": True, "number": -5, "big": -(2**63), "small": 2**32 - 1, "huge": Decimal(2**64 - 1), "single": 1.5, "double": 0.1, "text": "ä",
+        "octets": b"\x00\xff", "maybe": 0, "colour": "RED", "numbers": [1, 2], "lines": [{"count": 1, "notes": ["n"]}, {"count": 0, "notes": []}],
+        "pairs": [("a", {"count": 2, "notes": []})], "colours": [(1, "RED")], "street": {"name": "s"}, "line": {"count": 3, "notes": []},
+        "at": datetime.datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=datetime.UTC), "took": -1_500_000, "wrapped": "",
+        "free": '{"x": [1.0, null]}',
+        "parent": '{"parent": {"number": 1}}', "mark": True, "times": [datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)],
+    }  # fmt: skip
+    assert values[1:] == [None, NOTHING_SET]
+
+
+def test_an_enum_s_number_without_a_name_is_kept(orders: Decoder) -> None:
+    assert decode(orders, [b"\x58\x07"])[0][0]["colour"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (b"\x08", "not a Protobuf message shop.Order"),
+        (b"\x42\x02\xff\xff", "not a Protobuf message shop.Order"),
+        (b"\xa2\x01\x0a" + b"\x08" + b"\xff" * 8 + b"\x7f", "int|out of|long|large"),
+        (b'{"flag": true}', "not a Protobuf message"),
+    ],
+)
+def test_a_record_that_does_not_fit_says_why_and_spoils_no_other(orders: Decoder, value: bytes, why: str) -> None:
+    values, reasons = decode(orders, [b"\x10\x01", value, b"\x10\x02"])
+    assert [row and row["number"] for row in values] == [1, None, 2]
+    assert reasons[0] is reasons[2] is None
+    with pytest.raises(ValueError, match=why):
+        raise ValueError(reasons[1])
+
+
+def test_messages_nested_without_end_are_a_reason_not_the_end_of_the_process(orders: Decoder) -> None:
+    value = b""
+    for _ in range(3000):
+        size = len(value)
+        value = b"\xc2\x01" + bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14]) + value
+    values, reasons = decode(orders, [value, b""])
+    assert values[0] is None and values[1] is not None
+    assert "not a Protobuf message" in (reasons[0] or "")
+
+
+def test_a_descriptor_set_does_as_well(folder: Path, orders: Decoder) -> None:
+    written = compiled({"shop/common.proto": COMMON.encode(), "o.proto": ORDERS.encode()}, "o.proto", "x").SerializeToString()
+    made = decoder("protobuf", schema=SchemaFile(name="orders.desc", content=written), message="Order")
+    assert made.arrow_type == orders.arrow_type
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "says"),
+    [
+        ('syntax = "proto3";\nmessage A { strin a = 1; }', None, r'orders.proto: protoc says orders.proto:2:13: "strin" is not defined'),
+        ('syntax = "proto3";\nmessage A { string a }', None, r"protoc says orders.proto:2:22"),
+        ('syntax = "proto3";\nimport "nowhere.proto";', None, "imports nowhere.proto, which is neither beside it nor in the folders above"),
+        ('syntax = "proto3";\nimport "../../etc/passwd";', None, r"write paths below a folder, without '\.\.'"),
+        ('syntax = "proto3"; message A { int32 a = 1; } message B { int32 b = 1; }', None, r"say which by its name \(it has A, B\)"),
+        ('syntax = "proto3"; message A { int32 a = 1; }', "C", "message C is not in it: it has A"),
+        ('syntax = "proto3"; message A { }', None, "message A has no fields"),
+        ('syntax = "proto3"; message A { int32 id = 1; int32 ID = 2; }', None, "fields id and ID differ by case alone: rename one"),
+    ],
+)
+def test_a_broken_schema_is_named_with_its_place(tmp_path: Path, text: str, message: str | None, says: str) -> None:
+    (tmp_path / "orders.proto").write_text(text)
+    with pytest.raises(ConfigurationError, match=says) as raised:
+        decoder("protobuf", schema=read_schema(str(tmp_path / "orders.proto")), message=message)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_no_descriptor_set_is_refused() -> None:
+    for content in (b"\xff\xff", b""):
+        with pytest.raises(ConfigurationError, match=r"x\.desc: .*descriptor set"):
+            decoder("protobuf", schema=SchemaFile(name="x.desc", content=content))
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
+    monkeypatch.setattr(registries, "PAUSE_S", 0.001)
+    for cached in (registries._client, registries._by_id, registries._version):
+        cached.cache_clear()
+    with serving() as registry:
+        yield registry
+
+
+def test_the_wire_format_names_schema_and_message(server: RegistryServer, order_class: Any) -> None:
+    server.register("common", COMMON, kind="PROTOBUF")
+    references = [{"name": "shop/common.proto", "subject": "common", "version": 1}]
+    number = server.register("orders-value", ORDERS, kind="PROTOBUF", references=references)
+    avro = server.register("other", '"string"')
+    made = decoder("protobuf", registry=server.url, subject="orders-value", message="Order")
+    assert write_ddl(made.arrow_type) == COLUMNS
+    message = order_class(number=7).SerializeToString()
+    head = b"\x00" + number.to_bytes(4, "big")
+    values, reasons = decode(
+        made,
+        [head + b"\x00" + message, head + b"\x02\x00" + message, head + b"\x02\x02" + message, head + b"\x04\x00\x00", head,
+         b"\x00\x00\x00\x00\x63\x00", head + b"\xff\xff", message,
+               b"\x00" + avro.to_bytes(4, "big") + b"\x00"],
+    )  # fmt: skip
+    assert [row and row["number"] for row in values] == [7, 7, *[None] * 7]
+    expected = ["holds shop.Refund", "holds shop.Order.Line", "cut off", "Schema 99 not found", "cut off", "wire format", "is AVRO in the registry"]
+    for reason, why in zip(reasons[2:], expected, strict=True):
+        assert reason is not None and why in reason
+
+
+@given(st.binary(max_size=12))
+def test_message_indexes_of_any_bytes_are_read_or_refused(rest: bytes) -> None:
+    try:
+        indexes, start = message_indexes(b"\x00\x00\x00\x00\x01" + rest)
+    except Unfit as error:
+        assert "wire format" in str(error)
+    else:
+        assert 1 <= len(indexes) <= 32
+        assert 5 < start <= 5 + len(rest)
+
+
+messages = st.fixed_dictionaries(
+    {},
+    optional={
+        "flag": st.booleans(),
+        "number": st.integers(-(2**31), 2**31 - 1),
+        "big": st.integers(-(2**63), 2**63 - 1).map(str),
+        "huge": st.integers(0, 2**64 - 1).map(str),
+        "double": st.floats(allow_nan=False, allow_infinity=False),
+        "text": st.text(max_size=5),
+        "maybe": st.integers(0, 5),
+        "colour": st.sampled_from(["UNKNOWN", "RED"]),
+        "numbers": st.lists(st.integers(0, 300), max_size=3),
+        "lines": st.lists(
+            st.fixed_dictionaries({}, optional={"count": st.integers(1, 9).map(str), "notes": st.lists(st.text(max_size=2))}), max_size=3
+        ),
+        "pairs": st.dictionaries(st.text(max_size=2), st.just({}), max_size=2),
+        "street": st.fixed_dictionaries({}, optional={"name": st.text(min_size=1, max_size=3)}),
+    },
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(messages, min_size=1, max_size=4))
+def test_what_protobuf_wrote_is_what_is_read(orders: Decoder, order_class: Any, batch: list[dict[str, Any]]) -> None:
+    written = [Parse(json.dumps(each), order_class()) for each in batch]
+    values, reasons = decode(orders, [each.SerializeToString() for each in written])
+    assert reasons == [None] * len(batch)
+    for message, row in zip(written, values, strict=True):
+        told = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+        assert row == NOTHING_SET | {name: _as_a_column(name, each) for name, each in told.items()}
+
+
+def _as_a_column(name: str, told: Any) -> Any:
+    match name:
+        case "big":
+            return int(told)
+        case "huge":
+            return Decimal(told)
+        case "octets":
+            return told.encode()
+        case "lines":
+            return [{"count": int(line["count"]), "notes": line["notes"]} for line in told]
+        case "pairs":
+            return sorted((key, {"count": int(line["count"]), "notes": line["notes"]}) for key, line in told.items())
+        case "colours":
+            return list(told.items())
+    return told
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 60), st.binary(max_size=3)), min_size=1, max_size=4), st.binary(max_size=30))
+def test_corruption_is_a_value_or_a_reason_and_never_more(orders: Decoder, order_class: Any, damage: list[tuple[int, bytes]], noise: bytes) -> None:
+    good = order_class(text="x" * 20, numbers=[1, 2, 3], lines=[{"count": 1, "notes": ["ä"]}], pairs={"a": {"count": 1}}).SerializeToString()
+    damaged = [good[:at] + bad + good[at + len(bad) :] for at, bad in damage] + [good[:at] + bad for at, bad in damage]
+    decoded = orders.decode(pa.array([good, *damaged, noise, good], type=pa.binary()))
+    for row, why in zip(decoded.values, decoded.reasons, strict=True):
+        assert row.is_valid != why.is_valid
+    assert decoded.values[0].as_py() == decoded.values[-1].as_py() != NOTHING_SET
