@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from bmq_spark.locations import Location
-from bmq_spark.table import Covered, FileName, Layout, PartitionBy, Snapshot, Table, data_files, dataset, record_schema, write_batches
+from bmq_spark.table import Covered, DataFile, FileName, Layout, PartitionBy, Snapshot, Table, data_files, dataset, record_schema, write_batches
 
 HOUR_MS = 3_600_000
 START_MS = 1_767_225_600_000
@@ -43,11 +43,11 @@ def layout_of(location: Location, **changes: object) -> Layout:
     return Layout(**({"location": location, "schema": record_schema()} | changes))  # type: ignore[arg-type]
 
 
-def write(table: Table, query_id: str, batch_id: int, batches: Iterable[pa.RecordBatch], *, task: int = 0, **layout: object) -> list[object]:
+def write(table: Table, query_id: str, batch_id: int, batches: Iterable[pa.RecordBatch], *, task: int = 0, **layout: object) -> list[DataFile]:
     """The files of one task, not committed."""
     name = FileName(query_id=query_id, batch_id=batch_id, task=task)
     rows = list(write_batches(batches, layout_of(table.location, **layout), name))
-    return list(data_files(pa.Table.from_batches(rows))) if rows else []
+    return data_files(pa.Table.from_batches(rows)) if rows else []
 
 
 def covered_by(batches: Iterable[pa.RecordBatch]) -> list[Covered]:
@@ -63,7 +63,7 @@ def covered_by(batches: Iterable[pa.RecordBatch]) -> list[Covered]:
 def add_batch(table: Table, query_id: str, batch_id: int, batches: list[pa.RecordBatch], *, task: int = 0, **layout: object) -> Snapshot:
     """Writes and commits one batch."""
     added = write(table, query_id, batch_id, batches, task=task, **layout)
-    return table.commit_batch((query_id, batch_id), added=added, offsets=covered_by(batches), schema=record_schema())  # type: ignore[arg-type]
+    return table.commit_batch((query_id, batch_id), added=added, offsets=covered_by(batches), schema=record_schema())
 
 
 def rows_of(uri: str, columns: str = 'topic, partition, "offset"') -> list[tuple[object, ...]]:

@@ -54,8 +54,8 @@ def test_the_slower_of_two_writers_is_told_and_a_batch_that_is_there_changes_not
     one, other = Table.open(table.location), Table.open(table.location)
     batch = [records("orders", 0, 0, 10)]
     added, before = write(one, "q", 0, batch), other.snapshot()
-    done = one.commit(one.snapshot(), added=added, batch=("q", 0), offsets=covered_by(batch))  # type: ignore[arg-type]
-    assert other.commit(before, added=added, batch=("q", 0), offsets=covered_by(batch)).version == done.version  # type: ignore[arg-type]
+    done = one.commit(one.snapshot(), added=added, batch=("q", 0), offsets=covered_by(batch))
+    assert other.commit(before, added=added, batch=("q", 0), offsets=covered_by(batch)).version == done.version
     with pytest.raises(CommitRace, match="another writer"):
         other.commit(before, properties={"a": "b"})
     assert table.snapshot().version == 2 and table.snapshot().files == done.files
@@ -71,9 +71,9 @@ def test_a_new_run_refuses_what_an_older_one_still_holds_and_removes_its_files(t
     current = Table.open(table.location)
     current.begin("q")
     assert rows_of(inside.location.uri) == expected(add), "a table inside is none of this one's business"
-    assert not (table.location.folder / held[0].key).exists()  # type: ignore[operator,attr-defined]
+    assert not (table.location.folder / held[0].key).exists()
     with pytest.raises(CommitRefused, match="another run of this query has begun"):
-        killed.commit_batch(("q", 0), added=held, offsets=covered_by(add))  # type: ignore[arg-type]
+        killed.commit_batch(("q", 0), added=held, offsets=covered_by(add))
     add_batch(current, "q", 0, add)
     assert rows_of(table.location.uri) == expected(add)
 
@@ -88,9 +88,9 @@ def test_offsets_that_do_not_continue_are_refused_unless_the_gap_is_named(table:
     ahead = [records("orders", 0, 15, 5)]
     added = write(table, "q", 1, ahead)
     with pytest.raises(CommitRefused, match="the table ends at 10"):
-        table.commit_batch(("q", 1), added=added, offsets=covered_by(ahead))  # type: ignore[arg-type]
+        table.commit_batch(("q", 1), added=added, offsets=covered_by(ahead))
     gap = Gap(topic="orders", partition=0, first=10, next=15, reason="retention")
-    snapshot = table.commit_batch(("q", 1), added=added, offsets=covered_by(ahead), gaps=[gap])  # type: ignore[arg-type]
+    snapshot = table.commit_batch(("q", 1), added=added, offsets=covered_by(ahead), gaps=[gap])
     assert snapshot.offsets["orders"][0] == 20
     assert table.read_commit(snapshot.version).gaps == (gap,)
 

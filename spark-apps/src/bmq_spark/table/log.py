@@ -201,6 +201,10 @@ class Table:
                 continue
         raise CommitRace(f"table {self.location.uri}: {_RACES_MAX} times another writer was faster: run fewer of them")
 
+    def replayed(self, version: int) -> Snapshot:
+        """That version from the commits alone. Raises Corrupt, FormatTooNew, TableBroken, StoreError."""
+        return self._read_from(NOTHING, last=version)
+
     def commits(self, *, after: int = 0, last: int | None = None) -> Iterator[Commit]:
         """The commits above version `after`, in order, up to `last` or the newest. Raises Corrupt, FormatTooNew, StoreError."""
         version = after + 1

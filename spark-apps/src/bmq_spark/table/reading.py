@@ -57,8 +57,8 @@ def dataset(uri: str, version: int | None = None) -> ds.Dataset:
     snapshot = Table(location).snapshot(version)
     if snapshot.schema is None:
         raise ConfigurationError(f"table {uri}: nothing was committed to it yet")
-    file_system, root = _file_system(location)
-    return ds.dataset([f"{root}{key}" for key in snapshot.by_key], schema=snapshot.schema, format="parquet", filesystem=file_system)
+    source, root = file_system(location)
+    return ds.dataset([f"{root}{key}" for key in snapshot.by_key], schema=snapshot.schema, format="parquet", filesystem=source)
 
 
 def arrow(uri: str, version: int | None = None) -> pa.Table:
@@ -66,7 +66,8 @@ def arrow(uri: str, version: int | None = None) -> pa.Table:
     return dataset(uri, version).to_table()
 
 
-def _file_system(location: Location) -> tuple[Any, str]:
+def file_system(location: Location) -> tuple[Any, str]:
+    """Arrow's file system for a location, and what comes before a key there. Raises ConfigurationError (neither a folder nor S3)."""
     if location.folder is not None:
         return fs.LocalFileSystem(), f"{location.folder}/"
     url = parse_store_url(location.uri)
