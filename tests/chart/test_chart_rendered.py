@@ -201,11 +201,15 @@ def test_alerts_on_the_operator_need_its_metrics() -> None:
 def test_monitors_find_what_the_operator_makes() -> None:
     from bmq_operator.clusters.names import labels_of
 
-    (monitor,) = of_kind("PodMonitor", EVERYTHING)
+    monitor, of_spark = of_kind("PodMonitor", EVERYTHING)
     assert monitor["spec"]["selector"]["matchLabels"].items() <= labels_of("orders", "broker").items()
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     assert {"instance", "cluster", "component"} <= {one["targetLabel"] for one in endpoint["relabelings"]}
+    assert [one["path"] for one in of_spark["spec"]["podMetricsEndpoints"]] == ["/metrics/prometheus/", "/metrics/executors/prometheus/"]
+    for endpoint in of_spark["spec"]["podMetricsEndpoints"]:
+        assert endpoint["port"] == "spark-ui"
+        assert {"instance", "cluster", "application"} <= {one["targetLabel"] for one in endpoint["relabelings"]}
     (service,) = of_kind("Service", EVERYTHING)
     (of_operator,) = of_kind("ServiceMonitor", EVERYTHING)
     assert of_operator["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()

@@ -13,7 +13,12 @@ RULES = ROOT / "charts/bmq/files/rules"
 OF_THE_OPERATOR = "bmq-operator"
 """The uid of the dashboard, and the name of the rules' file, that take the operator's metrics."""
 
-_METRIC = re.compile(r"\b(?:bmq_[a-z_]+|process_[a-z_]+|up)\b")
+OF_SPARK = "bmq-spark"
+"""The same of Spark's metrics."""
+TRIED_ELSEWHERE = (OF_THE_OPERATOR, OF_SPARK)
+"""With a real operator and with real Spark, in tests/e2e."""
+
+_METRIC = re.compile(r"\b(?:bmq_[a-z_]+|process_[a-z_]+|metrics_[A-Za-z_]+|up)\b")
 
 
 class Query(NamedTuple):

@@ -1,6 +1,6 @@
 """Every query of the dashboards, and every alert, against a real Prometheus that scrapes a real cluster under load.
 
-What takes the operator's metrics is tried with a real operator, in tests/e2e.
+What takes the operator's metrics or Spark's is tried with these, in tests/e2e.
 """
 
 import re
@@ -9,7 +9,7 @@ from time import monotonic, sleep
 from typing import NamedTuple
 
 import pytest
-from dashboard_files import OF_THE_OPERATOR, Query, alerts, dashboards, metrics_in, queries
+from dashboard_files import TRIED_ELSEWHERE, Query, alerts, dashboards, metrics_in, queries
 from lane_clients import make_lane
 from load import KEEPING_UP, LAGGING, OF_THE_LANE, under_load
 from probe_process import Probe
@@ -84,7 +84,7 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
 
 def of_the_cluster() -> Iterator[Query]:
     for uid, dashboard in dashboards().items():
-        if uid != OF_THE_OPERATOR:
+        if uid not in TRIED_ELSEWHERE:
             yield from queries(dashboard)
 
 
@@ -107,7 +107,7 @@ def has_data(prometheus: Prometheus, expression: str) -> bool:
 
 def test_the_choices_of_every_variable_are_there(monitored: Monitored) -> None:
     for uid, dashboard in dashboards().items():
-        if uid == OF_THE_OPERATOR:
+        if uid in TRIED_ELSEWHERE:
             continue
         for variable in dashboard["templating"]["list"]:
             if variable["type"] != "query":
@@ -156,7 +156,7 @@ def test_every_metric_that_an_alert_takes_is_scraped(monitored: Monitored) -> No
     taken = {
         (rule["alert"], metric)
         for file, rules in alerts().items()
-        if file != OF_THE_OPERATOR
+        if file not in TRIED_ELSEWHERE
         for rule in rules
         for metric in metrics_in(rule["expr"])
     }
@@ -178,7 +178,7 @@ def test_a_node_tells_few_series_however_much_goes_through_it(monitored: Monitor
 
 
 def test_a_cluster_that_is_well_raises_no_alert(monitored: Monitored) -> None:
-    rules = [rule for file, rules in alerts().items() if file != OF_THE_OPERATOR for rule in rules if rule["alert"] not in OF_A_BUSY_MACHINE]
+    rules = [rule for file, rules in alerts().items() if file not in TRIED_ELSEWHERE for rule in rules if rule["alert"] not in OF_A_BUSY_MACHINE]
     assert len(rules) > 15
     raised = {rule["alert"]: series for rule in rules if (series := monitored.prometheus.query(rule["expr"]))}
     assert raised == {}

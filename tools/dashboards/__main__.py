@@ -9,9 +9,10 @@ from tools.dashboards.groups import GROUPS
 from tools.dashboards.lanes import LANES
 from tools.dashboards.operator import OPERATOR
 from tools.dashboards.proxy import PROXIES
+from tools.dashboards.spark import SPARK
 from tools.dashboards.store import BROKERS_AND_STORE
 
-DASHBOARDS = (CLUSTER_OVERVIEW, BROKERS_AND_STORE, PROXIES, GROUPS, OPERATOR, LANES)
+DASHBOARDS = (CLUSTER_OVERVIEW, BROKERS_AND_STORE, PROXIES, GROUPS, OPERATOR, LANES, SPARK)
 
 
 def main(folder: Path) -> None:
