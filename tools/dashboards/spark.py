@@ -18,7 +18,7 @@ def _of_stream(figure: str) -> str:
     return f'{{__name__=~"{_DRIVER}_spark_streaming_.+_{figure}_Value",{_RUN}}}'
 
 
-def _rate_by_executor(figure: str) -> str:
+def _by_executor(figure: str) -> str:
     return f"sum by (application, executor_id) (rate(metrics_executor_{figure}{{{_RUN}}}[$__rate_interval]))"
 
 
@@ -100,7 +100,7 @@ SPARK = Dashboard(
                     about="Tasks that ended, by executor.",
                     unit="ops",
                     queries=[
-                        (_rate_by_executor("completedTasks_total"), "{{application}} {{executor_id}}"),
+                        (_by_executor("completedTasks_total"), "{{application}} {{executor_id}}"),
                     ],
                 ),
                 Panel(
@@ -142,7 +142,7 @@ SPARK = Dashboard(
                     unit="percentunit",
                     queries=[
                         (
-                            f"{_rate_by_executor('totalGCTime_seconds_total')} / ({_rate_by_executor('totalDuration_seconds_total')} > 0) or vector(0)",
+                            f"{_by_executor('totalGCTime_seconds_total')} / ({_by_executor('totalDuration_seconds_total')} > 0) or vector(0)",
                             "{{application}} {{executor_id}}",
                         )
                     ],
