@@ -4,7 +4,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from pyarrow import fs
 
 from bmq.runtime.store_url import StoreKind, parse_store_url
@@ -14,6 +13,7 @@ from bmq_spark.table.log import Table
 from bmq_spark.table.state import Snapshot
 
 if TYPE_CHECKING:
+    import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -48,7 +48,7 @@ def frame(spark: "SparkSession", location: Location, snapshot: Snapshot) -> "Dat
     return spark.read.schema(schema).parquet(*(location.hadoop(key) for key in snapshot.by_key))
 
 
-def dataset(uri: str, version: int | None = None) -> ds.Dataset:
+def dataset(uri: str, version: int | None = None) -> "ds.Dataset":
     """The table as an Arrow dataset, which DuckDB and Polars query with filters pushed down; folders and S3 (others: `read`).
 
     Raises ConfigurationError, Corrupt, FormatTooNew, TableBroken, StoreError.
@@ -58,6 +58,8 @@ def dataset(uri: str, version: int | None = None) -> ds.Dataset:
     if snapshot.schema is None:
         raise ConfigurationError(f"table {uri}: nothing was committed to it yet")
     source, root = file_system(location)
+    import pyarrow.dataset as ds  # brings pandas, which workers that write need not wait for
+
     return ds.dataset([f"{root}{key}" for key in snapshot.by_key], schema=snapshot.schema, format="parquet", filesystem=source)
 
 

@@ -9,13 +9,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
-
-import httpx
 
 from bmq_spark.errors import BmqError, ConfigurationError
 from bmq_spark.values.decoded import Unfit
+
+if TYPE_CHECKING:
+    import httpx
 
 TIMEOUT_S: Final = 10.0
 TRIES: Final = 4
@@ -136,6 +137,8 @@ def _registered(url: str, path: str, answer: dict[str, Any]) -> RegisteredSchema
 
 
 def _ask(url: str, path: str) -> dict[str, Any]:
+    import httpx  # half a second of each worker's start, and few need it
+
     why = ""
     for attempt in range(TRIES):
         if attempt:
@@ -152,7 +155,7 @@ def _ask(url: str, path: str) -> dict[str, Any]:
     raise RegistryUnavailable(f"registry {url}{path}: no answer in {TRIES} tries ({why}): is it up, and reachable from the driver and the executors?")
 
 
-def _answer(url: str, path: str, response: httpx.Response) -> dict[str, Any]:
+def _answer(url: str, path: str, response: "httpx.Response") -> dict[str, Any]:
     if response.status_code in (401, 403):
         remedy = "set SCHEMA_REGISTRY_USER and SCHEMA_REGISTRY_PASSWORD for the driver and the executors"
         raise RegistryUnavailable(f"registry {url}{path}: refuses these credentials (HTTP {response.status_code}): {remedy}")
@@ -168,7 +171,9 @@ def _answer(url: str, path: str, response: httpx.Response) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=4)
-def _client(_url: str) -> httpx.Client:
+def _client(_url: str) -> "httpx.Client":
+    import httpx
+
     user = os.environ.get("SCHEMA_REGISTRY_USER")
     auth = (user, os.environ.get("SCHEMA_REGISTRY_PASSWORD", "")) if user else None
     return httpx.Client(timeout=TIMEOUT_S, auth=auth, headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"})
