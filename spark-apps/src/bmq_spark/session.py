@@ -4,6 +4,7 @@ Spark reaches buckets (checkpoints) by S3A, which gets endpoint and region from 
 """
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -13,22 +14,32 @@ from pyspark.sql import SparkSession
 from bmq_spark.errors import ConfigurationError
 
 JARS: Final = ("spark-jars", "iceberg-jars")
+ARROW_BATCH_BYTES: Final = 16 << 20
+"""What a Python worker is handed at once; a single record may be larger."""
+_QUIET: Final = Path(__file__).with_name("log4j2.properties")
 
 
-def open_session(name: str, *, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A session called `name`; `settings` are Spark's and win over the defaults here, but not over spark-submit's.
+def open_session(name: str, *, settings: Mapping[str, str] | None = None, event_log: str | None = None) -> SparkSession:
+    """A session called `name`; `settings` are Spark's and win over the defaults here. `event_log` is a folder for Spark's history server.
 
     Raises ConfigurationError where no jars are to be found.
     """
     builder = SparkSession.builder.appName(name)
     under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
-    defaults = _s3a() | {"spark.sql.session.timeZone": "UTC", "spark.sql.execution.arrow.maxRecordsPerBatch": "20000"}
+    defaults = _s3a() | {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BATCH_BYTES),
+    }
+    if event_log:
+        defaults |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": _folder(event_log)}
     if not under_submit:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are whatever python3 the PATH has
         defaults |= _local()
     for key, value in (defaults | dict(settings or {})).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel(os.environ.get("BMQ_SPARK_LOG", "ERROR"))
+    session.sparkContext.setLogLevel(os.environ.get("BMQ_SPARK_LOG", "FATAL"))
     return session
 
 
@@ -39,9 +50,19 @@ def _local() -> Mapping[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_QUIET.as_uri()}",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
+
+
+def _folder(uri: str) -> str:
+    """Spark refuses to start where its event log's folder is not there."""
+    if "://" in uri:
+        return uri
+    folder = Path(uri).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.as_uri()
 
 
 def _jars() -> list[str]:

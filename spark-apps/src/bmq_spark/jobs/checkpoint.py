@@ -1,0 +1,148 @@
+"""Spark's notes on a stream, and whether they agree with the table.
+
+A checkpoint belongs to one table (`bmq.json` says which). In it each query has a folder `NNNN` with `NNNN.json` beside it: what it reads, and
+where it began.
+A query goes on as long as what it reads is the same and its last batch is finished and ends where the table does; else the next number
+is begun from the table's places, which are the truth: neither a kill nor a checkpoint that was restored, nor a table that was, loses or doubles a
+record. (Spark's own way, to run an unfinished batch again, ends in a NullPointerException of its Kafka connector 4.1 with AvailableNow.)
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bmq_spark.errors import JobStopped
+from bmq_spark.jobs.hadoop_files import HadoopFolder
+from bmq_spark.jobs.places import Places, each, from_json, place, to_json
+
+OWNER = "bmq.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """What a query reads; another of any of these is another query."""
+
+    source: str
+    lane: str
+    topics: Mapping[str, str]
+    """Ids by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A query's newest batch, as Spark wrote it down before it ran."""
+
+    batch_id: int
+    end: Places
+    finished: bool
+    """Spark takes it for done and will not run it again."""
+
+
+class Checkpoint:
+    """A folder of checkpoints, of one table."""
+
+    def __init__(self, folder: HadoopFolder, *, table_id: str, table: str) -> None:
+        self._folder = folder
+        self._table_id = table_id
+        self._table = table
+
+    def claim(self) -> None:
+        """Raises JobStopped where it is another table's, or another program's."""
+        text = self._folder.read(OWNER)
+        if text is None:
+            if strange := sorted(set(self._folder.names()) & {"metadata", "offsets", "commits"}):
+                raise JobStopped(
+                    f"--checkpoint {self._folder.uri}: holds {strange[0]} of another program's stream: give this job a --checkpoint of its own"
+                )
+            self._folder.write(OWNER, json.dumps({"table_id": self._table_id, "table": self._table}))
+            return
+        try:
+            owner = json.loads(text)
+            table_id, table = str(owner["table_id"]), str(owner["table"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise JobStopped(f"--checkpoint {self._folder.child(OWNER)}: not what a job wrote: give this job a --checkpoint of its own") from error
+        if table_id != self._table_id:
+            raise JobStopped(
+                f"--checkpoint {self._folder.uri}: it is of the table {table}, not of {self._table}: give this job a --checkpoint of its own"
+            )
+
+    def newest(self) -> "Query | None":
+        """The query that ran last."""
+        numbers = self._numbers()
+        return Query(self._folder, max(numbers)) if numbers else None
+
+    def begin(self, reads: Reads, initial: Places) -> "Query":
+        """The next query, which begins at these places. Those before the one that ran last are deleted."""
+        numbers = self._numbers()
+        number = max(numbers, default=0) + 1
+        notes = {"source": reads.source, "lane": reads.lane, "topics": dict(reads.topics), "initial": json.loads(to_json(initial))}
+        self._folder.write(f"{number:04}.json", json.dumps(notes))
+        for old in sorted(numbers)[:-1]:
+            self._folder.delete(f"{old:04}")
+            self._folder.delete(f"{old:04}.json")
+        return Query(self._folder, number)
+
+    def _numbers(self) -> list[int]:
+        return [int(name.removesuffix(".json")) for name in self._folder.names() if re.fullmatch(r"[0-9]{4,9}\.json", name)]
+
+
+class Query:
+    """One stream's checkpoint."""
+
+    def __init__(self, folder: HadoopFolder, number: int) -> None:
+        self._folder = folder
+        self._name = f"{number:04}"
+        self._notes = json.loads(folder.read(f"{self._name}.json") or "{}")
+
+    @property
+    def uri(self) -> str:
+        """What Spark takes as checkpointLocation."""
+        return self._folder.child(self._name)
+
+    @property
+    def initial(self) -> dict[str, dict[int, int]]:
+        """Where it began."""
+        return from_json(json.dumps(self._notes.get("initial", {})))
+
+    def reads(self) -> Reads:
+        """What it reads."""
+        return Reads(source=self._notes.get("source", ""), lane=self._notes.get("lane", ""), topics=self._notes.get("topics", {}))
+
+    def id(self) -> str:
+        """Spark's id of it, which its batches are known by."""
+        return str(json.loads(self._folder.read(f"{self._name}/metadata") or "{}").get("id", self._name))
+
+    def end(self, batch_id: int) -> dict[str, dict[int, int]] | None:
+        """Where a batch ends; where the query began for the one before the first. None where Spark has no such batch."""
+        if batch_id < 0:
+            return self.initial
+        text = self._folder.read(f"{self._name}/offsets/{batch_id}")
+        if text is None:
+            return None
+        lines = text.splitlines()
+        if len(lines) < 3 or not lines[2].startswith("{"):
+            raise JobStopped(f"{self.uri}/offsets/{batch_id}: not a batch's offsets: restore it, or give the job another --checkpoint")
+        return from_json(lines[2])
+
+    def planned(self) -> Planned | None:
+        """The newest batch; None before the first."""
+        numbers = [int(name) for name in self._folder.names(f"{self._name}/offsets") if name.isdigit()]
+        if not numbers:
+            return None
+        newest = max(numbers)
+        finished = str(newest) in self._folder.names(f"{self._name}/commits")
+        return Planned(batch_id=newest, end=self.end(newest) or {}, finished=finished)
+
+
+def agrees(planned: Planned | None, initial: Places, table: Places) -> bool:
+    """Whether a query may go on for a table at these places: where its newest batch ended, or where it began if it had none."""
+    if planned is not None and not planned.finished:
+        return False
+    for topic, partition, offset in each(initial if planned is None else planned.end):
+        have = place(table, topic, partition)
+        if have is None:
+            have = place(initial, topic, partition) or 0
+        if have != offset:
+            return False
+    return True

@@ -1,0 +1,97 @@
+"""What a job asks of the cluster beside its records: ids and partitions of topics, where logs begin and end, and its group's offsets.
+
+Each question has a bounded wait, after which it is JobStopped with the address in it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from bmq_spark.errors import JobStopped
+from bmq_spark.jobs.places import Places, each
+from bmq_spark.options import JobOptions
+
+WAIT_S: Final = 30
+_UNREACHABLE: Final = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic as the cluster has it now."""
+
+    id: str
+    """Of this incarnation: one that is deleted and made again has another."""
+    partitions: tuple[int, ...]
+
+
+class Cluster:
+    """The cluster at one address, as clients of one lane see it."""
+
+    def __init__(self, options: JobOptions, *, wait_s: float = WAIT_S) -> None:
+        self._servers = options.bootstrap_servers
+        self._wait_s = wait_s
+        self._admin = AdminClient(
+            {"bootstrap.servers": options.bootstrap_servers, "client.id": options.client_id, "log_level": 0, "socket.timeout.ms": int(wait_s * 1000)}
+        )
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Raises JobStopped where there is no such topic, or no answer."""
+        found = {}
+        for name, answer in self._ask(lambda: self._admin.describe_topics(TopicCollection(list(names)), request_timeout=self._wait_s)).items():
+            described = self._result(answer, f"topic {name}")
+            found[name] = Topic(id=str(described.topic_id), partitions=tuple(sorted(partition.id for partition in described.partitions)))
+        return found
+
+    def starts(self, topics: Mapping[str, Topic]) -> dict[str, dict[int, int]]:
+        """Where the logs begin: what is below is gone."""
+        return self._offsets(topics, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def ends(self, topics: Mapping[str, Topic]) -> dict[str, dict[int, int]]:
+        """Where the logs end."""
+        return self._offsets(topics, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def commit(self, group: str, places: Places) -> None:
+        """Commits the places as the group's offsets. Raises JobStopped."""
+        offsets = [TopicPartition(topic, partition, offset) for topic, partition, offset in each(places)]
+        request = [ConsumerGroupTopicPartitions(group, offsets)]
+        for answer in self._ask(lambda: self._admin.alter_consumer_group_offsets(request, request_timeout=self._wait_s)).values():
+            for committed in self._result(answer, f"group {group}").topic_partitions:
+                if committed.error is not None:
+                    raise JobStopped(f"group {group}: {committed.topic}/{committed.partition}: {committed.error.str()}")
+
+    def _offsets(self, topics: Mapping[str, Topic], spec: Any) -> dict[str, dict[int, int]]:
+        asked = {TopicPartition(name, partition): spec for name, topic in topics.items() for partition in topic.partitions}
+        found: dict[str, dict[int, int]] = {name: {} for name in topics}
+        for where, answer in self._ask(lambda: self._admin.list_offsets(asked, request_timeout=self._wait_s)).items():
+            found[where.topic][where.partition] = self._result(answer, f"topic {where.topic}").offset
+        return found
+
+    def _ask(self, question: Any) -> dict[Any, Any]:
+        try:
+            answers: dict[Any, Any] = question()
+        except KafkaException as error:
+            raise self._stopped(error, "") from error
+        return answers
+
+    def _result(self, answer: Any, what: str) -> Any:
+        try:
+            return answer.result(timeout=self._wait_s + 5)
+        except KafkaException as error:
+            raise self._stopped(error, what) from error
+        except TimeoutError as error:
+            raise JobStopped(self._no_answer()) from error
+
+    def _stopped(self, error: KafkaException, what: str) -> JobStopped:
+        reason = error.args[0]
+        if reason.code() in _UNREACHABLE:
+            return JobStopped(self._no_answer())
+        if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return JobStopped(f"{what}: the cluster at {self._servers} has no such topic: create it, or name another by --topic")
+        return JobStopped(f"{what or 'the cluster'} at {self._servers}: {reason.str()}")
+
+    def _no_answer(self) -> str:
+        return f"brokers {self._servers}: no answer within {self._wait_s:g} s: start them, or name others by --bootstrap-servers"

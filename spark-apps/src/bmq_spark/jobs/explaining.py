@@ -1,0 +1,61 @@
+"""What stopped a Spark query, in one line that a person can act on: Java's and Python's tracebacks are read for what is known of them."""
+
+import re
+from typing import Final
+
+from bmq_spark.errors import BmqError, ConfigurationError, JobStopped
+from bmq_spark.jobs.places import Places, place
+
+_UNREADABLE: Final = re.compile(
+    r"(?:fetching the next record from|[Rr]ecord (?:batch )?for partition|partition) ([A-Za-z0-9._-]{1,249})-([0-9]{1,9})\b"
+)
+_CORRUPT: Final = ("CorruptRecordException", "Received exception when fetching the next record", "InvalidRecordException", "Unknown compression type")
+_UNREACHABLE: Final = (
+    "Timed out waiting for a node assignment",
+    "TimeoutException",
+    "DisconnectException",
+    "Failed to create new KafkaAdminClient",
+    "No resolvable bootstrap urls",
+)
+_REFUSED: Final = ("AccessDenied", "Access Denied", "403 Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket")
+_OURS: Final = re.compile(r"^(?:bmq(?:_spark)?\.[a-z_.]+)\.([A-Z][A-Za-z]+): (.+)$", re.MULTILINE)
+_CAUSED_BY: Final = re.compile(r"^\s*Caused by: (?:[\w.$]+\.)?([\w$]+): (.+)$", re.MULTILINE)
+_RAISED: Final = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)$", re.MULTILINE)
+_CONDITION: Final = re.compile(r"\[[A-Z_.]+\] (.+)")
+
+
+def explained(error: Exception, *, servers: str, places: Places) -> BmqError:
+    """The error to end with. `places` are the table's, to say where a partition cannot be read."""
+    text = str(error)
+    if ours := _OURS.findall(text):
+        name, message = ours[-1]
+        return (ConfigurationError if name == "ConfigurationError" else JobStopped)(message)
+    if any(word in text for word in _CORRUPT):
+        return _unreadable(text, places)
+    if any(word in text for word in _REFUSED):
+        return JobStopped(f"the bucket refuses: {cause(text)}: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do")
+    if any(word in text for word in _UNREACHABLE):
+        return JobStopped(f"brokers {servers}: no answer: {cause(text)}: start them, or name others by --bootstrap-servers")
+    return JobStopped(f"Spark: {cause(text)}: the place is kept; BMQ_SPARK_LOG=WARN shows Spark's log, BMQ_DEBUG=1 the traceback")
+
+
+def cause(text: str) -> str:
+    """The innermost cause that is named, bounded."""
+    if raised := _RAISED.findall(text):
+        return str(raised[-1]).strip()[:300]
+    if causes := _CAUSED_BY.findall(text):
+        return f"{causes[-1][0]}: {causes[-1][1].strip()}"[:300]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if found := _CONDITION.search(text):
+        return found[1].strip()[:300]
+    return (lines[0] if lines else "it gave no reason")[:300]
+
+
+def _unreadable(text: str, places: Places) -> JobStopped:
+    found = _UNREADABLE.search(text)
+    where = "a batch"
+    if found:
+        topic, partition = found[1], int(found[2])
+        have = place(places, topic, partition)
+        where = f"topic {topic} partition {partition}, at or after offset {have if have is not None else 'its first'}: a batch"
+    return JobStopped(f"{where} cannot be read: {cause(text)}: `bmq store check --repair` mends what can be mended; the table keeps its place")

@@ -1,0 +1,40 @@
+"""Which topics a table is of: their ids are kept with it, one object for each name, created once.
+
+A topic that was deleted and made again has another id and begins at offset 0: its records are not the ones that the table's places speak of.
+"""
+
+import json
+from collections.abc import Mapping
+
+from bmq.errors import ObjectMissing
+from bmq_spark.errors import JobStopped, TableBroken
+from bmq_spark.jobs.cluster import Topic
+from bmq_spark.locations import Location
+
+
+def check_identity(location: Location, topics: Mapping[str, Topic], *, what: str) -> None:
+    """Notes the ids of topics that are new to `location`, and compares the others'. `what` names the table in messages.
+
+    Raises JobStopped where a topic is another than the one that the table has records of.
+    """
+    for name, topic in topics.items():
+        key = f"_bmq/topics/{name}.json"
+        content = json.dumps({"topic": name, "id": topic.id}).encode()
+        kept = _kept(location, key)
+        if kept is None and not location.create(key, content):
+            kept = _kept(location, key)
+        if kept is not None and kept != topic.id:
+            raise JobStopped(
+                f"topic {name}: its id is {topic.id}, but {what} is of one with id {kept}: it was deleted and made again, or is of another cluster: "
+                "give the new topic a table of its own, by another --output"
+            )
+
+
+def _kept(location: Location, key: str) -> str | None:
+    try:
+        found = json.loads(location.read(key))
+        return str(found["id"])
+    except ObjectMissing:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise TableBroken(f"{location.hadoop(key)}: not what a job wrote: restore it, or delete it to take the topic's present id") from error

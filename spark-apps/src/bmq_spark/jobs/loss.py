@@ -1,0 +1,39 @@
+"""Records that are gone before the job came to them: retention overtook it, or the log is shorter than it was. Pure."""
+
+from collections.abc import Sequence
+
+from bmq_spark.errors import JobStopped
+from bmq_spark.jobs.places import Places, Range, each, place
+
+NAMED_MAX = 5
+
+
+def gone(places: Places, starts: Places) -> list[Range]:
+    """What lies between the places and where the logs begin now."""
+    found = []
+    for topic, partition, have in each(places):
+        start = place(starts, topic, partition)
+        if start is not None and start > have:
+            found.append(Range(topic=topic, partition=partition, start=have, end=start))
+    return found
+
+
+def check_ends(places: Places, ends: Places, *, what: str) -> None:
+    """Raises JobStopped where a log ends below what the table has of it: offsets would be given twice."""
+    for topic, partition, have in each(places):
+        end = place(ends, topic, partition)
+        if end is not None and end < have:
+            raise JobStopped(
+                f"topic {topic} partition {partition}: it ends at offset {end}, but {what} has it up to {have}: the cluster lost records, "
+                "or is another one: name the right one by --bootstrap-servers, or give the topic another --output"
+            )
+
+
+def overtaken(holes: Sequence[Range], *, what: str) -> JobStopped:
+    """What to raise for holes that nobody accepted."""
+    named = ", ".join(str(hole) for hole in holes[:NAMED_MAX]) + (f" and {len(holes) - NAMED_MAX} more" if len(holes) > NAMED_MAX else "")
+    count = sum(hole.count for hole in holes)
+    return JobStopped(
+        f"{named}: {count} offsets are gone from the log before {what} had them (retention, or DeleteRecords): "
+        "run once with --accept-loss to go on after them; the commit will name them"
+    )

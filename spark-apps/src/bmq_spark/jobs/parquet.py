@@ -1,0 +1,106 @@
+"""The job that keeps topics as a Parquet table: its arguments, and from them the parts that do the work."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from bmq_spark.jobs.checkpoint import Checkpoint
+from bmq_spark.jobs.decoders import typing_of
+from bmq_spark.jobs.ending import StopRequest, ended, say
+from bmq_spark.jobs.hadoop_files import HadoopFolder
+from bmq_spark.jobs.parquet_sink import ParquetSink
+from bmq_spark.jobs.streaming import Stream, Total
+from bmq_spark.locations import Location
+from bmq_spark.options import JobOptions, add_shared_arguments, shared, size_bytes, time_ms
+from bmq_spark.session import open_session
+from bmq_spark.table import PartitionBy
+
+JOB: Final = "parquet"
+PARTITIONINGS: Final = ("hour", "date", "none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetOptions(JobOptions):
+    """What this job is told."""
+
+    output: str
+    partition_by: str
+    target_file_size_bytes: int
+    retention_ms: int | None
+    """By the newest record of a file; None: nothing leaves the table."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="parquet.py",
+        description="Topics as a Parquet table, exactly once. Credentials come from the environment (AWS_ACCESS_KEY_ID, …), as bmq's own do.",
+    )
+    table = made.add_argument_group("table")
+    table.add_argument("--output", metavar="URI", required=True, help="the table: a folder, or s3a://BUCKET/PREFIX")
+    table.add_argument(
+        "--partition-by",
+        choices=PARTITIONINGS,
+        default="hour",
+        help="folders by the records' time, in UTC; hour has date=/hour= (default: %(default)s)",
+    )
+    table.add_argument("--target-file-size", metavar="SIZE", default="128MiB", help="a file is ended when it has this size (default: %(default)s)")
+    table.add_argument("--retention", metavar="TIME", help="files whose newest record is older leave the table, e.g. 30d (default: none do)")
+    add_shared_arguments(made, job=JOB)
+    return made
+
+
+def parse(arguments: Sequence[str]) -> ParquetOptions:
+    """Raises ConfigurationError; argparse ends the process with code 2 by itself."""
+    found = parser().parse_args(arguments)
+    return ParquetOptions(
+        output=found.output,
+        partition_by=found.partition_by,
+        target_file_size_bytes=size_bytes("--target-file-size", found.target_file_size),
+        retention_ms=time_ms("--retention", found.retention) if found.retention else None,
+        **shared(found, job=JOB),
+    )
+
+
+def run(options: ParquetOptions, spark: SparkSession, *, stop: StopRequest | None = None) -> Total:
+    """Until what is there is taken (`once`), or until it is told to stop. Raises BmqError."""
+    location = Location.parse(options.output)
+    sink = ParquetSink.open(
+        spark,
+        location,
+        typing_of(options),
+        fixed={"format": options.format, "key-format": options.key_format, "partition-by": options.partition_by, "lane": options.lane},
+        partition_by=PartitionBy(options.partition_by),
+        target_bytes=options.target_file_size_bytes,
+    )
+    folder = HadoopFolder(spark, options.checkpoint or location.child("_bmq/checkpoint").uri)
+    checkpoint = Checkpoint(folder, table_id=sink.id, table=location.hadoop())
+    total = Stream(spark, options, sink, checkpoint, stop=stop).run()
+    say(summary(total, sink))
+    return total
+
+
+def summary(total: Total, sink: ParquetSink) -> str:
+    """The last line of a run."""
+    line = f"{total.rows} rows in {total.files} files of {total.size_bytes / (1 << 20):.1f} MiB committed to {sink.location.hadoop()}"
+    if total.dead_letters:
+        line += f"; {total.dead_letters} records did not fit and are in {sink.location.child('_dead_letters').hadoop()}"
+    return line
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code."""
+
+    def job(given: Sequence[str]) -> None:
+        options = parse(given)
+        stop = StopRequest().listen()
+        spark = open_session(f"parquet {','.join(options.topics)}", event_log=options.event_log)
+        try:
+            run(options, spark, stop=stop)
+        finally:
+            spark.stop()
+
+    return ended(job, arguments)

@@ -1,0 +1,166 @@
+"""Batches into a Parquet table and its dead letters.
+
+One pass over a batch writes both: a worker decodes records, writes rows and dead letters as files of their tables, and tells which. Nothing of it
+counts until the driver commits: first the dead letters, then the table. The table's places decide what a batch adds; the dead letters have places
+of their own, so that a batch which is killed between the two commits adds the second half alone when it comes again.
+"""
+
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bmq_spark.errors import CommitRefused, ConfigurationError, JobStopped
+from bmq_spark.jobs.cluster import Topic
+from bmq_spark.jobs.identity import check_identity
+from bmq_spark.jobs.parquet_task import OUTCOME, ParquetTask
+from bmq_spark.jobs.places import Places, Range, place
+from bmq_spark.jobs.records import DEAD_LETTERS, Typing
+from bmq_spark.jobs.streaming import Added, Batch
+from bmq_spark.locations import Location
+from bmq_spark.table import Covered, DataFile, FileName, Gap, Layout, PartitionBy, Snapshot, Table, data_files
+
+DEAD: Final = "_dead_letters"
+TASK_BYTES: Final = 32 << 20
+TASK_RECORDS: Final = 50_000
+"""A task has no fewer records, so that small batches make few files, unless they come to TASK_BYTES of files."""
+
+
+class ParquetSink:
+    """See streaming.Sink."""
+
+    def __init__(self, spark: SparkSession, table: Table, typing: Typing, *, partition_by: PartitionBy, target_bytes: int) -> None:
+        """`open` checks that the table is of these."""
+        self.location = table.location
+        self._spark = spark
+        self._table = table
+        self._dead_location = table.location.child(DEAD)
+        self._dead: Table | None = Table.open(self._dead_location) if Table.exists(self._dead_location) else None
+        self._typing = typing
+        self._partition_by = partition_by
+        self._target_bytes = target_bytes
+        self._query_id = ""
+
+    @classmethod
+    def open(
+        cls, spark: SparkSession, location: Location, typing: Typing, *, fixed: Mapping[str, str], partition_by: PartitionBy, target_bytes: int
+    ) -> Self:
+        """The table there, which is made if there is none. `fixed` are properties that it has to have.
+
+        Raises ConfigurationError where it was made with others, and BmqError.
+        """
+        table = Table.create(location, {"id": secrets.token_hex(8), **fixed})
+        kept = table.snapshot().properties
+        for name, value in fixed.items():
+            if kept.get(name, value) != value:
+                raise ConfigurationError(
+                    f"--{name} {value or 'none'}: the table {location.hadoop()} was made with {kept[name] or 'none'}: "
+                    "give the option that value, or another --output"
+                )
+        return cls(spark, table, typing, partition_by=partition_by, target_bytes=target_bytes)
+
+    @property
+    def id(self) -> str:
+        """The table's, for ever."""
+        return self._table.snapshot().properties.get("id", self.location.uri)
+
+    @property
+    def name(self) -> str:
+        """See Sink."""
+        return f"the table {self.location.hadoop()}"
+
+    def places(self) -> Places:
+        """See Sink."""
+        return self._table.snapshot().offsets
+
+    def check(self, topics: Mapping[str, Topic]) -> None:
+        """See Sink."""
+        check_identity(self.location, topics, what=self.name)
+
+    def retire(self, query_id: str) -> None:
+        """See Sink."""
+        self._begin(query_id)
+
+    def add(self, batch: Batch) -> Added:
+        """See Sink."""
+        if batch.query_id != self._query_id:
+            self._begin(batch.query_id)
+        before = self._table.snapshot()
+        dead_places = self._dead.snapshot().offsets if self._dead else {}
+        files, letters = self._write(batch, before, dead_places)
+        batch.verify()
+        if letters:
+            self._commit_letters(batch, letters)
+        try:
+            self._table.commit_batch(
+                (batch.query_id, batch.batch_id),
+                added=files,
+                offsets=[Covered(topic=part.topic, partition=part.partition, first=part.start, next=part.end) for part in batch.ranges],
+                gaps=[_gap(hole) for hole in batch.lost],
+                schema=self._typing.schema,
+                notes={"dead_letters": str(sum(file.rows for file in letters))} if letters else None,
+            )
+        except CommitRefused as error:
+            raise JobStopped(f"{self.name}: {error}: does another job write to it? Let one of them go on alone") from error
+        return Added(
+            rows=sum(file.rows for file in files),
+            files=len(files),
+            size_bytes=sum(file.bytes for file in files),
+            dead_letters=sum(file.rows for file in letters),
+        )
+
+    def _begin(self, query_id: str) -> None:
+        self._table.begin(query_id)
+        if self._dead:
+            self._dead.begin(query_id)
+        self._query_id = query_id
+
+    def _write(self, batch: Batch, before: Snapshot, dead_places: Places) -> tuple[list[DataFile], list[DataFile]]:
+        task = ParquetTask(
+            typing=self._typing,
+            rows=self._layout(self.location, self._typing.schema),
+            dead=self._layout(self._dead_location, DEAD_LETTERS),
+            dead_places=dead_places,
+            name=FileName(query_id=batch.query_id, batch_id=batch.batch_id),
+        )
+        records = coalesced(batch.records, batch.offsets, cores=self._spark.sparkContext.defaultParallelism, files=before.files)
+        outcome = [row.asDict(recursive=True) for row in records.mapInArrow(task, OUTCOME).collect()]
+        return data_files([row for row in outcome if not row["dead"]]), data_files([row for row in outcome if row["dead"]])
+
+    def _commit_letters(self, batch: Batch, letters: Sequence[DataFile]) -> None:
+        """Their table's places rise to the batch's ends: batches between had none."""
+        if self._dead is None:
+            self._dead = Table.create(self._dead_location, {"id": secrets.token_hex(8), "of": self.id})
+            self._dead.begin(batch.query_id)
+        places = self._dead.snapshot().offsets
+        covered = [
+            Covered(topic=part.topic, partition=part.partition, first=first, next=part.end)
+            for part in batch.ranges
+            if (first := _first(places, part)) <= part.end
+        ]
+        try:
+            self._dead.commit_batch((batch.query_id, batch.batch_id), added=letters, offsets=covered, schema=DEAD_LETTERS)
+        except CommitRefused as error:
+            raise JobStopped(f"{self._dead_location.hadoop()}: {error}: does another job write to it? Let one of them go on alone") from error
+
+    def _layout(self, location: Location, schema: Any) -> Layout:
+        return Layout(location=location, schema=schema, partition_by=self._partition_by, target_bytes=self._target_bytes)
+
+
+def coalesced(records: DataFrame, offsets: int, *, cores: int, files: Sequence[DataFile]) -> DataFrame:
+    """In as few tasks as are worth their while: each makes a file of its own for every folder that it has records of."""
+    newest = files[-8:]
+    rows, size_bytes = sum(file.rows for file in newest), sum(file.bytes for file in newest)
+    each = min(TASK_RECORDS, max(1000, TASK_BYTES * rows // size_bytes)) if size_bytes else TASK_RECORDS
+    return records.coalesce(max(1, min(cores, math.ceil(offsets / each))))
+
+
+def _first(places: Places, part: Range) -> int:
+    have = place(places, part.topic, part.partition)
+    return part.start if have is None else have
+
+
+def _gap(hole: Range) -> Gap:
+    return Gap(topic=hole.topic, partition=hole.partition, first=hole.start, next=hole.end, reason="gone from the log before the job came to it")

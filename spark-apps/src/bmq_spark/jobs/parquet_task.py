@@ -1,0 +1,86 @@
+"""What a Spark task does with a batch's records: rows as files of the table, dead letters as files of theirs, in one pass. Runs in Python workers."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from bmq_spark.jobs.places import Places
+from bmq_spark.jobs.records import Typing, dead_letters
+from bmq_spark.table import FILE_COLUMNS, FILE_SCHEMA, FileName, Layout, write_batches
+
+OUTCOME: Final = f"{FILE_COLUMNS}, dead boolean"
+"""A row of each file that was written, and which table it is of, as Spark's DDL."""
+DEAD_BYTES_MAX: Final = 32 << 20
+"""Dead letters that are held before they become a file; all records of a batch may be some."""
+_SCHEMA: Final = FILE_SCHEMA.append(pa.field("dead", pa.bool_()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetTask:
+    """A value that is sent to the workers."""
+
+    typing: Typing
+    rows: Layout
+    dead: Layout
+    dead_places: Places
+    """Dead letters below these are in their table already."""
+    name: FileName
+
+    def __call__(self, records: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Takes records, gives OUTCOME."""
+        letters = _Letters(self)
+        for files in write_batches(self._rows(records, letters), self.rows, self.name):
+            yield _marked(files, dead=False)
+        letters.write()
+        yield from letters.take()
+
+    def _rows(self, records: Iterable[pa.RecordBatch], letters: "_Letters") -> Iterator[pa.RecordBatch]:
+        for batch in records:
+            rows, reasons = self.typing.rows(batch)
+            if reasons.null_count == len(reasons):
+                yield rows
+                continue
+            letters.add(dead_letters(batch, reasons))
+            yield rows.filter(reasons.is_null())
+
+
+class _Letters:
+    """The dead letters of a task, written whenever there are enough of them."""
+
+    def __init__(self, task: ParquetTask) -> None:
+        self._task = task
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._files: list[pa.RecordBatch] = []
+
+    def add(self, letters: pa.RecordBatch) -> None:
+        """Those that the table has are left out."""
+        letters = _without(letters, self._task.dead_places)
+        if not letters.num_rows:
+            return
+        self._held.append(letters)
+        self._held_bytes += letters.nbytes
+        if self._held_bytes >= DEAD_BYTES_MAX:
+            self.write()
+
+    def write(self) -> None:
+        """What is held, as files."""
+        held, self._held, self._held_bytes = self._held, [], 0
+        if held:
+            self._files += [_marked(files, dead=True) for files in write_batches(held, self._task.dead, self._task.name)]
+
+    def take(self) -> Iterator[pa.RecordBatch]:
+        """The rows of the files."""
+        yield from self._files
+
+
+def _without(letters: pa.RecordBatch, places: Places) -> pa.RecordBatch:
+    topics, partitions, offsets = (letters.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+    new = [offset >= places.get(topic, {}).get(partition, 0) for topic, partition, offset in zip(topics, partitions, offsets, strict=True)]
+    return letters if all(new) else letters.filter(pa.array(new, type=pa.bool_()))
+
+
+def _marked(files: pa.RecordBatch, *, dead: bool) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*files.columns, pa.array([dead] * files.num_rows, type=pa.bool_())], schema=_SCHEMA)

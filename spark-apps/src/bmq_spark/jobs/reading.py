@@ -1,0 +1,60 @@
+"""Topics as a stream of records of one shape, whether brokers serve them (Spark's Kafka connector) or the bucket does (format `bmq`)."""
+
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from bmq_spark.jobs.places import Places, to_json
+from bmq_spark.options import JobOptions
+
+COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestampType", "lane")
+
+
+def records_stream(spark: SparkSession, options: JobOptions, initial: Places) -> DataFrame:
+    """The stream from these places on, which name every partition that there is now.
+
+    Where records are gone it fails rather than to pass over them.
+    """
+    frame = _kafka(spark, options, initial) if options.source == "kafka" else _bmq(spark, options, initial)
+    if "lane" not in frame.columns:
+        frame = frame.withColumn("lane", sql.lit(options.lane))
+    return frame.select(*COLUMNS)
+
+
+def _kafka(spark: SparkSession, options: JobOptions, initial: Places) -> DataFrame:
+    reader = spark.readStream.format("kafka").options(
+        **{
+            "kafka.bootstrap.servers": options.bootstrap_servers,
+            "kafka.client.id": options.client_id,
+            "kafka.default.api.timeout.ms": "30000",
+            "kafka.request.timeout.ms": "20000",
+            "subscribe": ",".join(options.topics),
+            "startingOffsets": to_json(initial),
+            "includeHeaders": "true",
+            "failOnDataLoss": "true",
+            "maxOffsetsPerTrigger": str(options.max_records_per_batch),
+            "minPartitions": str(spark.sparkContext.defaultParallelism),
+            "groupIdPrefix": f"{options.group}-spark",
+        }
+    )
+    return reader.options(**{f"kafka.{key}": value for key, value in options.consumer_config.items()}).load()
+
+
+def _bmq(spark: SparkSession, options: JobOptions, initial: Places) -> DataFrame:
+    from bmq_spark.source import register
+
+    register(spark)
+    return (
+        spark.readStream.format("bmq")
+        .options(
+            store=options.store,
+            topic=",".join(options.topics),
+            lane=options.lane,
+            bootstrapServers=options.bootstrap_servers,
+            startingOffsets=to_json(initial),
+            maxRecordsPerBatch=str(options.max_records_per_batch),
+            once=str(options.once).lower(),
+        )
+        .load()
+    )

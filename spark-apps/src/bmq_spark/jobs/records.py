@@ -1,0 +1,85 @@
+"""Records as a table's columns: keys and values decoded, and for those that do not fit the reason. Arrow in, Arrow out; Spark only carries it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from bmq_spark.values import Decoder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+PLACE: Final = [
+    pa.field("headers", HEADERS),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("offset", pa.int64()),
+    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("lane", pa.string()),
+]
+REASON: Final = pa.field("reason", pa.string())
+DEAD_LETTERS: Final = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary()), *PLACE, REASON])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Typing:
+    """How records become rows; it is sent to the workers."""
+
+    key: Decoder
+    value: Decoder
+
+    @property
+    def schema(self) -> pa.Schema:
+        """A row's columns."""
+        return pa.schema([pa.field("key", self.key.arrow_type), pa.field("value", self.value.arrow_type), *PLACE])
+
+    def rows(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array]:
+        """The rows, as many as there are records, and the reasons of those that do not fit (else null)."""
+        keys, values = self.key.decode(records.column("key")), self.value.decode(records.column("value"))
+        reasons = _either(keys.reasons, values.reasons)
+        rows = pa.RecordBatch.from_arrays([keys.values, values.values, *place_columns(records)], schema=self.schema)
+        return rows, reasons
+
+
+def place_columns(records: pa.RecordBatch) -> list[pa.Array]:
+    """The columns PLACE of records in any order of columns."""
+    return [_headers(records.column("headers")), *(records.column(field.name).cast(field.type) for field in PLACE[1:])]
+
+
+def dead_letters(records: pa.RecordBatch, reasons: pa.Array) -> pa.RecordBatch:
+    """The records that do not fit, as bytes, with the reason."""
+    columns = [records.column("key").cast(pa.binary()), records.column("value").cast(pa.binary()), *place_columns(records), reasons]
+    return pa.RecordBatch.from_arrays(columns, schema=DEAD_LETTERS).filter(reasons.is_valid())
+
+
+def typed(records: "DataFrame", how: Typing) -> "DataFrame":
+    """Table columns and `reason`, which is null where a record fits; where it does not, `key` and `value` are null."""
+
+    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows, reasons = how.rows(batch)
+            yield pa.RecordBatch.from_arrays([*rows.columns, reasons], schema=rows.schema.append(REASON))
+
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return records.mapInArrow(decode, from_arrow_schema(how.schema.append(REASON)))
+
+
+def _either(first: pa.Array, second: pa.Array) -> pa.Array:
+    if first.null_count == len(first):
+        return second
+    import pyarrow.compute as pc
+
+    return pc.coalesce(second, first)
+
+
+def _headers(headers: pa.Array) -> pa.Array:
+    """No headers are an empty list, whichever source it came from."""
+    if not headers.null_count and headers.type == HEADERS:
+        return headers
+    if headers.null_count == len(headers):
+        return pa.ListArray.from_arrays(pa.array([0] * (len(headers) + 1), type=pa.int32()), pa.array([], type=HEADERS.value_type))
+    return pa.array([found or [] for found in headers.to_pylist()], type=HEADERS)

@@ -1,0 +1,272 @@
+"""A stream of batches into a table of some kind: where it begins, what of a batch is new to the table, and how it ends.
+
+The sink commits a batch together with the places up to which it goes, and only those places count. So whatever is killed at whatever moment: what
+is not committed comes again, and what is committed is cut off the batch that comes again.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final, Protocol
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.streaming.query import StreamingQuery
+
+from bmq_spark.errors import BmqError
+from bmq_spark.jobs.checkpoint import Checkpoint, Query, Reads, agrees
+from bmq_spark.jobs.cluster import Cluster, Topic
+from bmq_spark.jobs.ending import StopRequest, say
+from bmq_spark.jobs.explaining import explained
+from bmq_spark.jobs.loss import check_ends, gone, overtaken
+from bmq_spark.jobs.places import Places, Range, each, ends_of, merged, place, to_add
+from bmq_spark.jobs.progress import Progress
+from bmq_spark.jobs.reading import records_stream
+from bmq_spark.options import JobOptions
+
+STOP_WAIT_S: Final = 120
+LOOK_S: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What a sink adds at once."""
+
+    records: DataFrame
+    """Of the columns in reading.COLUMNS, in any order; none that the table has."""
+    ranges: Sequence[Range]
+    """What the records are of; fewer records than offsets where the log was compacted."""
+    ends: Places
+    """The table's places afterwards; partitions without new records are among them."""
+    lost: Sequence[Range]
+    """What is passed over because it is gone, and somebody accepted that."""
+    query_id: str
+    batch_id: int
+    verify: Callable[[], None]
+    """To be called when all is written and before it is committed: raises JobStopped where the topics are others by now."""
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets the ranges have: at least as many as there are records."""
+        return sum(part.count for part in self.ranges)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """What a sink says of a batch that it committed."""
+
+    rows: int
+    files: int
+    size_bytes: int
+    dead_letters: int = 0
+
+
+class Sink(Protocol):
+    """A table that batches go into."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    def places(self) -> Places:
+        """Up to where it has each partition, read anew."""
+
+    def check(self, topics: Mapping[str, Topic]) -> None:
+        """Raises JobStopped where it is of other topics than these, by id."""
+
+    def retire(self, query_id: str) -> None:
+        """This query adds nothing any more: what it left without a commit may go."""
+
+    def add(self, batch: Batch) -> Added:
+        """Writes and commits. Raises BmqError where nothing was committed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Total:
+    """What a run added."""
+
+    batches: int = 0
+    rows: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    dead_letters: int = 0
+
+
+class Stream:
+    """One run of a job."""
+
+    def __init__(self, spark: SparkSession, options: JobOptions, sink: Sink, checkpoint: Checkpoint, *, stop: StopRequest | None = None) -> None:
+        self._spark = spark
+        self._options = options
+        self._sink = sink
+        self._checkpoint = checkpoint
+        self._stop = stop or StopRequest()
+        self._cluster = Cluster(options)
+        self._progress = Progress(self._cluster, options.group)
+        self._failure: BmqError | None = None
+        self._cause: Exception | None = None
+        self._lost: list[Range] = []
+        self._query: Query | None = None
+        self.total = Total()
+
+    def run(self) -> Total:
+        """Until what is there is taken (`once`), or until it is told to stop. Raises BmqError, with the place kept."""
+        while True:
+            self._failure = self._cause = None
+            self._query = self._prepare()
+            frame = records_stream(self._spark, self._options, self._query.initial)
+            writer = frame.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", self._query.uri)
+            if self._options.once:
+                writer = writer.trigger(availableNow=True)
+            else:
+                writer = writer.trigger(processingTime=f"{self._options.trigger_ms} milliseconds")
+            query = writer.start()
+            try:
+                self._wait(query)
+            except StreamingQueryException as error:
+                if self._stop and self._failure is None and self._cause is None:
+                    return self.total
+                self._explain(error)
+                continue
+            finally:
+                query.stop()
+            self._progress.tell(self._sink.places())
+            return self.total
+
+    def _prepare(self) -> Query:
+        """The query to go on with, or a new one from the table's places."""
+        topics = self._cluster.topics(self._options.topics)
+        self._sink.check(topics)
+        self._checkpoint.claim()
+        table = {name: found for name, found in self._sink.places().items() if name in topics}
+        starts, ends = self._cluster.starts(topics), self._cluster.ends(topics)
+        check_ends(table, ends, what=self._sink.name)
+        reads = Reads(source=self._options.source, lane=self._options.lane, topics={name: topic.id for name, topic in topics.items()})
+        query = self._checkpoint.newest()
+        have = merged(self._first(topics, starts, ends, table), table)
+        goes_on = False
+        if query is not None and query.reads() == reads:
+            planned = query.planned()
+            goes_on = agrees(planned, query.initial, table)
+            # Where nothing was committed yet, --starting-offsets latest means the end as it was when the job began.
+            have = merged(planned.end if goes_on and planned else merged(have, query.initial), table)
+        holes = gone(have, starts)
+        if holes and not self._options.accept_loss:
+            raise overtaken(holes, what=self._sink.name)
+        if holes:
+            say(f"warning: {', '.join(map(str, holes))}: gone from the log, passed over as --accept-loss says")
+        self._lost = holes
+        if query is None or not goes_on or holes:
+            if query is not None:
+                self._sink.retire(query.id())
+            query = self._checkpoint.begin(reads, merged(have, ends_of(holes)))
+        return query
+
+    def _first(self, topics: Mapping[str, Topic], starts: Places, ends: Places, table: Places) -> dict[str, dict[int, int]]:
+        """Where partitions begin: --starting-offsets is for topics that the table has nothing of, later partitions of others begin at their start."""
+        first: dict[str, dict[int, int]] = {}
+        for name, topic in topics.items():
+            chosen = ends if self._options.starting_offsets == "latest" and name not in table else starts
+            first[name] = {partition: place(chosen, name, partition) or 0 for partition in topic.partitions}
+        return first
+
+    def _wait(self, query: StreamingQuery) -> None:
+        """Until it ends. Told to stop, it waits for the batch under way, though not for ever. Raises StreamingQueryException."""
+        deadline: float | None = None
+        while not query.awaitTermination(LOOK_S):
+            if not self._stop:
+                continue
+            deadline = deadline or time.monotonic() + STOP_WAIT_S
+            if not query.status["isTriggerActive"] or time.monotonic() > deadline:
+                query.stop()
+                return
+
+    def _on_batch(self, frame: DataFrame, batch_id: int) -> None:
+        if self._stop:
+            raise _Stopped
+        try:
+            self._add(frame, batch_id)
+        except BmqError as error:
+            self._failure = error
+            raise
+        except (PySparkException, Py4JError) as error:
+            self._cause = error
+            raise
+
+    def _add(self, frame: DataFrame, batch_id: int) -> None:
+        began = time.monotonic()
+        assert self._query is not None
+        start, end = self._query.end(batch_id - 1), self._query.end(batch_id)
+        table = self._sink.places()
+        start = merged(self._query.initial, start or {})
+        ranges, holes = to_add(start=start, end=end or {}, table=table)
+        accepted = {(hole.topic, hole.partition, hole.end) for hole in self._lost}
+        if unknown := [hole for hole in holes if (hole.topic, hole.partition, hole.end) not in accepted]:
+            raise overtaken(unknown, what=self._sink.name)
+        if not ranges:
+            return
+        batch = Batch(
+            records=_cut(frame, start=start, end=end or {}, table=table),
+            ranges=ranges,
+            ends=end or {},
+            lost=holes,
+            query_id=self._query.id(),
+            batch_id=batch_id,
+            verify=self._verify,
+        )
+        added = self._sink.add(batch)
+        self._count(added)
+        self._progress.tell(batch.ends)
+        self._report(batch, added, time.monotonic() - began)
+
+    def _verify(self) -> None:
+        self._sink.check(self._cluster.topics(self._options.topics))
+
+    def _count(self, added: Added) -> None:
+        self.total.batches += 1
+        self.total.rows += added.rows
+        self.total.files += added.files
+        self.total.size_bytes += added.size_bytes
+        self.total.dead_letters += added.dead_letters
+
+    def _report(self, batch: Batch, added: Added, seconds: float) -> None:
+        try:
+            ends = self._cluster.ends(self._cluster.topics(self._options.topics))
+            lag = str(sum(max(0, end - (place(batch.ends, topic, partition) or 0)) for topic, partition, end in each(ends)))
+        except BmqError:
+            lag = "unknown"
+        say(
+            f"batch {batch.batch_id}: {added.rows} rows in {added.files} files of {added.size_bytes / (1 << 20):.1f} MiB, "
+            f"{added.dead_letters} dead letters, lag {lag} records, {seconds:.1f} s"
+        )
+
+    def _explain(self, error: StreamingQueryException) -> None:
+        """Raises what stopped the query, in one line. Returns where it was loss that was accepted: the query begins anew after it."""
+        if self._failure is not None:
+            raise self._failure from None
+        topics = self._cluster.topics(self._options.topics)
+        self._sink.check(topics)
+        table = self._sink.places()
+        holes = gone({name: found for name, found in table.items() if name in topics}, self._cluster.starts(topics))
+        if holes and self._options.accept_loss:
+            return
+        if holes:
+            raise overtaken(holes, what=self._sink.name) from None
+        raise explained(self._cause or error, servers=self._options.bootstrap_servers, places=table) from None
+
+
+class _Stopped(Exception):
+    """Ends the query between two batches."""
+
+
+def _cut(frame: DataFrame, *, start: Places, end: Places, table: Places) -> DataFrame:
+    """Without the records that the table has."""
+    conditions: list[Column] = []
+    for topic, partition, _ in each(end):
+        have = place(table, topic, partition)
+        if have is not None and have > (place(start, topic, partition) or 0):
+            conditions.append((sql.col("topic") == topic) & (sql.col("partition") == partition) & (sql.col("offset") < have))
+    return frame.filter(~reduce(lambda one, other: one | other, conditions)) if conditions else frame

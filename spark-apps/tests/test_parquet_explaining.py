@@ -1,0 +1,51 @@
+import pytest
+
+from bmq_spark.errors import ConfigurationError, JobStopped
+from bmq_spark.jobs.explaining import cause, explained
+
+PLACES = {"orders": {0: 120}}
+CORRUPT = """Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times
+org.apache.kafka.common.KafkaException: Received exception when fetching the next record from orders-0. If needed, please seek past the record.
+\tat org.apache.kafka.clients.consumer.internals.CompletedFetch.fetchRecords(CompletedFetch.java:273)
+Caused by: org.apache.kafka.common.errors.CorruptRecordException: Record batch for partition orders-0 at offset 120 is invalid
+"""
+
+
+def test_an_unreadable_batch_is_told_by_topic_partition_and_place() -> None:
+    line = str(explained(Exception(CORRUPT), servers="h:1", places=PLACES))
+    assert line.startswith("topic orders partition 0, at or after offset 120: a batch cannot be read: CorruptRecordException")
+    assert "bmq store check" in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "x\nCaused by: org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment. Call: describeTopics",
+            "brokers h:1: no answer",
+        ),
+        (
+            "x\nCaused by: java.nio.file.AccessDeniedException: s3a://b/t: Access Denied",
+            "the bucket refuses: AccessDeniedException: s3a://b/t: Access Denied",
+        ),
+        ("[STREAM_FAILED] Query terminated: Something new", "Spark: Query terminated: Something new: the place is kept"),
+    ],
+)
+def test_what_is_known_has_a_remedy_and_what_is_not_is_quoted(text: str, line: str) -> None:
+    assert str(explained(Exception(text), servers="h:1", places={})).startswith(line)
+
+
+def test_an_error_of_a_worker_is_told_as_it_is() -> None:
+    text = (
+        'org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "x", line 1\nbmq.errors.StoreUnusable: bucket b: no'
+    )
+    assert str(explained(Exception(text), servers="h:1", places={})) == "bucket b: no"
+    refused = explained(Exception("Traceback\nbmq.errors.ConfigurationError: option x: no"), servers="h:1", places={})
+    assert isinstance(refused, ConfigurationError)
+    assert isinstance(explained(Exception("Traceback\nbmq_spark.errors.TableBroken: t"), servers="h:1", places={}), JobStopped)
+
+
+def test_a_cause_is_one_bounded_line() -> None:
+    assert cause("a" * 1000) == "a" * 300
+    assert cause("") == "it gave no reason"
