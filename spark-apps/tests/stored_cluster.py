@@ -45,9 +45,7 @@ class StoredCluster:
         async def append(store: FolderStore) -> None:
             log = FlatLog(store, LOG_PREFIX, rng=self.rng, what="metadata log")
             payload = encode_records(records)
-            self.newest = await (
-                log.claim(None, epoch=1, payload=payload) if self.newest is None else log.claim(self.newest, epoch=2, payload=payload)
-            )
+            self.newest = await log.claim(self.newest, epoch=1 if self.newest is None else self.newest.epoch + 1, payload=payload)
 
         self._with_store(append)
 

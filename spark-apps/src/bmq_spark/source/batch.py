@@ -1,23 +1,24 @@
 """Reading once: `spark.read.format("bmq")`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from bmq_spark.source.opening import opened
 from bmq_spark.source.options import SourceOptions
-from bmq_spark.source.planning import Narrowing, Planner
+from bmq_spark.source.planning import Narrowing, Piece, Planner
 from bmq_spark.source.pushdown import narrowed
 from bmq_spark.source.reading import read_slice
 from bmq_spark.source.slices import Slice, cut
+from bmq_spark.source.tail import TailSlice
 
 
-class SliceTask(InputPartition):
+class Task(InputPartition):
     """What one Spark task reads."""
 
-    def __init__(self, slices: tuple[Slice, ...]) -> None:
-        super().__init__(slices)
+    def __init__(self, pieces: tuple[Piece, ...]) -> None:
+        super().__init__(pieces)
 
 
 class BatchReader(DataSourceReader):
@@ -34,19 +35,26 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Raises SourceFailed."""
-        options = self._options
-        slices = Planner(options).slices(self._narrowing)
-        tasks = cut(slices, target_bytes=options.target_partition_bytes, tasks_min=options.partitions_min)
         # Without any task Spark would ask for the records of None.
-        return [SliceTask(task) for task in tasks] or [SliceTask(())]
+        return tasks_of(self._options, Planner(self._options).slices(self._narrowing)) or [Task(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
         return read_task(self._options, partition)
 
 
+def tasks_of(options: SourceOptions, pieces: Sequence[Piece]) -> list[InputPartition]:
+    """Of about the wanted size each; the tail of each partition is a task of its own."""
+    slices = [piece for piece in pieces if isinstance(piece, Slice)]
+    tasks: list[InputPartition] = [Task(task) for task in cut(slices, target_bytes=options.target_partition_bytes, tasks_min=options.partitions_min)]
+    return tasks + [Task((piece,)) for piece in pieces if isinstance(piece, TailSlice)]
+
+
 def read_task(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Raises SourceFailed. Runs on an executor."""
-    assert isinstance(partition, SliceTask)
+    assert isinstance(partition, Task)
     for piece in partition.value:
-        yield from read_slice(opened(options.store), piece, columns=options.columns, fail_on_data_loss=options.fail_on_data_loss)
+        if isinstance(piece, TailSlice):
+            yield from options.brokers.read(piece, options.columns)
+        else:
+            yield from read_slice(opened(options.store), piece, columns=options.columns, fail_on_data_loss=options.fail_on_data_loss)

@@ -3,11 +3,12 @@
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 from bmq_spark.source.batch import BatchReader
 from bmq_spark.source.columns import spark_schema
 from bmq_spark.source.options import parse_options
+from bmq_spark.source.stream import StreamReader
 
 PUSHDOWN: str = "spark.sql.python.filterPushdown.enabled"
 
@@ -27,6 +28,10 @@ class BmqDataSource(DataSource):
     def reader(self, schema: Any) -> DataSourceReader:
         """For `spark.read`. Raises ConfigurationError."""
         return BatchReader(parse_options(self.options))
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        """For `spark.readStream`. Raises ConfigurationError."""
+        return StreamReader(parse_options(self.options))
 
 
 def register(spark: SparkSession) -> None:

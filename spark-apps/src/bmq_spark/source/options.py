@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.source.columns import ALL, parse_columns
+from bmq_spark.source.tail import Brokers
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -46,6 +47,11 @@ class SourceOptions:
     target_partition_bytes: int = TARGET_PARTITION_BYTES
     partitions_min: int = 1
     fail_on_data_loss: bool = True
+
+    @property
+    def brokers(self) -> Brokers:
+        """Where the tail is fetched."""
+        return Brokers(settings=self.kafka, lane=self.lane)
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:

@@ -5,9 +5,9 @@ for each partition. A segment costs none, however many there are.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
-from bmq.storage.manifest import Manifest
 from bmq.values import TopicPartition
 from bmq_spark.source.failures import SourceFailed
 from bmq_spark.source.logs import LogPart, read_logs
@@ -15,10 +15,13 @@ from bmq_spark.source.opening import OpenedStore, opened
 from bmq_spark.source.options import EARLIEST, LATEST, Bound, SourceOptions
 from bmq_spark.source.reading import lost
 from bmq_spark.source.slices import Slice, slice_of
+from bmq_spark.source.tail import TailSlice
 from bmq_spark.source.times import offset_at
 from bmq_spark.source.topics import SourceTopic, Topics, check_cluster, find_topics
 
-EVERY_OFFSET = (0, 1 << 63)
+OFFSETS_END: Final = 1 << 63
+
+Piece: TypeAlias = Slice | TailSlice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,24 +36,11 @@ class Narrowing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
-    """From an offset and below another, of one partition."""
+class PartitionEnd:
+    """A partition's log, and where it ends for this query: with its segments, or with what the brokers have besides."""
 
-    topic: SourceTopic
-    partition: int
-    from_offset: int
-    below_offset: int
-    log: LogPart = field(default=LogPart(manifest=Manifest(), entries=()))
-
-    @property
-    def tp(self) -> TopicPartition:
-        """The partition by its topic's id."""
-        return TopicPartition(self.topic.topic_id, self.partition)
-
-    @property
-    def place(self) -> str:
-        """How messages name it."""
-        return f"topic {self.topic.name}, partition {self.partition}"
+    log: LogPart
+    end: int
 
 
 class Planner:
@@ -60,91 +50,95 @@ class Planner:
         self._options = options
         self.store: OpenedStore = opened(options.store)
         self._topics = Topics(self.store)
+        self._brokers_checked = False
 
     def topics(self) -> list[SourceTopic]:
         """The topics as they are now. Raises SourceFailed."""
         image = self._topics.image()
         check_cluster(image, self._options.cluster_id, url=self.store.url)
+        if self._options.tail == "protocol" and not self._brokers_checked:
+            self._options.brokers.check_cluster(image.cluster_id)
+            self._brokers_checked = True
         return find_topics(image, self._options.topics, lane=self._options.lane)
 
-    def slices(self, narrowing: Narrowing) -> list[Slice]:
-        """What a batch query reads. Raises SourceFailed."""
-        options = self._options
-        found = []
-        for stretch in self.stretches(narrowing):
-            from_offset = max(stretch.from_offset, narrowing.from_offset)
-            below = min(stretch.below_offset, narrowing.below_offset, stretch.log.end)
-            if from_offset < stretch.log.log_start < below:  # only where options name it: else it begins there
-                lost(stretch.place, from_offset, stretch.log.log_start, stretch.log.log_start, fail_on_data_loss=options.fail_on_data_loss)
-                from_offset = stretch.log.log_start
-            if from_offset < below:
-                found.append(_sliced(stretch, from_offset, below, narrowing.min_timestamp_ms))
-        return [each for each in found if each.segments]
+    def logs(self, topics: Sequence[SourceTopic], *, after: Mapping[tuple[str, int], int] | None = None) -> dict[tuple[str, int], PartitionEnd]:
+        """Every partition's log as it is now, by topic's name and partition; of its entries those from `after` on. Raises SourceFailed."""
+        places = [(topic, number) for topic in topics for number in range(topic.partition_count)]
+        begin = after or {}
+        wanted = {TopicPartition(topic.topic_id, number): (begin.get((topic.name, number), 0), OFFSETS_END) for topic, number in places}
+        # Watermarks first: a log is rolled meanwhile, and never shrinks.
+        marks = self._options.brokers.ends(places) if self._options.tail == "protocol" else {}
+        found = read_logs(self.store, wanted)
+        logs = {(topic.name, number): found[TopicPartition(topic.topic_id, number)] for topic, number in places}
+        return {place: PartitionEnd(log=log, end=max(log.end, marks.get(place, 0))) for place, log in logs.items()}
 
-    def stretches(self, narrowing: Narrowing) -> list[Stretch]:
-        """Where a batch query begins and ends in each partition, by its options alone; with the log's entries."""
+    def slices(self, narrowing: Narrowing) -> list[Piece]:
+        """What a batch query reads. Raises SourceFailed."""
         topics = [topic for topic in self.topics() if narrowing.topics is None or topic.name in narrowing.topics]
         _check_named(self._options.starting, topics, "startingOffsets")
         _check_named(self._options.ending, topics, "endingOffsets")
-        places = [
-            (topic, number)
-            for topic in topics
-            for number in range(topic.partition_count)
-            if narrowing.partitions is None or number in narrowing.partitions
-        ]
-        logs = self.logs({TopicPartition(topic.topic_id, number): EVERY_OFFSET for topic, number in places})
-        found = []
-        for topic, number in places:
-            log = logs[TopicPartition(topic.topic_id, number)]
-            start, end = self._start(topic, number, log), self._end(topic, number, log)
-            found.append(Stretch(topic=topic, partition=number, from_offset=start, below_offset=end, log=log))
-        return found
+        logs = self.logs(topics)
+        pieces: list[Piece] = []
+        for topic in topics:
+            for number in range(topic.partition_count):
+                if narrowing.partitions is not None and number not in narrowing.partitions:
+                    continue
+                log = logs[topic.name, number]
+                start = max(self.start_of(topic, number, log), narrowing.from_offset)
+                below = min(self.end_of(topic, number, log), narrowing.below_offset)
+                pieces += self.pieces(topic, number, log.log, start, below, min_timestamp_ms=narrowing.min_timestamp_ms)
+        return pieces
 
-    def logs(self, wanted: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, LogPart]:
-        """See logs.read_logs."""
-        return read_logs(self.store, wanted)
+    def pieces(
+        self, topic: SourceTopic, partition: int, log: LogPart, from_offset: int, below: int, *, min_timestamp_ms: int | None = None
+    ) -> list[Piece]:
+        """What is in segments, and what is not yet. Raises RecordsGone where the beginning was deleted."""
+        if from_offset < log.log_start and from_offset < below:
+            place = f"topic {topic.name}, partition {partition}"
+            lost(place, from_offset, min(log.log_start, below), log.log_start, fail_on_data_loss=self._options.fail_on_data_loss)
+            from_offset = log.log_start
+        stored_below = min(below, log.end)
+        pieces: list[Piece] = []
+        if from_offset < stored_below:
+            piece = slice_of(topic, partition, log.entries, from_offset=from_offset, below_offset=stored_below, min_timestamp_ms=min_timestamp_ms)
+            pieces += [piece] if piece.segments else []
+        if (tail_from := max(from_offset, log.end)) < below:
+            pieces.append(TailSlice(topic=topic, partition=partition, from_offset=tail_from, below_offset=below))
+        return pieces
 
-    def start_of(self, topic: SourceTopic, partition: int, log: LogPart) -> int:
-        """Where a new query begins in a partition."""
-        return self._start(topic, partition, log)
-
-    def _start(self, topic: SourceTopic, partition: int, log: LogPart) -> int:
+    def start_of(self, topic: SourceTopic, partition: int, log: PartitionEnd) -> int:
+        """Where a new query begins in a partition. Raises SourceFailed."""
         if self._options.starting_ms is not None:
-            found = self._at_time(topic, partition, log, self._options.starting_ms)
-            return log.end if found is None else found
+            return self._at_time(topic, partition, log, self._options.starting_ms)
         offset = _named(self._options.starting, topic.name, partition, EARLIEST)
         if offset > log.end:
             raise SourceFailed(
-                f"option startingOffsets: topic {topic.name}, partition {partition} begins at {offset}, its segments end at {log.end}: "
+                f"option startingOffsets: topic {topic.name}, partition {partition} begins at {offset}, {self._ends} {log.end}: "
                 "name an offset that there is, or latest"
             )
-        return {EARLIEST: log.log_start, LATEST: log.end}.get(offset, offset)
+        return {EARLIEST: log.log.log_start, LATEST: log.end}.get(offset, offset)
 
-    def _end(self, topic: SourceTopic, partition: int, log: LogPart) -> int:
+    def end_of(self, topic: SourceTopic, partition: int, log: PartitionEnd) -> int:
+        """Where a query ends in a partition. Raises SourceFailed."""
         if self._options.ending_ms is not None:
-            found = self._at_time(topic, partition, log, self._options.ending_ms)
-            return log.end if found is None else found
+            return self._at_time(topic, partition, log, self._options.ending_ms)
         offset = _named(self._options.ending, topic.name, partition, LATEST)
         if offset > log.end:
+            remedy = "read later" if self._options.tail == "protocol" else "newer records are still with the broker: set tail=protocol, or read later"
             raise SourceFailed(
-                f"option endingOffsets: topic {topic.name}, partition {partition} ends before {offset}, its segments end at {log.end}: "
-                "newer records are still with the broker: set tail=protocol, or read later"
+                f"option endingOffsets: topic {topic.name}, partition {partition} ends before {offset}, {self._ends} {log.end}: {remedy}"
             )
-        return {EARLIEST: log.log_start, LATEST: log.end}.get(offset, offset)
+        return {EARLIEST: log.log.log_start, LATEST: log.end}.get(offset, offset)
 
-    def _at_time(self, topic: SourceTopic, partition: int, log: LogPart, timestamp_ms: int) -> int | None:
-        return self.store.run(offset_at(self.store, TopicPartition(topic.topic_id, partition), log, timestamp_ms))
+    @property
+    def _ends(self) -> str:
+        return "it ends at" if self._options.tail == "protocol" else "its segments end at"
 
-
-def _sliced(stretch: Stretch, from_offset: int, below: int, min_timestamp_ms: int | None) -> Slice:
-    return slice_of(
-        stretch.topic,
-        stretch.partition,
-        stretch.log.entries,
-        from_offset=from_offset,
-        below_offset=below,
-        min_timestamp_ms=min_timestamp_ms,
-    )
+    def _at_time(self, topic: SourceTopic, partition: int, log: PartitionEnd, timestamp_ms: int) -> int:
+        found = self.store.run(offset_at(self.store, TopicPartition(topic.topic_id, partition), log.log, timestamp_ms))
+        if found is None and log.end > log.log.end:
+            found = self._options.brokers.offset_at(topic.name, partition, timestamp_ms)
+        return log.end if found is None else min(found, log.end)
 
 
 def _named(bound: Bound, topic: str, partition: int, default: int) -> int:

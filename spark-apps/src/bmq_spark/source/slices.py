@@ -97,10 +97,10 @@ def _narrowed(whole: Slice, entries: Sequence[SegmentEntry]) -> Slice:
 
 def _split(piece: Slice, parts: int) -> Iterable[Slice]:
     span = piece.below_offset - piece.from_offset
+    parts = min(parts, span)
     bounds = [piece.from_offset + span * index // parts for index in range(parts + 1)]
     for start, end in pairwise(bounds):
-        if start < end:
-            yield replace(piece, from_offset=start, below_offset=end)
+        yield replace(piece, from_offset=start, below_offset=end)
 
 
 def _is_wanted(entry: SegmentEntry, from_offset: int, below_offset: int, min_timestamp_ms: int | None) -> bool:
