@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from value_cases import decode
 
-from bmq_spark.values import decoder, iceberg_rules, infer, observe, settle
+from bmq_spark.values import decoder, iceberg_rules, infer, json_rules, observe, parquet_rules, settle
 from bmq_spark.values.ddl import write_ddl
 from bmq_spark.values.inference import COLUMNS, union
 
@@ -51,7 +51,8 @@ def test_types_widen_by_the_lattice(values: list[Any], becomes: str) -> None:
 def test_new_fields_come_after_the_known_by_name_and_known_ones_widen() -> None:
     known = infer(None, encoded({"z": 1, "m": {"y": 1}}))
     assert write_ddl(known) == "m struct<y: bigint>, z bigint"
-    assert columns({"b": 1, "a": "x", "z": 1.5, "m": {"x": True}}, known=known) == "m struct<y: bigint, x: boolean>, z double, a string, b bigint"
+    later = encoded({"b": 1, "a": "x", "z": 1.5, "m": {"x": True}})
+    assert write_ddl(infer(known, later, rules=json_rules)) == "m struct<y: bigint, x: boolean>, z double, a string, b bigint"
 
 
 def test_nothing_narrows_and_no_column_goes_away() -> None:
@@ -70,7 +71,8 @@ def test_a_known_object_stays_one_and_the_odd_record_gets_a_reason() -> None:
 
 def test_where_rules_do_not_let_a_column_widen_the_record_gets_a_reason() -> None:
     known = infer(None, encoded({"a": 1}))
-    assert infer(known, encoded({"a": 1.5, "b": 1}), rules=iceberg_rules) == pa.struct([("a", pa.int64()), ("b", pa.int64())])
+    for rules in (parquet_rules, iceberg_rules):
+        assert infer(known, encoded({"a": 1.5, "b": 1}), rules=rules) == pa.struct([("a", pa.int64()), ("b", pa.int64())])
     assert decode(decoder("json", columns=known), [b'{"a":1.5}'])[1] == ["not the JSON of the columns: Expected `int | null`, got `float` - at `$.a`"]
 
 

@@ -3,6 +3,7 @@
 Nothing here knows Spark or tables: arrays in, arrays out. What others use is named here; the modules beside it are this package's own.
 """
 
+from bmq_spark.values.ddl import read_ddl, write_ddl
 from bmq_spark.values.decoded import Decoded, Decoder
 from bmq_spark.values.evolution import SchemaBreaks, conform, iceberg_rules, json_rules, merge, merge_types, parquet_rules
 from bmq_spark.values.formats import FORMATS, decoder
@@ -24,6 +25,8 @@ __all__ = [
     "merge_types",
     "observe",
     "parquet_rules",
+    "read_ddl",
     "read_schema",
     "settle",
+    "write_ddl",
 ]

@@ -52,14 +52,20 @@ class AvroDecoder(RecordDecoder):
     def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
         """See RecordDecoder. Raises RegistryUnavailable."""
         finish = self._column.finish
+        read, start = self._plain, 0
         objects: list[Any] = []
         unfit: dict[int, str] = {}
         for position, value in enumerate(values):
             if value is None:
                 objects.append(None)
                 continue
+            content = io.BytesIO(value)
             try:
-                record = self._read(value)
+                if self.registry is not None:
+                    read, start = self._reader_of(schema_id(value)), content.seek(5)
+                record = read(content)
+                if content.tell() != len(value):
+                    raise Unfit(f"not Avro of the schema: {len(value) - content.tell()} bytes are left over of {len(value) - start}")
                 objects.append(record if finish is None else finish(record))
             except Unfit as error:
                 objects.append(None)
@@ -68,18 +74,6 @@ class AvroDecoder(RecordDecoder):
                 objects.append(None)
                 unfit[position] = f"not Avro of the schema: {type(error).__name__} {reason(error)}"
         return objects, unfit
-
-    def _read(self, value: bytes) -> Any:
-        if self.registry is None:
-            read, start = self._plain, 0
-        else:
-            read, start = self._reader_of(schema_id(value)), 5
-        content = io.BytesIO(value)
-        content.seek(start)
-        record = read(content)
-        if content.tell() != len(value):
-            raise Unfit(f"not Avro of the schema: {len(value) - content.tell()} bytes are left over of {len(value)}")
-        return record
 
     def _reader_of(self, number: int) -> Callable[[io.BytesIO], Any]:
         known = self._writers.get(number)

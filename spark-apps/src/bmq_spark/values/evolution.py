@@ -1,7 +1,7 @@
 """How a table's columns may change: fields are added, types widen by rules, and nothing narrows or goes away."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -20,13 +20,11 @@ _INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 
 def parquet_rules(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
-    """What Spark and DuckDB read across files of both types: Iceberg's promotions, integers up to 32 bits as double, date as timestamp_ntz."""
+    """What Spark and DuckDB read across files of both types: Iceberg's promotions, and integers of up to 32 bits as double."""
     if known == pa.float64() and new in _INTEGERS[:3]:
         return known
     if new == pa.float64() and known in _INTEGERS[:3]:
         return new
-    if {known, new} == {pa.date32(), pa.timestamp("us")}:
-        return pa.timestamp("us")
     return iceberg_rules(known, new)
 
 
@@ -44,7 +42,7 @@ def iceberg_rules(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
 
 
 def json_rules(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
-    """What inferred columns do: integers become doubles beside fractions, and whatever else meets something other becomes JSON text."""
+    """What columns do that no file has yet: integers become doubles beside fractions, and whatever else meets something other becomes JSON text."""
     if known == new:
         return known
     return pa.float64() if {known, new} == {pa.int64(), pa.float64()} else pa.string()
@@ -79,13 +77,6 @@ def merge_types(known: pa.DataType, new: pa.DataType, *, rules: Rules = parquet_
 def conform(values: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     """Values of an older or a narrower schema as the wider one that `merge` made: missing fields are null."""
     return values if values.type == arrow_type else values.cast(arrow_type, safe=False)
-
-
-def spark_type(arrow_type: pa.DataType) -> Any:
-    """The type as pyspark.sql.types has it."""
-    from pyspark.sql.pandas.types import from_arrow_type
-
-    return from_arrow_type(arrow_type)
 
 
 def _structs(known: pa.DataType, new: pa.DataType, rules: Rules, path: str) -> pa.DataType:

@@ -1,8 +1,10 @@
 """Columns of JSON values that nobody wrote a schema for: what a batch has beyond what is known, and what the table's columns become by it.
 
 The lattice: integer (64 bits) → double → string, boolean → string, and an object or a list that meets something else → string. A string column
-holds the JSON text of what is not a string. null, [] and {} tell nothing: a field that was never anything else has no column yet. A column that
-is known to hold objects or lists stays so: one odd record must not turn a table's column into text.
+holds the JSON text of what is not a string. null, [] and {} tell nothing: a field that was never anything else has no column yet.
+
+The lattice holds within a batch. Columns that are known have files already, and widen as `rules` allow: by default as Spark reads old files and new
+ones together. One odd record does not turn a table's column into text; it gets a reason.
 
 `observe` runs where the records are and `settle` once for a batch. Both are deterministic: new fields come in the order of their names.
 """
@@ -15,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from bmq_spark.values.decoded import slices
-from bmq_spark.values.evolution import Rules, json_rules
+from bmq_spark.values.evolution import Rules, json_rules, parquet_rules
 from bmq_spark.values.json_records import JSON_REFUSES, python_type
 
 COLUMNS: Final = 1000
@@ -27,7 +29,7 @@ _PIECE: Final = 256
 _SCALARS: Final = {bool: pa.bool_(), float: pa.float64(), str: pa.string(), type(None): pa.null()}
 
 
-def infer(known: pa.DataType | None, values: pa.Array, *, rules: Rules = json_rules) -> pa.DataType:
+def infer(known: pa.DataType | None, values: pa.Array, *, rules: Rules = parquet_rules) -> pa.DataType:
     """`known` with what `values` (JSON, binary) add to it."""
     return settle(known, [observe(values, known=known)], rules=rules)
 
@@ -42,7 +44,7 @@ def observe(values: pa.Array, *, known: pa.DataType | None = None) -> pa.DataTyp
     return seen
 
 
-def settle(known: pa.DataType | None, observations: Iterable[pa.DataType], *, rules: Rules = json_rules) -> pa.DataType:
+def settle(known: pa.DataType | None, observations: Iterable[pa.DataType], *, rules: Rules = parquet_rules) -> pa.DataType:
     """The columns after a batch: those known, wider where `rules` let them, and new ones by name, COLUMNS in all.
 
     What does not become a column or a wider one stays out, and the decoder gives such records a reason.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bmq_spark.values.decoded import Decoded, joined, reason, reasons_of, slices
+from bmq_spark.values.decoded import Decoded, joined, reason, reasons_of
 
 LEAF_RECORDS = 32
 
@@ -33,8 +33,8 @@ class StringDecoder:
         return pa.string()
 
     def decode(self, values: pa.Array) -> Decoded:
-        """See Decoder. Arrow checks a slice at once; only parts in which it finds something are looked at one by one."""
-        decoded = [part for piece in slices(values) for part in _parts(piece)]
+        """See Decoder. Arrow checks all at once and copies nothing; only parts in which it finds something are looked at one by one."""
+        decoded = _parts(values)
         return Decoded(
             values=joined([part.values for part in decoded], pa.string()),
             reasons=joined([part.reasons for part in decoded], pa.string()),

@@ -86,7 +86,7 @@ class ProtobufDecoder(RecordDecoder):
             registered = self.registry.schema(number)
             if registered.kind != "PROTOBUF":
                 return f"schema id {number} is {registered.kind} in the registry, not PROTOBUF"
-            return messages_of(registered_descriptors(self.registry, registered, f"id {number}"))
+            return messages_of(registered_descriptors(self.registry, registered, f"{self.registry.url} id {number}"))
         except (SchemaUnknown, ConfigurationError) as error:
             return reason(error)
 
@@ -131,7 +131,7 @@ def registered_descriptors(registry: Registry, registered: RegisteredSchema, nam
     main = "registered.proto"
     while main in files:
         main = "_" + main
-    return compiled({**files, main: registered.text.encode()}, main, f"{registry.url} {name}")
+    return compiled({**files, main: registered.text.encode()}, main, name)
 
 
 def message_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
