@@ -15,22 +15,31 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from urllib.request import urlopen
 
+import msgspec
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import processes
+from bmq.ports import ObjectMeta, ObjectStore
 from bmq.runtime.bucket import ensure_bucket
 from bmq.runtime.store_url import parse_store_url
+from bmq.storage.keys import segment_key
+from bmq.storage.segment import SegmentEntry
+from bmq.values import LeaderEpoch, Offset, TopicPartition
 from bmq_spark import source
 from bmq_spark.session import open_session
+from bmq_spark.source.batch import tasks_of
+from bmq_spark.source.opening import opened
+from bmq_spark.source.options import parse_options
+from bmq_spark.source.planning import Narrowing, Planner
 
 ROOT = Path(__file__).parents[1]
 BMQ = ROOT / ".venv" / "bin" / "bmq"
@@ -185,6 +194,57 @@ def _per_million(seconds: list[float], count: int) -> float:
     return round(median(seconds) / count * 1e6, 2)
 
 
+class Counting:
+    """A store that counts what is asked of it."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self.gets = self.lists = 0
+
+    async def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+        self.gets += 1
+        return await self._objects.get(key, start=start, length=length)
+
+    def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
+        self.lists += 1
+        return self._objects.list(prefix, after=after)
+
+
+def plan(name: str, url: str, folder: Path, *, partitions: int, segments: int, rounds: int) -> dict[str, object]:
+    """How long it takes to plan a read of so many segments, from nothing known to Spark's tasks; the segments themselves are not needed."""
+    sys.path.insert(0, str(ROOT / "spark-apps" / "tests"))
+    from stored_cluster import StoredCluster
+
+    base, mark, options = url.partition("?")
+    cluster = StoredCluster(folder / f"plan-{partitions}", store=f"{base}-plan-{partitions}{mark}{options}")
+    topic_id = cluster.topic("orders", partitions)
+    one = SegmentEntry(
+        position=97, length=64 << 20, leader_epoch=0, base_offset=0, last_offset=99, record_count=100, min_timestamp_ms=0, max_timestamp_ms=1,
+        index_position=97 + (64 << 20), index_length=40_000, snapshot_position=0, snapshot_length=4,
+    )  # fmt: skip
+    for number in range(partitions):
+        tp = TopicPartition(topic_id, number)
+        keys = (segment_key(tp, LeaderEpoch(0), Offset(at * 100), cluster.rng.nonce()) for at in range(segments // partitions))
+        entries = [msgspec.structs.replace(one, key=key, base_offset=at * 100, last_offset=at * 100 + 99) for at, key in enumerate(keys)]
+        cluster.name(tp, *entries)
+    parsed = parse_options({"store": cluster.url, "topic": "orders"})
+    took_s = []
+    counting = Counting(opened(cluster.url).objects)
+    for _ in range(rounds):
+        opened(cluster.url).objects = counting = Counting(opened(cluster.url).objects)  # type: ignore[assignment]
+        began_s = time.perf_counter()
+        tasks = tasks_of(parsed, Planner(parsed).slices(Narrowing()))
+        took_s.append(time.perf_counter() - began_s)
+        assert sum(len(piece.segments) for task in tasks for piece in task.value) == segments
+        opened(cluster.url).objects = counting._objects
+    found = {
+        "store": name, "partitions": partitions, "segments": segments, "seconds": [round(each, 3) for each in took_s],
+        "gets": counting.gets, "lists": counting.lists,
+    }  # fmt: skip
+    print(json.dumps(found), flush=True)
+    return found
+
+
 @contextmanager
 def stores(names: list[str], folder: Path, port: int) -> Iterator[dict[str, str]]:
     """URLs by name; MinIO runs meanwhile where it is asked for."""
@@ -208,30 +268,49 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=256, help="of values in each topic")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--port", type=int, default=19292)
+    parser.add_argument("--plan", action="store_true", help="measure planning instead")
     parser.add_argument("--results", type=Path)
     arguments = parser.parse_args()
     os.environ.update(KEYS)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     folder = Path(tempfile.mkdtemp(prefix="bmq-spark-source-"))
-    spark = open_session("spark source", settings={"spark.master": "local[2]", "spark.driver.memory": "1g"})
-    source.register(spark)
-    found = []
+    results: dict[str, list[dict[str, object]]] = {"plans": [], "cases": []}
+    if arguments.results and arguments.results.exists():
+        results |= json.loads(arguments.results.read_text())
+
+    def keep(kind: str, found: dict[str, object]) -> None:
+        same = ("store", "partitions", "size_bytes", "codec")
+        others = [each for each in results[kind] if any(each.get(name) != found.get(name) for name in same)]
+        results[kind] = [*others, found]
+        if arguments.results:
+            arguments.results.write_text(json.dumps(results, indent=1) + "\n")
+
     try:
         with stores(arguments.stores.split(","), folder, arguments.port + 2) as urls:
             for name, url in urls.items():
-                cluster = Cluster(url, folder, arguments.port)
-                try:
-                    for case in arguments.cases.split(","):
-                        size, codec = case.split("-")
-                        count = min(arguments.mib * (1 << 20) // int(size), 2_000_000)
-                        found.append(compare(spark, cluster, name, size_bytes=int(size), codec=codec, count=count, rounds=arguments.rounds))
-                        if arguments.results:
-                            arguments.results.write_text(json.dumps({"cases": found}, indent=1) + "\n")
-                finally:
-                    cluster.stop()
+                if arguments.plan:
+                    for partitions in (1, 200):
+                        keep("plans", plan(name, url, folder, partitions=partitions, segments=2_000, rounds=arguments.rounds))
+                else:
+                    for found in comparisons(name, url, folder, arguments):
+                        keep("cases", found)
     finally:
-        spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def comparisons(name: str, url: str, folder: Path, arguments: argparse.Namespace) -> Iterator[dict[str, object]]:
+    """Every case on one store."""
+    spark = open_session("spark source", settings={"spark.master": "local[2]", "spark.driver.memory": "1g"})
+    source.register(spark)
+    cluster = Cluster(url, folder, arguments.port)
+    try:
+        for case in arguments.cases.split(","):
+            size, codec = case.split("-")
+            count = min(arguments.mib * (1 << 20) // int(size), 2_000_000)
+            yield compare(spark, cluster, name, size_bytes=int(size), codec=codec, count=count, rounds=arguments.rounds)
+    finally:
+        cluster.stop()
+        spark.stop()
 
 
 if __name__ == "__main__":

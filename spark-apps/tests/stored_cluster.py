@@ -7,7 +7,8 @@ from pathlib import Path
 
 from bmq.metadata.codec import LOG_PREFIX, encode_records
 from bmq.metadata.records import AnyRecord, ClusterCreated, LeaderElected, TopicCreated
-from bmq.runtime.folder_store import FolderStore
+from bmq.ports import ObjectStore
+from bmq.runtime.open_store import open_store
 from bmq.runtime.system import SystemRng
 from bmq.storage.flatlog import Entry, FlatLog
 from bmq.storage.keys import manifest_page_key, manifest_prefix, segment_key, shared_segment_key
@@ -23,9 +24,10 @@ CLUSTER = "abcdefghijklmnopqrstuv"
 
 @dataclass(slots=True)
 class StoredCluster:
-    """Its folder, and the manifests as they were last written."""
+    """Its folder (or another store's URL), and the manifests as they were last written."""
 
     folder: Path
+    store: str = ""
     rng: SystemRng = field(default_factory=SystemRng)
     manifests: dict[TopicPartition, Manifest] = field(default_factory=dict)
     versions: dict[TopicPartition, Entry] = field(default_factory=dict)
@@ -33,7 +35,7 @@ class StoredCluster:
 
     @property
     def url(self) -> str:
-        return f"file://{self.folder}"
+        return self.store or f"file://{self.folder}"
 
     def create(self, *records: AnyRecord, cluster_id: str = CLUSTER) -> None:
         """The first entry of the metadata log."""
@@ -42,7 +44,7 @@ class StoredCluster:
     def commit(self, *records: AnyRecord) -> None:
         """One more entry of the metadata log."""
 
-        async def append(store: FolderStore) -> None:
+        async def append(store: ObjectStore) -> None:
             log = FlatLog(store, LOG_PREFIX, rng=self.rng, what="metadata log")
             payload = encode_records(records)
             self.newest = await log.claim(self.newest, epoch=1 if self.newest is None else self.newest.epoch + 1, payload=payload)
@@ -88,7 +90,7 @@ class StoredCluster:
     def write(self, tp: TopicPartition, manifest: Manifest) -> None:
         """The next version of the manifest."""
 
-        async def append(store: FolderStore) -> None:
+        async def append(store: ObjectStore) -> None:
             log = FlatLog(store, manifest_prefix(tp), rng=self.rng, what="manifest")
             base = self.versions.get(tp)
             payload = encode_manifest(manifest)
@@ -104,8 +106,8 @@ class StoredCluster:
     def path(self, key: str) -> Path:
         return self.folder / key
 
-    def _with_store(self, operation: Callable[[FolderStore], Awaitable[None]]) -> None:
-        store = FolderStore.open(self.folder, fsync=False)
+    def _with_store(self, operation: Callable[[ObjectStore], Awaitable[None]]) -> None:
+        store = open_store(self.url, fsync=False)
         try:
             asyncio.run(_awaited(operation(store)))
         finally:
