@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
@@ -19,6 +18,7 @@ from chaos_plan import Nodes
 from chaos_relay import Relay
 from chaos_store import Store
 from compat_server import BMQ
+from free_ports import free_port
 
 from bmq.internal.frames import PREFIX_SIZE_BYTES
 from bmq.internal.hello import HELLO
@@ -38,15 +38,15 @@ WITHOUT_STORE: Final = ("error: store ", "error: self-test of the object store f
 class Node:
     """One node id over the processes that it becomes."""
 
-    def __init__(self, role: str, node_id: int, *, folder: Path, ports: "Ports", store: Store) -> None:
+    def __init__(self, role: str, node_id: int, *, folder: Path, store: Store) -> None:
         self.role = role
         self.node_id = node_id
         self.log = folder / f"{role}-{node_id}.log"
-        self.internal = Relay(f"to node {node_id}", next(ports), ("127.0.0.1", next(ports)), who=node_of_hello)
-        self.store = Relay(f"node {node_id} to the store", next(ports), ("127.0.0.1", store.port))
+        self.internal = Relay(f"to node {node_id}", free_port(), ("127.0.0.1", free_port()), who=node_of_hello)
+        self.store = Relay(f"node {node_id} to the store", free_port(), ("127.0.0.1", store.port))
         self._store_url = store.url(self.store.port)
-        self.kafka = Relay(f"clients of node {node_id}", next(ports), ("127.0.0.1", next(ports))) if role == "proxy" else None
-        self.admin_port = next(ports)
+        self.kafka = Relay(f"clients of node {node_id}", free_port(), ("127.0.0.1", free_port())) if role == "proxy" else None
+        self.admin_port = free_port()
         self.process: asyncio.subprocess.Process | None = None
         self.starts_s: list[float] = []
         """How long each start took until the node said that it serves."""
@@ -162,12 +162,11 @@ class Cluster:
     def __init__(self, shape: str, folder: Path, *, store: str = "minio") -> None:
         self.folder = folder
         self.store = Store(store, folder / "store")
-        ports = Ports()
         self.nodes: dict[int, Node] = {}
         for position in range(0, len(shape), 2):
             role, first = ROLES[shape[position + 1]]
             for node_id in range(first, first + int(shape[position])):
-                self.nodes[node_id] = Node(role, node_id, folder=folder, ports=ports, store=self.store)
+                self.nodes[node_id] = Node(role, node_id, folder=folder, store=self.store)
 
     @property
     def servers(self) -> str:
@@ -245,27 +244,6 @@ class Cluster:
     async def start_store(self) -> None:
         """Over the same folder, at the same port."""
         await asyncio.to_thread(self.store.start)
-
-
-class Ports:
-    """Free ports below those that the system gives to outgoing connections: they stay free while their node is away."""
-
-    def __init__(self) -> None:
-        low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-        self._next = low - 1 - os.getpid() % 97 * 100
-
-    def __iter__(self) -> "Ports":
-        return self
-
-    def __next__(self) -> int:
-        while True:
-            self._next -= 1
-            with socket.socket() as probe:
-                try:
-                    probe.bind(("127.0.0.1", self._next))
-                except OSError:
-                    continue
-            return self._next
 
 
 def node_of_hello(first: bytes) -> int | None:

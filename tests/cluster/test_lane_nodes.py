@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compat_server import free_port
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
+from free_ports import free_port
 from lane_clients import BASE, admin, make_lane, read, rest, write
 from server_process import Server, server_arguments
 

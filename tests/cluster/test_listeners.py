@@ -7,9 +7,10 @@ from time import monotonic, sleep
 from urllib.request import urlopen
 
 import pytest
-from compat_server import free_port, tool
+from compat_server import tool
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from free_ports import free_port
 from server_process import Server, server_arguments
 
 PARTITIONS = 12

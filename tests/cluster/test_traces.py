@@ -11,8 +11,8 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from compat_server import free_port
 from confluent_kafka import Consumer, Producer
+from free_ports import free_port
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from server_process import Server, server_arguments
 

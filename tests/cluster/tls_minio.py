@@ -7,7 +7,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from urllib.request import urlopen
 
-from compat_server import free_port, tool, tools_folder
+from compat_server import tool, tools_folder
+from free_ports import free_port
 
 START_S = 30
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -10,17 +9,13 @@ from pathlib import Path
 from time import monotonic, sleep
 from urllib.request import urlopen
 
+from free_ports import free_port
+
 ROOT = Path(__file__).parents[2]
 _BESIDE = Path(sys.executable).with_name("bmq")
 BMQ = _BESIDE if _BESIDE.exists() else ROOT / ".venv" / "bin" / "bmq"
 """Of this environment, or of the checkout's where this one has none (that of the Spark jobs)."""
 SETTINGS = ("group.initial.rebalance.delay.ms=0",)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Minio:

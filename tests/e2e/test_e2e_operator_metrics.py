@@ -9,9 +9,10 @@ from time import monotonic, sleep
 from urllib.request import urlopen
 
 import pytest
-from compat_server import ROOT, free_port
+from compat_server import ROOT
 from dashboard_files import OF_THE_OPERATOR, alerts, dashboards, metrics_in, queries
 from e2e_kubectl import Kubectl
+from free_ports import free_port
 from prometheus_process import Prometheus, Target, filled_in
 from scraping import scraped
 from tools.metrics_page import SECTIONS, metrics_of

@@ -13,7 +13,8 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import yaml
-from compat_server import ROOT, free_port, tool, tools_folder
+from compat_server import ROOT, tool, tools_folder
+from free_ports import free_port
 
 RELABELINGS = ROOT / "charts/bmq/files/podmonitor-relabelings.yaml"
 
