@@ -78,9 +78,7 @@ class Load:
 @contextmanager
 def load(running: Running) -> Iterator[Load]:
     """Runs one while the body does; then reads everything, and asserts that nothing was lost, refused, repeated or out of order."""
-    kubectl = running.kubectl
-    kubectl.apply(client_pod(running.release.images))
-    kubectl("wait", "pod/client", "--for=condition=Ready", "--timeout=60s")
+    kubectl = running.with_client()
     kubectl.exec("client", "bmq", "topics", "create", TOPIC, "--partitions", str(PARTITIONS))
     pod = client_pod(running.release.images)
     pod["metadata"]["name"] = "load"

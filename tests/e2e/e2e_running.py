@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from e2e_kubectl import Kubectl, Manifest
-from e2e_release import CLUSTER, Release, status_of
+from e2e_release import CLUSTER, Release, client_pod, status_of
 from minio import Minio
 
 RESOURCE = f"clusters.bmq.io/{CLUSTER}"
@@ -35,6 +35,12 @@ class Running:
         """In the Cluster's namespace."""
         return self.release.kubectl
 
+    def with_client(self) -> Kubectl:
+        """In the Cluster's namespace, where the pod `client` runs then."""
+        self.kubectl.apply(client_pod(self.release.images))
+        self.kubectl("wait", "pod/client", "--for=condition=Ready", "--timeout=60s")
+        return self.kubectl
+
     def topic(self, name: str, **spec: Any) -> None:
         """Makes a topic by a Topic resource, and waits until it is there."""
         self.kubectl.apply(topic(name, **spec))
@@ -45,14 +51,13 @@ class Running:
         script = f'export BMQ_TOKEN="$BMQ_ADMIN_TOKEN" BMQ_BOOTSTRAP_SERVER={CLUSTER}-bootstrap:9092; exec bmq "$@"'
         return self.kubectl.exec(f"{CLUSTER}-controller-0", "sh", "-c", script, "bmq", *command, container="bmq")
 
-    def objects(self, part: str, *, bucket: str = CLUSTER) -> dict[str, tuple[str, int]]:
-        """A bucket's objects with `part` in their keys: key to ETag and size in bytes."""
+    def objects(self, bucket: str = CLUSTER) -> dict[str, tuple[str, int]]:
+        """A bucket's objects: key to ETag and size in bytes."""
         secret = self.kubectl.json("get", f"secret/{CLUSTER}-minio")["data"]
         user, password = (base64.b64decode(secret[key]).decode() for key in ("user", "password"))
         with self.kubectl.forwarded(f"service/{CLUSTER}-minio", [":9000"]) as (port,):
             client = Minio(f"127.0.0.1:{port}", access_key=user, secret_key=password, secure=False)
-            found = {one.object_name: (one.etag, one.size) for one in client.list_objects(bucket, recursive=True)}
-        return {str(key): (str(etag), int(size or 0)) for key, (etag, size) in found.items() if part in str(key)}
+            return {str(one.object_name): (str(one.etag), int(one.size or 0)) for one in client.list_objects(bucket, recursive=True)}
 
 
 def topic(name: str, *, cluster_namespace: str = "", **spec: Any) -> Manifest:

@@ -63,7 +63,7 @@ def test_a_cluster_is_erased_only_once_that_is_confirmed_and_comes_back_whole_be
     assert "bmq.io/delete-data" in found["message"]
     kubectl("annotate", "clusters.bmq.io/second", CONFIRMED)
     kubectl("wait", "--for=delete", "clusters.bmq.io/second", "--timeout=120s")
-    assert running.objects("", bucket="second") == {}
+    assert running.objects("second") == {}
 
 
 def test_a_cluster_over_the_bucket_of_another_says_so(running: Running) -> None:

@@ -6,21 +6,18 @@ from typing import Any
 
 import pytest
 from e2e_kubectl import Kubectl, Manifest
-from e2e_release import CLUSTER, SMALL, Release, client_pod, status_of
-
-ONE = {"replicas": 1}
+from e2e_release import CLUSTER, SMALL, status_of
+from e2e_running import Running
 
 
 @pytest.fixture(scope="module")
-def ready(release: Release) -> Iterator[Kubectl]:
-    """kubectl where a small Cluster, a topic and a pod for clients are."""
-    kubectl = release.kubectl
-    cluster = release.example("cluster.yaml", controllers=ONE, brokers=ONE, proxies=ONE)
-    kubectl.apply(cluster, release.example("topic.yaml"), client_pod(release.images))
-    kubectl.until_ready(f"clusters.bmq.io/{CLUSTER}", "topics.bmq.io/orders", timeout_s=180)
-    kubectl("wait", "pod/client", "--for=condition=Ready", "--timeout=60s")
+def ready(running: Running) -> Iterator[Kubectl]:
+    """kubectl where a Cluster, a topic and a pod for clients are."""
+    kubectl = running.with_client()
+    kubectl.apply(running.release.example("topic.yaml"))
+    kubectl.until_ready("topics.bmq.io/orders")
     yield kubectl
-    # Lanes are held until the operator has taken them down: it has to be there for that.
+    # Lanes are held until the operator has taken them down: nothing of them is to be in the way of other modules.
     kubectl("delete", "lanes.bmq.io", "--all", "--timeout=60s")
 
 

@@ -2,7 +2,9 @@
 
 import pytest
 import yaml
-from e2e_release import CLUSTER, Release
+from e2e_kubectl import Kubectl
+from e2e_release import CLUSTER
+from e2e_running import RESOURCE, Running
 from prometheus_process import RELABELINGS
 from scraping import scraped
 
@@ -11,21 +13,22 @@ POD = f"{CLUSTER}-probe-0"
 pytestmark = pytest.mark.timeout(600)
 
 
-def told(release: Release, name: str, **labels: str) -> float:
+def told(kubectl: Kubectl, name: str, **labels: str) -> float:
     """A metric of the probe's."""
-    text = release.kubectl("get", "--raw", f"/api/v1/namespaces/{release.namespace}/pods/{POD}:9080/proxy/metrics")
+    text = kubectl("get", "--raw", f"/api/v1/namespaces/{kubectl.namespace}/pods/{POD}:9080/proxy/metrics")
     return sum(one.value for one in scraped(text) if one.name == name and labels.items() <= one.labels.items())
 
 
-def test_a_cluster_that_asks_for_a_probe_is_measured_until_it_does_not(release: Release) -> None:
-    kubectl = release.kubectl
-    kubectl.apply(release.example("cluster.yaml", probe={"enabled": True, "intervalMs": 200}))
-    kubectl.until_ready(f"clusters.bmq.io/{CLUSTER}", timeout_s=240)
-    kubectl("wait", f"pod/{POD}", "--for=condition=Ready", "--timeout=120s")
-    kubectl.until("records come through", lambda: told(release, "bmq_probe_latency_seconds_count") > 20)
-    assert told(release, "bmq_probe_acknowledged_seconds_count") > 0
-    done = told(release, "bmq_probe_latency_seconds_count")
-    kubectl.until("more of them do", lambda: told(release, "bmq_probe_latency_seconds_count") > done + 20)
+def test_a_cluster_that_asks_for_a_probe_is_measured_until_it_does_not(running: Running) -> None:
+    kubectl = running.kubectl
+    kubectl("patch", RESOURCE, "--type=merge", "--patch", '{"spec": {"probe": {"enabled": true, "intervalMs": 200}}}')
+    kubectl.until("its pod is there", lambda: kubectl("get", "pods", POD, "--ignore-not-found"))
+    kubectl("wait", f"pod/{POD}", "--for=condition=Ready", "--timeout=120s", timeout_s=150)
+    kubectl.until_ready(RESOURCE)
+    kubectl.until("records come through", lambda: told(kubectl, "bmq_probe_latency_seconds_count") > 20)
+    assert told(kubectl, "bmq_probe_acknowledged_seconds_count") > 0
+    done = told(kubectl, "bmq_probe_latency_seconds_count")
+    kubectl.until("more of them do", lambda: told(kubectl, "bmq_probe_latency_seconds_count") > done + 20)
 
     pods = kubectl.json("get", "pods", "--selector=app.kubernetes.io/name=bmq,app.kubernetes.io/managed-by=bmq-operator")["items"]
     scraped_pods = {one["metadata"]["name"]: one for one in pods if "admin" in {port["name"] for port in _ports(one)}}
@@ -36,8 +39,8 @@ def test_a_cluster_that_asks_for_a_probe_is_measured_until_it_does_not(release: 
         assert taken <= {label.replace(".", "_").replace("/", "_").replace("-", "_") for label in one["metadata"]["labels"]}
         assert one["metadata"]["labels"]["bmq.io/cluster"] == CLUSTER
 
-    kubectl.apply(release.example("cluster.yaml", probe={"enabled": False}))
-    kubectl("wait", f"pod/{POD}", "--for=delete", "--timeout=120s")
+    kubectl("patch", RESOURCE, "--type=merge", "--patch", '{"spec": {"probe": {"enabled": false}}}')
+    kubectl("wait", f"pod/{POD}", "--for=delete", "--timeout=120s", timeout_s=150)
     assert f"{CLUSTER}-probe" not in {one["metadata"]["name"] for one in kubectl.json("get", "statefulsets")["items"]}
 
 

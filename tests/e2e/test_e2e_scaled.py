@@ -31,7 +31,7 @@ def scale(kubectl: Kubectl, replicas: int) -> None:
 
 def segments(running: Running) -> dict[str, tuple[str, int]]:
     """ETag and size by key of those of one partition and of those that several share."""
-    return running.objects("/segment/") | {key: value for key, value in running.objects("shared/").items() if key.startswith("shared/")}
+    return {key: value for key, value in running.objects().items() if "/segment/" in key or key.startswith("shared/")}
 
 
 def history(running: Running) -> None:

@@ -7,25 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_kubectl import Kubectl, Manifest, Refused
-from e2e_release import CLUSTER, Release, client_pod
+from e2e_kubectl import Kubectl, Refused
+from e2e_running import Running, topic
 
 CHECKS = Path(__file__).parents[2] / "core" / "tests" / "test_resources_checks.py"
 
 
 @pytest.fixture(scope="module")
-def ready(release: Release) -> Kubectl:
-    """kubectl where a small Cluster and a pod for clients are."""
-    kubectl = release.kubectl
-    one = {"replicas": 1}
-    kubectl.apply(release.example("cluster.yaml", controllers=one, brokers=one, proxies=one), client_pod(release.images))
-    kubectl.until_ready(f"clusters.bmq.io/{CLUSTER}", timeout_s=180)
-    kubectl("wait", "pod/client", "--for=condition=Ready", "--timeout=60s")
-    return kubectl
-
-
-def topic(name: str, **spec: Any) -> Manifest:
-    return {"apiVersion": "bmq.io/v1alpha1", "kind": "Topic", "metadata": {"name": name}, "spec": {"clusterRef": {"name": CLUSTER}, **spec}}
+def ready(running: Running) -> Kubectl:
+    """kubectl where a Cluster and a pod for clients are."""
+    return running.with_client()
 
 
 def described(kubectl: Kubectl, name: str) -> dict[str, Any]:
