@@ -9,6 +9,8 @@ SPARK := .cache/spark/bin
 UNIT_TESTS := core/tests services/controller/tests services/broker/tests services/proxy/tests cli/tests operator/tests sim/tests
 SEEDS ?= 0-499
 JOBS ?= $(shell nproc)
+# Tests of processes wait more than they compute: one more of them than there are cores.
+BESIDE := -n $(shell expr $(JOBS) + 1)
 
 .PHONY: help setup up test unit spark parquet lint types sim compat e2e image chaos bench generated lock clean
 
@@ -24,7 +26,8 @@ test: setup lint types .cache/tools/complete .cache/spark/complete ## everything
 	$(BIN)/pytest -n $(JOBS) $(UNIT_TESTS)
 	$(SPARK)/pytest -c spark-apps/pyproject.toml spark-apps/tests
 	$(BIN)/python -m bmq_sim --seeds $(SEEDS)
-	$(BIN)/pytest tests
+	$(BIN)/pytest $(BESIDE) -m "not measures" tests
+	$(BIN)/pytest -m measures tests
 
 unit: setup .cache/tools/complete ## unit and property tests
 	$(BIN)/pytest -n $(JOBS) $(UNIT_TESTS)
@@ -48,7 +51,7 @@ sim: setup ## the simulator (SEEDS=0-499 of every scenario; ARGS="--scenario clu
 	$(BIN)/python -m bmq_sim --seeds $(SEEDS) $(ARGS)
 
 compat: setup .cache/tools/complete ## clients that others wrote, against bmq over a folder and over MinIO
-	$(BIN)/pytest tests/compat
+	$(BIN)/pytest $(BESIDE) tests/compat
 
 e2e: setup ## the tests on Kubernetes: KUBECONFIG's, else kind, else localkube
 	BMQ_E2E=required $(BIN)/pytest tests/e2e $(ARGS)

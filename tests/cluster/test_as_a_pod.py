@@ -9,8 +9,9 @@ from time import monotonic, sleep
 from urllib.request import urlopen
 
 import pytest
-from compat_server import BMQ, Minio, free_port
+from compat_server import BMQ, Minio
 from confluent_kafka.admin import AdminClient
+from free_ports import free_port
 from server_process import Server, server_arguments
 from up_nodes import children_of
 
@@ -118,6 +119,7 @@ def test_a_pod_serves_without_rights_and_ends_cleanly_when_told(start: Callable[
     assert warnings == [], warnings
 
 
+@pytest.mark.measures
 def test_a_start_takes_less_than_two_seconds_of_cpu_time(tmp_path: Path) -> None:
     """Which is what it takes on a quiet machine: most of it is imports. Twice: the first one compiles what was never run."""
     (tmp_path / "data").mkdir()

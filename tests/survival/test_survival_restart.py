@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
+import pytest
 from survival_process import MIB, Survivor
 from survival_wire import NO_ERROR, Peer, batch_of, create_topic, fetch_fields, produce_fields
 
@@ -18,6 +19,8 @@ READY_S_MAX = 6.0
 START_S_MAX = 6.0
 IDLE_MIB_MAX = 150
 ROUNDS = 2
+
+pytestmark = pytest.mark.measures
 
 
 def test_an_empty_folder_starts_quickly_and_idles_small(started: Callable[..., Survivor], tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ IDLE_CONNECTIONS = 5_000
 CLOSED = "connection closed"
 _addresses = itertools.count(2)
 
+pytestmark = pytest.mark.measures
+
 
 class Abuse:
     """One kind of it, from one address."""
