@@ -19,6 +19,7 @@ SEEDS = {
 }
 
 
+@pytest.mark.seeds
 @pytest.mark.parametrize("name", SEEDS)
 def test_every_invariant_holds_of_a_cluster(name: str) -> None:
     outcomes = run_seeds(name, range(SEEDS[name]))

@@ -9,6 +9,7 @@ from bmq_sim.world import simulate
 SEEDS = {"engine": 120, "retries": 80, "takeover": 40, "garbage": 40, "lost-object": 40, "tight-memory": 40, "quiet": 40, "sleeper": 8}
 
 
+@pytest.mark.seeds
 @pytest.mark.parametrize("name", SEEDS)
 def test_every_invariant_holds(name: str) -> None:
     failed = [

@@ -7,6 +7,7 @@ from bmq_sim.world import simulate
 STORAGE = ("flat-logs", "streams")
 
 
+@pytest.mark.seeds
 @pytest.mark.parametrize("name", STORAGE)
 def test_logs_in_the_store_keep_their_promises(name: str) -> None:
     assert [outcome for outcome in run_seeds(name, range(150)) if outcome.error is not None] == []
