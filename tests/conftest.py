@@ -37,6 +37,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: FOLDERS.index(item.path.parent.name) if item.path.parent.name in FOLDERS else len(FOLDERS))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says plainly which whole folder was not run, and why."""
+    skipped = {report.longrepr[2] for report in terminalreporter.stats.get("skipped", []) if isinstance(report.longrepr, tuple)}
+    for why in sorted(skipped):
+        if "were NOT run" in why:
+            terminalreporter.write_line(why.removeprefix("Skipped: "), yellow=True, bold=True)
+
+
 @pytest.fixture(scope="module")
 def faketime() -> str:
     """The library that shifts a process's clock, installed where this user may."""
@@ -44,5 +52,7 @@ def faketime() -> str:
         for library in LIBRARIES:
             if Path(library).exists():
                 return library
-        subprocess.run(["apt-get", "install", "-qqy", "--no-install-recommends", "faketime"], capture_output=True, check=False)
+        subprocess.run(
+            ["apt-get", "-o", "DPkg::Lock::Timeout=120", "install", "-qqy", "--no-install-recommends", "faketime"], capture_output=True, check=False
+        )
     pytest.skip("needs libfaketime (Debian: apt-get install faketime)")

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from e2e_cluster import Kubernetes, NoCluster, find
@@ -17,21 +18,22 @@ from e2e_release import Release, kept
 from e2e_running import Running
 
 PREFIX = os.environ.get("BMQ_E2E_PREFIX", "e2e")
-_not_run: list[str] = []
+HERE = Path(__file__).parent
+TEST_S_MAX = 900
+"""For a test with all that it waits for: the first one may build the images, beside other tests."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that name no time of their own."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_S_MAX))
 
 
 def _missing(problem: NoCluster) -> None:
     if os.environ.get("BMQ_E2E") == "required":
         pytest.fail(str(problem), pytrace=False)
-    if not _not_run:
-        _not_run.append(str(problem))
-    pytest.skip(str(problem))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says plainly what was not run."""
-    for why in _not_run:
-        terminalreporter.write_line(f"The Kubernetes tests (tests/e2e) were NOT run: {why}", yellow=True, bold=True)
+    pytest.skip(f"The Kubernetes tests (tests/e2e) were NOT run: {problem}")
 
 
 @pytest.fixture(scope="session")
