@@ -2,10 +2,11 @@
 
 import argparse
 import concurrent.futures
+import contextlib
 import gc
 import os
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -41,9 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.seed is not None:
         return _show(names[0] if options.scenario else "engine", options.seed, planted=options.planted, trace=options.trace)
     failed, work = 0, Work()
-    for name in names:
-        seeds = options.seeds if options.scenario else options.seeds[:: RARER.get(name, 1)]
-        failed += _run(name, seeds, work, jobs=options.jobs, planted=options.planted, twice=options.twice)
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(max_workers=options.jobs)) if options.jobs > 1 else None
+        begun = {}  # all of them at once, so that no process waits for the end of a scenario
+        for name in names:
+            seeds = options.seeds if options.scenario else options.seeds[:: RARER.get(name, 1)]
+            size = max(1, min(CHUNK, len(seeds) // (2 * options.jobs)))
+            chunks = [seeds[start : start + size] for start in range(0, len(seeds), size)]
+            begun[name] = (pool.map if pool else map)(partial(_chunk, name, planted=options.planted, twice=options.twice), chunks)
+        for name, chunks_run in begun.items():
+            failed += _run(name, chunks_run, work, planted=options.planted)
     if options.counts is not None:
         work = added(work, options.counts)
     if work.pairs:
@@ -70,38 +78,33 @@ def replay_command(name: str, seed: int, *, planted: str | None = None) -> str:
     return f"python -m bmq_sim --scenario {name} --seed {seed} --trace" + (f" --planted {planted}" if planted else "")
 
 
-def _run(name: str, seeds: range, work: Work, *, jobs: int, planted: str | None, twice: bool) -> int:
-    began_s = monotonic()
+def _run(name: str, chunks: Iterable[tuple[float, list[Outcome]]], work: Work, *, planted: str | None) -> int:
     failed: list[Outcome] = []
     count = steps = 0
-    virtual_s = 0.0
-    for outcome in _outcomes(name, seeds, jobs=jobs, planted=planted, twice=twice):
-        count += 1
-        steps += outcome.steps
-        virtual_s += outcome.virtual_s
-        work.add(outcome.work)
-        if outcome.error is not None:
-            failed.append(outcome)
-            if len(failed) <= SHOWN_MAX:
-                print(f"seed {outcome.seed} of {name} failed: {outcome.error}\n  {replay_command(name, outcome.seed, planted=planted)}", flush=True)
-    took_s = monotonic() - began_s
-    print(f"{name}: {count} seeds, {len(failed)} failed; {steps} steps, {virtual_s / 3600:.1f} simulated hours in {took_s:.1f} s", flush=True)
+    virtual_s = took_s = 0.0
+    for chunk_s, outcomes in chunks:
+        took_s += chunk_s
+        for outcome in outcomes:
+            count += 1
+            steps += outcome.steps
+            virtual_s += outcome.virtual_s
+            work.add(outcome.work)
+            if outcome.error is not None:
+                failed.append(outcome)
+                if len(failed) <= SHOWN_MAX:
+                    print(
+                        f"seed {outcome.seed} of {name} failed: {outcome.error}\n  {replay_command(name, outcome.seed, planted=planted)}", flush=True
+                    )
+    told = f"{name}: {count} seeds, {len(failed)} failed; {steps} steps, {virtual_s / 3600:.1f} simulated hours"
+    print(f"{told} in {took_s:.1f} s of its processes", flush=True)
     return len(failed)
 
 
-def _outcomes(name: str, seeds: range, *, jobs: int, planted: str | None, twice: bool) -> Iterator[Outcome]:
-    if jobs == 1:
-        yield from run_seeds(name, seeds, planted=planted, twice=twice)
-        return
-    size = max(1, min(CHUNK, len(seeds) // (2 * jobs)))
-    chunks = [seeds[start : start + size] for start in range(0, len(seeds), size)]
-    with concurrent.futures.ProcessPoolExecutor(max_workers=jobs) as pool:
-        for chunk in pool.map(partial(_chunk, name, planted=planted, twice=twice), chunks):
-            yield from chunk
-
-
-def _chunk(name: str, seeds: range, *, planted: str | None, twice: bool) -> list[Outcome]:
-    return list(run_seeds(name, seeds, planted=planted, twice=twice))
+def _chunk(name: str, seeds: range, *, planted: str | None, twice: bool) -> tuple[float, list[Outcome]]:
+    """How many seconds it took, and what came of it."""
+    began_s = monotonic()
+    outcomes = list(run_seeds(name, seeds, planted=planted, twice=twice))
+    return monotonic() - began_s, outcomes
 
 
 def _show(name: str, seed: int, *, planted: str | None, trace: bool) -> int:
