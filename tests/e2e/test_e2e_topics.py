@@ -32,7 +32,8 @@ def names(kubectl: Kubectl) -> set[str]:
     return {one["name"] for one in json.loads(kubectl.exec("client", "bmq", "topics", "list", "-o", "json"))}
 
 
-def test_the_api_server_refuses_what_bmq_apply_refuses(ready: Kubectl) -> None:
+def test_the_api_server_refuses_what_bmq_apply_refuses(ready: Kubectl, kubectl: Kubectl) -> None:
+    """In a namespace in which nothing has the names of the checks' documents."""
     spec = importlib.util.spec_from_file_location("the_checks", CHECKS)
     assert spec is not None and spec.loader is not None
     checks = importlib.util.module_from_spec(spec)
@@ -40,14 +41,14 @@ def test_the_api_server_refuses_what_bmq_apply_refuses(ready: Kubectl) -> None:
     accepted = []
     for kind, part, field, _, _ in checks.CASES:
         try:
-            ready.apply(checks.document(kind, part), dry_run=True)
+            kubectl.apply(checks.document(kind, part), dry_run=True)
         except Refused as refused:
             assert re.search("ValidationError|is invalid|strict decoding|typed patch", str(refused)), refused
         else:
             accepted.append((kind.__name__, field))
     assert accepted == []
     for kind, part in checks.GOOD:
-        ready.apply(checks.document(kind, part), dry_run=True)
+        kubectl.apply(checks.document(kind, part), dry_run=True)
 
 
 def test_a_topic_grows_and_neither_shrinks_nor_changes_its_name(ready: Kubectl) -> None:

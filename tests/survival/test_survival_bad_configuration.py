@@ -81,6 +81,7 @@ def test_a_wrong_option_is_named_with_its_value_and_a_remedy(wrong: Wrong, forks
     assert not list(tmp_path.iterdir()), "nothing is made by a start that is refused"
 
 
+@pytest.mark.measures
 def test_an_unknown_option_has_exit_code_2_and_ends_soon(tmp_path: Path) -> None:
     code, lines, seconds = exit_of_up("--dta", "x", cwd=tmp_path)
     assert code == MISCONFIGURED
