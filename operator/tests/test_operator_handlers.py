@@ -1,5 +1,7 @@
 """What kopf is told."""
 
+import itertools
+
 import kopf
 
 from bmq_operator.clusters.names import CLUSTER_LABEL
@@ -16,6 +18,14 @@ def test_a_watch_that_is_silent_is_begun_anew_and_no_request_waits_for_ever() ->
     assert 0 < settings.watching.inactivity_timeout <= 75
     assert settings.watching.connect_timeout
     assert settings.networking.request_timeout
+
+
+def test_tries_of_a_request_never_end_and_are_never_far_apart() -> None:
+    backoffs = kopf_settings(namespaced=True).networking.error_backoffs
+    for _ in range(2):  # every request begins anew
+        first = list(itertools.islice(iter(backoffs), 1_000))  # type: ignore[arg-type]
+        assert len(first) == 1_000
+        assert min(first) > 0 and max(first) <= 60
 
 
 def test_of_what_may_belong_to_a_cluster_only_what_has_its_label_is_asked_for() -> None:

@@ -4,6 +4,8 @@ kopf's `on.event` is used, and none of its handlers with state: those would writ
 """
 
 import asyncio
+import itertools
+from collections.abc import Iterator
 from typing import Any, Final
 
 import kopf
@@ -18,6 +20,15 @@ from bmq_operator.workqueue import Key, WorkQueue
 
 CHILDREN: Final = (("apps", "v1", "statefulsets"), ("", "v1", "pods"), ("", "v1", "services"), ("batch", "v1", "jobs"))
 """What is watched of what belongs to Clusters."""
+RETRY_S: Final = 30.0
+
+
+class Backoffs:
+    """Seconds between the tries of a request that failed. Without end: kopf ends the operator where they do, and so a namespace that was deleted,
+    and whose watches are refused since, would keep all others from being looked after."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((1, 1, 2, 3, 5, 8, 13, 21), itertools.repeat(RETRY_S))
 
 
 def kopf_settings(*, namespaced: bool) -> kopf.OperatorSettings:
@@ -35,6 +46,7 @@ def kopf_settings(*, namespaced: bool) -> kopf.OperatorSettings:
     settings.watching.chunk_size = 500
     settings.networking.request_timeout = 20
     settings.networking.connect_timeout = 10
+    settings.networking.error_backoffs = Backoffs()
     for child in CHILDREN:
         settings.watching.label_selectors[child] = CLUSTER_LABEL
     return settings
