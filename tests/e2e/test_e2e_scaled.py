@@ -8,7 +8,7 @@ from e2e_load import load
 from e2e_release import status_of
 from e2e_running import RESOURCE, Running
 
-HISTORY_BYTES = 12_000_000
+HISTORY_BYTES = 36_000_000
 HISTORY_TAIL_BYTES_MAX = 3 << 20
 """What of it may not be in segments yet."""
 RECORD_BYTES_MAX = 400

@@ -169,7 +169,7 @@ class LibrdkafkaMember:
             "auto.offset.reset": "earliest",
             "auto.commit.interval.ms": 1000,
             "heartbeat.interval.ms": 300,
-            "session.timeout.ms": 10_000,
+            "session.timeout.ms": 30_000,  # longer than a restart of bmq on a busy machine
             "topic.metadata.refresh.interval.ms": 1000,
             **BACKOFF,
         }

@@ -100,7 +100,7 @@ class Member {
       groupId: group,
       partitionAssigners: [PartitionAssigners.roundRobin],
       heartbeatInterval: 300,
-      sessionTimeout: 10_000,
+      sessionTimeout: 30_000,
       maxWaitTimeInMs: 200,
       metadataMaxAge: 1000,
     })
