@@ -93,6 +93,14 @@ def test_a_field_without_a_column_is_a_reason_unless_it_says_nothing() -> None:
     assert "$.in.y has no column" in (reasons[2] or "")
 
 
+def test_columns_that_came_from_a_schema_hold_as_strictly() -> None:
+    made = decoder("json", columns=pa.struct([("price", pa.decimal128(5, 2)), ("at", pa.timestamp("us"))]))
+    values, reasons = decode(made, [b'{"price":1.5}', b'{"price":1e-999999999}', b'{"at":"2026-01-01T00:00:00Z"}'])
+    assert str(values[0]["price"]) == "1.50"
+    assert "$.price" in (reasons[1] or "")
+    assert "time zone" in (reasons[2] or "")
+
+
 def test_objects_whose_keys_are_data_do_not_make_columns_without_end() -> None:
     known = infer(None, encoded({"users": {f"user{number}": 1 for number in range(COLUMNS + 50)}, "id": 1}))
     assert known.field("users").type.num_fields == COLUMNS - 1

@@ -61,8 +61,11 @@ def test_every_type_of_a_schema_is_read() -> None:
         (b'{"name":"x"}', "missing required field `id`"),
         (b'{"id":null}', "got `null`"),
         (b'{"id":1,"small":40000}', r"`\$.small`"),
-        (b'{"id":1,"price":1.234}', r"data loss - at `\$.price` \(decimal128\(5, 2\)\)"),
-        (b'{"id":1,"lines":[{"price":1},{"price":12345}]}', r"at `\$.lines\[1\].price`"),
+        (b'{"id":1,"price":1.234}', r"decimal\(5,2\) does not hold all digits of the number - at `\$.price`"),
+        (b'{"id":1,"price":1e-999999999}', r"does not hold all digits of the number - at `\$.price`"),
+        (b'{"id":1,"price":1e999999999}', r"does not hold all digits of the number - at `\$.price`"),
+        (b'{"id":1,"price":"NaN"}', r"`\$.price`"),
+        (b'{"id":1,"lines":[{"price":1},{"price":12345}]}', r"at `\$.lines\[\.\.\.\]\.price`"),
         (b'{"id":1,"name":"\xff"}', "utf-8"),
         (b'{"id":NaN}', "malformed"),
         (b'{"id":1,"local":"2026-01-01T00:00:00Z"}', "time zone"),
@@ -200,6 +203,16 @@ def _tells_names_apart_by_case_alone(arrow_type: pa.DataType) -> bool:
     if pa.types.is_map(arrow_type):
         return _tells_names_apart_by_case_alone(arrow_type.item_type)
     return pa.types.is_list(arrow_type) and _tells_names_apart_by_case_alone(arrow_type.value_type)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.decimals(allow_nan=False, allow_infinity=False) | st.decimals(-200, 200, places=2) | st.decimals(-200, 200, places=3))
+def test_a_decimal_keeps_every_digit_or_has_a_reason(number: decimal.Decimal) -> None:
+    (row,), (reason,) = decode(by_schema("price decimal(4,2)"), [b'{"price":%s}' % str(number).lower().encode()])
+    fits = abs(number) < 100 and number == round(number, 2)
+    assert (row is not None) == fits
+    assert row is None or row["price"] == number
+    assert reason is None or "decimal(4,2)" in reason
 
 
 documents = st.recursive(

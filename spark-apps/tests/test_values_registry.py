@@ -1,6 +1,8 @@
+import datetime
 import io
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -48,11 +50,17 @@ def test_records_of_older_writers_are_read_as_the_newest_schema_says(server: Reg
 
 
 def test_times_of_two_units_are_not_taken_for_one_another(server: RegistryServer) -> None:
-    seconds = {"type": {"type": "long", "logicalType": "timestamp-millis"}}
-    old = server.register("s", json.dumps(record_of(at=seconds)))
-    server.register("s", json.dumps(record_of(at={"type": {"type": "long", "logicalType": "timestamp-micros"}})))
-    (row,), _ = decode(decoder("avro", registry=server.url, subject="s"), [framed(old, record_of(at={"type": "long"}), {"at": 1_700_000_000_123})])
-    assert row["at"].timestamp() == 1_700_000_000.123
+    """Nor are the logical types beside them."""
+    logical = {"price": ("bytes", {"precision": 5, "scale": 2}, "decimal"), "key": ("string", {}, "uuid"), "day": ("int", {}, "date")}
+    others = {name: {"type": {"type": kind, "logicalType": meaning, **more}} for name, (kind, more, meaning) in logical.items()}
+    stored = {name: {"type": kind} for name, (kind, _, _) in logical.items()}
+    old = server.register("s", json.dumps(record_of(at={"type": {"type": "long", "logicalType": "timestamp-millis"}}, **others)))
+    server.register("s", json.dumps(record_of(at={"type": ["string", {"type": "long", "logicalType": "timestamp-micros"}]}, **others)))
+    value = framed(old, record_of(at={"type": "long"}, **stored), {"at": 1_700_000_000_123, "price": b"\x04\xd2", "key": "k", "day": 1})
+    (row,), reasons = decode(decoder("avro", registry=server.url, subject="s"), [value])
+    assert reasons == [None]
+    assert row["at"]["member1"].timestamp() == 1_700_000_000.123
+    assert (row["price"], row["key"], row["day"]) == (Decimal("12.34"), "k", datetime.date(1970, 1, 2))
 
 
 def test_a_schema_is_asked_for_once_however_many_records_name_it(server: RegistryServer) -> None:

@@ -18,7 +18,7 @@ from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException, UnknownType
 
 from bmq_spark.errors import ConfigurationError
-from bmq_spark.values.avro_types import AvroColumn, NoColumn, column_of, has_choices, times_of, without_times
+from bmq_spark.values.avro_types import AvroColumn, NoColumn, column_of, has_choices, plain, times_of
 from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
 from bmq_spark.values.registry import RegisteredSchema, Registry, SchemaUnknown, schema_id
 from bmq_spark.values.schema_files import SchemaFile
@@ -101,8 +101,8 @@ class AvroDecoder(RecordDecoder):
             return f"schema id {number}: {reason(error)}"
         if writer == self.reader:
             return self._plain
-        plain = len({name.removeprefix("local-") for name in (times_of(writer) | times_of(self.reader)) - {"date"}}) <= 1
-        return _read_by(without_times(writer), without_times(self.reader)) if plain else _read_by(writer, self.reader)
+        units = {name.removeprefix("local-") for name in times_of(writer) | times_of(self.reader)} - {"date"}
+        return _read_by(plain(writer, with_times=len(units) > 1), plain(self.reader, with_times=len(units) > 1))
 
     @cached_property
     def _column(self) -> AvroColumn:
@@ -110,7 +110,7 @@ class AvroDecoder(RecordDecoder):
 
     @cached_property
     def _plain(self) -> Callable[[io.BytesIO], Any]:
-        return _read_by(without_times(self.reader), None)
+        return _read_by(plain(self.reader), None)
 
     @cached_property
     def _writers(self) -> dict[int, Callable[[io.BytesIO], Any] | str]:

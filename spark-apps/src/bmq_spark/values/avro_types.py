@@ -1,5 +1,7 @@
 """What an Avro schema is as columns: the Arrow type that its values are read into, the one of the table, and what is done to values between."""
 
+import datetime
+import decimal
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,8 +28,9 @@ _TIMES: Final[dict[str, pa.DataType]] = {
     "local-timestamp-millis": pa.timestamp("ms"),
     "local-timestamp-micros": pa.timestamp("us"),
 }
-_KEPT: Final = ("decimal",)
-"""Logical types that fastavro reads; of the others it would make Python's objects only for Arrow to take them apart."""
+_DIGITS: Final = decimal.Context(prec=100)
+_DECIMAL_BYTES: Final = 40
+"""No decimal of 38 digits is longer, sign bytes of careless writers included; a number of a megabyte would take minutes to convert."""
 _BRANCHES: Final = {
     "boolean": bool,
     "int": int,
@@ -65,18 +68,21 @@ def column_of(schema: Any) -> AvroColumn:
     return _Columns().of(schema, "value", ())
 
 
-def without_times(schema: Any) -> Any:
-    """The schema with dates and times as plain numbers, and UUIDs as what they are stored as."""
+def plain(schema: Any, *, with_times: bool = False) -> Any:
+    """The schema with logical types as what they are stored as: fastavro would make Python's objects only for Arrow to take them apart.
+
+    `with_times` leaves dates and timestamps to fastavro.
+    """
     match schema:
         case dict():
-            kept = schema.get("logicalType") in _KEPT
+            kept = with_times and schema.get("logicalType") in _TIMES
             return {
-                name: without_times(part) if name in ("type", "items", "values", "fields") else part
+                name: plain(part, with_times=with_times) if name in ("type", "items", "values", "fields") else part
                 for name, part in schema.items()
                 if not name.startswith("__") and (name != "logicalType" or kept)
             }
         case list():
-            return [without_times(part) for part in schema]
+            return [plain(part, with_times=with_times) for part in schema]
     return schema
 
 
@@ -161,9 +167,12 @@ class _Columns:
     def _decider(self, branch: Any) -> Callable[[str | None, Any], bool]:
         """Named types come from fastavro with their names, others are told by what Python has for them."""
         kind = branch if isinstance(branch, str) else branch["type"]
-        if kind in _BRANCHES and not (isinstance(branch, dict) and branch.get("logicalType") == "decimal"):
-            expected = _BRANCHES[kind]
-            return lambda name, inner: name is None and type(inner) is expected
+        if kind in _BRANCHES:
+            expected = (
+                _BRANCHES[kind],
+                *((datetime.date, datetime.datetime) if isinstance(branch, dict) and branch.get("logicalType") in _TIMES else ()),
+            )
+            return lambda name, inner: name is None and type(inner) in expected
         full_name = branch if isinstance(branch, str) else branch.get("name")
         return lambda name, _: name == full_name
 
@@ -213,9 +222,15 @@ def _in_fields(finishers: dict[str, Finish]) -> Finish:
 
 def _decimal(schema: Any, path: str) -> AvroColumn:
     precision, scale = schema["precision"], schema.get("scale", 0)
-    if not 1 <= precision <= 38:
-        raise NoColumn(f"{path}: decimal({precision},{scale}) has more than the 38 digits that Parquet's readers take")
-    return AvroColumn(pa.decimal128(precision, scale))
+    if not 1 <= precision <= 38 or not 0 <= scale <= precision:
+        raise NoColumn(f"{path}: decimal({precision},{scale}) has more than the 38 digits that Parquet's readers take, or no such scale")
+
+    def finish(octets: bytes) -> decimal.Decimal:
+        if len(octets) > _DECIMAL_BYTES:
+            raise ValueError(f"{path}: a decimal of {len(octets)} bytes")
+        return _DIGITS.scaleb(decimal.Decimal(int.from_bytes(octets, "big", signed=True)), -scale)
+
+    return AvroColumn(pa.decimal128(precision, scale), finish)
 
 
 def _may_be_empty(schema: Any, named: dict[str, Any]) -> bool:

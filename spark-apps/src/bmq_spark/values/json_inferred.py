@@ -48,21 +48,24 @@ class InferredJsonDecoder(RecordDecoder):
     @cached_property
     def _parsers(self) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any], Callable[[bytes], Any]]:
         check = msgspec.json.Decoder(strict_type(self.columns)).decode
-        decode = msgspec.json.Decoder(python_type(self.columns)).decode
-        loose_type = _with_json_text(self.columns)
-        loose = msgspec.json.Decoder(python_type(loose_type)).decode
-        finish = finisher(loose_type) or (lambda value: value)
+        decode = _finished(self.columns)
+        loose = _finished(_with_json_text(self.columns))
 
         def loosely(value: bytes) -> Any:
             beyond = fields_beyond(msgspec.json.decode(value), self.columns)
             if beyond is not None:
                 raise Unfit(f"{beyond} has no column: its name differs from another's by case alone, or there are too many columns: give a schema")
-            return finish(loose(value))
+            return loose(value)
 
         return check, decode, loosely
 
     def __getstate__(self) -> dict[str, Any]:
         return {"columns": self.columns}
+
+
+def _finished(arrow_type: pa.DataType) -> Callable[[bytes], Any]:
+    decode, finish = msgspec.json.Decoder(python_type(arrow_type)).decode, finisher(arrow_type)
+    return decode if finish is None else lambda value: finish(decode(value))
 
 
 def _with_json_text(arrow_type: pa.DataType) -> pa.DataType:

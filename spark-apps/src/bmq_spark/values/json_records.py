@@ -26,6 +26,7 @@ _EXACT: Final[dict[pa.DataType, Any]] = {
     pa.date32(): datetime.date,
     JSON_TEXT: msgspec.Raw,
 }
+_DIGITS: Final = decimal.Context(prec=100, traps=[decimal.Inexact, decimal.InvalidOperation, decimal.Overflow, decimal.Clamped])
 _INTEGERS: Final = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 
 
@@ -100,23 +101,25 @@ def _optional(arrow_type: pa.DataType) -> Any:
     return msgspec.Raw if arrow_type == JSON_TEXT else python_type(arrow_type) | None
 
 
-def finisher(arrow_type: pa.DataType) -> Callable[[Any], Any] | None:
+def finisher(arrow_type: pa.DataType, path: str = "$") -> Callable[[Any], Any] | None:
     """What has still to be done to an object of the type before Arrow takes it, in place where that can be; None where nothing is."""
     if arrow_type == JSON_TEXT:
         return json_text
+    if pa.types.is_decimal(arrow_type):
+        return _decimal_finisher(arrow_type, path)
     if pa.types.is_timestamp(arrow_type) and arrow_type.tz is None:
         return _without_zone
     if pa.types.is_struct(arrow_type):
-        return _fields_finisher({field.name: finish for field in arrow_type if (finish := finisher(field.type)) is not None})
+        return _fields_finisher({field.name: finish for field in arrow_type if (finish := finisher(field.type, f"{path}.{field.name}")) is not None})
     if pa.types.is_map(arrow_type):
-        items = finisher(arrow_type.item_type)
+        items = finisher(arrow_type.item_type, f"{path}[...]")
         return (
             (lambda found: list(found.items()))
             if items is None
             else lambda found: [(key, item if item is None else items(item)) for key, item in found.items()]
         )
     if pa.types.is_list(arrow_type):
-        element = finisher(arrow_type.value_type)
+        element = finisher(arrow_type.value_type, f"{path}[...]")
         return None if element is None else lambda found: [each if each is None else element(each) for each in found]
     return None
 
@@ -139,6 +142,22 @@ def _fields_finisher(finishers: dict[str, Callable[[Any], Any]]) -> Callable[[An
             if value is not None:
                 fields[name] = each(value)
         return fields
+
+    return finish
+
+
+def _decimal_finisher(arrow_type: pa.DataType, path: str) -> Callable[[decimal.Decimal], decimal.Decimal]:
+    """Every digit has to fit. Arrow is not asked: an exponent like 1e-999999999 ends the process there (pyarrow 26)."""
+    unit, bound = decimal.Decimal(1).scaleb(-arrow_type.scale), arrow_type.precision - arrow_type.scale
+
+    def finish(number: decimal.Decimal) -> decimal.Decimal:
+        try:
+            fitted = number.quantize(unit, context=_DIGITS)
+        except decimal.DecimalException:
+            fitted = None
+        if fitted is None or not fitted.is_finite() or (fitted and fitted.adjusted() >= bound):
+            raise ValueError(f"decimal({arrow_type.precision},{arrow_type.scale}) does not hold all digits of the number - at `{path}`")
+        return fitted
 
     return finish
 
