@@ -23,6 +23,13 @@ EVERYTHING: dict[str, Any] = {
     "networkPolicy": {"metricsFromNamespaces": ["monitoring"]},
     "serviceAccount": {"annotations": {"e": "f"}},
     "monitoring": {part: {"enabled": True, "labels": {"release": "prometheus"}} for part in ("serviceMonitor", "podMonitor", "rules", "dashboards")},
+    "spark": {
+        "namespaces": ["shop", "here"],
+        "pullSecrets": ["registry"],
+        "conf": {"spark.log.level": "WARN"},
+        "eventLog": "s3a://logs/spark",
+        "executor": {"instances": 3, "memory": "4g"},
+    },
 }
 NAMESPACED: dict[str, Any] = {"watchNamespaces": ["first", "second"]}
 
@@ -64,6 +71,10 @@ def test_its_crds_are_those_of_the_models_and_stay_after_an_uninstall() -> None:
         ({"operator": {"logLevel": "loud"}}, "value must be one of"),
         ({"cluster": {"name": "a.b"}}, "does not match pattern"),
         ({"monitoring": {"podMonitor": {"interval": "soon"}}}, "does not match pattern"),
+        ({"spark": {"driver": {"memory": "1Gi"}}}, "does not match pattern"),
+        ({"spark": {"executor": {"instances": 0}}}, "minimum"),
+        ({"spark": {"conf": {"executor.memory": "1g"}}}, "does not match pattern"),
+        ({"spark": {"eventLog": "/logs"}}, "does not match pattern"),
     ],
 )
 def test_values_that_cannot_be_used_are_refused(values: dict[str, Any], says: str) -> None:
@@ -139,6 +150,32 @@ def test_what_the_operator_asks_of_the_api_server_it_may() -> None:
     assert wanted <= granted
 
 
+def test_spark_is_what_the_operator_reads_it_as() -> None:
+    from bmq_operator.spark_settings import SparkSettings
+
+    for values in ({}, EVERYTHING):
+        (deployment,) = of_kind("Deployment", values)
+        (told,) = (one["value"] for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"] if one["name"] == "BMQ_OPERATOR_SPARK")
+        spark = SparkSettings.model_validate_json(told)
+        version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+        assert (spark.enabled, spark.image, spark.service_account, spark.driver.memory) == (True, f"bmq-spark:{version}", "bmq-spark", "1g")
+    assert (spark.executor.instances, spark.executor.memory, spark.event_log) == (3, "4g", "s3a://logs/spark")
+    assert (spark.pull_secrets, spark.conf) == (("registry",), {"spark.log.level": "WARN"})
+
+
+def test_drivers_have_an_account_in_each_namespace_of_tables() -> None:
+    for values, namespaces in (({}, {"here"}), (NAMESPACED, {"first", "second"}), (EVERYTHING, {"shop", "here"})):
+        made = [one for one in objects(rendered(values)) if one["metadata"]["name"] == "bmq-spark"]
+        for kind in ("ServiceAccount", "Role", "RoleBinding"):
+            assert {one["metadata"]["namespace"] for one in made if one["kind"] == kind} == namespaces
+
+
+def test_without_spark_the_operator_has_no_rights_on_its_applications() -> None:
+    without = {"spark": {"enabled": False}}
+    assert not any("sparkoperator.k8s.io" in rule["apiGroups"] for rule in rules("Role", "ClusterRole", values=without))
+    assert not any(one["metadata"]["name"] == "bmq-spark" for one in objects(rendered(without)))
+
+
 def test_the_lease_is_the_only_one_that_it_may_touch() -> None:
     (leader,) = (one for one in of_kind("Role") if one["metadata"]["name"].endswith("-leader"))
     (deployment,) = of_kind("Deployment")
@@ -204,6 +241,7 @@ def test_monitors_find_what_the_operator_makes() -> None:
     monitor, of_spark = of_kind("PodMonitor", EVERYTHING)
     assert monitor["spec"]["selector"]["matchLabels"].items() <= labels_of("orders", "broker").items()
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert of_spark["spec"]["namespaceSelector"] == {"matchNames": ["shop", "here"]}
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     assert {"instance", "cluster", "component"} <= {one["targetLabel"] for one in endpoint["relabelings"]}
     assert [one["path"] for one in of_spark["spec"]["podMetricsEndpoints"]] == ["/metrics/prometheus/", "/metrics/executors/prometheus/"]

@@ -20,15 +20,17 @@ TABLES: Final[list[tuple[Spec, str]]] = [
     ({"schedule": "@hourly"}, "the table is at output or in iceberg"),
     ({**TABLE, "continuous": {}}, "the table is written by a schedule or is continuous"),
     ({**TABLE, "format": "avro"}, "format avro and protobuf need a schema"),
-    ({**TABLE, "format": "protobuf", "registry": "http://registry"}, "format protobuf needs the name of a message"),
+    ({**TABLE, "registry": "http://registry"}, "format bytes and string have no schema"),
+    ({**TABLE, "format": "json", "message": "a.B"}, "message is for protobuf alone"),
+    ({**TABLE, "consumerConfig": {"group.id": "a"}}, "consumerConfig: servers, group, first offsets"),
     ({**TABLE, "output": "/data"}, "output is in a bucket"),
     ({**TABLE, "checkpoint": "/data"}, "checkpoint is in a bucket"),
     ({"schedule": "@hourly", "iceberg": {}}, "iceberg of catalogType hadoop needs a warehouse"),
     ({"schedule": "@hourly", "iceberg": {"catalogType": "rest"}}, "iceberg of catalogType rest and sql needs a catalogUri"),
     ({"schedule": "@hourly", "iceberg": {"warehouse": "/data"}}, "iceberg.warehouse is in a bucket"),
-    ({**TABLE, "schema": {}}, "schema is text, configMapKeyRef or uri"),
-    ({**TABLE, "schema": {"uri": "s3a://bucket"}}, "schema.uri is a file in a bucket"),
-    ({**TABLE, "registry": "registry:8081"}, "registry is an address"),
+    ({**TABLE, "format": "json", "schema": {}}, "schema is text, configMapKeyRef or uri"),
+    ({**TABLE, "format": "json", "schema": {"uri": "s3a://bucket"}}, "schema.uri is a file in a bucket"),
+    ({**TABLE, "format": "avro", "registry": "registry:8081"}, "registry is an address"),
     ({**TABLE, "store": {"endpoint": "minio:9000"}}, "store.endpoint is an address"),
     ({**TABLE, "sparkConf": {"executor.memory": "1g"}}, "sparkConf: names begin with spark."),
 ]
@@ -55,7 +57,7 @@ NEW: Final[list[tuple[str, Spec, str]]] = [
     (
         "ParquetSink",
         {"schedule": "@hourly", "topics": ["a", "b"], "iceberg": {"warehouse": "s3a://bucket"}},
-        "iceberg is a table of one topic",
+        "iceberg names one table",
     ),
 ]
 CHANGED: Final[list[tuple[str, Spec, Spec, str]]] = [

@@ -36,6 +36,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
 {{- end -}}
 
+{{/* What the operator is told of Spark, as JSON. */}}
+{{- define "bmq.spark" -}}
+{{- $spark := .Values.spark -}}
+{{- dict "enabled" $spark.enabled "image" (printf "%s:%s" $spark.image.repository (default .Chart.AppVersion $spark.image.tag)) "pullPolicy" $spark.image.pullPolicy "pullSecrets" $spark.pullSecrets "serviceAccount" $spark.serviceAccount.name "version" $spark.version "driver" $spark.driver "executor" $spark.executor "conf" $spark.conf "eventLog" $spark.eventLog "metrics" $spark.metrics | toJson -}}
+{{- end -}}
+
 {{- define "bmq.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 10001

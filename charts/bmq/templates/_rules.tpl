@@ -52,6 +52,15 @@
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
+{{- if .Values.spark.enabled }}
+- apiGroups: [sparkoperator.k8s.io]
+  resources: [sparkapplications, scheduledsparkapplications]
+  verbs: [get, list, watch, create, patch, update, delete]
+# A schedule that was changed counts at once, and not after its next run.
+- apiGroups: [sparkoperator.k8s.io]
+  resources: [scheduledsparkapplications/status]
+  verbs: [patch]
+{{- end }}
 {{- end -}}
 
 {{/* The nodes' addresses, which clients of a NodePort listener are told. */}}

@@ -1,1 +1,1 @@
-"""The Kubernetes operator: brings what is there to what Cluster, Topic and Lane resources say."""
+"""The Kubernetes operator: brings what is there to what Cluster, Topic, Lane and ParquetSink resources say."""

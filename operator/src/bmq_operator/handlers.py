@@ -16,10 +16,14 @@ from bmq_operator.clusters.names import CLUSTER_LABEL
 from bmq_operator.hearing import Hearing
 from bmq_operator.lanes.desired import OF_LANE, OF_NAMESPACE
 from bmq_operator.metrics import EVENTS
+from bmq_operator.tables.desired import KIND_LABEL, NAME_LABEL
 from bmq_operator.workqueue import Key, WorkQueue
 
 CHILDREN: Final = (("apps", "v1", "statefulsets"), ("", "v1", "pods"), ("", "v1", "services"), ("batch", "v1", "jobs"))
 """What is watched of what belongs to Clusters."""
+SPARK: Final = tuple(("sparkoperator.k8s.io", "v1beta2", plural) for plural in ("sparkapplications", "scheduledsparkapplications"))
+"""What is watched of what belongs to tables, once the Spark Operator's CRDs are there."""
+_OF_TABLES: Final = frozenset(("Topic", "ParquetSink"))
 RETRY_S: Final = 30.0
 
 
@@ -49,11 +53,13 @@ def kopf_settings(*, namespaced: bool) -> kopf.OperatorSettings:
     settings.networking.error_backoffs = Backoffs()
     for child in CHILDREN:
         settings.watching.label_selectors[child] = CLUSTER_LABEL
+    for child in SPARK:
+        settings.watching.label_selectors[child] = KIND_LABEL
     return settings
 
 
-def register(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing) -> None:
-    """Has kopf watch all that matters."""
+def register(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing, *, spark: bool) -> None:
+    """Has kopf watch all that matters; `spark`: applications of tables too."""
 
     @kopf.on.login(registry=registry)
     def _login(**known: Any) -> Any:
@@ -63,6 +69,8 @@ def register(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing
         _watch_resources(registry, queue, hearing, kind=model.__name__, plural=model.naming.plural)
     for group, version, plural in CHILDREN:
         _watch_children(registry, queue, group=group, version=version, plural=plural)
+    for group, version, plural in SPARK if spark else ():
+        _watch_applications(registry, queue, group=group, version=version, plural=plural)
 
 
 def _watch_resources(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing, *, kind: str, plural: str) -> None:
@@ -84,3 +92,12 @@ def _watch_children(registry: kopf.OperatorRegistry, queue: WorkQueue, *, group:
         annotations = meta.get("annotations", {})
         if lane := annotations.get(OF_LANE):
             queue.add(Key("Lane", annotations.get(OF_NAMESPACE, meta["namespace"]), lane))
+
+
+def _watch_applications(registry: kopf.OperatorRegistry, queue: WorkQueue, *, group: str, version: str, plural: str) -> None:
+    @kopf.on.event(group=group, version=version, plural=plural, id=f"hear-{plural}", labels={KIND_LABEL: kopf.PRESENT}, registry=registry)
+    async def _hear(meta: Any, **_: Any) -> None:
+        EVENTS.labels(plural).inc()
+        labels = meta["labels"]
+        if labels[KIND_LABEL] in _OF_TABLES and (name := labels.get(NAME_LABEL)):
+            queue.add(Key(labels[KIND_LABEL], meta["namespace"], name))

@@ -22,6 +22,8 @@ _PLURALS: Final[dict[str, tuple[str, str]]] = {
     "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
     "NetworkPolicy": ("networking.k8s.io/v1", "networkpolicies"),
     "Lease": ("coordination.k8s.io/v1", "leases"),
+    "SparkApplication": ("sparkoperator.k8s.io/v1beta2", "sparkapplications"),
+    "ScheduledSparkApplication": ("sparkoperator.k8s.io/v1beta2", "scheduledsparkapplications"),
 } | {model.__name__: (API_VERSION, model.naming.plural) for model in KINDS}
 
 _CLUSTER_SCOPED: Final = frozenset(("Namespace", "Node"))

@@ -28,6 +28,8 @@ class Known:
     """Who took a topic of a Cluster lately, and when by the loop's clock."""
     slots: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
     """By Cluster: first node ids that were given to Lanes, by their uid, and may not be in their status yet."""
+    lags: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
+    """By uid of a resource and table: when by the loop's clock it was asked how many records are not in it yet, and how many they were."""
     _topics: "dict[str, TopicsOfCluster]" = field(default_factory=dict)
 
     def topics_of(self, client: "AdminClient") -> "TopicsOfCluster":

@@ -15,6 +15,7 @@ from prometheus_client import disable_created_metrics
 from bmq.errors import BmqError
 from bmq.resources.cluster import Cluster
 from bmq.resources.lane import Lane
+from bmq.resources.parquet_sink import ParquetSink
 from bmq.resources.topic import Topic
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.system import SystemClock, SystemRng
@@ -31,13 +32,15 @@ from bmq_operator.metrics import LAST_EVENT_AGE, LEADER, UNHEARD_SECONDS
 from bmq_operator.resync import resync_forever
 from bmq_operator.runner import RECONCILE_TIMEOUT_S, Kind, Runner
 from bmq_operator.settings import OperatorSettings, read_settings
+from bmq_operator.tables import reconcile as tables
 from bmq_operator.topics import reconcile as topics
 from bmq_operator.workqueue import WorkQueue
 
 KINDS = {
     "Cluster": Kind(model=Cluster, reconcile=clusters.reconcile, holds=clusters.holds),
-    "Topic": Kind(model=Topic, reconcile=topics.reconcile, holds=topics.holds),
+    "Topic": Kind(model=Topic, reconcile=tables.reconcile_topic, holds=topics.holds),
     "Lane": Kind(model=Lane, reconcile=lanes.reconcile, holds=lanes.holds),
+    "ParquetSink": Kind(model=ParquetSink, reconcile=tables.reconcile, holds=tables.holds),
 }
 
 CLIENTS_MAX: Final = 64
@@ -114,7 +117,7 @@ class Operator:
     async def lead(self, stop: asyncio.Event) -> None:
         """Watches and works, until `stop`."""
         registry = kopf.OperatorRegistry()
-        register(registry, self.queue, self.hearing)
+        register(registry, self.queue, self.hearing, spark=self.settings.spark.enabled)
         async with asyncio.TaskGroup() as tasks:
             others = [tasks.create_task(self.runner.work()) for _ in range(self.settings.workers)]
             others.append(tasks.create_task(self._close_retired()))

@@ -24,3 +24,9 @@ LAST_EVENT_AGE: Final = Gauge("bmq_operator_last_event_age_seconds", "How long a
 UNHEARD_SECONDS: Final = Gauge("bmq_operator_unheard_seconds", "For how long a change that a resync found has not been told by a watch; 0: none.")
 LEADER: Final = Gauge("bmq_operator_leader", "1 where this operator leads.")
 STATUS_WRITES: Final = Counter("bmq_operator_status_writes_total", "Statuses written, by kind.", ("kind",))
+TABLES: Final = Gauge(
+    "bmq_operator_tables", "Resources with tables at the last resync, by kind and the status of Ready or ParquetReady.", ("kind", "ready")
+)
+STREAMS_BEGUN_ANEW: Final = Counter(
+    "bmq_operator_streams_begun_anew_total", "Streams that write tables, ended and were begun anew, by the kind of their resource.", ("kind",)
+)

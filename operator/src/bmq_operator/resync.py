@@ -8,8 +8,11 @@ import structlog
 from bmq_operator.context import Context
 from bmq_operator.hearing import Hearing
 from bmq_operator.kube import KubeError, Manifest
-from bmq_operator.metrics import RESOURCES
+from bmq_operator.metrics import RESOURCES, TABLES
 from bmq_operator.workqueue import Key, WorkQueue
+
+_TABLES = {"Topic": "ParquetReady", "ParquetSink": "Ready"}
+"""Which condition says whether tables are written."""
 
 _log = structlog.get_logger()
 
@@ -33,10 +36,14 @@ async def resync(context: Context, queue: WorkQueue, hearing: Hearing, kind: str
     ready = Counter(_ready(one) for one in listed)
     for status in ("True", "False", "Unknown"):
         RESOURCES.labels(kind, status).set(ready[status])
+    if kind in _TABLES:
+        written = Counter(_ready(one, _TABLES[kind]) for one in listed if kind != "Topic" or one.get("spec", {}).get("parquet"))
+        for status in ("True", "False", "Unknown"):
+            TABLES.labels(kind, status).set(written[status])
     for key in versions:
         queue.add(key)
 
 
-def _ready(manifest: Manifest) -> str:
+def _ready(manifest: Manifest, condition: str = "Ready") -> str:
     conditions = manifest.get("status", {}).get("conditions", [])
-    return next((str(one["status"]) for one in conditions if one["type"] == "Ready"), "Unknown")
+    return next((str(one["status"]) for one in conditions if one["type"] == condition), "Unknown")

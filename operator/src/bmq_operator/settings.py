@@ -6,6 +6,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from bmq.errors import ConfigurationError
+from bmq_operator.spark_settings import SparkSettings
 
 
 class OperatorSettings(BaseSettings):
@@ -31,6 +32,8 @@ class OperatorSettings(BaseSettings):
     """How often every resource is looked at even though nothing was heard of it."""
     workers: int = Field(default=8, ge=1, le=64)
     """Resources that are worked on at a time."""
+    spark: SparkSettings = SparkSettings()
+    """How tables are written, as JSON: the chart's values `spark`."""
     admin_url_template: str = "http://{name}-admin.{namespace}.svc:9080"
     """The admin REST API of a Cluster by {name} and {namespace}, or by {cluster_ip}, its Service's address, for an operator outside Kubernetes."""
 

@@ -25,6 +25,7 @@ from bmq.resources.topic import Topic
 _VALUE_LENGTH_SHOWN: Final = 60
 _STORE_URL: Final = re.compile(r"(s3|gs|az)://[^/?]+")
 _OPERATORS_OWN: Final = frozenset({"BMQ_ROLES", "BMQ_NODE_ID", "BMQ_STORE", "BMQ_CLUSTER_ID", "BMQ_CLUSTER_SECRET", "BMQ_ADMIN_TOKEN"})
+_JOBS_OWN: Final = frozenset({"bootstrap.servers", "group.id", "auto.offset.reset", "enable.auto.commit", "client.id", "isolation.level"})
 
 RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "(self.url != '') != self.minio.embedded": lambda it: (it["url"] != "") != it["minio"]["embedded"],
@@ -54,8 +55,13 @@ RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "!(self.format in ['avro', 'protobuf']) || has(self.schema) || self.registry != ''": lambda it: (
         it["format"] not in ("avro", "protobuf") or "schema" in it or it["registry"] != ""
     ),
-    "self.format != 'protobuf' || self.message != ''": lambda it: it["format"] != "protobuf" or it["message"] != "",
-    "self.topics.size() <= 1 || !has(self.iceberg)": lambda it: len(it["topics"]) <= 1 or "iceberg" not in it,
+    "!(self.format in ['bytes', 'string']) || !has(self.schema) && self.registry == ''": lambda it: (
+        it["format"] not in ("bytes", "string") or ("schema" not in it and it["registry"] == "")
+    ),
+    "self.message == '' || self.format == 'protobuf'": lambda it: it["message"] == "" or it["format"] == "protobuf",
+    "!self.exists(name, name in ['bootstrap.servers', 'group.id', 'auto.offset.reset', 'enable.auto.commit', 'client.id', "
+    "'isolation.level'])": _JOBS_OWN.isdisjoint,
+    "self.topics.size() <= 1 || !has(self.iceberg) || self.oneTable": lambda it: len(it["topics"]) <= 1 or "iceberg" not in it or it["oneTable"],
     "self.topics.size() > 0": lambda it: len(it["topics"]) > 0,
     "self.all(one, self.exists_one(other, other == one))": lambda it: len(set(it)) == len(it),
     "self.all(name, name.startsWith('spark.'))": lambda it: all(name.startswith("spark.") for name in it),

@@ -44,7 +44,7 @@ class ValueSchema(
     text: str = Field(
         default="",
         max_length=131_072,
-        description="The schema itself: of avro an Avro schema, of protobuf a .proto file, of json a JSON Schema, an Arrow or a Spark schema.",
+        description="The schema itself: of avro an Avro schema, of protobuf a .proto file, of json a JSON Schema or Spark's DDL (id BIGINT).",
     )
     config_map_key_ref: ConfigMapKey = Field(default=ConfigMapKey(), description="A ConfigMap that has it.")
     uri: str = Field(
@@ -144,7 +144,11 @@ class Table(
             "!(self.format in ['avro', 'protobuf']) || has(self.schema) || self.registry != ''",
             "format avro and protobuf need a schema: write schema or registry",
         ),
-        rule("self.format != 'protobuf' || self.message != ''", "format protobuf needs the name of a message: write message"),
+        rule(
+            "!(self.format in ['bytes', 'string']) || !has(self.schema) && self.registry == ''",
+            "format bytes and string have no schema: leave schema and registry out, or write json, avro or protobuf",
+        ),
+        rule("self.message == '' || self.format == 'protobuf'", "message is for protobuf alone: leave it out, or write format: protobuf"),
     ),
 ):
     """A table that Spark writes from topics."""
@@ -184,7 +188,9 @@ class Table(
         description="A schema registry that avro and protobuf values refer to, for example http://registry:8081.",
         json_schema_extra=rules(rule(HTTP_RULE, "registry is an address: write http://HOST:PORT or https://HOST")),
     )
-    message: str = Field(default="", max_length=512, pattern=r"^[A-Za-z0-9_.]*$", description="Of protobuf: the message that values are.")
+    message: str = Field(
+        default="", max_length=512, pattern=r"^[A-Za-z0-9_.]*$", description="Of protobuf: the full name of the message that values are."
+    )
     key_format: Literal["bytes", "string"] = Field(default="bytes", description="What keys are.")
     partition_by: Literal["hour", "date", "none"] = Field(default="hour", description="How the table is parted, by the records' timestamps in UTC.")
     target_file_size: str = Field(
@@ -210,12 +216,23 @@ class Table(
     group: str = Field(
         default="", max_length=249, description="The consumer group by which the table's lag is seen. Empty: parquet- and the topics' names."
     )
-    max_records_per_batch: int = Field(default=0, ge=0, le=1_000_000_000_000, description="Records of a batch at most. 0: all that are there.")
+    max_records_per_batch: int = Field(default=500_000, ge=1, le=1_000_000_000_000, description="Records of a batch at most, of all partitions.")
     accept_loss: bool = Field(
         default=False,
         description="true: goes on where a topic was made anew, or records were deleted before they were read. false: that is an error.",
     )
-    consumer_config: dict[str, str] = Field(default={}, max_length=64, description="Further settings of the Kafka consumer, by Kafka's names.")
+    consumer_config: dict[str, str] = Field(
+        default={},
+        max_length=64,
+        description="Further settings of the Kafka consumer, by Kafka's names.",
+        json_schema_extra=rules(
+            rule(
+                "!self.exists(name, name in ['bootstrap.servers', 'group.id', 'auto.offset.reset', 'enable.auto.commit', 'client.id', "
+                "'isolation.level'])",
+                "consumerConfig: servers, group, first offsets, commits, client and isolation are the job's: leave them out",
+            )
+        ),
+    )
     compact: Compact = Field(default=Compact(), description="When small files are merged. Of an Iceberg table `maintain` says so instead.")
     store: StoreAccess = Field(default=StoreAccess(), description="Keys to the bucket, and where it is.")
     resources: SparkResources = Field(default=SparkResources(), description="What a run may use.")
@@ -235,6 +252,8 @@ class Table(
 
 class TableStatus(Part):
     """What has become of a table's runs."""
+
+    output: str = Field(default="", description="The table: where it is, or its name in the Iceberg catalog.")
 
     kind: str = Field(default="", description="SparkApplication or ScheduledSparkApplication; empty: neither is there.")
     application: str = Field(default="", description="Its name.")

@@ -10,6 +10,8 @@ Component = Literal["controller", "broker", "proxy", "minio"]
 
 CLUSTER_LABEL: Final = "bmq.io/cluster"
 LANE_LABEL: Final = "bmq.io/lane"
+TABLES_LABEL: Final = "bmq.io/tables-of"
+"""On the pods that write tables from topics: their Cluster. They are none of its nodes."""
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 INSTANCE_LABEL: Final = "app.kubernetes.io/instance"

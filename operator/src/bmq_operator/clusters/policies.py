@@ -1,11 +1,22 @@
 """NetworkPolicies: who may connect to the pods. Pure.
 
-What Kafka clients reach is open to all; addresses between nodes and MinIO are open to the Cluster's own pods alone.
+What Kafka clients reach is open to all; addresses between nodes are open to the Cluster's own pods
+alone, MinIO besides to those that write tables from its topics.
 """
 
 from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.inputs import Inputs
-from bmq_operator.clusters.names import ADMIN_PORT, CLUSTER_LABEL, COMPONENT_LABEL, INTERNAL_PORT, KAFKA_PORT, MINIO_PORT, Names, labels_of
+from bmq_operator.clusters.names import (
+    ADMIN_PORT,
+    CLUSTER_LABEL,
+    COMPONENT_LABEL,
+    INTERNAL_PORT,
+    KAFKA_PORT,
+    MINIO_PORT,
+    TABLES_LABEL,
+    Names,
+    labels_of,
+)
 from bmq_operator.kube import Manifest
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
@@ -29,7 +40,8 @@ def policies(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
     )
     if not cluster.spec.store.minio.embedded:
         return [nodes]
-    return [nodes, _policy(names, names.minio, ["minio"], [{"ports": [_port(MINIO_PORT)], "from": [own]}])]
+    tables = {"podSelector": {"matchLabels": {TABLES_LABEL: names.cluster}}}
+    return [nodes, _policy(names, names.minio, ["minio"], [{"ports": [_port(MINIO_PORT)], "from": [own, tables]}])]
 
 
 def _admin_from(cluster: Cluster, inputs: Inputs) -> Manifest:

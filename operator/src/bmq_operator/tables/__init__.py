@@ -1,0 +1,1 @@
+"""Tables from topics: Spark's applications for Topics with `parquet` and for ParquetSinks (decision 35)."""

@@ -1,0 +1,97 @@
+"""A resource's applications in Kubernetes: read, made, changed, deleted. Which there are to be is decided in `desired`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bmq_operator.clusters.existing import covers
+from bmq_operator.context import Context
+from bmq_operator.kube import KubeProblem, Manifest
+from bmq_operator.tables.desired import OWNER_LABEL, selector
+from bmq_operator.tables.runs import ENDED, is_run_of_schedule, run_of
+
+KINDS: Final = ("SparkApplication", "ScheduledSparkApplication")
+
+
+class NoSparkOperator(Exception):
+    """The API server does not know its kinds."""
+
+
+class NameTaken(Exception):
+    """An object of a name that a table needs is somebody else's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Existing:
+    """All that belongs to one resource."""
+
+    applications: Sequence[Manifest]
+    schedules: Sequence[Manifest]
+
+    def application(self, name: str) -> Manifest | None:
+        return next((one for one in self.applications if one["metadata"]["name"] == name), None)
+
+    def schedule(self, name: str) -> Manifest | None:
+        return next((one for one in self.schedules if one["metadata"]["name"] == name), None)
+
+    def get(self, kind: str, name: str) -> Manifest | None:
+        return self.application(name) if kind == "SparkApplication" else self.schedule(name)
+
+
+async def read_existing(context: Context, namespace: str, uid: str) -> Existing:
+    """Raises NoSparkOperator, KubeError."""
+    try:
+        applications, schedules = [
+            [one for one in await context.kube.list(kind, namespace, labels=selector(uid)) if one["metadata"]["labels"].get(OWNER_LABEL) == uid]
+            for kind in KINDS
+        ]
+    except KubeProblem as problem:
+        if problem.status == 404:
+            raise NoSparkOperator from None
+        raise
+    return Existing(applications=applications, schedules=schedules)
+
+
+async def bring_about(context: Context, existing: Existing, wanted: Sequence[Manifest], *, uid: str) -> list[str]:
+    """Makes what is missing and changes what differs; what was done, in words. Raises KubeError, NameTaken."""
+    done = []
+    for manifest in wanted:
+        kind, meta = manifest["kind"], manifest["metadata"]
+        there = existing.get(kind, meta["name"]) if kind in KINDS else await context.kube.get(kind, meta["namespace"], meta["name"])
+        if there is None and kind in KINDS:
+            there = await context.kube.get(kind, meta["namespace"], meta["name"])
+        if there is not None and not _owned(there, uid):
+            raise NameTaken(f"{kind} {meta['name']} belongs to somebody else: delete it, or give this resource another name")
+        if there is not None and covers(there, manifest):
+            continue
+        await context.kube.apply(manifest)
+        done.append(f"{'made' if there is None else 'changed'} {kind} {meta['name']}")
+        if there is not None and _scheduled_otherwise(there, manifest):
+            # What the Spark Operator noted of the old schedule would hold until its next run, and what it refused for ever.
+            note = {"status": {"scheduleState": "", "nextRun": None, "reason": ""}}
+            await context.kube.merge(kind, meta["namespace"], meta["name"], note, part="status")
+    return done
+
+
+async def delete_others(context: Context, existing: Existing, wanted: Sequence[Manifest], *, suspended: bool) -> list[str]:
+    """Deletes what is no longer wanted, and of what is suspended the runs that go on; what was done, in words. Raises KubeError."""
+    names = {(one["kind"], one["metadata"]["name"]) for one in wanted}
+    done = []
+    for one in (*existing.applications, *existing.schedules):
+        kind, meta = one["kind"], one["metadata"]
+        ongoing = suspended and run_of(one).state not in ENDED if is_run_of_schedule(one) else (kind, meta["name"]) not in names
+        if ongoing:
+            await context.kube.delete(kind, meta["namespace"], meta["name"], uid=meta["uid"])
+            done.append(f"deleted {kind} {meta['name']}")
+    return done
+
+
+def _owned(there: Manifest, uid: str) -> bool:
+    return any(one.get("uid") == uid for one in there["metadata"].get("ownerReferences", ()))
+
+
+def _scheduled_otherwise(there: Manifest, wanted: Manifest) -> bool:
+    if wanted["kind"] != "ScheduledSparkApplication":
+        return False
+    refused = there.get("status", {}).get("scheduleState") == "FailedValidation"
+    return refused or any(there["spec"].get(name) != wanted["spec"][name] for name in ("schedule", "timeZone"))

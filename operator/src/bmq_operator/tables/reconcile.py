@@ -1,0 +1,254 @@
+"""Brings what is there to what a Topic's `parquet` or a ParquetSink says, and mirrors what the Spark Operator tells of it."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+
+from bmq.resources.parquet_sink import ParquetSink, ParquetSinkStatus
+from bmq.resources.tables import TableStatus
+from bmq.resources.topic import Topic, TopicStatus
+from bmq_operator.admin import AdminError
+from bmq_operator.clusters.existing import covers
+from bmq_operator.conditions import Finding, next_conditions
+from bmq_operator.context import Context
+from bmq_operator.kube import KubeError, KubeProblem, Manifest
+from bmq_operator.metrics import STREAMS_BEGUN_ANEW
+from bmq_operator.outcome import Outcome
+from bmq_operator.references import ClusterState, Referred, refer
+from bmq_operator.tables.desired import desired
+from bmq_operator.tables.existing import Existing, NameTaken, NoSparkOperator, bring_about, delete_others, read_existing
+from bmq_operator.tables.jobs import Anew, TableJob, jobs_of_sink, jobs_of_topic
+from bmq_operator.tables.report import SOON_S, Report, of_schedule, of_stream, summed_up
+from bmq_operator.tables.runs import Run, run_of, schedule_of
+from bmq_operator.topics import reconcile as topics
+
+LATER_S: Final = 30.0
+"""How soon it is looked again whether a Spark Operator was installed, or how far a table lags."""
+_RAN: Final = frozenset(("Running", "Succeeded", "Suspended"))
+LAG_FRESH_S: Final = 55.0
+LAGS_MAX: Final = 10_000
+GROUP_LENGTH_MAX: Final = 249
+"""As the jobs cut the names of their groups."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """What all tables of a resource came to."""
+
+    findings: list[Finding]
+    statuses: list[TableStatus]
+    ready: int = 0
+    again_after_s: float | None = None
+
+
+def holds(sink: ParquetSink) -> bool:
+    """Nothing waits for a ParquetSink that is deleted: its applications go with it by their owner."""
+    return False
+
+
+async def reconcile(context: Context, sink: ParquetSink) -> Outcome:
+    """Looks at a ParquetSink once, takes the next step, and says what is the case. Raises KubeError."""
+    referred = await refer(context, sink.metadata, sink.spec.cluster_ref)
+    old = sink.status
+    if (obstacle := _obstacle(referred, sink)) is not None:
+        tables = Tables(findings=[obstacle], statuses=list(old.tables), ready=old.ready, again_after_s=SOON_S)
+    else:
+        assert referred.cluster is not None, "there is one where nothing is in the way"
+        tables = await _tables(context, jobs_of_sink(sink, referred.cluster), referred, old.tables)
+    generation = sink.metadata.generation
+    status = ParquetSinkStatus(
+        desired=1 if sink.spec.one_table or sink.spec.iceberg is not None else len(sink.spec.topics),
+        ready=tables.ready,
+        tables=tables.statuses,
+        conditions=next_conditions(old.conditions, tables.findings, generation=generation, now_ms=context.clock.now_ms()),
+        observed_generation=generation,
+    )
+    return Outcome(status=status, again_after_s=tables.again_after_s)
+
+
+async def reconcile_topic(context: Context, topic: Topic) -> Outcome:
+    """Looks at a Topic and then at its table. Whatever is the matter with the table, the topic is looked after. Raises KubeError."""
+    outcome = await topics.reconcile(context, topic)
+    if outcome.status is None or outcome.finished or topic.metadata.deletion_timestamp is not None:
+        return outcome
+    assert isinstance(outcome.status, TopicStatus)
+    try:
+        tables = await _tables_of_topic(context, topic, outcome.status)
+    except (KubeError, AdminError) as error:
+        _log.warning("a topic's table could not be looked after", topic=f"{topic.metadata.namespace}/{topic.metadata.name}", why=str(error))
+        found = Finding(type="ParquetReady", status="Unknown", reason="NotLookedAt", message=f"it is tried again: {error}")
+        tables = Tables(findings=[found], statuses=[topic.status.table], again_after_s=SOON_S)
+    if tables is None:
+        return outcome
+    meta, now_ms = topic.metadata, context.clock.now_ms()
+    conditions = next_conditions(topic.status.conditions, tables.findings, generation=meta.generation, now_ms=now_ms)
+    table = tables.statuses[0] if tables.statuses else TableStatus()
+    status = outcome.status.model_copy(update={"conditions": [*outcome.status.conditions, *conditions], "table": table})
+    waits = [one for one in (outcome.again_after_s, tables.again_after_s) if one is not None]
+    return replace(outcome, status=status, again_after_s=min(waits, default=None))
+
+
+async def _tables_of_topic(context: Context, topic: Topic, status: TopicStatus) -> Tables | None:
+    """None: it has no table, and had none."""
+    meta = topic.metadata
+    if topic.spec.parquet is None:
+        if not topic.status.table.application:
+            return None
+        try:
+            existing = await read_existing(context, meta.namespace, meta.uid)
+        except NoSparkOperator:
+            return Tables(findings=[], statuses=[])
+        await delete_others(context, existing, [], suspended=False)
+        return Tables(findings=[], statuses=[])
+    if not (status.topic_id and (status.owned or not topic.spec.managed)):
+        found = Finding(type="ParquetReady", status="Unknown", reason="TopicNotReady", message="the topic is not there yet: see Ready")
+        return Tables(findings=[found], statuses=[topic.status.table])
+    referred = await refer(context, meta, topic.spec.cluster_ref)
+    if referred.cluster is None or referred.state is ClusterState.NOT_ALLOWED:
+        return Tables(findings=[Finding(type="ParquetReady", status="Unknown", reason="TopicNotReady", message="see Ready")], statuses=[status.table])
+    return await _tables(context, jobs_of_topic(topic, referred.cluster), referred, [topic.status.table], prefix="Parquet")
+
+
+def _obstacle(referred: Referred, sink: ParquetSink) -> Finding | None:
+    """A Cluster that does not answer is none: what writes the tables goes on by itself."""
+    reference = f"Cluster {referred.title}"
+    match referred.state:
+        case ClusterState.MISSING:
+            text = f"{reference} does not exist: create it, or delete this and write another clusterRef"
+            return Finding(status="False", reason="ClusterMissing", message=text)
+        case ClusterState.NOT_ALLOWED:
+            remedy = f"add it to spec.topicsFrom.namespaces of the Cluster: {sink.metadata.namespace}"
+            text = f"{reference} takes no resources of the namespace {sink.metadata.namespace}: {remedy}"
+            return Finding(status="False", reason="NamespaceNotAllowed", message=text)
+        case ClusterState.ENDING:
+            return Finding(status="False", reason="ClusterEnding", message=f"{reference} is being deleted: nothing is changed any more")
+        case _:
+            pass
+    if referred.cluster is None:
+        return Finding(status="Unknown", reason="ClusterNotReady", message=f"{reference}: {referred.why}")
+    return None
+
+
+async def _tables(context: Context, jobs: Sequence[TableJob], referred: Referred, old: Sequence[TableStatus], *, prefix: str = "") -> Tables:
+    """All tables of a resource. What is refused of one does not keep the others from being written."""
+    ready, settings = f"{prefix}Ready", context.settings.spark
+    if not jobs:
+        found = Finding(type=ready, status="False", reason="NoTopics", message="no topics are named: name one or more")
+        return Tables(findings=[found], statuses=[])
+    if not settings.enabled:
+        found = Finding(type=ready, status="False", reason="SparkDisabled", message="the operator writes no tables: set spark.enabled in bmq's chart")
+        return Tables(findings=[found], statuses=list(old))
+    meta = jobs[0].owner.meta
+    try:
+        existing = await read_existing(context, meta.namespace, meta.uid)
+    except NoSparkOperator:
+        text = "the Spark Operator is not installed: install kubeflow's (docs/kubernetes.md, Tables from topics); it is noticed by itself"
+        found = Finding(type=ready, status="False", reason="SparkOperatorMissing", message=text)
+        return Tables(findings=[found], statuses=list(old), again_after_s=LATER_S)
+    wanted: list[Manifest] = []
+    reports = []
+    before = {one.output: one for one in old}
+    for job in jobs:
+        status = before.get(job.output, TableStatus())
+        objects = _desired(context, job, existing)
+        wanted += objects
+        reports.append(await _table(context, job, referred, existing=existing, wanted=objects, old=status))
+    await delete_others(context, existing, wanted, suspended=jobs[0].table.suspend)
+    waits = [one.again_after_s for one in reports if one.again_after_s is not None]
+    return Tables(
+        findings=summed_up(reports, prefix=prefix),
+        statuses=[one.status for one in reports],
+        ready=sum(one.finding.status == "True" for one in reports),
+        again_after_s=min(waits, default=None),
+    )
+
+
+def _desired(context: Context, job: TableJob, existing: Existing) -> list[Manifest]:
+    """With how often it was begun anew, as long as nothing else of it changes: what was changed begins with a clean record."""
+    there = existing.application(job.name)
+    if there is None or job.table.continuous is None:
+        return desired(job, context.settings.spark)
+    kept = desired(job, context.settings.spark, anew=run_of(there).anew)
+    same = all(covers(there["spec"], one["spec"]) for one in kept if one["kind"] == "SparkApplication")
+    return kept if same else desired(job, context.settings.spark)
+
+
+async def _table(context: Context, job: TableJob, referred: Referred, *, existing: Existing, wanted: Sequence[Manifest], old: TableStatus) -> Report:
+    """One table. Raises KubeError where the API server does not answer."""
+    uid, now_ms = job.owner.meta.uid, context.clock.now_ms()
+    try:
+        await bring_about(context, existing, wanted, uid=uid)
+    except NameTaken as taken:
+        return _refused(job, "NameTaken", str(taken), old)
+    except KubeProblem as problem:
+        if problem.status in (403, 409):
+            raise
+        return _refused(job, "Refused", f"the API server refuses an object of the table: {problem.message}", old)
+    if job.table.continuous is not None:
+        application = existing.application(job.name)
+        run = None if application is None else run_of(application)
+        report = of_stream(job, run, await _driver(context, job, run), old, now_ms=now_ms)
+        if report.begin_anew is not None:
+            await _begin_anew(context, job, report.begin_anew)
+    else:
+        scheduled = existing.schedule(job.name)
+        schedule = None if scheduled is None else schedule_of(scheduled, existing.applications)
+        newest = schedule.runs[0] if schedule is not None and schedule.runs else None
+        report = of_schedule(job, schedule, await _driver(context, job, newest), old, now_ms=now_ms)
+    if report.finding.reason not in _RAN and (missing := await _account_missing(context, job)) is not None:
+        report = replace(report, finding=missing, again_after_s=SOON_S)
+    status = report.status.model_copy(update={"lag": await _lag(context, job, referred)})
+    return replace(report, status=status)
+
+
+async def _account_missing(context: Context, job: TableJob) -> Finding | None:
+    """Without its account a driver's pod is refused, which the Spark Operator tells in many words."""
+    name, namespace = job.table.service_account or context.settings.spark.service_account, job.owner.meta.namespace
+    if await context.kube.get("ServiceAccount", namespace, name) is not None:
+        return None
+    text = f"{namespace} has no ServiceAccount {name} for drivers: add the namespace to spark.namespaces of bmq's chart, or write serviceAccount"
+    return Finding(status="False", reason="ServiceAccountMissing", message=text)
+
+
+def _refused(job: TableJob, reason: str, message: str, old: TableStatus) -> Report:
+    finding = Finding(status="False", reason=reason, message=message)
+    return Report(finding=finding, running=False, status=old.model_copy(update={"output": job.output}), again_after_s=SOON_S)
+
+
+async def _driver(context: Context, job: TableJob, run: Run | None) -> Manifest | None:
+    """The driver's pod of a run of which something has to be found out."""
+    if run is None or not run.driver or run.state in ("RUNNING", "COMPLETED", "SUSPENDED"):
+        return None
+    return await context.kube.get("Pod", job.owner.meta.namespace, run.driver)
+
+
+async def _begin_anew(context: Context, job: TableJob, anew: Anew) -> None:
+    """A changed annotation of the driver: the Spark Operator clears the old run away and submits another."""
+    for one in desired(job, context.settings.spark, anew=anew):
+        if one["kind"] == "SparkApplication":
+            await context.kube.apply(one)
+    STREAMS_BEGUN_ANEW.labels(job.owner.kind).inc()
+
+
+async def _lag(context: Context, job: TableJob, referred: Referred) -> int:
+    """Records that are not in the table yet, by its consumer group; -1: not known. Asked once a minute: each new number is a status written."""
+    if referred.client is None or job.table.lane:
+        return -1
+    now_s, known = asyncio.get_running_loop().time(), context.known.lags
+    key = (job.owner.meta.uid, job.output)
+    if key in known and now_s - known[key][0] < LAG_FRESH_S:
+        return known[key][1]
+    group = job.table.group or f"{'iceberg' if job.table.iceberg else 'parquet'}-{'-'.join(sorted(job.topics))}"[:GROUP_LENGTH_MAX]
+    try:
+        lag = int((await referred.client.get("groups", group))["lag_records"])
+    except AdminError:
+        lag = -1  # the group is not there before the first commit
+    if len(known) >= LAGS_MAX:
+        known.clear()
+    known[key] = (now_s, lag)
+    return lag

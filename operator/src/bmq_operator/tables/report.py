@@ -1,0 +1,161 @@
+"""What is said of a table, and whether its stream is to be begun anew. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from bmq.resources.tables import TableStatus
+from bmq_operator.conditions import Finding, timestamp
+from bmq_operator.kube import Manifest
+from bmq_operator.tables.jobs import Anew, TableJob
+from bmq_operator.tables.runs import ENDED, Run, Schedule, said, waiting
+
+SOON_S: Final = 10.0
+NOT_TAKEN_AFTER_MS: Final = 60_000
+"""The Spark Operator takes up an application within seconds, if it looks after the namespace at all."""
+BACKOFF_FIRST_MS: Final = 10_000
+BACKOFF_MAX_MS: Final = 600_000
+RAN_WELL_MS: Final = 600_000
+"""A stream that ran so long before it ended is begun anew as if it had never failed."""
+_BEGINNING: Final = frozenset(("PENDING_RERUN", "INVALIDATING", "RESUMING", "SUBMITTED", "UNKNOWN", ""))
+_FAILING: Final = frozenset(("FAILING", "FAILED", "SUBMISSION_FAILED"))
+_SUSPENDED: Final = frozenset(("SUSPENDING", "SUSPENDED"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Of one table. `begin_anew`: None where there is no reason to, or not yet."""
+
+    finding: Finding
+    running: bool
+    status: TableStatus
+    begin_anew: Anew | None = None
+    again_after_s: float | None = None
+
+
+def of_stream(job: TableJob, run: Run | None, pod: Manifest | None, old: TableStatus, *, now_ms: int) -> Report:
+    """Of a SparkApplication that is to run for ever. `pod`: its driver's, where that was looked at."""
+    status = TableStatus(output=job.output, kind="SparkApplication", application=job.name, last_error=old.last_error, lag=old.lag)
+    if run is None:
+        return Report(finding=_unknown("Submitting", "the application was made a moment ago"), running=False, status=status, again_after_s=SOON_S)
+    failures = run.anew.failures
+    if run.state in ENDED:
+        failures = (0 if run.lasted_ms >= RAN_WELL_MS else failures) + 1
+    status = status.model_copy(
+        update={
+            "state": run.state,
+            "driver": run.driver,
+            "failures": failures,
+            "last_run": timestamp(run.submitted_ms) if run.submitted_ms else "",
+            "last_success": timestamp(run.submitted_ms) if run.state == "RUNNING" and run.submitted_ms else old.last_success,
+        }
+    )
+    if job.table.suspend:
+        finding = Finding(status="True", reason="Suspended", message="suspend: true: nothing runs, and the place is kept")
+        done = run.state in _SUSPENDED or run.state in ENDED
+        return Report(finding=finding, running=not done, status=status, again_after_s=None if done else SOON_S)
+    finding, error = _of_run(run, pod, now_ms=now_ms)
+    status = status.model_copy(update={"last_error": error or status.last_error})
+    report = Report(finding=finding, running=run.state == "RUNNING", status=status, again_after_s=None if run.state == "RUNNING" else SOON_S)
+    return _begun_anew(report, run, failures, now_ms=now_ms) if run.state in ENDED else report
+
+
+def of_schedule(job: TableJob, schedule: Schedule | None, pod: Manifest | None, old: TableStatus, *, now_ms: int) -> Report:
+    """Of a ScheduledSparkApplication; `pod` is the driver's of its newest run, where that was looked at."""
+    status = TableStatus(output=job.output, kind="ScheduledSparkApplication", application=job.name, last_error=old.last_error, lag=old.lag)
+    if schedule is None:
+        return Report(finding=_unknown("Submitting", "the schedule was made a moment ago"), running=False, status=status, again_after_s=SOON_S)
+    newest = schedule.runs[0] if schedule.runs else None
+    succeeded = max((run.ended_ms for run in schedule.runs if run.state == "COMPLETED"), default=0)
+    status = status.model_copy(
+        update={
+            "state": newest.state if newest is not None else "",
+            "driver": newest.driver if newest is not None else "",
+            "last_run": timestamp(newest.created_ms) if newest is not None else old.last_run,
+            "last_success": timestamp(succeeded) if succeeded else old.last_success,
+            "next_run": "" if job.table.suspend else schedule.next_run,
+        }
+    )
+    running = newest is not None and newest.state == "RUNNING"
+    if job.table.suspend:
+        finding = Finding(status="True", reason="Suspended", message="suspend: true: nothing runs, and the place is kept")
+        return Report(finding=finding, running=running, status=status)
+    if schedule.state == "FailedValidation":
+        finding = _failed("ScheduleRefused", f"the Spark Operator refuses schedule or timeZone: {schedule.reason}: correct them")
+        return Report(finding=finding, running=False, status=status)
+    if schedule.state == "" and now_ms - schedule.created_ms > NOT_TAKEN_AFTER_MS and newest is None:
+        return Report(finding=_not_taken("the schedule"), running=False, status=status, again_after_s=SOON_S)
+    if newest is None:
+        finding = Finding(status="True", reason="Scheduled", message=f"the first run begins at {schedule.next_run or 'its time'}")
+        return Report(finding=finding, running=False, status=status)
+    if newest.state == "COMPLETED":
+        finding = Finding(status="True", reason="Succeeded", message=f"the last run ended well at {timestamp(newest.ended_ms)}")
+        return Report(finding=finding, running=False, status=status)
+    finding, error = _of_run(newest, pod, now_ms=now_ms)
+    if newest.state == "FAILED":
+        finding = replace(finding, message=f"{finding.message}. The next run begins at {schedule.next_run}")
+    status = status.model_copy(update={"last_error": error or status.last_error})
+    return Report(finding=finding, running=running, status=status, again_after_s=None if newest.state in (*ENDED, "RUNNING") else SOON_S)
+
+
+def summed_up(reports: Sequence[Report], *, prefix: str = "") -> list[Finding]:
+    """What is said of all tables of a resource: whether they are written, and whether runs go on. The worst is what is told."""
+    worst = min(reports, key=lambda one: ("False", "Unknown", "True").index(one.finding.status))
+    message = worst.finding.message
+    if len(reports) > 1:
+        ready = sum(one.finding.status == "True" for one in reports)
+        message = f"{ready} of {len(reports)} tables are as they should be; {worst.status.output}: {message}"
+    running = [one.status.output for one in reports if one.running]
+    return [
+        replace(worst.finding, type=f"{prefix}Ready", message=message),
+        Finding(
+            type=f"{prefix}Running",
+            status="True" if running else "False",
+            reason="Running" if running else "NotRunning",
+            message=f"{len(running)} of {len(reports)} tables have a run that goes on" if len(reports) > 1 else "",
+        ),
+    ]
+
+
+def _of_run(run: Run, pod: Manifest | None, *, now_ms: int) -> tuple[Finding, str]:
+    """What is said of a run, and why it failed."""
+    if run.state == "RUNNING":
+        return Finding(status="True", reason="Running", message=f"it runs since {timestamp(run.submitted_ms)}"), ""
+    if run.state == "" and now_ms - run.created_ms > NOT_TAKEN_AFTER_MS:
+        return _not_taken("the application"), ""
+    if run.state in _FAILING:
+        error = said(run, pod)
+        reason = "SubmissionFailed" if run.state == "SUBMISSION_FAILED" else "Failed"
+        return _failed(reason, error), error
+    if why := waiting(pod):
+        return _failed("CannotStart", why), ""
+    if run.state in _BEGINNING:
+        return _unknown("Starting", "it is being started"), ""
+    if run.state in _SUSPENDED:
+        return _unknown("Suspended", "it goes on in a moment"), ""
+    return _unknown("Ending", "the run ended"), ""
+
+
+def _begun_anew(report: Report, run: Run, failures: int, *, now_ms: int) -> Report:
+    """A stream that ended, for whatever reason, is begun anew: at first soon, then later and later."""
+    due_ms = run.ended_ms + min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS * 2 ** min(failures - 1, 16))
+    if now_ms >= due_ms:
+        finding = replace(report.finding, message=f"{report.finding.message}. It is begun anew")
+        return replace(report, finding=finding, begin_anew=Anew(failures=failures, after=timestamp(run.ended_ms)), again_after_s=SOON_S)
+    at = timestamp(due_ms)
+    finding = replace(report.finding, message=f"{report.finding.message}. It is begun anew at {at}")
+    status = report.status.model_copy(update={"next_run": at})
+    return replace(report, finding=finding, status=status, again_after_s=(due_ms - now_ms) / 1000)
+
+
+def _not_taken(what: str) -> Finding:
+    text = f"nobody has taken up {what}: see whether the Spark Operator runs and looks after this namespace (its chart's spark.jobNamespaces)"
+    return _failed("NotTakenUp", text)
+
+
+def _failed(reason: str, message: str) -> Finding:
+    return Finding(status="False", reason=reason, message=message)
+
+
+def _unknown(reason: Literal["Submitting", "Starting", "Suspended", "Ending"], message: str) -> Finding:
+    return Finding(status="Unknown", reason=reason, message=message)

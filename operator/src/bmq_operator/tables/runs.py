@@ -1,0 +1,117 @@
+"""What the Spark Operator tells of its applications, read into values. Pure."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from bmq_operator.clusters.troubles import trouble
+from bmq_operator.kube import Manifest
+from bmq_operator.tables.desired import AFTER, FAILURES
+from bmq_operator.tables.jobs import Anew
+
+SCHEDULED_LABEL: Final = "sparkoperator.k8s.io/scheduled-app-name"
+ENDED: Final = frozenset(("COMPLETED", "FAILED"))
+_NOISE: Final = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d |\s+at |\s+File \"|Traceback |During handling|Caused by|\s*\^|\.\.\. \d+ more|\s+\w")
+_ERROR: Final = "error: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A SparkApplication. Times are milliseconds since 1970; 0: not yet."""
+
+    name: str
+    state: str
+    created_ms: int
+    submitted_ms: int
+    ended_ms: int
+    message: str
+    driver: str
+    anew: Anew
+    """Whether the operator had begun it anew."""
+
+    @property
+    def lasted_ms(self) -> int:
+        """From its last submission to its end."""
+        return max(0, self.ended_ms - self.submitted_ms) if self.ended_ms and self.submitted_ms else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A ScheduledSparkApplication with its runs, the newest first."""
+
+    name: str
+    state: str
+    reason: str
+    created_ms: int
+    next_run: str
+    runs: Sequence[Run]
+
+
+def run_of(application: Manifest) -> Run:
+    """Of a SparkApplication as the API server has it."""
+    status, meta = application.get("status", {}), application["metadata"]
+    state = status.get("applicationState", {})
+    annotations = application["spec"].get("driver", {}).get("annotations", {})
+    return Run(
+        name=meta["name"],
+        state=state.get("state", ""),
+        created_ms=time_ms(meta.get("creationTimestamp")),
+        submitted_ms=time_ms(status.get("lastSubmissionAttemptTime")),
+        ended_ms=time_ms(status.get("terminationTime")),
+        message=state.get("errorMessage", ""),
+        driver=status.get("driverInfo", {}).get("podName", ""),
+        anew=Anew(failures=int(annotations.get(FAILURES, "0")), after=annotations.get(AFTER, "")),
+    )
+
+
+def schedule_of(scheduled: Manifest, applications: Iterable[Manifest]) -> Schedule:
+    """Of a ScheduledSparkApplication, and of all SparkApplications of its owner."""
+    status, meta = scheduled.get("status", {}), scheduled["metadata"]
+    runs = [run_of(one) for one in applications if one["metadata"].get("labels", {}).get(SCHEDULED_LABEL) == meta["name"]]
+    return Schedule(
+        name=meta["name"],
+        state=status.get("scheduleState", ""),
+        reason=status.get("reason", ""),
+        created_ms=time_ms(meta.get("creationTimestamp")),
+        next_run=status.get("nextRun") or "",
+        runs=sorted(runs, key=lambda run: (run.created_ms, run.name), reverse=True),
+    )
+
+
+def is_run_of_schedule(application: Manifest) -> bool:
+    """Whether a ScheduledSparkApplication made it, and looks after it."""
+    return SCHEDULED_LABEL in application["metadata"].get("labels", {})
+
+
+def time_ms(text: str | None) -> int:
+    """RFC 3339 in milliseconds; 0 where there is none."""
+    return round(datetime.fromisoformat(text).timestamp() * 1000) if text else 0
+
+
+def said(run: Run, pod: Manifest | None) -> str:
+    """Why a run failed: what the job itself said last, else what the Spark Operator says."""
+    for container in (pod or {}).get("status", {}).get("containerStatuses", ()):
+        ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated") or {}
+        if ended.get("reason") == "OOMKilled":
+            return "the driver is out of memory: raise resources.driver.memoryOverhead or memory"
+        if words := last_words(ended.get("message", "")):
+            return words
+    # spark-submit's whole output is in the Spark Operator's message.
+    return last_words(run.message) or run.message.strip() or "the Spark Operator gives no reason: see the driver's log"
+
+
+def waiting(pod: Manifest | None) -> str:
+    """What keeps the driver from starting; empty: nothing that is known."""
+    found = trouble([pod]) if pod is not None and pod.get("status", {}).get("phase") == "Pending" else None
+    return "" if found is None else found.message
+
+
+def last_words(log: str) -> str:
+    """The line in which a job says why it ended, without Spark's own lines around it; empty: there is none."""
+    lines = [line.rstrip() for line in log.splitlines() if line.strip()]
+    for line in reversed(lines):
+        if line.startswith(_ERROR):
+            return line.removeprefix(_ERROR)
+    return next((line.strip() for line in reversed(lines) if not _NOISE.match(line)), "")
