@@ -1,4 +1,5 @@
 from pathlib import Path
+from unittest.mock import ANY
 
 import duckdb
 from compat_server import Bmq
@@ -6,6 +7,7 @@ from parquet_jobs import arguments, produce, rows, topic_of
 from pyspark.sql import SparkSession
 
 from bmq_spark.jobs.parquet import parse, run
+from bmq_spark.jobs.streaming import Total
 
 HOUR_MS = 3_600_000
 
@@ -38,3 +40,36 @@ def test_every_part_of_a_record_arrives_and_late_ones_go_to_their_hour(bmq: Bmq,
     ]
     folders = {str(file.parent.relative_to(tmp_path / "t")) for file in (tmp_path / "t").glob("date=*/**/*.parquet")}
     assert folders == {"date=2026-03-01/hour=12", "date=2026-02-28/hour=10"}
+
+
+def test_columns_of_json_are_inferred_and_grow_and_what_does_not_fit_is_a_dead_letter(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+    topic = topic_of(bmq.servers, partitions=1)
+    options = parse([*arguments(bmq.servers, tmp_path / "t", topic), "--format", "json"])
+    produce(bmq.servers, topic, [b'{"id": 1, "name": "a"}', b"no json", b'{"id": 2}', None])
+    assert run(options, spark) == Total(batches=1, rows=3, files=1, size_bytes=ANY, dead_letters=1)
+    produce(bmq.servers, topic, [b'{"id": 3, "city": {"zip": "x"}}', b'{"id": "text"}'])
+    run(options, spark)
+    assert rows(tmp_path / "t") == [
+        ({"id": 1, "name": "a", "city": None},),
+        ({"id": 2, "name": None, "city": None},),
+        (None,),
+        ({"id": 3, "name": None, "city": {"zip": "x"}},),
+    ]
+    letters = rows(tmp_path / "t" / "_dead_letters", '"offset", value, reason')
+    assert [(offset, value) for offset, value, _ in letters] == [(1, b"no json"), (5, b'{"id": "text"}')]
+    assert all("not the JSON of the columns" in reason for *_, reason in letters)
+    assert run(options, spark).rows == 0
+    assert len(rows(tmp_path / "t" / "_dead_letters")) == 2
+
+
+def test_the_bucket_source_gives_the_same_table_as_the_brokers(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+    topic = topic_of(bmq.servers)
+    produce(bmq.servers, topic, [b"%d" % number for number in range(500)], key=b"k", headers=[("h", b"1")])
+    by_brokers, by_bucket = tmp_path / "kafka", tmp_path / "bmq"
+    run(parse(arguments(bmq.servers, by_brokers, topic)), spark)
+    store = ["--source", "bmq", "--store", (bmq.log.parent / "data").as_uri(), "--max-records-per-batch", "200"]
+    total = run(parse([*arguments(bmq.servers, by_bucket, topic), *store]), spark)
+    assert (total.rows, total.batches) == (500, 3)
+    assert run(parse([*arguments(bmq.servers, by_bucket, topic), *store]), spark).rows == 0
+    columns = 'key, value, headers, topic, partition, "offset", timestamp, lane'
+    assert rows(by_bucket, columns) == rows(by_brokers, columns)

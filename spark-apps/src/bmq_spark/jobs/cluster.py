@@ -31,11 +31,11 @@ class Topic:
 class Cluster:
     """The cluster at one address, as clients of one lane see it."""
 
-    def __init__(self, options: JobOptions, *, wait_s: float = WAIT_S) -> None:
+    def __init__(self, options: JobOptions) -> None:
         self._servers = options.bootstrap_servers
-        self._wait_s = wait_s
+        self._wait_s = WAIT_S
         self._admin = AdminClient(
-            {"bootstrap.servers": options.bootstrap_servers, "client.id": options.client_id, "log_level": 0, "socket.timeout.ms": int(wait_s * 1000)}
+            {"bootstrap.servers": options.bootstrap_servers, "client.id": options.client_id, "log_level": 0, "socket.timeout.ms": WAIT_S * 1000}
         )
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:

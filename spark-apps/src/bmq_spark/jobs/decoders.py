@@ -1,10 +1,15 @@
-"""From a job's options to the decoders of its keys and values."""
+"""From a job's options, and from what a table has already, to the decoders of keys and values."""
+
+from dataclasses import replace
 
 import pyarrow as pa
 
+from bmq_spark.errors import JobStopped
 from bmq_spark.jobs.records import Typing
 from bmq_spark.options import JobOptions
-from bmq_spark.values import decoder, read_schema
+from bmq_spark.values import SchemaBreaks, decoder, merge_types, read_schema
+
+NO_COLUMNS = pa.struct([])
 
 
 def is_inferred(options: JobOptions) -> bool:
@@ -12,17 +17,28 @@ def is_inferred(options: JobOptions) -> bool:
     return options.format == "json" and options.schema is None
 
 
-def typing_of(options: JobOptions, columns: pa.DataType | None = None) -> Typing:
-    """Reads the schema; `columns` are those of JSON without one, none yet where it is None.
+def typing_of(options: JobOptions, known: pa.Schema | None = None) -> Typing:
+    """How records become rows of a table whose schema is `known`. Reads the schema; a registry's subject is that of the first topic.
 
-    A registry's subject is that of the first topic. Raises ConfigurationError.
+    Raises ConfigurationError, and JobStopped where the schema takes something away from what the table has.
     """
+    have = None if known is None or "value" not in known.names else known.field("value").type
+    if is_inferred(options):
+        return inferred(Typing(key=decoder(options.key_format), value=decoder("bytes"), columns=NO_COLUMNS), have or NO_COLUMNS)
     value = decoder(
         options.format,
         schema=read_schema(options.schema) if options.schema else None,
-        columns=(columns if columns is not None else pa.struct([])) if is_inferred(options) else None,
         registry=options.registry,
         subject=f"{options.topics[0]}-value" if options.registry and options.schema is None else None,
         message=options.message,
     )
-    return Typing(key=decoder(options.key_format), value=value)
+    try:
+        columns = value.arrow_type if have is None else merge_types(have, value.arrow_type)
+    except SchemaBreaks as error:
+        raise JobStopped(f"--schema {options.schema or f'of {options.registry}'}: {error}") from error
+    return Typing(key=decoder(options.key_format), value=value, columns=columns)
+
+
+def inferred(typing: Typing, columns: pa.DataType) -> Typing:
+    """The same with these columns for JSON values without a schema."""
+    return replace(typing, value=decoder("json", columns=columns), columns=columns)

@@ -8,7 +8,6 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from bmq_spark.jobs.checkpoint import Checkpoint
-from bmq_spark.jobs.decoders import typing_of
 from bmq_spark.jobs.ending import StopRequest, ended, say
 from bmq_spark.jobs.hadoop_files import HadoopFolder
 from bmq_spark.jobs.parquet_sink import ParquetSink
@@ -68,14 +67,7 @@ def parse(arguments: Sequence[str]) -> ParquetOptions:
 def run(options: ParquetOptions, spark: SparkSession, *, stop: StopRequest | None = None) -> Total:
     """Until what is there is taken (`once`), or until it is told to stop. Raises BmqError."""
     location = Location.parse(options.output)
-    sink = ParquetSink.open(
-        spark,
-        location,
-        typing_of(options),
-        fixed={"format": options.format, "key-format": options.key_format, "partition-by": options.partition_by, "lane": options.lane},
-        partition_by=PartitionBy(options.partition_by),
-        target_bytes=options.target_file_size_bytes,
-    )
+    sink = ParquetSink.open(spark, location, options, partition_by=PartitionBy(options.partition_by), target_bytes=options.target_file_size_bytes)
     folder = HadoopFolder(spark, options.checkpoint or location.child("_bmq/checkpoint").uri)
     checkpoint = Checkpoint(folder, table_id=sink.id, table=location.hadoop())
     total = Stream(spark, options, sink, checkpoint, stop=stop).run()

@@ -14,13 +14,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bmq_spark.errors import CommitRefused, ConfigurationError, JobStopped
 from bmq_spark.jobs.cluster import Topic
+from bmq_spark.jobs.decoders import inferred, is_inferred, typing_of
 from bmq_spark.jobs.identity import check_identity
-from bmq_spark.jobs.parquet_task import OUTCOME, ParquetTask
+from bmq_spark.jobs.parquet_task import OUTCOME, ParquetTask, seen_in
 from bmq_spark.jobs.places import Places, Range, place
 from bmq_spark.jobs.records import DEAD_LETTERS, Typing
 from bmq_spark.jobs.streaming import Added, Batch
 from bmq_spark.locations import Location
+from bmq_spark.options import JobOptions
 from bmq_spark.table import Covered, DataFile, FileName, Gap, Layout, PartitionBy, Snapshot, Table, data_files
+from bmq_spark.values import parquet_rules, settle
 
 DEAD: Final = "_dead_letters"
 TASK_BYTES: Final = 32 << 20
@@ -31,7 +34,7 @@ TASK_RECORDS: Final = 50_000
 class ParquetSink:
     """See streaming.Sink."""
 
-    def __init__(self, spark: SparkSession, table: Table, typing: Typing, *, partition_by: PartitionBy, target_bytes: int) -> None:
+    def __init__(self, spark: SparkSession, table: Table, typing: Typing, *, infers: bool, partition_by: PartitionBy, target_bytes: int) -> None:
         """`open` checks that the table is of these."""
         self.location = table.location
         self._spark = spark
@@ -39,27 +42,29 @@ class ParquetSink:
         self._dead_location = table.location.child(DEAD)
         self._dead: Table | None = Table.open(self._dead_location) if Table.exists(self._dead_location) else None
         self._typing = typing
+        self._infers = infers
         self._partition_by = partition_by
         self._target_bytes = target_bytes
         self._query_id = ""
 
     @classmethod
-    def open(
-        cls, spark: SparkSession, location: Location, typing: Typing, *, fixed: Mapping[str, str], partition_by: PartitionBy, target_bytes: int
-    ) -> Self:
-        """The table there, which is made if there is none. `fixed` are properties that it has to have.
+    def open(cls, spark: SparkSession, location: Location, options: JobOptions, *, partition_by: PartitionBy, target_bytes: int) -> Self:
+        """The table there, which is made if there is none.
 
-        Raises ConfigurationError where it was made with others, and BmqError.
+        Raises ConfigurationError where it was made with another format, partitioning or lane, and BmqError.
         """
+        fixed = {"format": options.format, "key-format": options.key_format, "partition-by": partition_by.value, "lane": options.lane}
         table = Table.create(location, {"id": secrets.token_hex(8), **fixed})
-        kept = table.snapshot().properties
+        snapshot = table.snapshot()
+        kept = snapshot.properties
         for name, value in fixed.items():
             if kept.get(name, value) != value:
                 raise ConfigurationError(
                     f"--{name} {value or 'none'}: the table {location.hadoop()} was made with {kept[name] or 'none'}: "
                     "give the option that value, or another --output"
                 )
-        return cls(spark, table, typing, partition_by=partition_by, target_bytes=target_bytes)
+        typing = typing_of(options, snapshot.schema)
+        return cls(spark, table, typing, infers=is_inferred(options), partition_by=partition_by, target_bytes=target_bytes)
 
     @property
     def id(self) -> str:
@@ -118,16 +123,28 @@ class ParquetSink:
         self._query_id = query_id
 
     def _write(self, batch: Batch, before: Snapshot, dead_places: Places) -> tuple[list[DataFile], list[DataFile]]:
-        task = ParquetTask(
-            typing=self._typing,
-            rows=self._layout(self.location, self._typing.schema),
-            dead=self._layout(self._dead_location, DEAD_LETTERS),
-            dead_places=dead_places,
-            name=FileName(query_id=batch.query_id, batch_id=batch.batch_id),
-        )
+        """Again where values had something that is no column yet: what was written without it is removed."""
         records = coalesced(batch.records, batch.offsets, cores=self._spark.sparkContext.defaultParallelism, files=before.files)
-        outcome = [row.asDict(recursive=True) for row in records.mapInArrow(task, OUTCOME).collect()]
-        return data_files([row for row in outcome if not row["dead"]]), data_files([row for row in outcome if row["dead"]])
+        while True:
+            task = ParquetTask(
+                typing=self._typing,
+                rows=self._layout(self.location, self._typing.schema),
+                dead=self._layout(self._dead_location, DEAD_LETTERS),
+                dead_places=dead_places,
+                infers=self._infers,
+                name=FileName(query_id=batch.query_id, batch_id=batch.batch_id),
+            )
+            outcome = [row.asDict(recursive=True) for row in records.mapInArrow(task, OUTCOME).collect()]
+            seen = [found for row in outcome if (found := seen_in(row)) is not None]
+            files = data_files([row for row in outcome if row["dead"] is False])
+            letters = data_files([row for row in outcome if row["dead"]])
+            columns = settle(self._typing.columns, seen, rules=parquet_rules) if seen else self._typing.columns
+            if columns == self._typing.columns:
+                return files, letters
+            self._typing = inferred(self._typing, columns)
+            for location, found in ((self.location, files), (self._dead_location, letters)):
+                for file in found:
+                    location.delete(file.key)
 
     def _commit_letters(self, batch: Batch, letters: Sequence[DataFile]) -> None:
         """Their table's places rise to the batch's ends: batches between had none."""

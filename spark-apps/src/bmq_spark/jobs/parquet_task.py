@@ -1,20 +1,22 @@
 """What a Spark task does with a batch's records: rows as files of the table, dead letters as files of theirs, in one pass. Runs in Python workers."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from bmq_spark.jobs.places import Places
 from bmq_spark.jobs.records import Typing, dead_letters
 from bmq_spark.table import FILE_COLUMNS, FILE_SCHEMA, FileName, Layout, write_batches
+from bmq_spark.values import observe
+from bmq_spark.values.inference import NOTHING, union
 
-OUTCOME: Final = f"{FILE_COLUMNS}, dead boolean"
-"""A row of each file that was written, and which table it is of, as Spark's DDL."""
+OUTCOME: Final = f"{FILE_COLUMNS}, dead boolean, seen binary"
+"""A row of each file that was written, and which table it is of, as Spark's DDL; a row without a file has what was `seen` (`seen_in`)."""
 DEAD_BYTES_MAX: Final = 32 << 20
 """Dead letters that are held before they become a file; all records of a batch may be some."""
-_SCHEMA: Final = FILE_SCHEMA.append(pa.field("dead", pa.bool_()))
+_SCHEMA: Final = FILE_SCHEMA.append(pa.field("dead", pa.bool_())).append(pa.field("seen", pa.binary()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,8 @@ class ParquetTask:
     dead: Layout
     dead_places: Places
     """Dead letters below these are in their table already."""
+    infers: bool
+    """Whether values that do not fit may make columns: then what they have is told."""
     name: FileName
 
     def __call__(self, records: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -35,6 +39,8 @@ class ParquetTask:
             yield _marked(files, dead=False)
         letters.write()
         yield from letters.take()
+        if letters.seen != NOTHING:
+            yield _told(letters.seen)
 
     def _rows(self, records: Iterable[pa.RecordBatch], letters: "_Letters") -> Iterator[pa.RecordBatch]:
         for batch in records:
@@ -42,6 +48,9 @@ class ParquetTask:
             if reasons.null_count == len(reasons):
                 yield rows
                 continue
+            if self.infers:
+                unfit = batch.column("value").filter(reasons.is_valid())
+                letters.seen = union(letters.seen, observe(unfit, known=self.typing.columns))
             letters.add(dead_letters(batch, reasons))
             yield rows.filter(reasons.is_null())
 
@@ -54,6 +63,7 @@ class _Letters:
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
         self._files: list[pa.RecordBatch] = []
+        self.seen: pa.DataType = NOTHING
 
     def add(self, letters: pa.RecordBatch) -> None:
         """Those that the table has are left out."""
@@ -83,4 +93,15 @@ def _without(letters: pa.RecordBatch, places: Places) -> pa.RecordBatch:
 
 
 def _marked(files: pa.RecordBatch, *, dead: bool) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([*files.columns, pa.array([dead] * files.num_rows, type=pa.bool_())], schema=_SCHEMA)
+    marks = [pa.array([dead] * files.num_rows, type=pa.bool_()), pa.nulls(files.num_rows, type=pa.binary())]
+    return pa.RecordBatch.from_arrays([*files.columns, *marks], schema=_SCHEMA)
+
+
+def _told(seen: pa.DataType) -> pa.RecordBatch:
+    content = pa.schema([pa.field("value", seen)]).serialize().to_pybytes()
+    return pa.RecordBatch.from_pylist([{"seen": content}], schema=_SCHEMA)
+
+
+def seen_in(row: Mapping[str, Any]) -> pa.DataType | None:
+    """What a row of OUTCOME without a file tells; None where it is a file's."""
+    return None if row["seen"] is None else pa.ipc.read_schema(pa.py_buffer(bytes(row["seen"]))).field("value").type

@@ -45,16 +45,17 @@ def _bmq(spark: SparkSession, options: JobOptions, initial: Places) -> DataFrame
     from bmq_spark.source import register
 
     register(spark)
-    return (
-        spark.readStream.format("bmq")
-        .options(
-            store=options.store,
-            topic=",".join(options.topics),
-            lane=options.lane,
-            bootstrapServers=options.bootstrap_servers,
-            startingOffsets=to_json(initial),
-            maxRecordsPerBatch=str(options.max_records_per_batch),
-            once=str(options.once).lower(),
-        )
-        .load()
-    )
+    return spark.readStream.format("bmq").options(**bmq_options(options, initial)).load()
+
+
+def bmq_options(options: JobOptions, initial: Places) -> dict[str, str]:
+    """What the source is told: segments from the store, and only what is in none yet from the brokers."""
+    return {
+        "store": options.store or "",
+        "topic": ",".join(options.topics),
+        "lane": options.lane,
+        "tail": "protocol",
+        "kafka.bootstrap.servers": options.bootstrap_servers,
+        "startingOffsets": to_json(initial),
+        "maxRecordsPerTrigger": str(options.max_records_per_batch),
+    }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from bmq_spark.values import Decoder
+from bmq_spark.values import Decoder, conform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,17 +30,21 @@ class Typing:
 
     key: Decoder
     value: Decoder
+    columns: pa.DataType
+    """The type of the column `value`: the decoder's, or a wider one that the table has."""
 
     @property
     def schema(self) -> pa.Schema:
-        """A row's columns."""
-        return pa.schema([pa.field("key", self.key.arrow_type), pa.field("value", self.value.arrow_type), *PLACE])
+        """A row's columns. An object without fields is none: Parquet does not know it."""
+        value = [] if self.columns == pa.struct([]) else [pa.field("value", self.columns)]
+        return pa.schema([pa.field("key", self.key.arrow_type), *value, *PLACE])
 
     def rows(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array]:
         """The rows, as many as there are records, and the reasons of those that do not fit (else null)."""
         keys, values = self.key.decode(records.column("key")), self.value.decode(records.column("value"))
         reasons = _either(keys.reasons, values.reasons)
-        rows = pa.RecordBatch.from_arrays([keys.values, values.values, *place_columns(records)], schema=self.schema)
+        value = [] if self.columns == pa.struct([]) else [conform(values.values, self.columns)]
+        rows = pa.RecordBatch.from_arrays([keys.values, *value, *place_columns(records)], schema=self.schema)
         return rows, reasons
 
 
