@@ -29,7 +29,7 @@ class ParquetOptions(JobOptions):
     partition_by: str
     target_file_size_bytes: int
     retention_ms: int | None
-    """By the newest record of a file; None: nothing leaves the table."""
+    """None: nothing leaves the table."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
         help="folders by the records' time, in UTC; hour has date=/hour= (default: %(default)s)",
     )
     table.add_argument("--target-file-size", metavar="SIZE", default="128MiB", help="a file is ended when it has this size (default: %(default)s)")
-    table.add_argument("--retention", metavar="TIME", help="files whose newest record is older leave the table, e.g. 30d (default: none do)")
+    table.add_argument("--retention", metavar="TIME", help="folders that ended so long ago leave the table, e.g. 30d (default: none do)")
     add_shared_arguments(made, job=JOB)
     return made
 
@@ -68,6 +68,7 @@ def run(options: ParquetOptions, spark: SparkSession, *, stop: StopRequest | Non
     """Until what is there is taken (`once`), or until it is told to stop. Raises BmqError."""
     location = Location.parse(options.output)
     sink = ParquetSink.open(spark, location, options, partition_by=PartitionBy(options.partition_by), target_bytes=options.target_file_size_bytes)
+    sink.expire()
     folder = HadoopFolder(spark, options.checkpoint or location.child("_bmq/checkpoint").uri)
     checkpoint = Checkpoint(folder, table_id=sink.id, table=location.hadoop())
     total = Stream(spark, options, sink, checkpoint, stop=stop).run()

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bmq_spark.errors import CommitRefused, ConfigurationError, JobStopped
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.decoders import inferred, is_inferred, typing_of
+from bmq_spark.jobs.ending import say
 from bmq_spark.jobs.identity import check_identity
 from bmq_spark.jobs.parquet_task import OUTCOME, ParquetTask, seen_in
 from bmq_spark.jobs.places import Places, Range, place
@@ -23,8 +24,11 @@ from bmq_spark.jobs.streaming import Added, Batch
 from bmq_spark.locations import Location
 from bmq_spark.options import JobOptions
 from bmq_spark.table import Covered, DataFile, FileName, Gap, Layout, PartitionBy, Snapshot, Table, data_files
+from bmq_spark.table.log import now_ms
+from bmq_spark.table.vacuum import expire
 from bmq_spark.values import parquet_rules, settle
 
+EXPIRY_INTERVAL_MS: Final = 3_600_000
 DEAD: Final = "_dead_letters"
 TASK_BYTES: Final = 32 << 20
 TASK_RECORDS: Final = 50_000
@@ -34,7 +38,17 @@ TASK_RECORDS: Final = 50_000
 class ParquetSink:
     """See streaming.Sink."""
 
-    def __init__(self, spark: SparkSession, table: Table, typing: Typing, *, infers: bool, partition_by: PartitionBy, target_bytes: int) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: Table,
+        typing: Typing,
+        *,
+        infers: bool,
+        partition_by: PartitionBy,
+        target_bytes: int,
+        retention_ms: int | None,
+    ) -> None:
         """`open` checks that the table is of these."""
         self.location = table.location
         self._spark = spark
@@ -46,9 +60,20 @@ class ParquetSink:
         self._partition_by = partition_by
         self._target_bytes = target_bytes
         self._query_id = ""
+        self._retention_ms = retention_ms
+        self._expired_ms = 0
 
     @classmethod
-    def open(cls, spark: SparkSession, location: Location, options: JobOptions, *, partition_by: PartitionBy, target_bytes: int) -> Self:
+    def open(
+        cls,
+        spark: SparkSession,
+        location: Location,
+        options: JobOptions,
+        *,
+        partition_by: PartitionBy,
+        target_bytes: int,
+        retention_ms: int | None = None,
+    ) -> Self:
         """The table there, which is made if there is none.
 
         Raises ConfigurationError where it was made with another format, partitioning or lane, and BmqError.
@@ -64,7 +89,7 @@ class ParquetSink:
                     "give the option that value, or another --output"
                 )
         typing = typing_of(options, snapshot.schema)
-        return cls(spark, table, typing, infers=is_inferred(options), partition_by=partition_by, target_bytes=target_bytes)
+        return cls(spark, table, typing, infers=is_inferred(options), partition_by=partition_by, target_bytes=target_bytes, retention_ms=retention_ms)
 
     @property
     def id(self) -> str:
@@ -109,12 +134,23 @@ class ParquetSink:
             )
         except CommitRefused as error:
             raise JobStopped(f"{self.name}: {error}: does another job write to it? Let one of them go on alone") from error
+        self.expire()
         return Added(
             rows=sum(file.rows for file in files),
             files=len(files),
             size_bytes=sum(file.bytes for file in files),
             dead_letters=sum(file.rows for file in letters),
         )
+
+    def expire(self) -> None:
+        """Takes out what is older than the retention, once an hour at most. Raises BmqError."""
+        if self._retention_ms is None or now_ms() - self._expired_ms < EXPIRY_INTERVAL_MS:
+            return
+        self._expired_ms = now_ms()
+        for table in (self._table, self._dead):
+            gone = table and expire(table, before_ms=self._expired_ms - self._retention_ms)
+            if gone and gone.files:
+                say(f"retention took {gone.rows} rows in {gone.files} files out of {self.location.hadoop()}")
 
     def _begin(self, query_id: str) -> None:
         self._table.begin(query_id)
@@ -149,8 +185,8 @@ class ParquetSink:
     def _commit_letters(self, batch: Batch, letters: Sequence[DataFile]) -> None:
         """Their table's places rise to the batch's ends: batches between had none."""
         if self._dead is None:
+            # No run begins here: that would take the files that were just written for what a killed run left.
             self._dead = Table.create(self._dead_location, {"id": secrets.token_hex(8), "of": self.id})
-            self._dead.begin(batch.query_id)
         places = self._dead.snapshot().offsets
         covered = [
             Covered(topic=part.topic, partition=part.partition, first=first, next=part.end)
