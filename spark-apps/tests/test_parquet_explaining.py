@@ -2,8 +2,9 @@ import pytest
 
 from bmq_spark.errors import ConfigurationError, JobStopped
 from bmq_spark.jobs.explaining import cause, explained
+from bmq_spark.jobs.places import Range
 
-PLACES = {"orders": {0: 120}}
+RANGES = [Range(topic="orders", partition=0, start=100, end=200), Range(topic="orders", partition=1, start=7, end=9)]
 CORRUPT = """Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times
 org.apache.kafka.common.KafkaException: Received exception when fetching the next record from orders-0. If needed, please seek past the record.
 \tat org.apache.kafka.clients.consumer.internals.CompletedFetch.fetchRecords(CompletedFetch.java:273)
@@ -12,10 +13,17 @@ Caused by: org.apache.kafka.common.errors.CorruptRecordException: Record batch f
 
 
 def test_an_unreadable_batch_is_told_by_topic_partition_and_place() -> None:
-    line = str(explained(Exception(CORRUPT), servers="h:1", places=PLACES))
-    assert line.startswith("topic orders partition 0, at or after offset 120: a batch cannot be read: CorruptRecordException")
+    line = str(explained(Exception(CORRUPT), servers="h:1", ranges=RANGES))
+    assert line.startswith("topic orders partition 0, offset 120: a batch cannot be read: CorruptRecordException")
     assert "bmq store check" in line
     assert "\n" not in line
+
+
+def test_an_unknown_codec_is_told_by_what_was_being_read() -> None:
+    line = str(explained(Exception("x\nCaused by: java.lang.IllegalArgumentException: Unknown compression type id: 6"), servers="h:1", ranges=RANGES))
+    assert line.startswith(
+        "topic orders partition 0, within offsets 100 to 199 or topic orders partition 1, within offsets 7 to 8: a batch cannot be"
+    )
 
 
 @pytest.mark.parametrize(
@@ -33,17 +41,17 @@ def test_an_unreadable_batch_is_told_by_topic_partition_and_place() -> None:
     ],
 )
 def test_what_is_known_has_a_remedy_and_what_is_not_is_quoted(text: str, line: str) -> None:
-    assert str(explained(Exception(text), servers="h:1", places={})).startswith(line)
+    assert str(explained(Exception(text), servers="h:1")).startswith(line)
 
 
 def test_an_error_of_a_worker_is_told_as_it_is() -> None:
     text = (
         'org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "x", line 1\nbmq.errors.StoreUnusable: bucket b: no'
     )
-    assert str(explained(Exception(text), servers="h:1", places={})) == "bucket b: no"
-    refused = explained(Exception("Traceback\nbmq.errors.ConfigurationError: option x: no"), servers="h:1", places={})
+    assert str(explained(Exception(text), servers="h:1")) == "bucket b: no"
+    refused = explained(Exception("Traceback\nbmq.errors.ConfigurationError: option x: no"), servers="h:1")
     assert isinstance(refused, ConfigurationError)
-    assert isinstance(explained(Exception("Traceback\nbmq_spark.errors.TableBroken: t"), servers="h:1", places={}), JobStopped)
+    assert isinstance(explained(Exception("Traceback\nbmq_spark.errors.TableBroken: t"), servers="h:1"), JobStopped)
 
 
 def test_a_cause_is_one_bounded_line() -> None:

@@ -1,14 +1,16 @@
 """What stopped a Spark query, in one line that a person can act on: Java's and Python's tracebacks are read for what is known of them."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from bmq_spark.errors import BmqError, ConfigurationError, JobStopped
-from bmq_spark.jobs.places import Places, place
+from bmq_spark.jobs.places import Range
 
-_UNREADABLE: Final = re.compile(
+_PARTITION: Final = re.compile(
     r"(?:fetching the next record from|[Rr]ecord (?:batch )?for partition|partition) ([A-Za-z0-9._-]{1,249})-([0-9]{1,9})\b"
 )
+_OFFSET: Final = re.compile(r"for partition \S+ at offset ([0-9]{1,19}) is invalid")
 _CORRUPT: Final = ("CorruptRecordException", "Received exception when fetching the next record", "InvalidRecordException", "Unknown compression type")
 _UNREACHABLE: Final = (
     "Timed out waiting for a node assignment",
@@ -24,14 +26,14 @@ _RAISED: Final = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\
 _CONDITION: Final = re.compile(r"\[[A-Z_.]+\] (.+)")
 
 
-def explained(error: Exception, *, servers: str, places: Places) -> BmqError:
-    """The error to end with. `places` are the table's, to say where a partition cannot be read."""
+def explained(error: Exception, *, servers: str, ranges: Sequence[Range] = ()) -> BmqError:
+    """The error to end with. `ranges` are what the batch under way was to add, to say where something cannot be read."""
     text = str(error)
     if ours := _OURS.findall(text):
         name, message = ours[-1]
         return (ConfigurationError if name == "ConfigurationError" else JobStopped)(message)
     if any(word in text for word in _CORRUPT):
-        return _unreadable(text, places)
+        return _unreadable(text, ranges)
     if any(word in text for word in _REFUSED):
         return JobStopped(f"the bucket refuses: {cause(text)}: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do")
     if any(word in text for word in _UNREACHABLE):
@@ -51,11 +53,12 @@ def cause(text: str) -> str:
     return (lines[0] if lines else "it gave no reason")[:300]
 
 
-def _unreadable(text: str, places: Places) -> JobStopped:
-    found = _UNREADABLE.search(text)
-    where = "a batch"
+def _unreadable(text: str, ranges: Sequence[Range]) -> JobStopped:
+    found, offset = _PARTITION.search(text), _OFFSET.search(text)
     if found:
-        topic, partition = found[1], int(found[2])
-        have = place(places, topic, partition)
-        where = f"topic {topic} partition {partition}, at or after offset {have if have is not None else 'its first'}: a batch"
-    return JobStopped(f"{where} cannot be read: {cause(text)}: `bmq store check --repair` mends what can be mended; the table keeps its place")
+        ranges = [part for part in ranges if (part.topic, part.partition) == (found[1], int(found[2]))]
+    named = " or ".join(f"topic {part.topic} partition {part.partition}, within offsets {part.start} to {part.end - 1}" for part in ranges[:3])
+    where = f"topic {found[1]} partition {found[2]}, offset {offset[1]}" if found and offset else named or "a topic"
+    return JobStopped(
+        f"{where}: a batch cannot be read: {cause(text)}: `bmq store check --repair` mends what can be mended; the table keeps its place"
+    )

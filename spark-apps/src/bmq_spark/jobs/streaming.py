@@ -110,6 +110,7 @@ class Stream:
         self._cause: Exception | None = None
         self._lost: list[Range] = []
         self._query: Query | None = None
+        self._ranges: Sequence[Range] = ()
         self._goal: Places | None = None
         self._have: Places = {}
         self.total = Total()
@@ -221,6 +222,7 @@ class Stream:
             raise overtaken(unknown, what=self._sink.name)
         if not ranges:
             return
+        self._ranges = ranges
         batch = Batch(
             records=_cut(frame, start=start, end=end or {}, table=table),
             ranges=ranges,
@@ -269,7 +271,7 @@ class Stream:
             return
         if holes:
             raise overtaken(holes, what=self._sink.name) from None
-        raise explained(self._cause or error, servers=self._options.bootstrap_servers, places=table) from None
+        raise explained(self._cause or error, servers=self._options.bootstrap_servers, ranges=self._ranges) from None
 
 
 class _Stopped(Exception):

@@ -1,0 +1,70 @@
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+from compat_server import Bmq
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions
+from parquet_jobs import arguments, produce, rows, topic_of
+from pyspark.sql import SparkSession
+
+from bmq_spark.jobs.ending import StopRequest
+from bmq_spark.jobs.parquet import parse, run
+
+
+def wait_for(condition: Callable[[], bool], run: threading.Thread) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert run.is_alive()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def committed(servers: str, group: str, client_id: str = "test") -> dict[tuple[str, int], int]:
+    admin = AdminClient({"bootstrap.servers": servers, "client.id": client_id})
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(timeout=30)
+    return {(one.topic, one.partition): one.offset for one in found.topic_partitions}
+
+
+def test_a_stream_takes_several_topics_and_partitions_that_are_added_and_stops_when_told(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+    one, other = topic_of(bmq.servers, partitions=1), topic_of(bmq.servers, partitions=1)
+    options = parse([*arguments(bmq.servers, tmp_path / "t", one, other, once=False), "--trigger", "200ms", "--group", f"{one}-lag"])
+    stop = StopRequest()
+    running = threading.Thread(target=run, args=(options, spark), kwargs={"stop": stop})
+    produce(bmq.servers, one, [b"1"])
+    running.start()
+    try:
+        wait_for(lambda: (tmp_path / "t").exists() and len(found(tmp_path / "t")) == 1, running)
+        AdminClient({"bootstrap.servers": bmq.servers}).create_partitions([NewPartitions(one, 2)])[one].result(timeout=30)
+        produce(bmq.servers, one, [b"2"], partition=1)
+        produce(bmq.servers, other, [b"3"])
+        wait_for(lambda: len(found(tmp_path / "t")) == 3, running)
+        wait_for(lambda: committed(bmq.servers, f"{one}-lag") == {(one, 0): 1, (one, 1): 1, (other, 0): 1}, running)
+    finally:
+        stop.came = True
+        running.join(60)
+    assert not running.is_alive()
+    assert found(tmp_path / "t") == sorted([(one, 0, 0, b"1"), (one, 1, 0, b"2"), (other, 0, 0, b"3")])
+
+
+def found(table: Path) -> list[tuple[object, ...]]:
+    if not (table / "_bmq" / "log").exists():
+        return []
+    return rows(table, 'topic, partition, "offset", value')
+
+
+def test_a_lane_has_its_own_records_and_its_own_group(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+    topic = topic_of(bmq.servers, partitions=1)
+    body = json.dumps({"name": "tables"}).encode()
+    url = f"http://127.0.0.1:{bmq.admin_port}/v1/lanes"
+    with urlopen(Request(url, body, {"Content-Type": "application/json"}), timeout=30) as answer:
+        assert answer.status < 300
+    produce(bmq.servers, topic, [b"of the base"])
+    produce(bmq.servers, topic, [b"of the lane", b"and again"], settings={"client.id": "lane=tables"})
+    run(parse([*arguments(bmq.servers, tmp_path / "t", topic), "--lane", "tables"]), spark)
+    assert rows(tmp_path / "t", "value, topic, lane") == [(b"of the lane", topic, "tables"), (b"and again", topic, "tables")]
+    assert committed(bmq.servers, f"parquet-{topic}", "lane=tables") == {(topic, 0): 2}
+    assert committed(bmq.servers, f"parquet-{topic}") == {}
