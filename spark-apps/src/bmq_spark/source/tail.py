@@ -38,8 +38,9 @@ class Brokers:
 
     def check_cluster(self, cluster_id: str) -> None:
         """Raises SourceFailed where they are another cluster's than the store."""
+        admin = AdminClient(self._settings())  # named: what it answers is lost once nobody holds it
         try:
-            found = AdminClient(self._settings()).describe_cluster(request_timeout=TIMEOUT_S).result().cluster_id
+            found = admin.describe_cluster(request_timeout=TIMEOUT_S).result().cluster_id
         except KafkaException as error:
             raise self._failed(error) from error
         if found != cluster_id:
