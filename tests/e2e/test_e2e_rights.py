@@ -6,7 +6,7 @@ from e2e_release import Release
 def test_a_missing_right_is_named_by_a_condition(release: Release) -> None:
     kubectl = release.kubectl
     bindings = kubectl("get", "rolebindings", "--output=name").split()
-    (binding,) = (one for one in bindings if not one.endswith("-leader") and "bmq" in one)
+    (binding,) = (one for one in bindings if not one.endswith(("-leader", "-spark")) and "bmq" in one)
     kept = kubectl("get", binding, "--output=yaml")
     kubectl("delete", binding)
     kubectl.apply(release.example("cluster.yaml"))
