@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from compat_server import Bmq, Minio, free_port
+from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from bmq.runtime.bucket import ensure_bucket
@@ -14,6 +15,8 @@ from bmq.runtime.store_url import parse_store_url
 from bmq_spark.locations import Location
 from bmq_spark.session import open_session
 
+settings.register_profile("spark", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("spark")
 KEYS = {"AWS_ACCESS_KEY_ID": "bmq-test", "AWS_SECRET_ACCESS_KEY": "bmq-test-secret", "AWS_REGION": "us-east-1"}
 BUCKET = "tables"
 _names = itertools.count(1)

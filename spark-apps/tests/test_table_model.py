@@ -4,6 +4,7 @@ The model is a list: what the job has committed, less what retention has taken. 
 """
 
 import io
+import os
 from collections.abc import Callable
 
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from bmq_spark.table.vacuum import expire, vacuum
 
 KEPT_MS = 10 * 60_000
 """How long a replaced version can still be read."""
+EXAMPLES = int(os.environ.get("BMQ_TABLE_EXAMPLES", "30"))
 faults_of_a_step = st.one_of(
     st.none(),
     st.tuples(st.just("kill_before"), st.integers(0, 6)),
@@ -99,8 +101,10 @@ class TableMachine(RuleBasedStateMachine):
     def a_job_that_was_thought_dead_wakes(self, fault: tuple[str, int] | None) -> None:
         """Its successor has begun meanwhile: the sleeper's files and commit come late."""
         sleeper = self.job
-        if sleeper is None or not self.plan:
+        if sleeper is None:
             return
+        if Table.open(self.location).snapshot().has_batch("q", len(self.plan) - 1):
+            self.plan.append((sum(planned[1] for planned in self.plan), 2, self.now_ms))
         number = len(self.plan) - 1
         first, count, start_ms = self.plan[number]
         batch = [records("t", 0, first, count, start_ms=start_ms, step_ms=HOUR_MS // 2)]
@@ -118,7 +122,7 @@ class TableMachine(RuleBasedStateMachine):
         table = Table.open(self.location, clock_ms=self.clock)
         self.run(lambda: compact(table, before_ms=1 << 42, min_files=min_files), fault)
 
-    @rule(fault=faults_of_a_step, other=st.sampled_from(["batch", "compaction", "retention", "vacuum"]))
+    @rule(fault=faults_of_a_step, other=st.sampled_from(["batch", "compaction", "retention", "vacuum", "batch and vacuum"]))
     def a_compaction_that_others_overtake(self, fault: tuple[str, int] | None, other: str) -> None:
         """Between its merges and its commit."""
         table = Table.open(self.location, clock_ms=self.clock)
@@ -133,6 +137,8 @@ class TableMachine(RuleBasedStateMachine):
                 case "retention":
                     self.retention(2, None)
                 case _:
+                    if other != "vacuum":
+                        self.the_job_takes_a_batch(1, 0, None)
                     self.now_ms += 2 * KEPT_MS
                     self.a_vacuum(None)
             return commit_on_newest(decide)
@@ -199,4 +205,4 @@ def stored_snapshots_are_frequent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestTable(TableMachine.TestCase):  # type: ignore[misc]
-    settings = settings(max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
+    settings = settings(max_examples=EXAMPLES, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck))
