@@ -209,7 +209,7 @@ def commit_of(fields: Mapping[str, Any], *, name: str) -> Commit:
             properties=fields.get("properties"),
             notes=fields.get("notes", {}),
         )
-    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
         raise Corrupt(f"{name}: {type(error).__name__} {error}") from error
 
 
@@ -249,7 +249,7 @@ def snapshot_of(fields: Mapping[str, Any], *, name: str) -> Snapshot:
             horizon=int(fields["horizon"]),
             checkpoint=int(fields["version"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
         raise Corrupt(f"{name}: {type(error).__name__} {error}") from error
 
 
