@@ -112,6 +112,11 @@ def test_one_table_has_all_topics_and_else_each_has_its_own_below() -> None:
         (("orders",), "s3a://warehouse/tables/orders"),
         (("payments",), "s3a://warehouse/tables/payments"),
     ]
+    named = jobs_of_sink(sink(**spec, checkpoint="s3a://warehouse/places/", group="lake"), cluster())
+    assert [(job.table.checkpoint, job.table.group) for job in named] == [
+        ("s3a://warehouse/places/orders", "lake-orders"),
+        ("s3a://warehouse/places/payments", "lake-payments"),
+    ], "two jobs never share a place"
     (together,) = jobs_of_sink(sink(**spec, oneTable=True), cluster())
     assert (together.topics, together.output) == (("orders", "payments"), "s3a://warehouse/tables")
 

@@ -163,7 +163,7 @@ class Table(
     checkpoint: str = Field(
         default="",
         max_length=URI_LENGTH_MAX,
-        description="Where Spark keeps how far it is. Empty: _bmq/checkpoint below the output. A change is a new beginning.",
+        description="Where Spark keeps how far it is. Empty: _bmq/checkpoint below the output. Of several tables each has a folder of it.",
         json_schema_extra=_folder("checkpoint"),
     )
     schedule: str = Field(
@@ -214,7 +214,9 @@ class Table(
         description="What was written in this lane, in place of the base's records.",
     )
     group: str = Field(
-        default="", max_length=249, description="The consumer group by which the table's lag is seen. Empty: parquet- and the topics' names."
+        default="",
+        max_length=249,
+        description="The consumer group by which the table's lag is seen. Of several each has its topic appended. Empty: parquet-TOPIC.",
     )
     max_records_per_batch: int = Field(default=500_000, ge=1, le=1_000_000_000_000, description="Records of a batch at most, of all partitions.")
     accept_loss: bool = Field(

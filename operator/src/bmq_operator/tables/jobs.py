@@ -19,6 +19,8 @@ from bmq_operator.clusters.store_keys import store_keys
 NAME_LENGTH_MAX: Final = 40
 """A run of a schedule has 20 characters more, and 63 is what a label may have."""
 _DIGEST_LENGTH: Final = 8
+GROUP_LENGTH_MAX: Final = 249
+"""As the jobs cut the names of their groups."""
 
 Part = Literal["write", "compact"]
 
@@ -97,10 +99,15 @@ def jobs_of_sink(sink: ParquetSink, cluster: Cluster) -> list[TableJob]:
     owner = Owner(api_version=sink.api_version, kind="ParquetSink", meta=meta)
     if spec.one_table or spec.iceberg is not None:
         return [_job(owner, spec, cluster, topics=tuple(spec.topics), output=_place(spec), name=_name(meta.name, "sink"))]
-    return [
-        _job(owner, spec, cluster, topics=(one,), output=f"{spec.output.rstrip('/')}/{one}", name=_name(meta.name, "sink", one))
-        for one in spec.topics
-    ]
+    tables = [(one, _of_topic(spec, one), f"{spec.output.rstrip('/')}/{one}") for one in spec.topics]
+    return [_job(owner, table, cluster, topics=(one,), output=output, name=_name(meta.name, "sink", one)) for one, table, output in tables]
+
+
+def _of_topic(table: Table, topic: str) -> Table:
+    """One of several tables: it has a place in its topic, and a group to show it, that no other has."""
+    checkpoint = f"{table.checkpoint.rstrip('/')}/{topic}" if table.checkpoint else ""
+    group = f"{table.group}-{topic}"[:GROUP_LENGTH_MAX] if table.group else ""
+    return table.model_copy(update={"checkpoint": checkpoint, "group": group})
 
 
 def _job(owner: Owner, table: Table, cluster: Cluster, *, topics: tuple[str, ...], output: str, name: str) -> TableJob:

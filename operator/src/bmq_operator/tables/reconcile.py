@@ -20,7 +20,7 @@ from bmq_operator.outcome import Outcome
 from bmq_operator.references import ClusterState, Referred, refer
 from bmq_operator.tables.desired import desired
 from bmq_operator.tables.existing import Existing, NameTaken, NoSparkOperator, bring_about, delete_others, read_existing
-from bmq_operator.tables.jobs import Anew, TableJob, jobs_of_sink, jobs_of_topic
+from bmq_operator.tables.jobs import GROUP_LENGTH_MAX, Anew, TableJob, jobs_of_sink, jobs_of_topic
 from bmq_operator.tables.report import SOON_S, Report, of_schedule, of_stream, summed_up
 from bmq_operator.tables.runs import Run, run_of, schedule_of
 from bmq_operator.topics import reconcile as topics
@@ -30,8 +30,6 @@ LATER_S: Final = 30.0
 _RAN: Final = frozenset(("Running", "Succeeded", "Suspended"))
 LAG_FRESH_S: Final = 55.0
 LAGS_MAX: Final = 10_000
-GROUP_LENGTH_MAX: Final = 249
-"""As the jobs cut the names of their groups."""
 
 _log = structlog.get_logger()
 
