@@ -10,8 +10,7 @@ from bmq_spark.source.options import SourceOptions
 from bmq_spark.source.planning import Narrowing, Piece, Planner
 from bmq_spark.source.pushdown import narrowed
 from bmq_spark.source.reading import read_slice
-from bmq_spark.source.slices import Slice, cut
-from bmq_spark.source.tail import TailSlice
+from bmq_spark.source.slices import Slice, TailSlice, cut
 
 
 class Task(InputPartition):

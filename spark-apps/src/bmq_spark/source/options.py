@@ -5,11 +5,13 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.source.columns import ALL, parse_columns
-from bmq_spark.source.tail import Brokers
+
+if TYPE_CHECKING:
+    from bmq_spark.source.tail import Brokers
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -49,8 +51,10 @@ class SourceOptions:
     fail_on_data_loss: bool = True
 
     @property
-    def brokers(self) -> Brokers:
+    def brokers(self) -> "Brokers":
         """Where the tail is fetched."""
+        from bmq_spark.source.tail import Brokers  # a Kafka client, which is seldom needed
+
         return Brokers(settings=self.kafka, lane=self.lane)
 
 

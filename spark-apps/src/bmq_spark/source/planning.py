@@ -14,8 +14,7 @@ from bmq_spark.source.logs import LogPart, read_logs
 from bmq_spark.source.opening import OpenedStore, opened
 from bmq_spark.source.options import EARLIEST, LATEST, Bound, SourceOptions
 from bmq_spark.source.reading import lost
-from bmq_spark.source.slices import Slice, slice_of
-from bmq_spark.source.tail import TailSlice
+from bmq_spark.source.slices import Slice, TailSlice, slice_of
 from bmq_spark.source.times import offset_at
 from bmq_spark.source.topics import SourceTopic, Topics, check_cluster, find_topics
 

@@ -38,6 +38,16 @@ class Slice:
         return sum(_bytes_within(entry, self.from_offset, self.below_offset) for entry in self.segments)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailSlice:
+    """A stretch of one partition that was in no segment when it was planned."""
+
+    topic: SourceTopic
+    partition: int
+    from_offset: int
+    below_offset: int
+
+
 def slice_of(
     topic: SourceTopic, partition: int, entries: Iterable[SegmentEntry], *, from_offset: int, below_offset: int, min_timestamp_ms: int | None = None
 ) -> Slice:

@@ -15,10 +15,8 @@ from bmq_spark.source.batch import read_task, tasks_of
 from bmq_spark.source.failures import SourceFailed
 from bmq_spark.source.options import SourceOptions, parse_options
 from bmq_spark.source.planning import PartitionEnd, Piece, Planner
-from bmq_spark.source.positions import Backlog, Positions, check_ids, limited, offset_in, positions_of, reached
+from bmq_spark.source.positions import Backlog, Positions, check_ids, limited, offset_in, positions_of
 from bmq_spark.source.topics import SourceTopic
-
-__all__ = ["StreamReader", "end_of", "reached"]
 
 
 class StreamReader(DataSourceStreamReader):

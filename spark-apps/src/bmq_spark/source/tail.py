@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from bmq_spark.source.columns import ARROW_TYPES, arrow_schema
 from bmq_spark.source.failures import RecordsGone, SourceFailed
+from bmq_spark.source.slices import TailSlice
 from bmq_spark.source.topics import SourceTopic
 
 TIMEOUT_S: Final = 30.0
@@ -17,16 +18,6 @@ MESSAGES_AT_ONCE: Final = 10_000
 SILENT_POLLS_MAX: Final = 60
 _POLL_S: Final = 1.0
 _MILLISECONDS_MAX: Final = ((1 << 63) - 1) // 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TailSlice:
-    """A stretch of one partition that was in no segment when it was planned."""
-
-    topic: SourceTopic
-    partition: int
-    from_offset: int
-    below_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
