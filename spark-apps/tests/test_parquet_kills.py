@@ -1,4 +1,4 @@
-"""The job as a process, killed at seeded moments while records come. BMQ_SPARK_KILLS says how often (3), BMQ_SPARK_SEED where the moments lie."""
+"""The job as a process, killed at seeded moments while records come. BMQ_SPARK_KILLS says how often (2), BMQ_SPARK_SEED where the moments lie."""
 
 import os
 import random
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from compat_server import Bmq
 from confluent_kafka import Producer
 from parquet_jobs import arguments, rows, topic_of
@@ -21,7 +22,7 @@ from bmq_spark.jobs.parquet import parse, run
 from bmq_spark.locations import Location
 from bmq_spark.table import Table
 
-KILLS = int(os.environ.get("BMQ_SPARK_KILLS", "3"))
+KILLS = int(os.environ.get("BMQ_SPARK_KILLS", "2"))
 SEED = int(os.environ.get("BMQ_SPARK_SEED", "1"))
 SCRIPT = Path(__file__).parents[1] / "parquet.py"
 BAD = 10
@@ -59,7 +60,7 @@ class Job:
 
     def __init__(self, given: list[str], log: Path) -> None:
         self.log = log
-        environment = os.environ | {"SPARK_MASTER": "local[2]"}
+        environment = os.environ | {"SPARK_MASTER": "local[2]", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, str(SCRIPT), *given, "--trigger", "500ms"], stdout=output, stderr=output, start_new_session=True, env=environment
@@ -109,6 +110,7 @@ def wait_for_batches(table: Path, job: Job, count: int) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.timeout(300 * (KILLS + 2))
 def test_nothing_is_lost_or_doubled_by_a_job_that_is_killed_again_and_again(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
     topic = topic_of(bmq.servers)
     table, log = tmp_path / "t", tmp_path / "log"

@@ -38,7 +38,8 @@ def test_a_stream_takes_several_topics_and_partitions_that_are_added_and_stops_w
     running.start()
     try:
         wait_for(lambda: (tmp_path / "t").exists() and len(found(tmp_path / "t")) == 1, running)
-        AdminClient({"bootstrap.servers": bmq.servers}).create_partitions([NewPartitions(one, 2)])[one].result(timeout=30)
+        admin = AdminClient({"bootstrap.servers": bmq.servers})
+        admin.create_partitions([NewPartitions(one, 2)])[one].result(timeout=30)
         produce(bmq.servers, one, [b"2"], partition=1)
         produce(bmq.servers, other, [b"3"])
         wait_for(lambda: len(found(tmp_path / "t")) == 3, running)

@@ -84,7 +84,7 @@ def add_shared_arguments(parser: argparse.ArgumentParser, *, job: str) -> None:
     running.add_argument("--checkpoint", metavar="URI", help="Spark's notes on the stream, of this job alone (default: with the table)")
     running.add_argument("--max-records-per-batch", metavar="N", type=int, default=500_000, help="of all partitions (default: %(default)s)")
     running.add_argument("--group", metavar="NAME", help=f"the consumer group that shows the job's progress (default: {job}-TOPICS)")
-    running.add_argument("--accept-loss", action="store_true", help="go on where records are gone, or cannot be read; the commit says which")
+    running.add_argument("--accept-loss", action="store_true", help="go on where records are gone from the log; the commit says which")
     running.add_argument("--event-log", metavar="URI", help="keep Spark's event log in this folder, for its history server")
 
 

@@ -142,7 +142,7 @@ class Stream:
                 continue
             finally:
                 query.stop()
-            self._progress.tell(self._sink.places())
+            self._progress.tell({topic: places for topic, places in self._sink.places().items() if topic in self._options.topics})
             return self.total
 
     def _prepare(self) -> Query:
@@ -227,7 +227,7 @@ class Stream:
             records=_cut(frame, start=start, end=end or {}, table=table),
             ranges=ranges,
             ends=end or {},
-            lost=holes,
+            lost=[hole for hole in holes if any((hole.topic, hole.partition) == (part.topic, part.partition) for part in ranges)],
             query_id=self._query.id(),
             batch_id=batch_id,
             verify=self._verify,
