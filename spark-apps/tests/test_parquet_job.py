@@ -71,5 +71,5 @@ def test_the_bucket_source_gives_the_same_table_as_the_brokers(bmq: Bmq, spark: 
     total = run(parse([*arguments(bmq.servers, by_bucket, topic), *store]), spark)
     assert (total.rows, total.batches) == (500, 3)
     assert run(parse([*arguments(bmq.servers, by_bucket, topic), *store]), spark).rows == 0
-    columns = 'key, value, headers, topic, partition, "offset", timestamp, lane'
+    columns = 'key, value, headers, topic, partition, "offset", epoch_us(timestamp), lane'
     assert rows(by_bucket, columns) == rows(by_brokers, columns)
