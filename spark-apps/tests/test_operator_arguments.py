@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bmq_spark.jobs import parquet
+from bmq_spark.jobs import compact, parquet
 
 GOLDEN = Path(__file__).parents[2] / "operator" / "tests" / "golden"
 _BLOCK = re.compile(r"mainApplicationFile: local:///opt/bmq/spark-apps/(\w+)\.py\n *arguments:\n((?: *- .*\n)+)")
@@ -24,3 +24,10 @@ def test_the_parquet_job_takes_what_the_operator_says(arguments: Sequence[str]) 
     assert options.output.startswith("s3a://warehouse/tables")
     assert options.bootstrap_servers == "bmq-bootstrap.shop.svc:9092"
     assert options.once == ("--once" in arguments)
+
+
+@pytest.mark.parametrize("arguments", command_lines("compact"), ids=lambda arguments: arguments[1])
+def test_the_job_that_merges_files_takes_what_the_operator_says(arguments: Sequence[str]) -> None:
+    options = compact.parse(arguments)
+    assert (options.output, options.older_than_ms) == (arguments[1], 3_600_000)
+    assert options.min_files == (8 if options.output == "s3a://warehouse/tables" else 4)
