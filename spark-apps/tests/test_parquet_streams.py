@@ -16,7 +16,7 @@ from bmq_spark.jobs.parquet import parse, run
 
 
 def wait_for(condition: Callable[[], bool], run: threading.Thread) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not condition():
         assert run.is_alive()
         assert time.monotonic() < deadline

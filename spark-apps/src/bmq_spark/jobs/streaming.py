@@ -110,6 +110,7 @@ class Stream:
         self._cause: Exception | None = None
         self._lost: list[Range] = []
         self._query: Query | None = None
+        self._adding = False
         self._ranges: Sequence[Range] = ()
         self._goal: Places | None = None
         self._have: Places = {}
@@ -194,13 +195,14 @@ class Stream:
             if not self._stop and not self._is_there():
                 continue
             deadline = deadline or time.monotonic() + STOP_WAIT_S
-            if not query.status["isTriggerActive"] or time.monotonic() > deadline:
+            if not self._adding or time.monotonic() > deadline:
                 query.stop()
                 return
 
     def _on_batch(self, frame: DataFrame, batch_id: int) -> None:
         if self._stop or self._is_there():
             raise _Stopped
+        self._adding = True  # told to stop from here on, the run waits; told before, the line above ends it
         try:
             self._add(frame, batch_id)
         except BmqError as error:
@@ -209,6 +211,8 @@ class Stream:
         except (PySparkException, Py4JError) as error:
             self._cause = error
             raise
+        finally:
+            self._adding = False
 
     def _add(self, frame: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
