@@ -103,7 +103,7 @@ class Stream:
         self._options = options
         self._sink = sink
         self._checkpoint = checkpoint
-        self._stop = stop or StopRequest()
+        self._stop = StopRequest() if stop is None else stop  # one that did not come yet is false
         self._cluster = Cluster(options)
         self._progress = Progress(self._cluster, options.group)
         self._failure: BmqError | None = None
