@@ -31,6 +31,8 @@ _METRICS: Final = {
     "spark.ui.prometheus.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "true",
     "spark.metrics.namespace": "table",
+    "spark.metrics.appStatusSource.enabled": "true",
+    "spark.executor.processTreeMetrics.enabled": "true",
     "spark.metrics.conf.*.sink.prometheusServlet.class": "org.apache.spark.metrics.sink.PrometheusServlet",
     "spark.metrics.conf.*.sink.prometheusServlet.path": "/metrics/prometheus",
 }
