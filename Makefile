@@ -53,7 +53,7 @@ sim: setup ## the simulator (SEEDS=0-499 of every scenario; ARGS="--scenario clu
 compat: setup .cache/tools/complete ## clients that others wrote, against bmq over a folder and over MinIO
 	$(BIN)/pytest $(BESIDE) tests/compat
 
-e2e: setup ## the tests on Kubernetes: KUBECONFIG's, else kind, else localkube
+e2e: setup .cache/spark/complete ## the tests on Kubernetes: KUBECONFIG's, else kind, else localkube
 	BMQ_E2E=required $(BIN)/pytest tests/e2e $(ARGS)
 
 image: setup ## the container image, packed without Docker: .cache/image/bmq.tar (OCI) and its SBOM, bmq.cdx.json

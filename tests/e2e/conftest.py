@@ -6,13 +6,13 @@ BMQ_E2E_KEEP=1 leaves what they made.
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 from e2e_cluster import Kubernetes, NoCluster, find
-from e2e_images import Images, loaded
+from e2e_images import Images, SparkImages, loaded, spark_loaded
 from e2e_kubectl import Kubectl
 from e2e_release import Release, kept
 from e2e_running import Running
@@ -56,6 +56,22 @@ def images(kubernetes: Kubernetes) -> Images:
     except NoCluster as problem:
         _missing(problem)
         raise
+
+
+@pytest.fixture(scope="session")
+def spark_images(kubernetes: Kubernetes) -> SparkImages:
+    """Spark's image and the Spark Operator's, loaded."""
+    try:
+        return spark_loaded(kubernetes)
+    except NoCluster as problem:
+        _missing(problem)
+        raise
+
+
+@pytest.fixture(scope="session")
+def namespace(kubernetes: Kubernetes) -> Callable[[str], AbstractContextManager[Kubectl]]:
+    """Makes namespaces, each for as long as a `with`."""
+    return lambda name: _namespace(kubernetes, name)
 
 
 @pytest.fixture

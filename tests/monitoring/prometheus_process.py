@@ -17,6 +17,7 @@ from compat_server import ROOT, tool, tools_folder
 from free_ports import free_port
 
 RELABELINGS = ROOT / "charts/bmq/files/podmonitor-relabelings.yaml"
+SPARK_RELABELINGS = ROOT / "charts/bmq/files/podmonitor-spark-relabelings.yaml"
 
 
 def command(name: str) -> str:
@@ -36,6 +37,9 @@ class Target:
     component: str = ""
     lane: str = ""
     namespace: str = "team"
+    application: str = ""
+    """Of Spark."""
+    path: str = "/metrics"
 
     def static_config(self) -> dict[str, Any]:
         described = {
@@ -43,21 +47,21 @@ class Target:
             "__meta_kubernetes_pod_label_bmq_io_cluster": self.cluster,
             "__meta_kubernetes_pod_label_app_kubernetes_io_component": self.component,
             "__meta_kubernetes_pod_label_bmq_io_lane": self.lane,
+            "__meta_kubernetes_pod_label_bmq_io_tables_of": self.cluster,
+            "__meta_kubernetes_pod_label_sparkoperator_k8s_io_app_name": self.application,
         }
         # The operator of Prometheus gives these two by itself.
-        return {"targets": [self.address], "labels": {"namespace": self.namespace, "pod": self.pod, **described}}
+        return {"targets": [self.address], "labels": {"namespace": self.namespace, "pod": self.pod, "__metrics_path__": self.path, **described}}
 
 
 class Prometheus:
-    """Scrapes once a second."""
+    """Scrapes once a second. `others`: targets by the file of relabelings that another PodMonitor has."""
 
-    def __init__(self, folder: Path, targets: Sequence[Target], *, rules: Sequence[Path] = ()) -> None:
-        relabelings = [
-            {{"sourceLabels": "source_labels", "targetLabel": "target_label"}[key]: value for key, value in one.items()}
-            for one in yaml.safe_load(RELABELINGS.read_text())
-        ]
-        scrape = {"job_name": "bmq", "honor_labels": True, "static_configs": [one.static_config() for one in targets], "relabel_configs": relabelings}
-        configuration = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}, "scrape_configs": [scrape]}
+    def __init__(
+        self, folder: Path, targets: Sequence[Target], *, rules: Sequence[Path] = (), others: Mapping[Path, Sequence[Target]] | None = None
+    ) -> None:
+        scrapes = [_scrape(file, some) for file, some in {RELABELINGS: targets, **(others or {})}.items()]
+        configuration = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}, "scrape_configs": scrapes}
         configuration["rule_files"] = [str(one) for one in rules]
         file = folder / "prometheus.yaml"
         file.write_text(yaml.safe_dump(configuration))
@@ -134,6 +138,13 @@ class Prometheus:
                 return bool(answer.status == 200)
         except OSError:
             return False
+
+
+def _scrape(relabelings: Path, targets: Sequence[Target]) -> dict[str, Any]:
+    names = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
+    relabeled = [{names[key]: value for key, value in one.items()} for one in yaml.safe_load(relabelings.read_text())]
+    configs = [one.static_config() for one in targets]
+    return {"job_name": relabelings.stem, "honor_labels": True, "static_configs": configs, "relabel_configs": relabeled}
 
 
 def filled_in(expression: str, variables: Mapping[str, str]) -> str:

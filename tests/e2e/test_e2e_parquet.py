@@ -1,0 +1,160 @@
+"""A topic as a Parquet table by the Spark Operator itself: a million records of any shape, driver and executor killed, each record in the table once.
+
+What does not work stands beside it: tables before there is a Spark Operator, and one whose image is nowhere. ParquetSinks write theirs all the while.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from time import monotonic, sleep, time
+from typing import Any
+
+import e2e_records
+import pytest
+from dashboard_files import OF_SPARK, alerts, dashboards, metrics_in, queries
+from e2e_clients import write
+from e2e_images import Images, SparkImages
+from e2e_kubectl import Kubectl
+from e2e_release import CLUSTER, Release, kept, status_of
+from e2e_running import OUTSIDE, READY_S, RESOURCE, topic
+from e2e_spark import SparkOperator, application, crds, pods_of, state_of
+from e2e_tables import BUCKET, Bucket, Tables, values
+from prometheus_process import SPARK_RELABELINGS, Prometheus, Target, filled_in
+
+TOPIC, BROKEN, SINK, OF_SINK = "orders", "broken", "shop", ("payments", "shipments")
+COUNT = 100_000
+"""Of each partition: a million."""
+AGE_MS = 2 * 3600 * 1000
+BATCH_MAX = 200_000
+STEPS = 4
+STARTED_S, CAUGHT_UP_S, QUERIED_S = 240, 240, 90
+ONE = {"replicas": 1}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def parquet(name: str, **more: Any) -> dict[str, Any]:
+    """A table that is written by a stream."""
+    table = {"output": f"s3a://{BUCKET}/{name}", "continuous": {"trigger": "5s"}, "compact": {"mode": "Never"}}
+    return {**table, "maxRecordsPerBatch": BATCH_MAX, **more}
+
+
+@pytest.fixture(scope="module")
+def tables(namespace: Callable[[str], AbstractContextManager[Kubectl]], images: Images, spark_images: SparkImages) -> Iterator[Tables]:
+    """A small Cluster with Topics that are to be tables. Nobody writes them yet."""
+    with ExitStack() as stack:
+        kubectl = stack.enter_context(namespace("tables"))
+        release = Release(kubectl=kubectl, images=images)
+        release.install({"spark": values(spark_images)})
+        kubectl.apply(release.example("cluster.yaml", controllers=ONE, brokers=ONE, proxies=ONE, listeners=[OUTSIDE]))
+        kubectl.until_ready(RESOURCE, timeout_s=READY_S)
+        (listener,) = status_of(kubectl, RESOURCE)["listeners"]
+        bucket = stack.enter_context(Bucket.of(kubectl))
+        kubectl.apply(
+            topic(TOPIC, partitions=e2e_records.PARTITIONS, parquet=parquet(TOPIC)),
+            topic(BROKEN, partitions=1, parquet=parquet(BROKEN, image="bmq-spark:nowhere")),
+            *(topic(name, partitions=1) for name in OF_SINK),
+        )
+        yield Tables(release=release, outside=listener["bootstrapServers"], bucket=bucket)
+        if not kept():
+            release.leave()
+
+
+@pytest.fixture(scope="module")
+def spark(tables: Tables, namespace: Callable[[str], AbstractContextManager[Kubectl]], spark_images: SparkImages) -> Iterator[SparkOperator]:
+    """The Spark Operator, installed after the Topics were there."""
+    fresh = not crds(tables.kubectl)
+    if fresh:
+        missing = tables.kubectl.until_condition(f"topics.bmq.io/{TOPIC}", kind="ParquetReady", status="False", reason="SparkOperatorMissing")
+        assert "install" in missing["message"]
+    tables.kubectl.until_ready(f"topics.bmq.io/{TOPIC}")
+    with namespace("spark-operator") as within:
+        operator = SparkOperator(kubectl=within, jobs=tables.kubectl, images=spark_images)
+        operator.install()
+        yield operator
+        if not kept():
+            tables.kubectl("delete", "topics.bmq.io,parquetsinks.bmq.io", "--all", "--timeout=120s")
+            operator.leave(with_crds=fresh)
+
+
+def test_a_million_records_are_in_the_table_once_though_driver_and_executor_are_killed(tables: Tables, spark: SparkOperator, tmp_path: Path) -> None:
+    kubectl, step = tables.kubectl, COUNT // STEPS
+    began, first_ms = monotonic(), int(time()) * 1000 - AGE_MS
+
+    def produced(number: int) -> None:
+        e2e_records.produce(tables.outside, TOPIC, first=number * step, count=step, first_ms=first_ms)
+
+    def committed() -> int:
+        return tables.committed(f"parquet-{TOPIC}", TOPIC)
+
+    with ThreadPoolExecutor(1) as producers:
+        pending = producers.submit(produced, 0)
+        name = tables.application(TOPIC)
+        submitted = monotonic()
+        kubectl.until("the first commit", lambda: tables.bucket.commits(TOPIC), timeout_s=STARTED_S)
+        print(f"first commit {monotonic() - submitted:.0f} s after the application was there")
+        pending.result()
+        kubectl.apply(
+            {
+                "apiVersion": "bmq.io/v1alpha1",
+                "kind": "ParquetSink",
+                "metadata": {"name": SINK},
+                "spec": {"clusterRef": {"name": CLUSTER}, "topics": list(OF_SINK), "oneTable": True, **parquet(SINK)},
+            }
+        )
+        for number, role in ((1, "executor"), (2, "driver"), (3, "")):  # while it writes
+            pending, at = producers.submit(produced, number), monotonic()
+            if role:
+                tables.killed(name, role)
+            pending.result()
+            there = (number + 1) * step * e2e_records.PARTITIONS
+            kubectl.until(f"all {there} records are in the table", lambda all_=there: committed() == all_, timeout_s=CAUGHT_UP_S)
+            print(f"{role or 'nothing'} killed: {there} records in the table after {monotonic() - at:.0f} s")
+    written = e2e_records.PARTITIONS * COUNT
+    print(f"{written} records {monotonic() - began:.0f} s after the first one; {tables.bucket.commits(TOPIC)} commits")
+    figures = tables.bucket.compared(TOPIC, count=COUNT, first_ms=first_ms, folder=tmp_path)
+    assert figures == {"rows": written, "twice": 0, "missing": 0, "more": 0, "different": 0, "misplaced": 0}
+    assert application(kubectl, name)["status"]["executionAttempts"] == 2, "the driver was lost once"
+
+
+def test_a_sink_writes_two_topics_into_one_table_and_a_table_whose_image_is_nowhere_stalls_nobody(tables: Tables, spark: SparkOperator) -> None:
+    kubectl = tables.kubectl
+    for name in OF_SINK:
+        write(tables.outside, name, *(f"{name} {number}" for number in range(100)))
+    kubectl.until_condition(f"topics.bmq.io/{BROKEN}", kind="ParquetReady", status="False")
+    assert state_of(kubectl, tables.application(BROKEN)) != "RUNNING"
+    kubectl.until(
+        "the sink's table has all", lambda: tables.committed(f"parquet-{'-'.join(OF_SINK)}", OF_SINK[0], partitions=1) == 100, timeout_s=STARTED_S
+    )
+    kubectl.until_condition(f"parquetsinks.bmq.io/{SINK}", kind="Running", timeout_s=STARTED_S)
+    kubectl.until_condition(f"topics.bmq.io/{TOPIC}", kind="ParquetRunning")
+    assert status_of(kubectl, f"topics.bmq.io/{TOPIC}")["table"]["state"] == "RUNNING"
+
+
+def test_every_query_on_spark_jobs_returns_data_and_their_alerts_find_their_metrics(tables: Tables, spark: SparkOperator, tmp_path: Path) -> None:
+    kubectl, name = tables.kubectl, tables.application(TOPIC)
+    [driver, *_] = kubectl.until("a driver", lambda: pods_of(kubectl, name, "driver"))
+    labels = {"cluster": CLUSTER, "namespace": kubectl.namespace}
+    with (
+        kubectl.forwarded(f"pod/{driver['metadata']['name']}", [":4040"]) as (ui,),
+        kubectl.forwarded(f"pod/{CLUSTER}-broker-0", [":9080"]) as (admin,),
+    ):
+        of_driver = [
+            Target(address=f"127.0.0.1:{ui}", pod=driver["metadata"]["name"], component="driver", application=name, path=path, **labels)
+            for path in ("/metrics/prometheus/", "/metrics/executors/prometheus/")
+        ]
+        broker = Target(address=f"127.0.0.1:{admin}", pod=f"{CLUSTER}-broker-0", component="broker", **labels)
+        prometheus = Prometheus(tmp_path, [broker], others={SPARK_RELABELINGS: of_driver})
+        try:
+            variables = {"namespace": kubectl.namespace, "cluster": CLUSTER, "group": ".*", "application": ".*", "__rate_interval": "15s"}
+            waiting = list(queries(dashboards()[OF_SPARK]))
+            assert len(waiting) > 15
+            deadline = monotonic() + QUERIED_S
+            while waiting and monotonic() < deadline:
+                waiting = [one for one in waiting if not prometheus.query(filled_in(one.expression, variables))]
+                sleep(0.5)
+            assert not waiting, "\n".join(f"{one.panel}: {one.expression}" for one in waiting)
+            assert {metric for rule in alerts()[OF_SPARK] for metric in metrics_in(rule["expr"])} <= prometheus.names()
+        finally:
+            prometheus.close()
