@@ -145,12 +145,12 @@ def test_a_stream_goes_on_where_it_was_and_takes_partitions_that_were_added(sess
         query.trigger(availableNow=True).start().awaitTermination()
 
     run(maxRecordsPerTrigger="60")
-    assert seen == [(0, [(0, n) for n in range(60)])]
+    assert seen == [(0, [(0, n) for n in range(100)])]
     AdminClient({"bootstrap.servers": folder.server.servers}).create_partitions([NewPartitions(topic, 2)])[topic].result()
     folder.produce(topic, range(100, 110), partitions=2)
     folder.wait(topic, 110)
-    run()
-    assert seen[1:] == [(1, [(0, n) for n in range(60, 105)] + [(1, n) for n in range(5)])]
+    run(maxRecordsPerTrigger="60")
+    assert seen[1:] == [(1, [(0, n) for n in range(100, 105)] + [(1, n) for n in range(5)])]
 
 
 def test_the_tail_is_fetched_from_the_brokers_where_asked(folder: Place) -> None:

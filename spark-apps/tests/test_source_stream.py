@@ -52,6 +52,11 @@ class Query:
         return json.dumps(self.at)
 
 
+def begun(cluster: StoredCluster, **options: Any) -> Query:
+    """A query that Spark has told that it is at the beginning."""
+    return Query(cluster, json.dumps(Query(cluster, **options).reader.initialOffset()), **options)
+
+
 def stored(cluster: StoredCluster, *, count: int = 3, of: int = 10) -> TopicPartition:
     tp = TopicPartition(cluster.topic("orders"), 0)
     cluster.name(tp, *(cluster.segment(tp, batch_of(at, of)) for at in range(0, count * of, of)))
@@ -73,17 +78,23 @@ def test_each_trigger_reads_what_came_since(cluster: StoredCluster) -> None:
 
 def test_a_limited_trigger_goes_on_where_the_last_one_ended_also_after_a_restart(cluster: StoredCluster) -> None:
     stored(cluster)
-    query = Query(cluster, maxRecordsPerTrigger=12)
+    query = begun(cluster, maxRecordsPerTrigger=12)
     assert query.batch() == numbered(12)
     again = Query(cluster, query.checkpoint, maxRecordsPerTrigger=12)
     assert again.batch() == numbered(12, 24)
     assert again.batch() == numbered(24, 30)
 
 
+def test_a_reader_that_was_not_told_its_place_answers_the_end(cluster: StoredCluster) -> None:
+    """As with Trigger.AvailableNow after a restart: an offset that is near the beginning would lie before the checkpoint's."""
+    stored(cluster)
+    assert end_of({"store": cluster.url, "topic": "orders"}) == Query(cluster, maxRecordsPerTrigger=12).reader.latestOffset()
+
+
 def test_a_batch_that_runs_again_after_a_kill_has_the_same_records(cluster: StoredCluster) -> None:
     tp = stored(cluster)
-    query = Query(cluster, maxBytesPerTrigger=200)
-    start, end = json.loads(json.dumps(query.reader.initialOffset())), json.loads(json.dumps(query.reader.latestOffset()))
+    query = begun(cluster, maxBytesPerTrigger=200)
+    start, end = query.at, json.loads(json.dumps(query.reader.latestOffset()))
     found = query.between(start, end)
     assert 0 < len(found) < 30
     merged = cluster.segment(tp, *(batch_of(at, 10) for at in (0, 10, 20)))
@@ -96,11 +107,11 @@ def test_a_batch_that_runs_again_after_a_kill_has_the_same_records(cluster: Stor
 
 def test_a_stream_that_is_to_end_has_reached_its_end_when_all_that_was_there_is_read(cluster: StoredCluster) -> None:
     tp = stored(cluster)
-    query = Query(cluster, maxRecordsPerTrigger=12)
+    query = begun(cluster, maxRecordsPerTrigger=12)
     end = end_of(query.options)
     cluster.name(tp, cluster.segment(tp, batch_of(30, 50)))
     turns = 0
-    while query.at is None or not reached(query.at, end):
+    while not reached(query.at, end):
         query.batch()
         turns += 1
     assert turns == 3
@@ -136,7 +147,7 @@ def test_a_topic_made_again_stops_the_stream(cluster: StoredCluster) -> None:
 
 def test_retention_that_overtook_a_stopped_stream_is_told(cluster: StoredCluster) -> None:
     tp = stored(cluster)
-    query = Query(cluster, maxRecordsPerTrigger=5)
+    query = begun(cluster, maxRecordsPerTrigger=5)
     query.batch()
     cluster.write(tp, cluster.manifests[tp].raise_log_start(20))
     with pytest.raises(BmqError, match="topic orders, partition 0, offsets 5 to 9 are gone"):

@@ -1,8 +1,9 @@
 """Reading on and on: `spark.readStream.format("bmq")`, and where a stream that is to end has to end.
 
-Spark 4.1 tells a Python source neither where it is nor how much it wants. The reader keeps its place itself: Spark calls `partitions` for
-every batch, and once with the checkpoint's newest offsets after a restart, before it asks for anything newer. And Trigger.AvailableNow asks
-for the newest offset once and makes one batch up to there, so with a limit for each trigger it ends early: `end_of` and `reached` are for that.
+Spark 4.1 tells a Python source neither where it is nor how much it wants. The reader keeps its place itself: Spark calls `partitions` for every
+batch, and after a restart once with the checkpoint's newest offsets. But not with Trigger.AvailableNow: there it asks for the newest offset, once, of
+a reader that cannot know whether there is a checkpoint. So limits hold only once Spark has told the place; what is answered before is the end.
+A run that is to end and has limits takes `end_of` and `reached` instead of AvailableNow.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,8 @@ class StreamReader(DataSourceStreamReader):
         self._options = options
         self._planner: Planner | None = None
         self._at: Positions | None = None
+        self._is_told = False
+        """Whether Spark has said where it is: before that, an offset short of the end could lie before the checkpoint's."""
         self._planned: tuple[Positions, list[SourceTopic], dict[tuple[str, int], PartitionEnd]] | None = None
         """From where on, which topics and which logs `latestOffset` saw last."""
 
@@ -51,12 +54,15 @@ class StreamReader(DataSourceStreamReader):
                 end = max(start, self._plan().end_of(topic, number, log))
                 entries = [entry for entry in log.log.entries if entry.last_offset >= start and entry.base_offset < end]
                 backlogs.append(Backlog(topic=topic.name, partition=number, from_offset=start, end=end, segments=entries))
+        if not self._is_told:
+            return positions_of(topics, {(each.topic, each.partition): each.end for each in backlogs})
         options = self._options
         ends = limited(backlogs, bytes_max=options.bytes_per_trigger, records_max=options.records_per_trigger)
         return positions_of(topics, ends)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of one batch. Raises SourceFailed."""
+        self._is_told = True
         if start == end:  # Spark says where it is after a restart
             self._at = end
             return []
