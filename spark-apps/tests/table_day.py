@@ -1,23 +1,23 @@
 """A day of a table, minute by minute, with the time injected: how many files, how large a log, how long a snapshot takes.
 
-`python spark-apps/tests/table_day.py FOLDER [MINUTES]` prints the figures of docs/performance.md.
+`python spark-apps/tests/table_day.py [MINUTES]` prints the figures of docs/performance.md.
 """
 
 import hashlib
-import shutil
 import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 from time import perf_counter, process_time
 
+from faulty_location import Faults, FaultyLocation
 from table_records import HOUR_MS, START_MS, covered_by, records, write
 
-from bmq_spark.jobs.compact import parse, run
 from bmq_spark.locations import Location
 from bmq_spark.table import DataFile, FileName, PartitionBy, Table, log_format, record_schema
+from bmq_spark.table.compaction import compact
 from bmq_spark.table.layout import folder_name
 from bmq_spark.table.log import LOG, SNAPSHOTS
 from bmq_spark.table.state import NOTHING, snapshot_fields, snapshot_of
+from bmq_spark.table.vacuum import vacuum
 
 MINUTE_MS = 60_000
 PARTITIONS = 10
@@ -47,6 +47,8 @@ def day(location: Location, *, minutes: int, compacted: bool, records_each: int 
     table.begin("q")
     for minute in range(minutes):
         now_ms = START_MS + minute * MINUTE_MS
+        if isinstance(location, FaultyLocation):
+            location.faults.now_ms = now_ms
         batches = [
             records(
                 "t",
@@ -63,7 +65,8 @@ def day(location: Location, *, minutes: int, compacted: bool, records_each: int 
             added += write(table, "q", minute, batches[task::TASKS], task=task)
         table.commit_batch(("q", minute), added=added, offsets=covered_by(batches), schema=record_schema())
         if compacted and minute % 60 == 59:
-            run(parse(["--output", location.uri, "--older-than", "1ms"]), at_ms=now_ms + MINUTE_MS)
+            compact(table, before_ms=now_ms + MINUTE_MS)
+            vacuum(table, before_ms=now_ms - HOUR_MS)
     snapshot = table.snapshot()
     commits, snapshots = list(location.list(LOG)), list(location.list(SNAPSHOTS))
     began = perf_counter()
@@ -115,12 +118,9 @@ def read_snapshot_s(content: bytes) -> float:
 
 
 if __name__ == "__main__":
-    folder, length = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1440
-    for with_compaction in (False, True):
-        place = folder / f"compacted-{with_compaction}"
-        shutil.rmtree(place, ignore_errors=True)
-        started = perf_counter()
-        print("with" if with_compaction else "without", "compaction:", day(Location.parse(str(place)), minutes=length, compacted=with_compaction))
-        print(f"  in {perf_counter() - started:.0f} s")
+    length = int(sys.argv[1]) if len(sys.argv) > 1 else 1440
+    for with_compaction in (True, False):
+        place: Location = FaultyLocation("s3://memory/table", Faults())
+        print("with" if with_compaction else "without", "compaction:", day(place, minutes=length, compacted=with_compaction), flush=True)
     stored = stored_snapshot(100_000)
     print(f"snapshot of 100,000 files: {len(stored):,} bytes, read in {min(read_snapshot_s(stored) for _ in range(3)):.2f} s")

@@ -122,11 +122,11 @@ THOUSAND_HOURS = """
 import resource, sys, tempfile
 from pathlib import Path
 import pyarrow as pa
+from faulty_location import FaultyLocation, Faults
 from table_records import HOUR_MS, START_MS, records, write
-from bmq_spark.locations import Location
 from bmq_spark.table import Table
-table = Table.create(Location.parse(sys.argv[1]))
-hours, batches = int(sys.argv[2]), int(sys.argv[3])
+table = Table.create(FaultyLocation("s3://memory/table", Faults()))
+hours, batches = int(sys.argv[1]), int(sys.argv[2])
 def stream():
     for number in range(batches):
         yield records("t", 0, number * 5000, 5000, step_ms=hours * HOUR_MS // 5000, value_bytes=1000)
@@ -152,7 +152,7 @@ def run(script: str, *arguments: str, temporary: Path, timeout_s: int = 240) -> 
 
 def test_a_thousand_hours_of_late_data_take_bounded_memory(tmp_path: Path) -> None:
     """200 MB of records over 1,000 folders, with a buffer of 16 MiB."""
-    done = run(THOUSAND_HOURS, str(tmp_path / "table"), "1000", "40", temporary=tmp_path / "temporary")
+    done = run(THOUSAND_HOURS, "1000", "40", temporary=tmp_path / "temporary")
     assert done.returncode == 0, done.stderr
     files, rows, grown_mib, left = map(int, done.stdout.split())
     assert (files, rows, left) == (1000, 200_000, 0)

@@ -161,6 +161,8 @@ class Encoding:
     dictionary: list[str]
     delta: dict[str, str]
     statistics: list[str]
+    sorted_leaves: tuple[int, ...]
+    """The numbers of SORTED_BY among the leaves."""
 
 
 @lru_cache(maxsize=64)
@@ -175,5 +177,6 @@ def encoding(schema: pa.Schema) -> Encoding:
     return Encoding(
         dictionary=[path for path in paths if path not in (*delta, *payload)],
         delta=dict.fromkeys(delta, "DELTA_BINARY_PACKED"),
+        sorted_leaves=tuple(paths.index(column) for column in SORTED_BY),
         statistics=[path for path in paths if path not in payload and not path.startswith("headers.")],
     )

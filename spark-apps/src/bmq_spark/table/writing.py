@@ -234,7 +234,7 @@ class _OpenFile:
             use_dictionary=columns.dictionary,
             column_encoding=columns.delta,
             write_statistics=columns.statistics,
-            sorting_columns=[pq.SortingColumn(_leaf(schema, column)) for column in SORTED_BY],
+            sorting_columns=[pq.SortingColumn(leaf) for leaf in columns.sorted_leaves],
         )
 
     def is_after(self, piece: pa.Table) -> bool:
@@ -281,11 +281,3 @@ def _row_groups(piece: pa.Table) -> Iterator[pa.Table]:
 
 def _place(table: pa.Table, row: int) -> tuple[Any, ...]:
     return tuple(table.column(column)[row].as_py() for column in SORTED_BY)
-
-
-def _leaf(schema: pa.Schema, column: str) -> int:
-    """The number of a top-level column among the leaves."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(schema.empty_table(), sink)
-    leaves = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
-    return next(index for index in range(len(leaves)) if leaves.column(index).path == column)
