@@ -146,7 +146,8 @@ def test_a_stream_goes_on_where_it_was_and_takes_partitions_that_were_added(sess
 
     run(maxRecordsPerTrigger="60")
     assert seen == [(0, [(0, n) for n in range(100)])]
-    AdminClient({"bootstrap.servers": folder.server.servers}).create_partitions([NewPartitions(topic, 2)])[topic].result()
+    admin = AdminClient({"bootstrap.servers": folder.server.servers})
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result()
     folder.produce(topic, range(100, 110), partitions=2)
     folder.wait(topic, 110)
     run(maxRecordsPerTrigger="60")
