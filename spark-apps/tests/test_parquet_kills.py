@@ -134,7 +134,7 @@ def test_nothing_is_lost_or_doubled_by_a_job_that_is_killed_again_and_again(bmq:
             assert job.process.wait(150) == 0, log.read_text()[-3000:]
     finally:
         count = producing.finish()
-    run(parse([*given, "--once"]), spark)
+    run(parse([*given, "--once", "--max-records-per-batch", "100000"]), spark)
     good, bad = rows(table), rows(table / "_dead_letters")
     assert sorted(int(value) for (value,) in good) == [number for number in range(count) if number % BAD], f"BMQ_SPARK_SEED={SEED}"
     assert sorted(int(value[1:]) for (value,) in bad) == list(range(0, count, BAD)), f"BMQ_SPARK_SEED={SEED}"
