@@ -53,13 +53,15 @@ class JobOptions:
         return f"bmq-spark,lane={self.lane}" if self.lane else "bmq-spark"
 
 
-def add_shared_arguments(parser: argparse.ArgumentParser, *, job: str) -> None:
+def add_shared_arguments(parser: argparse.ArgumentParser, *, job: str, topics_required: bool = True) -> None:
     """Everything of JobOptions; `job` is the first part of the default group's name."""
     records = parser.add_argument_group("records")
     records.add_argument(
         "--bootstrap-servers", metavar="HOST:PORT[,…]", default="127.0.0.1:9092", help="where the cluster is reached (default: %(default)s)"
     )
-    records.add_argument("--topic", metavar="NAME", action="append", required=True, help="a topic; repeatable, and all of them go into the one table")
+    records.add_argument(
+        "--topic", metavar="NAME", action="append", required=topics_required, help="a topic; repeatable, and all of them go into the one table"
+    )
     records.add_argument("--lane", metavar="NAME", default="", help="read this lane's topics, and commit progress in the lane's group")
     records.add_argument(
         "--source", choices=SOURCES, default="kafka", help="kafka: from the brokers. bmq: straight from the bucket (default: %(default)s)"
@@ -136,17 +138,23 @@ def _check_values(arguments: argparse.Namespace) -> None:
         raise ConfigurationError(f"--message {arguments.message}: only --format protobuf has messages")
 
 
-def settings(pairs: Sequence[str]) -> dict[str, str]:
-    """`KEY=VALUE` as a dictionary. Raises ConfigurationError, also for settings that the job makes itself."""
-    found = {}
-    for pair in pairs:
-        key, mark, value = pair.partition("=")
-        if not mark or not key.strip():
-            raise ConfigurationError(f"--consumer-config {pair!r}: write KEY=VALUE")
-        key = key.strip().removeprefix("kafka.")
+def settings(given: Sequence[str]) -> dict[str, str]:
+    """Kafka's settings as a dictionary. Raises ConfigurationError, also for settings that the job makes itself."""
+    found = {key.removeprefix("kafka."): value for key, value in pairs("--consumer-config", given).items()}
+    for key in found:
         if key in _OWN_SETTINGS:
             raise ConfigurationError(f"--consumer-config {key}: the job sets it itself: leave it out")
-        found[key] = value.strip()
+    return found
+
+
+def pairs(flag: str, given: Sequence[str]) -> dict[str, str]:
+    """Each `KEY=VALUE`. Raises ConfigurationError."""
+    found = {}
+    for pair in given:
+        key, mark, value = pair.partition("=")
+        if not mark or not key.strip():
+            raise ConfigurationError(f"{flag} {pair!r}: write KEY=VALUE")
+        found[key.strip()] = value.strip()
     return found
 
 

@@ -24,10 +24,15 @@ def check_identity(location: Location, topics: Mapping[str, Topic], *, what: str
         if kept is None and not location.create(key, content):
             kept = _kept(location, key)
         if kept is not None and kept != topic.id:
-            raise JobStopped(
-                f"topic {name}: its id is {topic.id}, but {what} is of one with id {kept}: it was deleted and made again, or is of another cluster: "
-                "give the new topic a table of its own, by another --output"
-            )
+            raise another_topic(name, topic, kept=kept, what=what, option="--output")
+
+
+def another_topic(name: str, topic: Topic, *, kept: str, what: str, option: str) -> JobStopped:
+    """What to raise for a topic whose id is not the one that `what` is of; `option` names another table."""
+    return JobStopped(
+        f"topic {name}: its id is {topic.id}, but {what} is of one with id {kept}: it was deleted and made again, or is of another cluster: "
+        f"give the new topic a table of its own, by another {option}"
+    )
 
 
 def _kept(location: Location, key: str) -> str | None:

@@ -1,0 +1,144 @@
+"""What keeps an Iceberg table quick to read and small: merged files, rewritten manifests, expired snapshots, no orphans, no rows past retention.
+
+Every step is bounded, is a commit of its own, and may be killed: the next run does what is left. Before snapshots expire, the places that they carry
+are carried forward into an empty one, which is the newest and stays.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+
+from bmq_spark.errors import ConfigurationError, JobStopped
+from bmq_spark.iceberg.notes import Notes
+from bmq_spark.iceberg.tables import IcebergTable
+from bmq_spark.jobs.explaining import cause
+
+ORPHAN_AGE_MIN_MS: Final = 24 * 3_600_000
+"""Iceberg's own floor: files of a write under way have no snapshot yet."""
+FILES_AT_ONCE: Final = 10_000
+GROUP_BYTES: Final = 2 << 30
+MANIFESTS_MIN: Final = 16
+DELETE_FILES: Final = 5
+"""A data file with so many files of deletes is written anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upkeep:
+    """What is to be done."""
+
+    target_file_size_bytes: int
+    min_files: int = 4
+    """Fewer small files of one partition are left as they are."""
+    keep_snapshots_ms: int = 5 * 24 * 3_600_000
+    orphan_age_ms: int = 3 * 24 * 3_600_000
+    tidies: bool = True
+    """False: retention is all."""
+    retention_ms: int | None = None
+    """Rows whose hour or day ended longer ago leave the table; None: none do."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigurationError."""
+        if self.orphan_age_ms < ORPHAN_AGE_MIN_MS:
+            raise ConfigurationError(f"--orphans-older-than {self.orphan_age_ms // 3_600_000}h: give 24h or more: writes under way look like orphans")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upkept:
+    """What was done."""
+
+    files_merged: int = 0
+    files_made: int = 0
+    manifests_rewritten: int = 0
+    snapshots_expired: int = 0
+    orphans_removed: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.files_merged} files merged into {self.files_made}, {self.manifests_rewritten} manifests rewritten, "
+            f"{self.snapshots_expired} snapshots expired, {self.orphans_removed} orphans removed"
+        )
+
+
+def maintain(spark: SparkSession, table: IcebergTable, upkeep: Upkeep) -> Upkept:
+    """Runs every step once. Raises JobStopped with what failed; the steps before it are committed."""
+    now_ms = int(time.time() * 1000)
+    try:
+        if upkeep.retention_ms is not None:
+            _delete_old_rows(spark, table, now_ms - upkeep.retention_ms)
+        if not upkeep.tidies:
+            return Upkept()
+        rewritten = _merge_files(spark, table, upkeep)
+        manifests = _rewrite_manifests(spark, table)
+        expired = _expire(spark, table, now_ms - upkeep.keep_snapshots_ms)
+        orphans = _call(spark, table, "remove_orphan_files", older_than=_timestamp(now_ms - upkeep.orphan_age_ms))
+    except (PySparkException, Py4JError) as error:
+        raise JobStopped(f"table {table.name}: maintenance: {cause(str(error))}: what was done before stays; run it again") from error
+    return Upkept(
+        files_merged=rewritten["rewritten_data_files_count"],
+        files_made=rewritten["added_data_files_count"],
+        manifests_rewritten=manifests,
+        snapshots_expired=expired,
+        orphans_removed=len(orphans),
+    )
+
+
+def _delete_old_rows(spark: SparkSession, table: IcebergTable, before_ms: int) -> None:
+    """Whole partitions, so that no file is written: a day's begin is an hour's, too."""
+    before_ms -= before_ms % (24 * 3_600_000)
+    if before_ms > 0:
+        spark.sql(f"DELETE FROM {table.name.sql} WHERE `timestamp` < {_timestamp(before_ms)}")
+
+
+def _merge_files(spark: SparkSession, table: IcebergTable, upkeep: Upkeep) -> Row:
+    options = {
+        "target-file-size-bytes": upkeep.target_file_size_bytes,
+        "min-input-files": upkeep.min_files,
+        "max-file-group-size-bytes": max(GROUP_BYTES, upkeep.target_file_size_bytes),
+        "max-files-to-rewrite": FILES_AT_ONCE,
+        "delete-file-threshold": DELETE_FILES,
+        "remove-dangling-deletes": "true",
+        # Groups that are done count although a later one fails, or the run is killed.
+        "partial-progress.enabled": "true",
+    }
+    listed = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
+    row: Row = _call(spark, table, "rewrite_data_files", options=f"map({listed})")[0]
+    return row
+
+
+def _rewrite_manifests(spark: SparkSession, table: IcebergTable) -> int:
+    count = spark.sql(f"SELECT count(*) FROM {table.name.sql}.manifests").collect()[0][0]
+    if count < MANIFESTS_MIN:
+        return 0
+    return int(_call(spark, table, "rewrite_manifests", use_caching="false")[0]["rewritten_manifests_count"])
+
+
+def _expire(spark: SparkSession, table: IcebergTable, before_ms: int) -> int:
+    """How many snapshots went. Places that only an old snapshot has are carried forward first."""
+    before = _snapshots(spark, table)
+    if not any(committed < before_ms for committed in before[:-1]):
+        return 0
+    places = table.places()
+    if places:
+        table.note(Notes(places=places).properties())
+    table.expire(before_ms)
+    return len(before) + bool(places) - len(_snapshots(spark, table))
+
+
+def _snapshots(spark: SparkSession, table: IcebergTable) -> list[int]:
+    """When each was committed, in ms, from the oldest to the newest."""
+    rows = spark.sql(f"SELECT unix_millis(committed_at) AS at FROM {table.name.sql}.snapshots ORDER BY at").collect()
+    return [row["at"] for row in rows]
+
+
+def _call(spark: SparkSession, table: IcebergTable, procedure: str, **arguments: str) -> list[Row]:
+    given = "".join(f", {name} => {value}" for name, value in arguments.items())
+    return spark.sql(f"CALL `{table.name.catalog}`.system.{procedure}(table => '{table.name.in_catalog}'{given})").collect()
+
+
+def _timestamp(at_ms: int) -> str:
+    """A literal; the session's time zone is UTC."""
+    return time.strftime("TIMESTAMP '%Y-%m-%d %H:%M:%S'", time.gmtime(at_ms // 1000))

@@ -1,0 +1,175 @@
+"""The job that keeps topics as an Iceberg table: its arguments, and from them the parts that do the work."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from bmq_spark.errors import ConfigurationError
+from bmq_spark.iceberg.catalogs import CATALOG_TYPES, SESSION_SETTINGS, Catalog, TableName
+from bmq_spark.iceberg.maintenance import Upkeep, maintain
+from bmq_spark.iceberg.tables import PARTITIONINGS, IcebergTable
+from bmq_spark.jobs.checkpoint import Checkpoint
+from bmq_spark.jobs.decoders import is_inferred, typing_of
+from bmq_spark.jobs.ending import StopRequest, ended, say
+from bmq_spark.jobs.hadoop_files import HadoopFolder
+from bmq_spark.jobs.iceberg_sink import IcebergSink, TableSettings
+from bmq_spark.jobs.streaming import Stream, Total
+from bmq_spark.options import JobOptions, add_shared_arguments, pairs, shared, size_bytes, time_ms
+from bmq_spark.session import open_session
+
+JOB: Final = "iceberg"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Which table, and how it is kept: all that maintenance alone needs."""
+
+    table: TableName
+    catalog: Catalog
+    settings: TableSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcebergOptions(JobOptions):
+    """What this job is told."""
+
+    target: Target
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="iceberg.py",
+        description="Topics as an Iceberg table, exactly once; without --topic, maintenance alone. Credentials come from the environment "
+        "(AWS_ACCESS_KEY_ID, …; ICEBERG_REST_TOKEN or ICEBERG_REST_CREDENTIAL; ICEBERG_SQL_USER and ICEBERG_SQL_PASSWORD).",
+    )
+    table = made.add_argument_group("table")
+    table.add_argument("--table", metavar="CATALOG.DB.NAME", required=True, help="the table; records that do not fit go to NAME_dead_letters")
+    table.add_argument("--catalog-type", choices=CATALOG_TYPES, required=True, help="hadoop: a folder of tables. sql: a database, by JDBC")
+    table.add_argument("--warehouse", metavar="URI", help="where tables lie: a folder or s3a://BUCKET/PREFIX; what a REST server calls it")
+    table.add_argument("--catalog-uri", metavar="URI", help="http://HOST:8181 of a REST server; jdbc:sqlite:FILE, jdbc:postgresql://HOST/DATABASE")
+    table.add_argument(
+        "--catalog-config", metavar="KEY=VALUE", action="append", default=[], help="one more of Iceberg's catalog properties; repeatable"
+    )
+    table.add_argument(
+        "--partition-by", choices=list(PARTITIONINGS), help="of a new table, by the records' time in UTC (default: hour; none with --upsert-key)"
+    )
+    table.add_argument("--target-file-size", metavar="SIZE", default="128MiB", help="what files are written and merged to (default: %(default)s)")
+    table.add_argument(
+        "--upsert-key", metavar="key|FIELD", default="", help="one row for each key, the last one: the record's key, or a field of the value"
+    )
+    upkeep = made.add_argument_group("maintenance")
+    upkeep.add_argument(
+        "--maintain", action="store_true", help="merge small files, expire snapshots, remove orphans: at the end of --once, or between batches"
+    )
+    upkeep.add_argument("--maintain-every", metavar="TIME", default="1h", help="of a stream (default: %(default)s)")
+    upkeep.add_argument("--keep-snapshots", metavar="TIME", default="5d", help="snapshots that are older expire (default: %(default)s)")
+    upkeep.add_argument("--orphans-older-than", metavar="TIME", default="3d", help="files that no snapshot names, 24h or more (default: %(default)s)")
+    upkeep.add_argument("--retention", metavar="TIME", help="days of rows that are older leave the table (default: none do)")
+    add_shared_arguments(made, job=JOB, topics_required=False)
+    return made
+
+
+def parse(arguments: Sequence[str]) -> IcebergOptions | Target:
+    """The table alone where only maintenance is asked for. Raises ConfigurationError; argparse ends the process with code 2 by itself."""
+    found = parser().parse_args(arguments)
+    name = TableName.parse(found.table)
+    catalog = Catalog(
+        name=name.catalog,
+        kind=found.catalog_type,
+        warehouse=found.warehouse,
+        uri=found.catalog_uri,
+        config=pairs("--catalog-config", found.catalog_config),
+    )
+    target = Target(table=name, catalog=catalog, settings=_settings(found))
+    if found.topic:
+        return IcebergOptions(target=target, **shared(found, job=JOB))
+    if not found.maintain:
+        raise ConfigurationError("--topic: name one or more, or give --maintain alone")
+    if not catalog.commits_are_atomic:
+        raise ConfigurationError(
+            f"--maintain without --topic: a hadoop catalog in a bucket ({catalog.warehouse}) has one writer: give --maintain to the job that writes, "
+            "or keep the table in a rest or sql catalog"
+        )
+    return target
+
+
+def run(options: IcebergOptions, spark: SparkSession, *, stop: StopRequest | None = None) -> Total:
+    """Until what is there is taken (`once`), or until it is told to stop. Raises BmqError."""
+    target = options.target
+    if is_inferred(options) and target.settings.upsert_key:
+        raise ConfigurationError("--upsert-key: columns are not inferred where rows are found by a key: give --schema FILE_OR_URI")
+    there = IcebergTable.open(spark, target.table)
+    typing = typing_of(options, there.columns() if there else None)
+    sink = IcebergSink(spark, target.table, typing, target.settings, infers=is_inferred(options))
+    folder = HadoopFolder(spark, options.checkpoint or f"{sink.table.location}/_bmq/checkpoint")
+    checkpoint = Checkpoint(folder, table_id=sink.table.id, table=str(target.table))
+    total = Stream(spark, options, sink, checkpoint, stop=stop).run()
+    if options.once and target.settings.upkeep is not None:
+        sink.maintain()
+    line = f"{total.rows} rows in {total.files} files of {total.size_bytes / (1 << 20):.1f} MiB committed to {target.table}"
+    if total.dead_letters:
+        line += f"; {total.dead_letters} records did not fit and are in {target.table.dead_letters}"
+    say(line)
+    return total
+
+
+def run_maintenance(target: Target, spark: SparkSession) -> None:
+    """Raises BmqError."""
+    assert target.settings.upkeep is not None
+    for name in (target.table, target.table.dead_letters):
+        table = IcebergTable.open(spark, name)
+        if table is not None:
+            say(f"{name}: {maintain(spark, table, target.settings.upkeep)}")
+        elif name == target.table:
+            raise ConfigurationError(f"--table {name}: not there: name one that the catalog has")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code."""
+
+    def job(given: Sequence[str]) -> None:
+        options = parse(given)
+        stop = StopRequest().listen()
+        target = options if isinstance(options, Target) else options.target
+        settings = dict(SESSION_SETTINGS) | target.catalog.settings(os.environ)
+        event_log = None if isinstance(options, Target) else options.event_log
+        spark = open_session(f"iceberg {target.table}", settings=settings, event_log=event_log)
+        try:
+            if isinstance(options, Target):
+                run_maintenance(options, spark)
+            else:
+                run(options, spark, stop=stop)
+        finally:
+            spark.stop()
+
+    return ended(job, arguments)
+
+
+def _settings(found: argparse.Namespace) -> TableSettings:
+    if found.upsert_key and found.partition_by not in (None, "none"):
+        raise ConfigurationError(
+            f"--partition-by {found.partition_by}: with --upsert-key a row's time changes with every record of its key: leave the option out"
+        )
+    partition_by = found.partition_by or ("none" if found.upsert_key else "hour")
+    if found.retention and partition_by == "none":
+        raise ConfigurationError(f"--retention {found.retention}: only whole partitions leave a table: choose --partition-by hour or date")
+    target = size_bytes("--target-file-size", found.target_file_size)
+    upkeep = Upkeep(
+        tidies=found.maintain,
+        target_file_size_bytes=target,
+        keep_snapshots_ms=time_ms("--keep-snapshots", found.keep_snapshots),
+        orphan_age_ms=time_ms("--orphans-older-than", found.orphans_older_than),
+        retention_ms=time_ms("--retention", found.retention) if found.retention else None,
+    )
+    return TableSettings(
+        partition_by=partition_by,
+        upsert_key=found.upsert_key,
+        target_file_size_bytes=target,
+        upkeep=upkeep if upkeep.tidies or upkeep.retention_ms is not None else None,
+        upkeep_every_ms=time_ms("--maintain-every", found.maintain_every),
+    )

@@ -1,0 +1,190 @@
+"""Batches into an Iceberg table and its table of dead letters.
+
+A batch is one snapshot, whose summary has the table's places: rows and places are there together or not at all. Dead letters are committed first,
+in a table with places of its own, so that a batch which is killed between the two commits adds the second half alone when it comes again.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from bmq_spark.errors import BmqError, JobStopped
+from bmq_spark.iceberg.catalogs import TableName
+from bmq_spark.iceberg.evolution import spark_columns
+from bmq_spark.iceberg.maintenance import Upkeep, maintain
+from bmq_spark.iceberg.notes import Notes
+from bmq_spark.iceberg.tables import TOPIC, IcebergTable
+from bmq_spark.iceberg.upsert import keyed
+from bmq_spark.iceberg.writing import SEEN, Letters, Rows, Seen, append, seen_in, upsert
+from bmq_spark.jobs.cluster import Topic
+from bmq_spark.jobs.decoders import inferred
+from bmq_spark.jobs.ending import say
+from bmq_spark.jobs.identity import another_topic
+from bmq_spark.jobs.places import Places
+from bmq_spark.jobs.records import DEAD_LETTERS, Typing
+from bmq_spark.jobs.streaming import Added, Batch
+from bmq_spark.values import iceberg_rules, settle
+
+KEPT: Final = StorageLevel.MEMORY_AND_DISK
+"""Values are decoded once, and looked at twice: for dead letters, which are committed first, and for rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSettings:
+    """How the table is made and kept."""
+
+    partition_by: str
+    upsert_key: str
+    """Empty: rows are only added."""
+    target_file_size_bytes: int
+    upkeep: Upkeep | None
+    """None: somebody else maintains the table."""
+    upkeep_every_ms: int
+
+
+class IcebergSink:
+    """See streaming.Sink."""
+
+    def __init__(self, spark: SparkSession, name: TableName, typing: Typing, settings: TableSettings, *, infers: bool = False) -> None:
+        """Makes the table if it is missing; `infers`: values that do not fit may make columns. Raises BmqError."""
+        self._spark = spark
+        self._typing = keyed(typing, settings.upsert_key) if settings.upsert_key else typing
+        self._infers = infers
+        self._settings = settings
+        self._table = self._create(name, self._typing.schema, settings.upsert_key)
+        self._table.evolve(self._typing.schema)
+        self._dead = IcebergTable.open(spark, name.dead_letters)
+        self._kept_s = time.monotonic()
+
+    @property
+    def table(self) -> IcebergTable:
+        """The table of the rows."""
+        return self._table
+
+    @property
+    def name(self) -> str:
+        """See Sink."""
+        return f"the table {self._table.name}"
+
+    def places(self) -> Places:
+        """See Sink."""
+        return self._table.places()
+
+    def check(self, topics: Mapping[str, Topic]) -> None:
+        """See Sink. Ids are properties of the table."""
+        kept = self._table.properties()
+        for name, topic in topics.items():
+            known = kept.get(TOPIC + name)
+            if known is None:
+                self._table.set_property(TOPIC + name, topic.id)
+            elif known != topic.id:
+                raise another_topic(name, topic, kept=known, what=self.name, option="--table")
+
+    def retire(self, query_id: str) -> None:
+        """See Sink. What was written without a snapshot goes with the orphans of maintenance."""
+
+    def add(self, batch: Batch) -> Added:
+        """See Sink."""
+        notes = Notes(places=batch.ends, query_id=batch.query_id, batch_id=batch.batch_id, lost=", ".join(map(str, batch.lost)))
+        rows = self._rows(batch)
+        letters = 0
+        try:
+            if self._may_not_fit():
+                rows = rows.persist(KEPT)
+                if _any_unfit(rows):
+                    rows = self._grown(rows, batch) if self._infers else rows
+                    letters = self._bury(batch, notes) if _any_unfit(rows) else 0
+            before = self._table.snapshot_id()
+            batch.verify()
+            self._write(rows.filter(sql.col("reason").isNull()).drop("reason"), notes)
+            self._verify_after(batch, before)
+        finally:
+            rows.unpersist()
+        added = self._added(notes, letters)
+        self._keep()
+        return added
+
+    def _create(self, name: TableName, schema: pa.Schema, upsert_key: str) -> IcebergTable:
+        settings = self._settings
+        return IcebergTable.create(
+            self._spark,
+            name,
+            schema,
+            partition_by=settings.partition_by,
+            upsert_key=upsert_key,
+            target_file_size_bytes=settings.target_file_size_bytes,
+        )
+
+    def _rows(self, batch: Batch) -> DataFrame:
+        return Rows(typing=self._typing, columns=self._table.columns()).of(batch.records)
+
+    def _grown(self, rows: DataFrame, batch: Batch) -> DataFrame:
+        """The rows again, where values had something that becomes a column; else the same."""
+        told = batch.records.mapInArrow(Seen(typing=self._typing), SEEN).collect()
+        columns = settle(self._typing.columns, [seen_in(bytes(row["seen"])) for row in told], rules=iceberg_rules)
+        if columns == self._typing.columns:
+            return rows
+        rows.unpersist()
+        self._typing = inferred(self._typing, columns)
+        self._table.evolve(self._typing.schema)
+        return self._rows(batch).persist(KEPT)
+
+    def _may_not_fit(self) -> bool:
+        """Bytes always do, where no key is needed."""
+        binary = pa.binary()
+        return bool(self._settings.upsert_key) or not (self._typing.key.arrow_type == binary and self._typing.value.arrow_type == binary)
+
+    def _write(self, rows: DataFrame, notes: Notes) -> None:
+        if self._settings.upsert_key:
+            upsert(rows, self._table, notes, field=self._settings.upsert_key)
+        else:
+            append(rows, self._table, notes)
+
+    def _verify_after(self, batch: Batch, before: int) -> None:
+        """Spark commits what it wrote at once: a topic that was made again meanwhile is taken back out."""
+        try:
+            batch.verify()
+        except JobStopped:
+            self._table.roll_back(before)
+            raise
+
+    def _bury(self, batch: Batch, notes: Notes) -> int:
+        """Commits the batch's dead letters, as far as their table has not got them; how many."""
+        if self._dead is None:
+            self._dead = self._create(self._table.name.dead_letters, DEAD_LETTERS, "")
+        task = Letters(typing=self._typing, places=self._dead.places())
+        append(batch.records.mapInArrow(task, spark_columns(DEAD_LETTERS)), self._dead, notes)
+        return int(self._dead.summary().get("added-records", 0))
+
+    def _added(self, notes: Notes, letters: int) -> Added:
+        summary = self._table.summary()
+        count = {key: int(summary.get(key, 0)) for key in ("added-records", "added-data-files", "added-files-size")}
+        return Added(rows=count["added-records"], files=count["added-data-files"], size_bytes=count["added-files-size"], dead_letters=letters)
+
+    def _keep(self) -> None:
+        """Maintenance between two batches; its failure stops nothing, for it is tried again."""
+        settings = self._settings
+        if settings.upkeep is None or time.monotonic() - self._kept_s < settings.upkeep_every_ms / 1000:
+            return
+        self._kept_s = time.monotonic()
+        try:
+            self.maintain()
+        except BmqError as error:
+            say(f"warning: {error}")
+
+    def maintain(self) -> None:
+        """Of the table and of its dead letters. Raises JobStopped."""
+        assert self._settings.upkeep is not None
+        say(f"{self._table.name}: {maintain(self._spark, self._table, self._settings.upkeep)}")
+        if self._dead is not None and self._settings.upkeep.tidies:
+            maintain(self._spark, self._dead, replace(self._settings.upkeep, retention_ms=None))
+
+
+def _any_unfit(rows: DataFrame) -> bool:
+    return rows.filter(sql.col("reason").isNotNull()).limit(1).count() > 0

@@ -1,0 +1,93 @@
+import pytest
+
+from bmq_spark.errors import ConfigurationError
+from bmq_spark.iceberg.catalogs import Catalog, TableName
+from bmq_spark.jobs.iceberg import IcebergOptions, Target, parse
+
+SQL = ["--table", "lake.db.orders", "--catalog-type", "sql", "--catalog-uri", "jdbc:sqlite:/c.db", "--warehouse", "/w"]
+
+
+def test_a_catalog_and_a_topic_are_enough() -> None:
+    options = parse([*SQL, "--topic", "orders"])
+    assert isinstance(options, IcebergOptions)
+    assert (options.group, options.target.settings.partition_by, options.target.settings.upkeep) == ("iceberg-orders", "hour", None)
+    assert options.target.catalog.settings({}) == {
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.io-impl": "org.apache.iceberg.hadoop.HadoopFileIO",
+        "spark.sql.catalog.lake.cache-enabled": "false",
+        "spark.sql.catalog.lake.type": "jdbc",
+        "spark.sql.catalog.lake.warehouse": "/w",
+        "spark.sql.catalog.lake.uri": "jdbc:sqlite:/c.db",
+        "spark.sql.catalog.lake.jdbc.schema-version": "V1",
+    }
+
+
+def test_secrets_of_catalogs_come_from_the_environment() -> None:
+    rest = Catalog(name="lake", kind="rest", warehouse="prod", uri="https://catalog", config={"scope": "tables"})
+    found = rest.settings({"ICEBERG_REST_CREDENTIAL": "id:secret", "ICEBERG_SQL_PASSWORD": "not for rest"})
+    assert (found["spark.sql.catalog.lake.credential"], found["spark.sql.catalog.lake.scope"]) == ("id:secret", "tables")
+    assert found["spark.sql.catalog.lake.warehouse"] == "prod" and "not for rest" not in found.values()
+    sql = Catalog(name="lake", kind="sql", warehouse="/w", uri="jdbc:postgresql://db/iceberg").settings({"ICEBERG_SQL_USER": "job"})
+    assert sql["spark.sql.catalog.lake.jdbc.user"] == "job"
+
+
+def test_upserts_go_into_a_table_without_partitions() -> None:
+    options = parse([*SQL, "--topic", "orders", "--upsert-key", "key"])
+    assert isinstance(options, IcebergOptions) and options.target.settings.partition_by == "none"
+
+
+def test_maintenance_alone_needs_no_topic() -> None:
+    target = parse([*SQL, "--maintain", "--keep-snapshots", "2d"])
+    assert isinstance(target, Target) and target.settings.upkeep is not None
+    assert target.settings.upkeep.keep_snapshots_ms == 2 * 24 * 3_600_000
+
+
+@pytest.mark.parametrize(("uri", "atomic"), [("/w", True), ("file:///w", True), ("w", True), ("s3a://bucket/w", False)])
+def test_only_a_folder_lets_hadoops_catalog_have_two_writers(uri: str, atomic: bool) -> None:
+    assert Catalog(name="lake", kind="hadoop", warehouse=uri, uri=None).commits_are_atomic is atomic
+
+
+def test_dead_letters_have_a_table_beside_the_table() -> None:
+    name = TableName.parse("lake.a.b.orders")
+    assert (name.sql, name.in_catalog, str(name.dead_letters)) == ("`lake`.`a`.`b`.`orders`", "a.b.orders", "lake.a.b.orders_dead_letters")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([*SQL], "--topic: name one or more, or give --maintain alone"),
+        (["--table", "orders", "--catalog-type", "sql"], "--table 'orders': write CATALOG.DB.NAME, each of letters, digits and underscores"),
+        (["--table", "l.d.t", "--catalog-type", "hadoop"], "--warehouse: --catalog-type hadoop needs one: a folder, or s3a://BUCKET/PREFIX"),
+        (["--table", "l.d.t", "--catalog-type", "rest"], "--catalog-uri '': --catalog-type rest needs the server's URL, as http://HOST:8181"),
+        (
+            ["--table", "l.d.t", "--catalog-type", "sql", "--catalog-uri", "c.db", "--warehouse", "/w"],
+            "--catalog-uri 'c.db': --catalog-type sql needs jdbc:sqlite:FILE or jdbc:postgresql://HOST/DATABASE",
+        ),
+        (
+            ["--table", "l.d.t", "--catalog-type", "hadoop", "--catalog-uri", "http://c", "--warehouse", "/w"],
+            "--catalog-uri http://c: --catalog-type hadoop has none: the warehouse is the catalog",
+        ),
+        (
+            ["--table", "l.d.t", "--catalog-type", "hadoop", "--warehouse", "s3a://b/w", "--maintain"],
+            "--maintain without --topic: a hadoop catalog in a bucket (s3a://b/w) has one writer: give --maintain to the job that writes, "
+            "or keep the table in a rest or sql catalog",
+        ),
+        (
+            [*SQL, "--topic", "orders", "--upsert-key", "key", "--partition-by", "hour"],
+            "--partition-by hour: with --upsert-key a row's time changes with every record of its key: leave the option out",
+        ),
+        (
+            [*SQL, "--topic", "orders", "--maintain", "--orphans-older-than", "1h"],
+            "--orphans-older-than 1h: give 24h or more: writes under way look like orphans",
+        ),
+        ([*SQL, "--topic", "orders", "--catalog-config", "scope"], "--catalog-config 'scope': write KEY=VALUE"),
+        (
+            [*SQL, "--topic", "o", "--upsert-key", "key", "--retention", "1d"],
+            "--retention 1d: only whole partitions leave a table: choose --partition-by hour or date",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_line(arguments: list[str], line: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        parse(arguments)
+    assert str(raised.value) == line
