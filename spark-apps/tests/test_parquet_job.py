@@ -69,7 +69,7 @@ def test_the_bucket_source_gives_the_same_table_as_the_brokers(bmq: Bmq, spark: 
     run(parse(arguments(bmq.servers, by_brokers, topic)), spark)
     store = ["--source", "bmq", "--store", (bmq.log.parent / "data").as_uri(), "--max-records-per-batch", "200"]
     total = run(parse([*arguments(bmq.servers, by_bucket, topic), *store]), spark)
-    assert (total.rows, total.batches) == (500, 3)
+    assert total.rows == 500
     assert run(parse([*arguments(bmq.servers, by_bucket, topic), *store]), spark).rows == 0
     columns = 'key, value, headers, topic, partition, "offset", epoch_us(timestamp), lane'
     assert rows(by_bucket, columns) == rows(by_brokers, columns)
