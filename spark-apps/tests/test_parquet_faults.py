@@ -124,16 +124,18 @@ def test_a_batch_that_was_committed_when_the_job_was_killed_is_not_added_again(b
     assert numbers_in(tmp_path / "t") == list(range(30))
 
 
+class Killed(ParquetSink):
+    """A job that is killed between its two commits."""
+
+    def _commit_letters(self, batch: Batch, letters: object) -> None:
+        super()._commit_letters(batch, letters)  # type: ignore[arg-type]
+        raise JobStopped("killed")
+
+
 def test_dead_letters_are_not_doubled_when_the_job_is_killed_between_the_two_commits(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
     topic = topic_of(bmq.servers, partitions=1)
     options = [*arguments(bmq.servers, tmp_path / "t", topic), "--format", "string"]
     produce(bmq.servers, topic, [b"good", b"\xff", b"fine"])
-
-    class Killed(ParquetSink):
-        def _commit_letters(self, batch: Batch, letters: object) -> None:
-            super()._commit_letters(batch, letters)  # type: ignore[arg-type]
-            raise JobStopped("killed")
-
     with pytest.raises(JobStopped, match="killed"):
         run_with(Killed, options, spark)
     assert rows(tmp_path / "t") == []
@@ -141,6 +143,27 @@ def test_dead_letters_are_not_doubled_when_the_job_is_killed_between_the_two_com
     assert run(parse(options), spark).rows == 2
     assert rows(tmp_path / "t") == [("good",), ("fine",)]
     assert rows(tmp_path / "t" / "_dead_letters") == [(b"\xff",), (b"\xfe",)]
+
+
+def test_a_schema_that_changes_between_the_two_commits_neither_loses_nor_doubles_a_record(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
+    topic = topic_of(bmq.servers, partitions=1)
+    values = [b'{"a": 1}', b'{"a": "one"}', b'{"a": 300}']
+    produce(bmq.servers, topic, values)
+
+    def options(ddl: str) -> list[str]:
+        schema = tmp_path / f"{ddl.split()[1]}.ddl"
+        schema.write_text(ddl)
+        return [*arguments(bmq.servers, tmp_path / "t", topic), "--format", "json", "--schema", str(schema)]
+
+    with pytest.raises(JobStopped, match="killed"):
+        run_with(Killed, options("a int"), spark)
+    assert rows(tmp_path / "t" / "_dead_letters") == [(values[1],)]
+    line = refusal(options("a tinyint"), spark)
+    assert line.startswith(f"topic {topic} partition 0, offset 2: it does not fit any more")
+    assert rows(tmp_path / "t") == []
+    assert run(parse(options("a int")), spark).rows == 2
+    assert rows(tmp_path / "t", "value.a") == [(1,), (300,)]
+    assert rows(tmp_path / "t" / "_dead_letters") == [(values[1],)]
 
 
 def test_a_checkpoint_that_was_restored_from_an_older_copy_doubles_nothing(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:

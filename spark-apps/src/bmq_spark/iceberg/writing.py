@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +18,8 @@ from bmq_spark.iceberg.evolution import spark_columns
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.tables import IcebergTable
 from bmq_spark.iceberg.upsert import last_of_each_key, merge_statement
-from bmq_spark.jobs.places import Places, each, place
+from bmq_spark.jobs.buried import Buried
+from bmq_spark.jobs.places import each, place
 from bmq_spark.jobs.records import REASON, Typing, dead_letters
 from bmq_spark.values import conform, observe
 from bmq_spark.values.inference import NOTHING, union
@@ -31,17 +33,20 @@ SEEN: Final = "seen binary"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """What a worker makes of records: rows of the table's columns, and the reason where there is one."""
+    """What a worker makes of records: rows of the table's columns, and the reason where there is one; nothing of those that are buried."""
 
     typing: Typing
     columns: pa.Schema
+    buried: Buried
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes records."""
         for batch in batches:
             rows, reasons = self.typing.rows(batch)
             arrays = [_column(rows, field) for field in self.columns]
-            yield pa.RecordBatch.from_arrays([*arrays, reasons], schema=self.columns.append(REASON))
+            made = pa.RecordBatch.from_arrays([*arrays, reasons], schema=self.columns.append(REASON))
+            fit, unfit = self.buried.split(batch, reasons)
+            yield made.filter(pc.or_(fit, unfit)) if self.buried.places else made
 
     def of(self, records: DataFrame) -> DataFrame:
         """Runs where the records are."""
@@ -50,18 +55,16 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letters:
-    """What a worker makes of the records that do not fit; those below `places` are in their table already."""
+    """What a worker makes of the records that do not fit, but for those that are buried."""
 
     typing: Typing
-    places: Places
+    buried: Buried
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes records."""
         for batch in batches:
-            letters = dead_letters(batch, self.typing.rows(batch)[1])
-            where = zip(*(letters.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
-            new = [offset >= (place(self.places, topic, partition) or 0) for topic, partition, offset in where]
-            yield letters.filter(pa.array(new, type=pa.bool_()))
+            reasons = self.typing.rows(batch)[1]
+            yield dead_letters(batch, reasons, self.buried.split(batch, reasons)[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.tables import TOPIC, IcebergTable
 from bmq_spark.iceberg.upsert import keyed
 from bmq_spark.iceberg.writing import SEEN, Letters, Rows, Seen, append, seen_in, upsert
+from bmq_spark.jobs.buried import Buried
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.decoders import inferred
 from bmq_spark.jobs.ending import say
@@ -122,7 +123,13 @@ class IcebergSink:
         )
 
     def _rows(self, batch: Batch) -> DataFrame:
-        return Rows(typing=self._typing, columns=self._table.columns()).of(batch.records)
+        return Rows(typing=self._typing, columns=self._table.columns(), buried=self._buried()).of(batch.records)
+
+    def _buried(self) -> Buried:
+        dead = self._dead
+        if dead is None:
+            return Buried()
+        return Buried.read(lambda: self._spark.table(dead.name.sql), theirs=dead.places(), table=self._table.places())
 
     def _grown(self, rows: DataFrame, batch: Batch) -> DataFrame:
         """The rows again, where values had something that becomes a column; else the same."""
@@ -158,7 +165,7 @@ class IcebergSink:
         """Commits the batch's dead letters, as far as their table has not got them; how many."""
         if self._dead is None:
             self._dead = self._create(self._table.name.dead_letters, DEAD_LETTERS, "")
-        task = Letters(typing=self._typing, places=self._dead.places())
+        task = Letters(typing=self._typing, buried=self._buried())
         append(batch.records.mapInArrow(task, spark_columns(DEAD_LETTERS)), self._dead, notes)
         return int(self._dead.summary().get("added-records", 0))
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from pyspark.sql import DataFrame, SparkSession
 
 from bmq_spark.errors import CommitRefused, ConfigurationError, JobStopped
+from bmq_spark.jobs.buried import Buried
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.decoders import inferred, is_inferred, typing_of
 from bmq_spark.jobs.ending import say
@@ -25,6 +26,7 @@ from bmq_spark.locations import Location
 from bmq_spark.options import JobOptions
 from bmq_spark.table import Covered, DataFile, FileName, Gap, Layout, PartitionBy, Snapshot, Table, data_files
 from bmq_spark.table.log import now_ms
+from bmq_spark.table.reading import frame
 from bmq_spark.table.vacuum import expire
 from bmq_spark.values import parquet_rules, settle
 
@@ -118,8 +120,7 @@ class ParquetSink:
         if batch.query_id != self._query_id:
             self._begin(batch.query_id)
         before = self._table.snapshot()
-        dead_places = self._dead.snapshot().offsets if self._dead else {}
-        files, letters = self._write(batch, before, dead_places)
+        files, letters = self._write(batch, before, self._buried(before))
         batch.verify()
         if letters:
             self._commit_letters(batch, letters)
@@ -158,7 +159,13 @@ class ParquetSink:
             self._dead.begin(query_id)
         self._query_id = query_id
 
-    def _write(self, batch: Batch, before: Snapshot, dead_places: Places) -> tuple[list[DataFile], list[DataFile]]:
+    def _buried(self, before: Snapshot) -> Buried:
+        if self._dead is None:
+            return Buried()
+        dead = self._dead.snapshot()
+        return Buried.read(lambda: frame(self._spark, self._dead_location, dead), theirs=dead.offsets, table=before.offsets)
+
+    def _write(self, batch: Batch, before: Snapshot, buried: Buried) -> tuple[list[DataFile], list[DataFile]]:
         """Again where values had something that is no column yet: what was written without it is removed."""
         records = coalesced(batch.records, batch.offsets, cores=self._spark.sparkContext.defaultParallelism, files=before.files)
         while True:
@@ -166,7 +173,7 @@ class ParquetSink:
                 typing=self._typing,
                 rows=self._layout(self.location, self._typing.schema),
                 dead=self._layout(self._dead_location, DEAD_LETTERS),
-                dead_places=dead_places,
+                buried=buried,
                 infers=self._infers,
                 name=FileName(query_id=batch.query_id, batch_id=batch.batch_id),
             )

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from bmq_spark.jobs.places import Places
+from bmq_spark.jobs.buried import Buried
 from bmq_spark.jobs.records import Typing, dead_letters
 from bmq_spark.table import FILE_COLUMNS, FILE_SCHEMA, FileName, Layout, write_batches
 from bmq_spark.values import observe
@@ -26,8 +26,8 @@ class ParquetTask:
     typing: Typing
     rows: Layout
     dead: Layout
-    dead_places: Places
-    """Dead letters below these are in their table already."""
+    buried: Buried
+    """The dead letters that are in their table already."""
     infers: bool
     """Whether values that do not fit may make columns: then what they have is told."""
     name: FileName
@@ -45,14 +45,12 @@ class ParquetTask:
     def _rows(self, records: Iterable[pa.RecordBatch], letters: "_Letters") -> Iterator[pa.RecordBatch]:
         for batch in records:
             rows, reasons = self.typing.rows(batch)
-            if reasons.null_count == len(reasons):
-                yield rows
-                continue
-            if self.infers:
-                unfit = batch.column("value").filter(reasons.is_valid())
-                letters.seen = union(letters.seen, observe(unfit, known=self.typing.columns))
-            letters.add(dead_letters(batch, reasons))
-            yield rows.filter(reasons.is_null())
+            fit, unfit = self.buried.split(batch, reasons)
+            if unfit.true_count:
+                if self.infers:
+                    letters.seen = union(letters.seen, observe(batch.column("value").filter(unfit), known=self.typing.columns))
+                letters.add(dead_letters(batch, reasons, unfit))
+            yield rows if fit.true_count == len(fit) else rows.filter(fit)
 
 
 class _Letters:
@@ -66,10 +64,7 @@ class _Letters:
         self.seen: pa.DataType = NOTHING
 
     def add(self, letters: pa.RecordBatch) -> None:
-        """Those that the table has are left out."""
-        letters = _without(letters, self._task.dead_places)
-        if not letters.num_rows:
-            return
+        """Writes them when there are enough."""
         self._held.append(letters)
         self._held_bytes += letters.nbytes
         if self._held_bytes >= DEAD_BYTES_MAX:
@@ -84,12 +79,6 @@ class _Letters:
     def take(self) -> Iterator[pa.RecordBatch]:
         """The rows of the files."""
         yield from self._files
-
-
-def _without(letters: pa.RecordBatch, places: Places) -> pa.RecordBatch:
-    topics, partitions, offsets = (letters.column(name).to_pylist() for name in ("topic", "partition", "offset"))
-    new = [offset >= places.get(topic, {}).get(partition, 0) for topic, partition, offset in zip(topics, partitions, offsets, strict=True)]
-    return letters if all(new) else letters.filter(pa.array(new, type=pa.bool_()))
 
 
 def _marked(files: pa.RecordBatch, *, dead: bool) -> pa.RecordBatch:

@@ -53,10 +53,10 @@ def place_columns(records: pa.RecordBatch) -> list[pa.Array]:
     return [_headers(records.column("headers")), *(records.column(field.name).cast(field.type) for field in PLACE[1:])]
 
 
-def dead_letters(records: pa.RecordBatch, reasons: pa.Array) -> pa.RecordBatch:
-    """The records that do not fit, as bytes, with the reason."""
+def dead_letters(records: pa.RecordBatch, reasons: pa.Array, which: pa.Array) -> pa.RecordBatch:
+    """Those `which` do not fit, as bytes, with the reason."""
     columns = [records.column("key").cast(pa.binary()), records.column("value").cast(pa.binary()), *place_columns(records), reasons]
-    return pa.RecordBatch.from_arrays(columns, schema=DEAD_LETTERS).filter(reasons.is_valid())
+    return pa.RecordBatch.from_arrays(columns, schema=DEAD_LETTERS).filter(which)
 
 
 def typed(records: "DataFrame", how: Typing) -> "DataFrame":

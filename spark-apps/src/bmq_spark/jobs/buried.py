@@ -1,0 +1,74 @@
+"""What a batch that comes again finds among the dead letters already: they are committed before the rows, and a kill may lie between.
+
+What was decided then stays decided, even if the schema is another one now: a record that is among the dead letters is no row, and one that was a row
+then cannot become a dead letter below the place which their table has.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from bmq_spark.errors import JobStopped
+from bmq_spark.jobs.places import Places, each, place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buried:
+    """Dead letters between the table's places and theirs; it is sent to the workers."""
+
+    places: Places = field(default_factory=dict)
+    """Of the dead letters' table, where they are above the table's."""
+    offsets: Mapping[tuple[str, int], frozenset[int]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, letters: "Callable[[], DataFrame]", *, theirs: Places, table: Places) -> "Buried":
+        """`letters` has the columns topic, partition, offset; it is asked only after a kill between two commits."""
+        ahead: dict[str, dict[int, int]] = {}
+        for topic, partition, end in each(theirs):
+            if end > (place(table, topic, partition) or 0):
+                ahead.setdefault(topic, {})[partition] = end
+        if not ahead:
+            return cls()
+        from pyspark.sql import functions as sql
+
+        between = [
+            (sql.col("topic") == topic) & (sql.col("partition") == partition) & (sql.col("offset") >= (place(table, topic, partition) or 0))
+            for topic, partition, _ in each(ahead)
+        ]
+        found: dict[tuple[str, int], set[int]] = {}
+        for row in letters().select("topic", "partition", "offset").where(reduce(lambda one, other: one | other, between)).toLocalIterator():
+            found.setdefault((row["topic"], row["partition"]), set()).add(row["offset"])
+        return cls(places=ahead, offsets={where: frozenset(offsets) for where, offsets in found.items()})
+
+    def split(self, records: pa.RecordBatch, reasons: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """Which of the records are rows and which are dead letters, both as booleans; those that are buried are neither.
+
+        Raises JobStopped where a record that was a row then does not fit now.
+        """
+        rows, letters = reasons.is_null(), reasons.is_valid()
+        if not self.places:
+            return rows, letters
+        there = [self._is_buried(*found) for found in zip(*_where(records), reasons.to_pylist(), strict=True)]
+        pairs = zip(rows.to_pylist(), letters.to_pylist(), there, strict=True)
+        kept = [(row and not buried, letter and not buried) for row, letter, buried in pairs]
+        return pa.array([row for row, _ in kept], type=pa.bool_()), pa.array([letter for _, letter in kept], type=pa.bool_())
+
+    def _is_buried(self, topic: str, partition: int, offset: int, reason: str | None) -> bool:
+        below = offset < (place(self.places, topic, partition) or 0)
+        buried = below and offset in self.offsets.get((topic, partition), ())
+        if below and reason is not None and not buried:
+            raise JobStopped(
+                f"topic {topic} partition {partition}, offset {offset}: it does not fit any more ({reason}), and did when this batch was begun: "
+                "run the job once with the schema that it had then"
+            )
+        return buried
+
+
+def _where(records: pa.RecordBatch) -> tuple[list[str], list[int], list[int]]:
+    return records.column("topic").to_pylist(), records.column("partition").to_pylist(), records.column("offset").to_pylist()
