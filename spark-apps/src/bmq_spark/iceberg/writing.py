@@ -115,25 +115,26 @@ def upsert(rows: DataFrame, table: IcebergTable, notes: Notes, *, field: str) ->
         session.catalog.dropTempView(_SOURCE)
 
 
+def has(table: IcebergTable, notes: Notes) -> bool:
+    """Whether the table has the batch already."""
+    have = table.places()
+    return all((place(have, topic, partition) or 0) >= end for topic, partition, end in each(notes.places))
+
+
 def _committed(write: Callable[[], None], table: IcebergTable, notes: Notes) -> None:
     """Until the table has the batch. A batch that changes nothing leaves a snapshot, too, so that its places are kept."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             write()
         except (PySparkException, Py4JError) as error:
-            if _has(table, notes):
+            if has(table, notes):
                 return
             if attempt == ATTEMPTS or not any(name in str(error) for name in _CONFLICTS):
                 raise
         else:
-            if not _has(table, notes):
+            if not has(table, notes):
                 table.note(notes.properties())
             return
-
-
-def _has(table: IcebergTable, notes: Notes) -> bool:
-    have = table.places()
-    return all((place(have, topic, partition) or 0) >= end for topic, partition, end in each(notes.places))
 
 
 @contextmanager

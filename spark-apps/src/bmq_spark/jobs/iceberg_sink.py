@@ -21,7 +21,7 @@ from bmq_spark.iceberg.maintenance import Upkeep, maintain
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.tables import TOPIC, IcebergTable
 from bmq_spark.iceberg.upsert import keyed
-from bmq_spark.iceberg.writing import SEEN, Letters, Rows, Seen, append, seen_in, upsert
+from bmq_spark.iceberg.writing import SEEN, Letters, Rows, Seen, append, has, seen_in, upsert
 from bmq_spark.jobs.buried import Buried
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.decoders import inferred
@@ -91,8 +91,10 @@ class IcebergSink:
         """See Sink. What was written without a snapshot goes with the orphans of maintenance."""
 
     def add(self, batch: Batch) -> Added:
-        """See Sink."""
+        """See Sink. A batch that the table has is passed over."""
         notes = Notes(places=batch.ends, query_id=batch.query_id, batch_id=batch.batch_id, lost=", ".join(map(str, batch.lost)))
+        if has(self._table, notes):
+            return Added(rows=0, files=0, size_bytes=0, dead_letters=0)
         rows = self._rows(batch)
         letters = 0
         try:
