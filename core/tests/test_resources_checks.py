@@ -112,7 +112,7 @@ GOOD: list[tuple[type[Resource], Any]] = [
     (Cluster, {**EMBEDDED, "brokers": {"resources": {"requests": {"cpu": 1, "memory": "1.5Gi"}}}}),
     (ParquetSink, SINK),
     (ParquetSink, {**SINK, "output": "", "iceberg": ICEBERG}),
-    (ParquetSink, {**SINK, "schedule": "", "continuous": {}, "schema": None}),
+    (ParquetSink, {**SINK, "schedule": "", "continuous": {}}),
     (ParquetSink, {**SINK, "output": "", "topics": ["a", "b"], "oneTable": True, "iceberg": ICEBERG}),
     (ParquetSink, {**SINK, "schedule": "*/5 8-18 * * 1-5", "format": "protobuf", "schema": {"text": "message A {}"}, "message": "A"}),
     (Topic, {"parquet": {"output": "s3://b/t", "continuous": {"trigger": "30s"}, "format": "avro", "registry": "http://registry:8081"}}),
