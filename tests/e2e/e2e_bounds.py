@@ -42,7 +42,7 @@ def _beyond(schema: Schema) -> Iterator[tuple[str, Any]]:
     if "enum" in schema:
         yield "enum", NONE_OF_THEM
     if "pattern" in schema:
-        yield "pattern", "!?"
+        yield "pattern", "!? "
     if schema.get("minLength"):
         yield "minLength", ""
     if "maxLength" in schema:
