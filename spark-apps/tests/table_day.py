@@ -5,7 +5,10 @@
 
 import hashlib
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from statistics import median
 from time import perf_counter, process_time
 
 from faulty_location import Faults, FaultyLocation
@@ -26,10 +29,16 @@ TASKS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
-    """What a day leaves."""
+    """What a day leaves. Milliseconds are of the processor, without a bucket's answers."""
 
     files: int
+    files_max: int
+    """Just before a compaction."""
     folders: int
+    folder_files: int
+    """Of the folder that has the most."""
+    folder_globbed_max: int
+    """Parquet objects that ever lay in one folder, with those that wait for vacuum."""
     rows: int
     globbed: int
     """Parquet objects that lie there, with those that wait for vacuum."""
@@ -37,7 +46,13 @@ class Day:
     commit_bytes: int
     snapshots: int
     snapshot_bytes: int
+    version: int
+    """How many commits there ever were."""
     open_ms: float
+    commit_ms: tuple[float, float]
+    """The median of the first hour, and of the last."""
+    compaction_ms: tuple[float, float]
+    """The first one and the last one, with vacuum."""
 
 
 def day(location: Location, *, minutes: int, compacted: bool, records_each: int = 20) -> Day:
@@ -45,6 +60,9 @@ def day(location: Location, *, minutes: int, compacted: bool, records_each: int 
     now_ms = START_MS
     table = Table.create(location, clock_ms=lambda: now_ms)
     table.begin("q")
+    commits_ms: list[float] = []
+    compactions_ms: list[float] = []
+    files_max = folder_globbed_max = 0
     for minute in range(minutes):
         now_ms = START_MS + minute * MINUTE_MS
         if isinstance(location, FaultyLocation):
@@ -63,25 +81,46 @@ def day(location: Location, *, minutes: int, compacted: bool, records_each: int 
         added: list[DataFile] = []
         for task in range(TASKS):
             added += write(table, "q", minute, batches[task::TASKS], task=task)
-        table.commit_batch(("q", minute), added=added, offsets=covered_by(batches), schema=record_schema())
-        if compacted and minute % 60 == 59:
+        covered = covered_by(batches)
+        began_s = process_time()
+        table.commit_batch(("q", minute), added=added, offsets=covered, schema=record_schema())
+        commits_ms.append((process_time() - began_s) * 1000)
+        if minute % 60 != 59:
+            continue
+        files_max = max(files_max, len(table.snapshot().files))
+        began_s = process_time()
+        if compacted:
             compact(table, before_ms=now_ms + MINUTE_MS)
+            folder_globbed_max = max(folder_globbed_max, most_in_a_folder(found.key for found in location.list() if found.key.endswith(".parquet")))
             vacuum(table, before_ms=now_ms - HOUR_MS)
+            compactions_ms.append((process_time() - began_s) * 1000)
     snapshot = table.snapshot()
+    lying = [found.key for found in location.list() if found.key.endswith(".parquet")]
     commits, snapshots = list(location.list(LOG)), list(location.list(SNAPSHOTS))
     began = perf_counter()
     Table.open(location)
     return Day(
         files=len(snapshot.files),
+        files_max=max(files_max, len(snapshot.files)),
+        folder_files=most_in_a_folder(file.key for file in snapshot.files),
+        folder_globbed_max=max(folder_globbed_max, most_in_a_folder(lying)),
         folders=len({file.folder for file in snapshot.files}),
         rows=sum(file.rows for file in snapshot.files),
-        globbed=sum(found.key.endswith(".parquet") for found in location.list()),
+        globbed=len(lying),
         commits=len(commits),
         commit_bytes=sum(found.size_bytes for found in commits),
         snapshots=len(snapshots),
         snapshot_bytes=max((found.size_bytes for found in snapshots), default=0),
+        version=snapshot.version,
         open_ms=(perf_counter() - began) * 1000,
+        commit_ms=(median(commits_ms[:60]), median(commits_ms[-60:])),
+        compaction_ms=(compactions_ms[0], compactions_ms[-1]) if compactions_ms else (0.0, 0.0),
     )
+
+
+def most_in_a_folder(keys: Iterable[str]) -> int:
+    """How many files the folder has that has the most."""
+    return max(Counter(key.rpartition("/")[0] for key in keys).values(), default=0)
 
 
 def digest_of(number: int) -> str:
@@ -121,6 +160,8 @@ if __name__ == "__main__":
     length = int(sys.argv[1]) if len(sys.argv) > 1 else 1440
     for with_compaction in (True, False):
         place: Location = FaultyLocation("s3://memory/table", Faults())
-        print("with" if with_compaction else "without", "compaction:", day(place, minutes=length, compacted=with_compaction), flush=True)
+        began_at = perf_counter()
+        left = day(place, minutes=length, compacted=with_compaction)
+        print("with" if with_compaction else "without", "compaction:", left, f"in {perf_counter() - began_at:.0f} s", flush=True)
     stored = stored_snapshot(100_000)
     print(f"snapshot of 100,000 files: {len(stored):,} bytes, read in {min(read_snapshot_s(stored) for _ in range(3)):.2f} s")
