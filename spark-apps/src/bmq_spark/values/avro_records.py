@@ -19,16 +19,15 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.values.avro_types import AvroColumn, NoColumn, column_of, has_choices, plain, times_of
+from bmq_spark.values.by_schema_id import BySchemaId
 from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
-from bmq_spark.values.registry import RegisteredSchema, Registry, SchemaUnknown, schema_id
+from bmq_spark.values.registry import RegisteredSchema, Registry, schema_id
 from bmq_spark.values.schema_files import SchemaFile
 
 AVRO_REFUSES: Final = (
     EOFError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError, AttributeError, StopIteration, AssertionError, MemoryError,
     decimal.DecimalException, SchemaResolutionError,
 )  # fmt: skip
-WRITERS: Final = 1000
-"""Schemas by id that a decoder remembers."""
 _SCHEMA_REFUSES: Final = (SchemaParseException, UnknownType, KeyError, TypeError, ValueError, AttributeError, RecursionError)
 
 
@@ -62,7 +61,7 @@ class AvroDecoder(RecordDecoder):
             content = io.BytesIO(value)
             try:
                 if self.registry is not None:
-                    read, start = self._reader_of(schema_id(value)), content.seek(5)
+                    read, start = self._by_id(schema_id(value)), content.seek(5)
                 record = read(content)
                 if content.tell() != len(value):
                     raise Unfit(f"not Avro of the schema: {len(value) - content.tell()} bytes are left over of {len(value) - start}")
@@ -75,30 +74,14 @@ class AvroDecoder(RecordDecoder):
                 unfit[position] = f"not Avro of the schema: {type(error).__name__} {reason(error)}"
         return objects, unfit
 
-    def _reader_of(self, number: int) -> Callable[[io.BytesIO], Any]:
-        known = self._writers.get(number)
-        if known is None:
-            known = self._writer(number)
-            if len(self._writers) >= WRITERS:
-                self._writers.clear()
-            self._writers[number] = known
-        if isinstance(known, str):
-            raise Unfit(known)
-        return known
-
-    def _writer(self, number: int) -> Callable[[io.BytesIO], Any] | str:
-        """What reads records of that schema, or why none can be read. Raises RegistryUnavailable."""
+    def _reader_of(self, number: int, registered: RegisteredSchema) -> Callable[[io.BytesIO], Any]:
+        """What reads records of that schema. Raises Unfit, SchemaUnknown, RegistryUnavailable."""
         assert self.registry is not None
         try:
-            registered = self.registry.schema(number)
-            if registered.kind != "AVRO":
-                return f"schema id {number} is {registered.kind} in the registry, not AVRO"
             writer = registered_avro(self.registry, registered)
             column_of(writer)
-        except SchemaUnknown as error:
-            return reason(error)
         except (NoColumn, *_SCHEMA_REFUSES) as error:
-            return f"schema id {number}: {reason(error)}"
+            raise Unfit(f"schema id {number}: {reason(error)}") from error
         if writer == self.reader:
             return self._plain
         units = {name.removeprefix("local-") for name in times_of(writer) | times_of(self.reader)} - {"date"}
@@ -113,8 +96,9 @@ class AvroDecoder(RecordDecoder):
         return _read_by(plain(self.reader), None)
 
     @cached_property
-    def _writers(self) -> dict[int, Callable[[io.BytesIO], Any] | str]:
-        return {}
+    def _by_id(self) -> BySchemaId[Callable[[io.BytesIO], Any]]:
+        assert self.registry is not None
+        return BySchemaId(self.registry, kind="AVRO", learn=self._reader_of)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"reader": self.reader, "registry": self.registry}

@@ -13,13 +13,13 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from bmq_spark.errors import ConfigurationError
+from bmq_spark.values.by_schema_id import BySchemaId
 from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
 from bmq_spark.values.protobuf_columns import Build, columns_of_message
 from bmq_spark.values.protobuf_files import compiled, messages_of, read_protobuf_schema
-from bmq_spark.values.registry import RegisteredSchema, Registry, SchemaUnknown, schema_id
+from bmq_spark.values.registry import RegisteredSchema, Registry, schema_id
 from bmq_spark.values.schema_files import SchemaFile
 
-WRITERS: Final = 1000
 INDEXES: Final = 32
 """Levels of messages within messages that the wire format may name."""
 
@@ -67,28 +67,15 @@ class ProtobufDecoder(RecordDecoder):
         """Where the message begins in a value of the wire format. Raises Unfit, RegistryUnavailable."""
         number = schema_id(value)
         indexes, start = message_indexes(value)
-        known = self._writers.get(number)
-        if known is None:
-            known = self._messages(number)
-            if len(self._writers) >= WRITERS:
-                self._writers.clear()
-            self._writers[number] = known
-        if isinstance(known, str):
-            raise Unfit(known)
-        held = known.get(indexes)
+        held = self._by_id(number).get(indexes)
         if held != self.message:
             raise Unfit(f"holds {held or f'no message of schema id {number}'}, not {self.message}")
         return start
 
-    def _messages(self, number: int) -> dict[tuple[int, ...], str] | str:
+    def _messages(self, number: int, registered: RegisteredSchema) -> dict[tuple[int, ...], str]:
+        """By the indexes of the wire format. Raises ConfigurationError, SchemaUnknown, RegistryUnavailable."""
         assert self.registry is not None
-        try:
-            registered = self.registry.schema(number)
-            if registered.kind != "PROTOBUF":
-                return f"schema id {number} is {registered.kind} in the registry, not PROTOBUF"
-            return messages_of(registered_descriptors(self.registry, registered, f"{self.registry.url} id {number}"))
-        except (SchemaUnknown, ConfigurationError) as error:
-            return reason(error)
+        return messages_of(registered_descriptors(self.registry, registered, f"{self.registry.url} id {number}"))
 
     @cached_property
     def _class(self) -> Any:
@@ -102,8 +89,9 @@ class ProtobufDecoder(RecordDecoder):
         return columns_of_message(self._class.DESCRIPTOR)
 
     @cached_property
-    def _writers(self) -> dict[int, dict[tuple[int, ...], str] | str]:
-        return {}
+    def _by_id(self) -> BySchemaId[dict[tuple[int, ...], str]]:
+        assert self.registry is not None
+        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._messages)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"descriptors": self.descriptors, "message": self.message, "registry": self.registry}

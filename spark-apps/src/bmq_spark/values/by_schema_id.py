@@ -1,0 +1,44 @@
+"""What a decoder has learnt of schema ids in the wire format: how records of one are read, or why they cannot be."""
+
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from bmq_spark.errors import ConfigurationError
+from bmq_spark.values.decoded import Unfit, reason
+from bmq_spark.values.registry import RegisteredSchema, Registry, SchemaUnknown
+
+IDS_MAX: Final = 1000
+"""How many are remembered."""
+
+T = TypeVar("T")
+
+
+class BySchemaId(Generic[T]):
+    """What `learn` makes of the registry's schemas of one `kind`, each asked for once. It raises Unfit or ConfigurationError for what is no use."""
+
+    def __init__(self, registry: Registry, *, kind: str, learn: Callable[[int, RegisteredSchema], T]) -> None:
+        self._registry = registry
+        self._kind = kind
+        self._learn = learn
+        self._known: dict[int, tuple[T | None, str]] = {}
+
+    def __call__(self, number: int) -> T:
+        """Raises Unfit, RegistryUnavailable."""
+        found = self._known.get(number)
+        if found is None:
+            if len(self._known) >= IDS_MAX:
+                self._known.clear()
+            found = self._known[number] = self._asked(number)
+        made, why = found
+        if made is None:
+            raise Unfit(why)
+        return made
+
+    def _asked(self, number: int) -> tuple[T | None, str]:
+        try:
+            registered = self._registry.schema(number)
+            if registered.kind != self._kind:
+                return None, f"schema id {number} is {registered.kind} in the registry, not {self._kind}"
+            return self._learn(number, registered), ""
+        except (SchemaUnknown, ConfigurationError, Unfit) as error:
+            return None, reason(error)
