@@ -4,7 +4,6 @@ A file is written and fsynced under a name of its own that no listing shows, the
 fsynced. So a name never shows part of an object, and what has been acknowledged is on the disk. Several processes may write to one folder.
 """
 
-import errno
 import os
 import re
 import secrets
@@ -15,17 +14,9 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from bmq.errors import NotApplied
+from bmq.runtime.file_io import REMEDIES, open_folder, sync_file
 
 _HALF_WRITTEN: Final = re.compile(r"(^|/)\.[^/]+\.[0-9a-f]{16}\.tmp$")
-_REMEDIES: Final = {
-    errno.ENOSPC: "free space on its disk, or move it to a larger one",
-    errno.EDQUOT: "raise the disk quota of this user, or move the folder",
-    errno.EFBIG: "raise the file size limit of this process (ulimit -f)",
-    errno.EROFS: "its file system is read-only: look for disk errors, then mount it writable",
-    errno.EACCES: "make it writable for this user",
-    errno.EPERM: "make it writable for this user",
-    errno.ENOTDIR: "a part of the path is a file: name another folder",
-}
 
 
 def create_file(path: Path, content: bytes, *, root: Path) -> bool:
@@ -62,7 +53,7 @@ def _staged(path: Path, fill: Callable[[BinaryIO], None]) -> Iterator[Path]:
         with staging.open("xb") as file:
             fill(file)
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
         yield staging
     finally:
         with suppress(FileNotFoundError):
@@ -74,7 +65,7 @@ def _refusals(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = _REMEDIES.get(error.errno or 0)
+        remedy = REMEDIES.get(error.errno or 0)
         raise NotApplied(f"write {path}: {error.strerror or error}" + (f": {remedy}" if remedy else "")) from error
 
 
@@ -89,9 +80,9 @@ def _copy(file: BinaryIO, source: Path) -> None:
 
 def _sync_folders(path: Path, root: Path) -> None:
     for folder in path.parents:
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = open_folder(str(folder))
         try:
-            os.fsync(descriptor)
+            sync_file(descriptor)
         finally:
             os.close(descriptor)
         if folder == root:

@@ -1,14 +1,28 @@
 """What the folder store does to single files and folders, beyond what `os` offers by itself. Blocking; raises OSError."""
 
 import ctypes
+import errno
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from typing_extensions import Buffer
 
+REMEDIES: Final[Mapping[int, str]] = {
+    errno.ENOSPC: "free space on its disk, or move it to a larger one",
+    errno.EDQUOT: "raise the disk quota of this user, or move the folder",
+    errno.EFBIG: "raise the file size limit of this process (ulimit -f)",
+    errno.EROFS: "its file system is read-only: look for disk errors, then mount it writable",
+    errno.EIO: "its disk fails: look at the kernel's log, and move the folder to a healthy one",
+    errno.EACCES: "make it writable for this user",
+    errno.EPERM: "make it writable for this user",
+    errno.ENOTDIR: "a part of the path is a file: name another folder",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the machine's limit of open files (fs.file-max)",
+}
+"""By errno: what helps whoever cannot write to a folder."""
 WRITE_PARTS_MAX: Final = max(16, min(1024, os.sysconf("SC_IOV_MAX")))
 
 

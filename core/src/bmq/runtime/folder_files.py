@@ -24,7 +24,7 @@ from typing_extensions import Buffer
 from bmq.errors import Conflict, NotApplied, ObjectMissing, StoreUnavailable, UnknownOutcome
 from bmq.ports import ObjectMeta
 from bmq.runtime import direct_write
-from bmq.runtime.file_io import has_name, open_folder, read_range, sync_file, sync_file_system, unnamed_files_work, write_all
+from bmq.runtime.file_io import REMEDIES, has_name, open_folder, read_range, sync_file, sync_file_system, unnamed_files_work, write_all
 from bmq.runtime.spare_files import SpareFiles
 
 STAGING_NAME: Final = ".tmp"
@@ -37,18 +37,7 @@ _MAKE_FOLDER_ATTEMPTS_MAX: Final = 100
 _LINK_NOT_MADE: Final = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMLINK, errno.ENAMETOOLONG, errno.ENOTDIR)
 )
-_REMEDIES: Final = {
-    errno.ENOSPC: "free space on its disk, or move it to a larger one",
-    errno.EDQUOT: "raise the disk quota of this user, or move the folder",
-    errno.EFBIG: "raise the file size limit of this process (ulimit -f)",
-    errno.EROFS: "its file system is read-only: look for disk errors, then mount it writable",
-    errno.EIO: "its disk fails: look at the kernel's log, and move the folder to a healthy one",
-    errno.EACCES: "make it writable for this user",
-    errno.EPERM: "make it writable for this user",
-    errno.ENOTDIR: "a part of the key is an object already, which is a bug: report it",
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
-    errno.ENFILE: "raise the machine's limit of open files (fs.file-max)",
-}
+_REMEDIES: Final = {**REMEDIES, errno.ENOTDIR: "a part of the key is an object already, which is a bug: report it"}
 
 
 class FolderFiles:
