@@ -12,7 +12,7 @@ from bmq_spark.jobs.decoders import NO_COLUMNS
 from bmq_spark.jobs.iceberg_sink import TableSettings
 from bmq_spark.jobs.places import Range
 from bmq_spark.jobs.records import HEADERS, Typing
-from bmq_spark.jobs.streaming import Batch
+from bmq_spark.jobs.sinks import Batch
 from bmq_spark.values import SchemaFile, decoder
 
 MIDNIGHT = datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC)

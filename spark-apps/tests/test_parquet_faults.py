@@ -16,7 +16,8 @@ from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.hadoop_files import HadoopFolder
 from bmq_spark.jobs.parquet import parse, run
 from bmq_spark.jobs.parquet_sink import ParquetSink
-from bmq_spark.jobs.streaming import Added, Batch, Stream
+from bmq_spark.jobs.sinks import Added, Batch
+from bmq_spark.jobs.streaming import Stream
 from bmq_spark.locations import Location
 from bmq_spark.table import PartitionBy, Table
 

@@ -7,7 +7,7 @@ from parquet_jobs import arguments, produce, rows, topic_of
 from pyspark.sql import SparkSession
 
 from bmq_spark.jobs.parquet import parse, run
-from bmq_spark.jobs.streaming import Total
+from bmq_spark.jobs.sinks import Total
 
 HOUR_MS = 3_600_000
 

@@ -13,7 +13,7 @@ from bmq_spark.errors import ConfigurationError
 from bmq_spark.jobs.ending import ended, say
 from bmq_spark.locations import Location
 from bmq_spark.options import size_bytes, time_ms
-from bmq_spark.table import TARGET_BYTES, Table
+from bmq_spark.table import DEAD_LETTERS_FOLDER, TARGET_BYTES, Table
 from bmq_spark.table.compaction import MIN_FILES, Compacted, compact
 from bmq_spark.table.log import now_ms
 from bmq_spark.table.vacuum import Vacuumed, expire, vacuum
@@ -21,7 +21,6 @@ from bmq_spark.table.vacuum import Vacuumed, expire, vacuum
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DEAD_LETTERS: Final = "_dead_letters"
 _SAID_EVERY: Final = 20
 _MIB: Final = 1 << 20
 
@@ -72,7 +71,7 @@ def run(options: CompactOptions, spark: "SparkSession | None" = None, *, at_ms: 
     """The table, then its dead letters where there are some; `at_ms` stands for now. Returns the summary lines. Raises BmqError."""
     location = Location.parse(options.output)
     tables = [Table.open(location)]
-    if Table.exists(dead := location.child(DEAD_LETTERS)):
+    if Table.exists(dead := location.child(DEAD_LETTERS_FOLDER)):
         tables.append(Table.open(dead))
     lines = [_maintain(table, options, spark, now_ms() if at_ms is None else at_ms) for table in tables]
     for line in lines:

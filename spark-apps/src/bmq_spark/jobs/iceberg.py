@@ -17,7 +17,8 @@ from bmq_spark.jobs.decoders import is_inferred, typing_of
 from bmq_spark.jobs.ending import StopRequest, ended, say
 from bmq_spark.jobs.hadoop_files import HadoopFolder
 from bmq_spark.jobs.iceberg_sink import IcebergSink, TableSettings
-from bmq_spark.jobs.streaming import Stream, Total
+from bmq_spark.jobs.sinks import Total
+from bmq_spark.jobs.streaming import Stream
 from bmq_spark.options import JobOptions, add_shared_arguments, pairs, shared, size_bytes, time_ms
 from bmq_spark.session import open_session
 
@@ -111,10 +112,7 @@ def run(options: IcebergOptions, spark: SparkSession, *, stop: StopRequest | Non
     total = Stream(spark, options, sink, checkpoint, stop=stop).run()
     if options.once and target.settings.upkeep is not None:
         sink.maintain()
-    line = f"{total.rows} rows in {total.files} files of {total.size_bytes / (1 << 20):.1f} MiB committed to {target.table}"
-    if total.dead_letters:
-        line += f"; {total.dead_letters} records did not fit and are in {target.table.dead_letters}"
-    say(line)
+    say(total.summary(table=str(target.table), dead_letters=str(target.table.dead_letters)))
     return total
 
 

@@ -29,7 +29,7 @@ from bmq_spark.jobs.ending import say
 from bmq_spark.jobs.identity import another_topic
 from bmq_spark.jobs.places import Places
 from bmq_spark.jobs.records import DEAD_LETTERS, Typing
-from bmq_spark.jobs.streaming import Added, Batch
+from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.values import iceberg_rules, settle
 
 KEPT: Final = StorageLevel.MEMORY_AND_DISK
@@ -50,7 +50,7 @@ class TableSettings:
 
 
 class IcebergSink:
-    """See streaming.Sink."""
+    """See sinks.Sink."""
 
     def __init__(self, spark: SparkSession, name: TableName, typing: Typing, settings: TableSettings, *, infers: bool = False) -> None:
         """Makes the table if it is missing; `infers`: values that do not fit may make columns. Raises BmqError."""
@@ -95,14 +95,15 @@ class IcebergSink:
         notes = Notes(places=batch.ends, query_id=batch.query_id, batch_id=batch.batch_id, lost=", ".join(map(str, batch.lost)))
         if has(self._table, notes):
             return Added(rows=0, files=0, size_bytes=0, dead_letters=0)
-        rows = self._rows(batch)
+        buried = self._buried()
+        rows = self._rows(batch, buried)
         letters = 0
         try:
             if self._may_not_fit():
                 rows = rows.persist(KEPT)
                 if _any_unfit(rows):
-                    rows = self._grown(rows, batch) if self._infers else rows
-                    letters = self._bury(batch, notes) if _any_unfit(rows) else 0
+                    rows = self._grown(rows, batch, buried) if self._infers else rows
+                    letters = self._bury(batch, notes, buried) if _any_unfit(rows) else 0
             before = self._table.snapshot_id()
             batch.verify()
             self._write(rows.filter(sql.col("reason").isNull()).drop("reason"), notes)
@@ -124,8 +125,8 @@ class IcebergSink:
             target_file_size_bytes=settings.target_file_size_bytes,
         )
 
-    def _rows(self, batch: Batch) -> DataFrame:
-        return Rows(typing=self._typing, columns=self._table.columns(), buried=self._buried()).of(batch.records)
+    def _rows(self, batch: Batch, buried: Buried) -> DataFrame:
+        return Rows(typing=self._typing, columns=self._table.columns(), buried=buried).of(batch.records)
 
     def _buried(self) -> Buried:
         dead = self._dead
@@ -133,7 +134,7 @@ class IcebergSink:
             return Buried()
         return Buried.read(lambda: self._spark.table(dead.name.sql), theirs=dead.places(), table=self._table.places())
 
-    def _grown(self, rows: DataFrame, batch: Batch) -> DataFrame:
+    def _grown(self, rows: DataFrame, batch: Batch, buried: Buried) -> DataFrame:
         """The rows again, where values had something that becomes a column; else the same."""
         told = batch.records.mapInArrow(Seen(typing=self._typing), SEEN).collect()
         columns = settle(self._typing.columns, [seen_in(bytes(row["seen"])) for row in told], rules=iceberg_rules)
@@ -142,7 +143,7 @@ class IcebergSink:
         rows.unpersist()
         self._typing = inferred(self._typing, columns)
         self._table.evolve(self._typing.schema)
-        return self._rows(batch).persist(KEPT)
+        return self._rows(batch, buried).persist(KEPT)
 
     def _may_not_fit(self) -> bool:
         """Bytes always do, where no key is needed."""
@@ -163,11 +164,11 @@ class IcebergSink:
             self._table.roll_back(before)
             raise
 
-    def _bury(self, batch: Batch, notes: Notes) -> int:
+    def _bury(self, batch: Batch, notes: Notes, buried: Buried) -> int:
         """Commits the batch's dead letters, as far as their table has not got them; how many."""
         if self._dead is None:
             self._dead = self._create(self._table.name.dead_letters, DEAD_LETTERS, "")
-        task = Letters(typing=self._typing, buried=self._buried())
+        task = Letters(typing=self._typing, buried=buried)
         append(batch.records.mapInArrow(task, spark_columns(DEAD_LETTERS)), self._dead, notes)
         return int(self._dead.summary().get("added-records", 0))
 

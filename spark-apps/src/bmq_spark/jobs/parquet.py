@@ -11,11 +11,12 @@ from bmq_spark.jobs.checkpoint import Checkpoint
 from bmq_spark.jobs.ending import StopRequest, ended, say
 from bmq_spark.jobs.hadoop_files import HadoopFolder
 from bmq_spark.jobs.parquet_sink import ParquetSink
-from bmq_spark.jobs.streaming import Stream, Total
+from bmq_spark.jobs.sinks import Total
+from bmq_spark.jobs.streaming import Stream
 from bmq_spark.locations import Location
 from bmq_spark.options import JobOptions, add_shared_arguments, shared, size_bytes, time_ms
 from bmq_spark.session import open_session
-from bmq_spark.table import PartitionBy
+from bmq_spark.table import DEAD_LETTERS_FOLDER, PartitionBy
 
 JOB: Final = "parquet"
 PARTITIONINGS: Final = ("hour", "date", "none")
@@ -67,21 +68,20 @@ def parse(arguments: Sequence[str]) -> ParquetOptions:
 def run(options: ParquetOptions, spark: SparkSession, *, stop: StopRequest | None = None) -> Total:
     """Until what is there is taken (`once`), or until it is told to stop. Raises BmqError."""
     location = Location.parse(options.output)
-    sink = ParquetSink.open(spark, location, options, partition_by=PartitionBy(options.partition_by), target_bytes=options.target_file_size_bytes)
+    sink = ParquetSink.open(
+        spark,
+        location,
+        options,
+        partition_by=PartitionBy(options.partition_by),
+        target_bytes=options.target_file_size_bytes,
+        retention_ms=options.retention_ms,
+    )
     sink.expire()
     folder = HadoopFolder(spark, options.checkpoint or location.child("_bmq/checkpoint").uri)
     checkpoint = Checkpoint(folder, table_id=sink.id, table=location.hadoop())
     total = Stream(spark, options, sink, checkpoint, stop=stop).run()
-    say(summary(total, sink))
+    say(total.summary(table=location.hadoop(), dead_letters=location.child(DEAD_LETTERS_FOLDER).hadoop()))
     return total
-
-
-def summary(total: Total, sink: ParquetSink) -> str:
-    """The last line of a run."""
-    line = f"{total.rows} rows in {total.files} files of {total.size_bytes / (1 << 20):.1f} MiB committed to {sink.location.hadoop()}"
-    if total.dead_letters:
-        line += f"; {total.dead_letters} records did not fit and are in {sink.location.child('_dead_letters').hadoop()}"
-    return line
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -21,24 +21,22 @@ from bmq_spark.jobs.identity import check_identity
 from bmq_spark.jobs.parquet_task import OUTCOME, ParquetTask, seen_in
 from bmq_spark.jobs.places import Places, Range, place
 from bmq_spark.jobs.records import DEAD_LETTERS, Typing
-from bmq_spark.jobs.streaming import Added, Batch
+from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.locations import Location
 from bmq_spark.options import JobOptions
-from bmq_spark.table import Covered, DataFile, FileName, Gap, Layout, PartitionBy, Snapshot, Table, data_files
+from bmq_spark.table import DEAD_LETTERS_FOLDER, Covered, DataFile, FileName, Gap, Layout, PartitionBy, Snapshot, Table, data_files, frame
 from bmq_spark.table.log import now_ms
-from bmq_spark.table.reading import frame
 from bmq_spark.table.vacuum import expire
 from bmq_spark.values import parquet_rules, settle
 
 EXPIRY_INTERVAL_MS: Final = 3_600_000
-DEAD: Final = "_dead_letters"
 TASK_BYTES: Final = 32 << 20
 TASK_RECORDS: Final = 50_000
 """A task has no fewer records, so that small batches make few files, unless they come to TASK_BYTES of files."""
 
 
 class ParquetSink:
-    """See streaming.Sink."""
+    """See sinks.Sink."""
 
     def __init__(
         self,
@@ -55,7 +53,7 @@ class ParquetSink:
         self.location = table.location
         self._spark = spark
         self._table = table
-        self._dead_location = table.location.child(DEAD)
+        self._dead_location = table.location.child(DEAD_LETTERS_FOLDER)
         self._dead: Table | None = Table.open(self._dead_location) if Table.exists(self._dead_location) else None
         self._typing = typing
         self._infers = infers
@@ -74,7 +72,7 @@ class ParquetSink:
         *,
         partition_by: PartitionBy,
         target_bytes: int,
-        retention_ms: int | None = None,
+        retention_ms: int | None,
     ) -> Self:
         """The table there, which is made if there is none.
 

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from bmq_spark.table.layout import HEADERS, TIMESTAMP
 from bmq_spark.values import Decoder, conform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 PLACE: Final = [
     pa.field("headers", HEADERS),
     pa.field("topic", pa.string()),
     pa.field("partition", pa.int32()),
     pa.field("offset", pa.int64()),
-    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("timestamp", TIMESTAMP),
     pa.field("lane", pa.string()),
 ]
 REASON: Final = pa.field("reason", pa.string())

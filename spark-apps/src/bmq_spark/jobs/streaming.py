@@ -5,10 +5,9 @@ is not committed comes again, and what is committed is cut off the batch that co
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Final, Protocol
+from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -25,74 +24,11 @@ from bmq_spark.jobs.loss import check_ends, gone, overtaken
 from bmq_spark.jobs.places import Places, Range, each, ends_of, merged, place, to_add
 from bmq_spark.jobs.progress import Progress
 from bmq_spark.jobs.reading import records_stream
+from bmq_spark.jobs.sinks import Added, Batch, Sink, Total, mib
 from bmq_spark.options import JobOptions
 
 STOP_WAIT_S: Final = 120
 LOOK_S: Final = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """What a sink adds at once."""
-
-    records: DataFrame
-    """Of the columns in reading.COLUMNS, in any order; none that the table has."""
-    ranges: Sequence[Range]
-    """What the records are of; fewer records than offsets where the log was compacted."""
-    ends: Places
-    """The table's places afterwards; partitions without new records are among them."""
-    lost: Sequence[Range]
-    """What is passed over because it is gone, and somebody accepted that."""
-    query_id: str
-    batch_id: int
-    verify: Callable[[], None]
-    """To be called when all is written and before it is committed: raises JobStopped where the topics are others by now."""
-
-    @property
-    def offsets(self) -> int:
-        """How many offsets the ranges have: at least as many as there are records."""
-        return sum(part.count for part in self.ranges)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Added:
-    """What a sink says of a batch that it committed."""
-
-    rows: int
-    files: int
-    size_bytes: int
-    dead_letters: int = 0
-
-
-class Sink(Protocol):
-    """A table that batches go into."""
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-
-    def places(self) -> Places:
-        """Up to where it has each partition, read anew."""
-
-    def check(self, topics: Mapping[str, Topic]) -> None:
-        """Raises JobStopped where it is of other topics than these, by id."""
-
-    def retire(self, query_id: str) -> None:
-        """This query adds nothing any more: what it left without a commit may go."""
-
-    def add(self, batch: Batch) -> Added:
-        """Writes and commits. Raises BmqError where nothing was committed."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Total:
-    """What a run added."""
-
-    batches: int = 0
-    rows: int = 0
-    files: int = 0
-    size_bytes: int = 0
-    dead_letters: int = 0
 
 
 class Stream:
@@ -259,7 +195,7 @@ class Stream:
         except BmqError:
             lag = "unknown"
         say(
-            f"batch {batch.batch_id}: {added.rows} rows in {added.files} files of {added.size_bytes / (1 << 20):.1f} MiB, "
+            f"batch {batch.batch_id}: {added.rows} rows in {added.files} files of {mib(added.size_bytes)}, "
             f"{added.dead_letters} dead letters, lag {lag} records, {seconds:.1f} s"
         )
 

@@ -6,13 +6,14 @@ FILE_COLUMNS)`, `data_files(frame.toArrow())` and `table.commit_batch((query_id,
 Readers: `files(uri)`, `read(spark, uri)`, `dataset(uri)`. docs/formats/parquet-table.md says what lies where.
 """
 
-from bmq_spark.table.layout import TARGET_BYTES, FileName, Layout, PartitionBy, record_schema
+from bmq_spark.table.layout import DEAD_LETTERS_FOLDER, TARGET_BYTES, FileName, Layout, PartitionBy, record_schema
 from bmq_spark.table.log import Table
 from bmq_spark.table.reading import arrow, dataset, files, frame, read
 from bmq_spark.table.state import Commit, Covered, DataFile, Gap, Snapshot
 from bmq_spark.table.writing import FILE_COLUMNS, FILE_SCHEMA, data_files, write_batches
 
 __all__ = [
+    "DEAD_LETTERS_FOLDER",
     "FILE_COLUMNS",
     "FILE_SCHEMA",
     "TARGET_BYTES",

@@ -20,6 +20,8 @@ MIB: Final = 1 << 20
 TARGET_BYTES: Final = 128 * MIB
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+DEAD_LETTERS_FOLDER: Final = "_dead_letters"
+"""Below a table: the table of the records that did not fit."""
 SORTED_BY: Final = ("topic", "partition", "offset")
 _DELTA_COLUMNS: Final = ("offset", "timestamp")
 _NAME: Final = re.compile(r"bmq-([0-9a-f]{12})-([0-9]{10})-([0-9]{5})-([0-9]{5})-([0-9a-f]{16})\.parquet")

@@ -1,0 +1,84 @@
+"""What a table is to a stream: batches go into it together with their places, and it says how far it has come."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+
+from bmq_spark.jobs.cluster import Topic
+from bmq_spark.jobs.places import Places, Range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What a sink adds at once."""
+
+    records: DataFrame
+    """Of the columns in reading.COLUMNS, in any order; none that the table has."""
+    ranges: Sequence[Range]
+    """What the records are of; fewer records than offsets where the log was compacted."""
+    ends: Places
+    """The table's places afterwards; partitions without new records are among them."""
+    lost: Sequence[Range]
+    """What is passed over because it is gone, and somebody accepted that."""
+    query_id: str
+    batch_id: int
+    verify: Callable[[], None]
+    """To be called when all is written and before it is committed: raises JobStopped where the topics are others by now."""
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets the ranges have: at least as many as there are records."""
+        return sum(part.count for part in self.ranges)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """What a sink says of a batch that it committed."""
+
+    rows: int
+    files: int
+    size_bytes: int
+    dead_letters: int = 0
+
+
+class Sink(Protocol):
+    """A table that batches go into."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    def places(self) -> Places:
+        """Up to where it has each partition, read anew."""
+
+    def check(self, topics: Mapping[str, Topic]) -> None:
+        """Raises JobStopped where it is of other topics than these, by id."""
+
+    def retire(self, query_id: str) -> None:
+        """This query adds nothing any more: what it left without a commit may go."""
+
+    def add(self, batch: Batch) -> Added:
+        """Writes and commits. Raises BmqError where nothing was committed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Total:
+    """What a run added."""
+
+    batches: int = 0
+    rows: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    dead_letters: int = 0
+
+    def summary(self, *, table: str, dead_letters: str) -> str:
+        """The last line of a run; the arguments are their names."""
+        line = f"{self.rows} rows in {self.files} files of {mib(self.size_bytes)} committed to {table}"
+        return f"{line}; {self.dead_letters} records did not fit and are in {dead_letters}" if self.dead_letters else line
+
+
+def mib(size_bytes: int) -> str:
+    """For a line of text."""
+    return f"{size_bytes / (1 << 20):.1f} MiB"
