@@ -1,14 +1,17 @@
-"""Real Iceberg catalogs for tests, how pyiceberg opens their tables, and Iceberg's own REST server."""
+"""Real Iceberg catalogs for tests, how pyiceberg opens their tables, and the servers of catalogs: Iceberg's own REST server and PostgreSQL."""
 
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyspark
-from compat_server import ROOT
+import pytest
+from compat_server import ROOT, free_port
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -25,6 +28,8 @@ class Opened:
 
     catalog: Catalog
     s3: Mapping[str, str]
+    login: str = ""
+    """USER:PASSWORD of a database that asks for them."""
 
     def table(self, name: str) -> TableName:
         return TableName.parse(f"{self.catalog.name}.db.{name}")
@@ -35,14 +40,66 @@ class Opened:
         if self.catalog.kind == "rest":
             return RestCatalog("rest", uri=self.catalog.uri, **self.s3).load_table(where)
         if self.catalog.kind == "sql":
-            assert self.catalog.uri is not None
-            return SqlCatalog(self.catalog.name, uri="sqlite:///" + self.catalog.uri.removeprefix("jdbc:sqlite:"), **self.s3).load_table(where)
+            return SqlCatalog(self.catalog.name, uri=self._database(), **self.s3).load_table(where)
         from pyiceberg.io import load_file_io
 
         folder = f"{self.catalog.warehouse}/db/{name.name}/metadata"
         with load_file_io(dict(self.s3), folder).new_input(f"{folder}/version-hint.text").open() as hint:
             version = int(hint.read())
         return StaticTable.from_metadata(f"{folder}/v{version}.metadata.json", dict(self.s3))
+
+    def _database(self) -> str:
+        """As SQLAlchemy names it."""
+        assert self.catalog.uri is not None
+        kind, _, where = self.catalog.uri.removeprefix("jdbc:").partition(":")
+        return f"sqlite:///{where}" if kind == "sqlite" else f"postgresql+psycopg2://{self.login}@{where.removeprefix('//')}"
+
+
+@dataclass(kw_only=True)
+class Postgres:
+    """A PostgreSQL server with one user, who has to say the password."""
+
+    user: str = "job"
+    password: str = "known to nobody else"
+    port: int = field(default_factory=free_port)
+
+    def __post_init__(self) -> None:
+        """Skips the test where PostgreSQL is not to be had. It does not run as root, so there it runs as nobody."""
+        got = subprocess.run([ROOT / "tools" / "get", "postgresql"], check=False, timeout=600, capture_output=True, text=True)
+        if got.returncode != 0:
+            pytest.skip(f"no PostgreSQL: {got.stderr.strip().splitlines()[-1]}")
+        self._folder = Path(tempfile.mkdtemp(prefix="postgres-"))
+        (self._folder / "password").write_text(self.password)
+        server = TOOLS / "postgresql"
+        self._as: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            # Nobody may not be let into the folder where the tools are.
+            server = Path(shutil.copytree(server, self._folder / "server"))
+            for path in (self._folder, self._folder / "password"):
+                shutil.chown(path, "nobody")
+            self._as = {"user": "nobody", "extra_groups": []}
+        self._bin, self._data = server / "bin", self._folder / "data"
+        self._run(
+            "initdb", "--username", self.user, "--auth", "scram-sha-256", "--pwfile", str(self._folder / "password"), "--no-sync", "--no-locale"
+        )
+        options = f"-h 127.0.0.1 -p {self.port} -c fsync=off -c unix_socket_directories=''"
+        self._run("pg_ctl", "start", "--wait", "--timeout", "120", "--log", str(self._folder / "log"), "--options", options)
+
+    @property
+    def uri(self) -> str:
+        return f"jdbc:postgresql://127.0.0.1:{self.port}/postgres"
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "stop", "--mode", "immediate")
+        shutil.rmtree(self._folder)
+
+    def _run(self, name: str, *arguments: str) -> None:
+        # To a file: the server that pg_ctl leaves running would keep a pipe open.
+        with (self._folder / f"{name}.out").open("wb") as out:
+            ended = subprocess.run(
+                [self._bin / name, "--pgdata", self._data, *arguments], check=False, cwd="/", stdout=out, stderr=out, timeout=150, **self._as
+            )
+        assert ended.returncode == 0, (self._folder / f"{name}.out").read_text()
 
 
 class RestServer:

@@ -24,11 +24,34 @@ def test_a_catalog_and_a_topic_are_enough() -> None:
 
 def test_secrets_of_catalogs_come_from_the_environment() -> None:
     rest = Catalog(name="lake", kind="rest", warehouse="prod", uri="https://catalog", config={"scope": "tables"})
-    found = rest.settings({"ICEBERG_REST_CREDENTIAL": "id:secret", "ICEBERG_SQL_PASSWORD": "not for rest"})
-    assert (found["spark.sql.catalog.lake.credential"], found["spark.sql.catalog.lake.scope"]) == ("id:secret", "tables")
-    assert found["spark.sql.catalog.lake.warehouse"] == "prod" and "not for rest" not in found.values()
-    sql = Catalog(name="lake", kind="sql", warehouse="/w", uri="jdbc:postgresql://db/iceberg").settings({"ICEBERG_SQL_USER": "job"})
-    assert sql["spark.sql.catalog.lake.jdbc.user"] == "job"
+    environment = {"ICEBERG_REST_CREDENTIAL": "id:secret", "ICEBERG_REST_SCOPE": "all", "ICEBERG_SQL_PASSWORD": "not for rest"}
+    found = rest.settings(environment)
+    assert found["spark.sql.catalog.lake.credential"] == "env:ICEBERG_REST_CREDENTIAL", "the driver reads it: it is not among Spark's settings"
+    assert (found["spark.sql.catalog.lake.scope"], found["spark.sql.catalog.lake.warehouse"]) == ("tables", "prod")
+    assert found["spark.sql.catalog.lake.token-exchange-enabled"] == "false"
+    assert not {"id:secret", "not for rest"} & set(found.values())
+    sql = Catalog(name="lake", kind="sql", warehouse="/w", uri="jdbc:postgresql://db/iceberg", config={"jdbc.sslpassword": "env:KEY"})
+    given = sql.settings({"ICEBERG_SQL_USER": "job", "KEY": "of the certificate"})
+    assert (given["spark.sql.catalog.lake.jdbc.user"], given["spark.sql.catalog.lake.jdbc.sslpassword"]) == ("job", "of the certificate")
+    with pytest.raises(ConfigurationError, match=r"^--catalog-config jdbc\.sslpassword=env:KEY: the environment has no KEY: set it$"):
+        sql.settings({})
+
+
+@pytest.mark.parametrize("key", ["token", "credential", "header.Authorization", "header.X-Api-Key", "s3.secret-access-key"])
+def test_a_secret_is_refused_as_an_argument(key: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^--catalog-config {key}: a secret, which anybody sees who lists processes: (set ICEB|put it)"):
+        Catalog(name="lake", kind="rest", warehouse=None, uri="https://catalog", config={key: "known"})
+    Catalog(name="lake", kind="rest", warehouse=None, uri="https://catalog", config={key: "env:KEY", "token-exchange-enabled": "true"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "uri"),
+    [("sql", "jdbc:postgresql://h/d?user=job&password=known"), ("sql", "jdbc:mysql://job:known@h/d"), ("rest", "https://job:known@catalog")],
+)
+def test_a_password_in_a_catalogs_uri_is_refused_and_not_repeated(kind: str, uri: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        Catalog(name="lake", kind=kind, warehouse="/w", uri=uri)
+    assert str(raised.value).startswith("--catalog-uri: it has a user or a password in it") and "known" not in str(raised.value)
 
 
 def test_upserts_go_into_a_table_without_partitions() -> None:

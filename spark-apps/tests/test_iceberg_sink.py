@@ -6,10 +6,11 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from iceberg_batches import Record, batch, settings, typing
-from iceberg_catalogs import Opened, RestServer
+from iceberg_catalogs import Opened, Postgres, RestServer
 from pyspark.sql import SparkSession
 
 from bmq_spark.errors import JobStopped
@@ -35,10 +36,23 @@ def sql(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Opened
     return _opened(spark, Catalog(name="sql", kind="sql", warehouse=str(folder / "warehouse"), uri=f"jdbc:sqlite:{folder / 'catalog.db'}"), {})
 
 
-@pytest.fixture(params=["hadoop in a folder", "hadoop in a bucket", "rest over a bucket", "sql"])
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    server = Postgres()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["hadoop in a folder", "hadoop in a bucket", "rest over a bucket", "sql in SQLite", "sql in PostgreSQL"])
 def opened(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Opened:
-    if request.param == "sql":
+    if request.param == "sql in SQLite":
         return request.getfixturevalue("sql")  # type: ignore[no-any-return]
+    if request.param == "sql in PostgreSQL":
+        database: Postgres = request.getfixturevalue("postgres")
+        catalog = Catalog(name="pg", kind="sql", warehouse=str(tmp_path_factory.mktemp("pg")), uri=database.uri)
+        for key, value in catalog.settings({"ICEBERG_SQL_USER": database.user, "ICEBERG_SQL_PASSWORD": database.password}).items():
+            spark.conf.set(key, value)
+        return Opened(catalog=catalog, s3={}, login=f"{database.user}:{quote(database.password)}")
     if request.param == "hadoop in a folder":
         return _opened(spark, Catalog(name="folder", kind="hadoop", warehouse=str(tmp_path_factory.mktemp("hadoop")), uri=None), {})
     port = request.getfixturevalue("minio").port

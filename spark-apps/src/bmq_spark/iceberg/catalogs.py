@@ -14,9 +14,32 @@ from bmq_spark.locations import Location
 CATALOG_TYPES: Final = ("hadoop", "rest", "sql")
 FILE_IO: Final = "org.apache.iceberg.hadoop.HadoopFileIO"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_SECRETS: Final = {
-    "rest": {"ICEBERG_REST_TOKEN": "token", "ICEBERG_REST_CREDENTIAL": "credential"},
+BY_ENVIRONMENT: Final = {
+    "rest": {
+        "ICEBERG_REST_TOKEN": "token",
+        "ICEBERG_REST_CREDENTIAL": "credential",
+        "ICEBERG_REST_OAUTH2_SERVER_URI": "oauth2-server-uri",
+        "ICEBERG_REST_SCOPE": "scope",
+    },
     "sql": {"ICEBERG_SQL_USER": "jdbc.user", "ICEBERG_SQL_PASSWORD": "jdbc.password"},
+}
+"""Variables by type of catalog, and the catalog's properties that they give."""
+_FROM_VARIABLE: Final = "env:"
+"""Iceberg's own mark of a value that is a variable's name."""
+_SECRET: Final = re.compile(r"(?i)secret|passw(?:or)?d|token(?!-(?:exchange|expires|refresh))|credential$|authorization|access[-.]?key|api[-.]?key")
+_PASSWORD_IN_URI: Final = re.compile(r"(?i)//[^/@?]*:[^/@?]*@|[?&;]\w*(?:user|passw(?:or)?d)=")
+_REFUSED: Final = (
+    ("NotAuthorizedException", "rest"),
+    ("ForbiddenException", "rest"),
+    ("invalid_client", "rest"),
+    ("invalid_scope", "rest"),
+    ("password authentication failed", "sql"),
+    ("no password was provided", "sql"),
+    ("password-based authentication", "sql"),
+)
+_CHECK: Final = {
+    "rest": "check ICEBERG_REST_TOKEN, or ICEBERG_REST_CREDENTIAL with ICEBERG_REST_OAUTH2_SERVER_URI and ICEBERG_REST_SCOPE, and what they may do",
+    "sql": "check ICEBERG_SQL_USER and ICEBERG_SQL_PASSWORD",
 }
 
 
@@ -86,6 +109,16 @@ class Catalog:
             raise ConfigurationError(
                 f"--catalog-uri {self.uri or ''!r}: --catalog-type sql needs jdbc:sqlite:FILE or jdbc:postgresql://HOST/DATABASE"
             )
+        if _PASSWORD_IN_URI.search(self.uri or ""):
+            raise ConfigurationError(
+                "--catalog-uri: it has a user or a password in it, which anybody sees who lists processes: give them by "
+                + (" and ".join(BY_ENVIRONMENT["sql"]) if self.kind == "sql" else "ICEBERG_REST_CREDENTIAL")
+            )
+        for key, value in self.config.items():
+            if _SECRET.search(key) and not value.startswith(_FROM_VARIABLE):
+                variable = next((name for name, given in BY_ENVIRONMENT.get(self.kind, {}).items() if given == key), None)
+                remedy = f"set {variable}" if variable else f"put it into a variable of the environment, and write {key}=env:VARIABLE"
+                raise ConfigurationError(f"--catalog-config {key}: a secret, which anybody sees who lists processes: {remedy}")
         if self.kind != "rest" and not self.warehouse:
             raise ConfigurationError(f"--warehouse: --catalog-type {self.kind} needs one: a folder, or s3a://BUCKET/PREFIX")
 
@@ -95,7 +128,10 @@ class Catalog:
         return self.kind != "hadoop" or (self.warehouse or "").partition("://")[0] in ("file", self.warehouse)
 
     def settings(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Spark's settings."""
+        """Spark's settings. Raises ConfigurationError where a variable is not there that a property names.
+
+        A REST catalog is told the variables' names, and reads them in the driver: its secrets are not among Spark's settings.
+        """
         prefix = f"spark.sql.catalog.{self.name}"
         found = {"io-impl": FILE_IO, "cache-enabled": "false", "type": {"sql": "jdbc"}.get(self.kind, self.kind)}
         if self.warehouse:
@@ -104,9 +140,32 @@ class Catalog:
             found["uri"] = self.uri
         if self.kind == "sql":
             found["jdbc.schema-version"] = "V1"
-        found |= {key: environment[name] for name, key in _SECRETS.get(self.kind, {}).items() if environment.get(name)}
-        found |= self.config
+        given = {key: f"{_FROM_VARIABLE}{name}" for name, key in BY_ENVIRONMENT.get(self.kind, {}).items() if environment.get(name)}
+        if "credential" in given:
+            # What the credential got once it gets again: not every server exchanges an old token for a new one, which is Iceberg's default.
+            found["token-exchange-enabled"] = "false"
+        for key, value in (given | dict(self.config)).items():
+            found[key] = _known(key, value, environment) if self.kind == "rest" else _looked_up(key, value, environment)
         return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {f"{prefix}.{key}": value for key, value in found.items()}
+
+
+def refusal(text: str) -> str | None:
+    """What to do where the text says that a catalog knows nobody by these credentials; None where it says something else."""
+    return next((_CHECK[kind] for name, kind in _REFUSED if name in text), None)
+
+
+def _known(key: str, value: str, environment: Mapping[str, str]) -> str:
+    _looked_up(key, value, environment)
+    return value
+
+
+def _looked_up(key: str, value: str, environment: Mapping[str, str]) -> str:
+    if not value.startswith(_FROM_VARIABLE):
+        return value
+    name = value.removeprefix(_FROM_VARIABLE)
+    if not environment.get(name):
+        raise ConfigurationError(f"--catalog-config {key}={value}: the environment has no {name}: set it")
+    return environment[name]
 
 
 SESSION_SETTINGS: Final = {

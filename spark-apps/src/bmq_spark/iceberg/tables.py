@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from bmq_spark.errors import ConfigurationError, JobStopped
-from bmq_spark.iceberg.catalogs import TableName
+from bmq_spark.iceberg.catalogs import TableName, refusal
 from bmq_spark.iceberg.evolution import changes, columns, ddl, statements
 from bmq_spark.iceberg.notes import PLACES, newest, places_of
 from bmq_spark.jobs.explaining import cause
@@ -46,11 +46,12 @@ class IcebergTable:
 
     @classmethod
     def open(cls, spark: SparkSession, name: TableName) -> "IcebergTable | None":
-        """None where there is none."""
+        """None where there is none. Raises ConfigurationError where the catalog refuses the credentials."""
         try:
             return cls(spark, name) if spark.catalog.tableExists(name.sql) else None
         except (PySparkException, Py4JJavaError) as error:
-            raise _unreachable(name, error) from error
+            stopped = _unreachable(name, error)
+            raise (ConfigurationError(str(stopped)) if refusal(str(error)) else stopped) from error
 
     @classmethod
     def create(
@@ -207,4 +208,6 @@ def _load(spark: SparkSession, name: TableName) -> Any:
 
 
 def _unreachable(name: TableName, error: Exception) -> JobStopped:
+    if remedy := refusal(str(error)):
+        return JobStopped(f"table {name}: the catalog refuses: {cause(str(error))}: {remedy}")
     return JobStopped(f"table {name}: {cause(str(error))}: see that the catalog runs and lets this job write; the place is kept")

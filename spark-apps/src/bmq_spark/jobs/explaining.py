@@ -22,6 +22,8 @@ _UNREACHABLE: Final = (
 _REFUSED: Final = ("AccessDenied", "Access Denied", "403 Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket")
 _OURS: Final = re.compile(r"^(?:bmq(?:_spark)?\.[a-z_.]+)\.([A-Z][A-Za-z]+): (.+)$", re.MULTILINE)
 _CAUSED_BY: Final = re.compile(r"^\s*Caused by: (?:[\w.$]+\.)?([\w$]+): (.+)$", re.MULTILINE)
+_THROWN: Final = re.compile(r"^: (?:[\w.$]+\.)?([\w$]+): (.+)$", re.MULTILINE)
+"""The second line of what py4j says; the first names the call alone."""
 _RAISED: Final = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)$", re.MULTILINE)
 _CONDITION: Final = re.compile(r"\[[A-Z_.]+\] (.+)")
 
@@ -50,6 +52,8 @@ def cause(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if found := _CONDITION.search(text):
         return found[1].strip()[:300]
+    if thrown := _THROWN.search(text):
+        return f"{thrown[1]}: {thrown[2].strip()}"[:300]
     return (lines[0] if lines else "it gave no reason")[:300]
 
 
