@@ -39,6 +39,8 @@ EMBEDDED = {"store": {"minio": {"embedded": True}}}
 
 SINK = {"topics": ["orders"], "output": "s3a://warehouse/tables", "schedule": "@hourly"}
 ICEBERG = {"table": "lake.shop.orders", "warehouse": "s3a://warehouse/lake"}
+REST = {"table": "lake.shop.orders", "catalogType": "rest", "catalogUri": "http://rest:8181"}
+UPSERT = {"output": "", "iceberg": {**ICEBERG, "upsertKey": "key"}}
 
 
 CASES: list[tuple[type[Resource], Any, str, str | None, str]] = [
@@ -83,6 +85,28 @@ CASES: list[tuple[type[Resource], Any, str, str | None, str]] = [
     (ParquetSink, {**SINK, "output": "", "iceberg": {}}, "spec.iceberg", None, "iceberg.warehouse"),
     (ParquetSink, {**SINK, "output": "", "iceberg": {"catalogType": "rest"}}, "spec.iceberg", None, "iceberg.catalogUri"),
     (ParquetSink, {**SINK, "output": "", "iceberg": {"table": "orders"}}, "spec.iceberg.table", "orders", "match"),
+    (ParquetSink, {**SINK, "output": "", "iceberg": {"catalogType": "sql", "catalogUri": "jdbc:a"}}, "spec.iceberg", None, "iceberg.warehouse"),
+    (ParquetSink, {**SINK, "output": "", "iceberg": {**REST, "catalogUri": "rest:8181"}}, "spec.iceberg", None, "http://HOST:8181"),
+    (
+        ParquetSink,
+        {**SINK, "output": "", "iceberg": {**ICEBERG, "catalogType": "sql", "catalogUri": "a.db"}},
+        "spec.iceberg",
+        None,
+        "jdbc:postgresql",
+    ),
+    (ParquetSink, {**SINK, "output": "", "iceberg": {**ICEBERG, "catalogUri": "http://rest"}}, "spec.iceberg", None, "catalogType: rest or sql"),
+    (ParquetSink, {**SINK, "output": "", "iceberg": {**ICEBERG, "table": "a-b.c.d"}}, "spec.iceberg.table", "a-b.c.d", "match"),
+    (ParquetSink, {**SINK, "output": "", "iceberg": {**ICEBERG, "table": "spark_catalog.a.b"}}, "spec.iceberg.table", None, "another name"),
+    (ParquetSink, {**SINK, **UPSERT, "retention": "30d"}, "spec", None, "partitionBy hour or date and no upsertKey"),
+    (ParquetSink, {**SINK, "output": "", "iceberg": ICEBERG, "retention": "30d", "partitionBy": "none"}, "spec", None, "partitionBy hour or date"),
+    (ParquetSink, {**SINK, **UPSERT, "format": "json"}, "spec", None, "write schema"),
+    (ParquetSink, {**SINK, "output": "", "iceberg": {**ICEBERG, "upsertKey": "id"}}, "spec", None, "write upsertKey key"),
+    (ParquetSink, {**SINK, "format": "json", "registry": "http://registry"}, "spec", None, "for avro and protobuf alone"),
+    (ParquetSink, {**SINK, "consumerConfig": {"kafka.group.id": "a"}}, "spec.consumerConfig", None, "leave them out"),
+    (ParquetSink, {**SINK, "consumerConfig": {"a=b": "c"}}, "spec.consumerConfig", None, "correct the name"),
+    (ParquetSink, {**SINK, "topics": [None]}, "spec.topics[0]", "None", "text"),
+    (ParquetSink, {**SINK, "nothing": None}, "spec.nothing", "None", "leave it out"),
+    (ParquetSink, None, "spec", None, "write one"),
     (ParquetSink, {**SINK, "continuous": {}}, "spec", None, "leave the other out"),
     (ParquetSink, {**SINK, "schedule": ""}, "spec", None, "leave the other out"),
     (ParquetSink, {**SINK, "schedule": "hourly"}, "spec.schedule", "hourly", "match"),
@@ -112,6 +136,10 @@ GOOD: list[tuple[type[Resource], Any]] = [
     (Cluster, {**EMBEDDED, "brokers": {"resources": {"requests": {"cpu": 1, "memory": "1.5Gi"}}}}),
     (ParquetSink, SINK),
     (ParquetSink, {**SINK, "output": "", "iceberg": ICEBERG}),
+    (ParquetSink, {**SINK, "output": "", "iceberg": REST, "retention": "30d"}),
+    (ParquetSink, {**SINK, "output": "", "iceberg": {**ICEBERG, "catalogType": "sql", "catalogUri": "jdbc:postgresql://db/lake"}}),
+    (ParquetSink, {**SINK, **UPSERT}),
+    (ParquetSink, {**SINK, "consumerConfig": {"fetch.max.bytes": "1", "kafka.max.poll.records": "5"}}),
     (ParquetSink, {**SINK, "schedule": "", "continuous": {}}),
     (ParquetSink, {**SINK, "output": "", "topics": ["a", "b"], "oneTable": True, "iceberg": ICEBERG}),
     (ParquetSink, {**SINK, "schedule": "*/5 8-18 * * 1-5", "format": "protobuf", "schema": {"text": "message A {}"}, "message": "A"}),
@@ -132,6 +160,16 @@ def test_what_cannot_be_is_refused_with_field_value_and_remedy(kind: type[Resour
 @pytest.mark.parametrize(("kind", "spec"), GOOD)
 def test_what_can_be_is_taken(kind: type[Resource], spec: Any) -> None:
     assert isinstance(check(kind, document(kind, spec)), kind)
+
+
+def test_a_null_is_as_if_the_field_were_not_written() -> None:
+    nulls = {"iceberg": None, "schema": None, "group": None, "sparkConf": {"spark.a": None}, "placement": {"nodeSelector": None}}
+    found = check(ParquetSink, document(ParquetSink, {**SINK, **nulls}))
+    assert isinstance(found, ParquetSink)
+    assert found == check(ParquetSink, document(ParquetSink, {**SINK, "sparkConf": {}}))
+    assert isinstance(check(Topic, {**document(Topic, None), "metadata": {"name": "orders", "labels": None, "annotations": {"a": None}}}), Topic)
+    forever = {"tolerations": [{"key": "a", "tolerationSeconds": None}]}
+    assert isinstance(check(ParquetSink, document(ParquetSink, {**SINK, "placement": forever})), ParquetSink), "where null is a value, it is taken"
 
 
 def test_all_that_is_wrong_is_found_at_once() -> None:

@@ -1,33 +1,67 @@
-"""What the operator gives the jobs on Kubernetes they take: the command lines of its reviewed objects, through the jobs' own parsers."""
+"""What the operator gives the jobs on Kubernetes they take: every command line that it can make, through the jobs' own parsers."""
 
-import re
-from collections.abc import Sequence
-from pathlib import Path
+import argparse
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
 
 import pytest
+from compat_server import ROOT
 
-from bmq_spark.jobs import compact, parquet
+from bmq_spark.jobs import compact, iceberg, parquet
+from bmq_spark.jobs.decoders import is_inferred
+from bmq_spark.options import JobOptions
 
-GOLDEN = Path(__file__).parents[2] / "operator" / "tests" / "golden"
-_BLOCK = re.compile(r"mainApplicationFile: local:///opt/bmq/spark-apps/(\w+)\.py\n *arguments:\n((?: *- .*\n)+)")
-
-
-def command_lines(job: str) -> list[list[str]]:
-    """The arguments of each application that runs `job`."""
-    found = [found for file in sorted(GOLDEN.glob("table*.yaml")) for found in _BLOCK.findall(file.read_text(encoding="utf-8"))]
-    return [[line.strip().removeprefix("- ").strip("'") for line in lines.splitlines()] for name, lines in found if name == job]
+Lines = Mapping[str, Sequence[Sequence[str]]]
+NOT_IN_RESOURCES = {"--help", "--event-log", "--catalog-config", "--maintain-every", "--keep-snapshots", "--orphans-older-than"}
+"""Options that no resource has; the event log is set by Spark's own settings."""
 
 
-@pytest.mark.parametrize("arguments", command_lines("parquet"), ids=lambda arguments: arguments[3])
-def test_the_parquet_job_takes_what_the_operator_says(arguments: Sequence[str]) -> None:
-    options = parquet.parse(arguments)
-    assert options.output.startswith("s3a://warehouse/tables")
-    assert options.bootstrap_servers == "bmq-bootstrap.shop.svc:9092"
-    assert options.once == ("--once" in arguments)
+@pytest.fixture(scope="module")
+def lines() -> Lines:
+    """Made by the operator's code, in its environment."""
+    command = [ROOT / ".venv" / "bin" / "python", ROOT / "operator" / "tests" / "table_command_lines.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert not done.returncode, done.stderr
+    found: Lines = json.loads(done.stdout)
+    return found
 
 
-@pytest.mark.parametrize("arguments", command_lines("compact"), ids=lambda arguments: arguments[1])
-def test_the_job_that_merges_files_takes_what_the_operator_says(arguments: Sequence[str]) -> None:
-    options = compact.parse(arguments)
-    assert (options.output, options.older_than_ms) == (arguments[1], 3_600_000)
-    assert options.min_files == (8 if options.output == "s3a://warehouse/tables" else 4)
+def flags(of: Sequence[Sequence[str]]) -> set[str]:
+    return {argument.partition("=")[0] for line in of for argument in line}
+
+
+def known(parser: argparse.ArgumentParser) -> set[str]:
+    return {name for action in parser._actions for name in action.option_strings if name.startswith("--")} - NOT_IN_RESOURCES
+
+
+def test_the_parquet_job_takes_all_that_the_operator_can_say(lines: Lines) -> None:
+    assert len(lines["parquet"]) > 50
+    for line in lines["parquet"]:
+        options = parquet.parse(line)
+        assert options.bootstrap_servers == "bmq-bootstrap.shop.svc:9092"
+        assert (options.output, options.once) == ("s3a://warehouse/tables" if len(options.topics) > 1 else options.output, "--once" in line)
+    assert flags(lines["parquet"]) == known(parquet.parser())
+
+
+def test_the_iceberg_job_takes_all_that_the_operator_can_say(lines: Lines) -> None:
+    assert len(lines["iceberg"]) > 100
+    for line in lines["iceberg"]:
+        options = iceberg.parse(line)
+        assert isinstance(options, iceberg.IcebergOptions), line
+        refused_later = is_inferred(options) and options.target.settings.upsert_key
+        assert not refused_later, line
+        options.target.catalog.settings({})
+    assert flags(lines["iceberg"]) == known(iceberg.parser())
+
+
+def test_the_job_that_merges_files_takes_all_that_the_operator_can_say(lines: Lines) -> None:
+    for line in lines["compact"]:
+        options = compact.parse(line)
+        assert (options.retention_ms is not None) == any(argument.startswith("--retention=") for argument in line)
+    assert flags(lines["compact"]) == {"--output", "--target-file-size", "--min-files", "--older-than", "--vacuum-older-than", "--retention"}
+
+
+def test_values_that_look_like_options_reach_the_job(lines: Lines) -> None:
+    found: list[JobOptions] = [parquet.parse(line) for line in lines["parquet"] if "--group=-group" in line]
+    assert {(one.topics, one.group, one.accept_loss, one.source) for one in found} == {(("-orders", "a.b_c"), "-group", True, "bmq")}

@@ -23,6 +23,29 @@ def broken(schema: Schema) -> list[Broken]:
     return list(_below(schema, ()))
 
 
+def with_null(schema: Schema, whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A spec with a null for each field, item and key of a spec's schema, beside what makes it `whole`."""
+    for path in _paths(schema, ()):
+        yield _merged(whole, _set(path, None))
+
+
+def _paths(schema: Schema, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if path:
+        yield path
+    for name, part in schema.get("properties", {}).items():
+        yield from _paths(part, (*path, name))
+    for name, below in (("[0]", schema.get("items")), ("key", schema.get("additionalProperties"))):
+        if isinstance(below, dict):
+            yield from _paths(below, (*path, name))
+
+
+def _merged(whole: Any, part: Any) -> Any:
+    """`part` over `whole`, field by field."""
+    if not isinstance(whole, dict) or not isinstance(part, dict):
+        return part
+    return whole | {name: _merged(whole.get(name), one) for name, one in part.items()}
+
+
 def _below(schema: Schema, path: tuple[str, ...]) -> Iterator[Broken]:
     for bound, value in _beyond(schema):
         yield Broken(path=_named(path), bound=bound, spec=_set(path, value))

@@ -7,15 +7,20 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from e2e_bounds import broken, messages
+from e2e_bounds import broken, messages, with_null
 from e2e_cluster import ROOT, Kubernetes
 from e2e_kubectl import Kubectl, Manifest, Refused
 
+from bmq import resources
+from bmq.resources.checks import check
+
 Spec = dict[str, Any]
+KINDS: Final = {kind.__name__: kind for kind in resources.KINDS}
 PLURALS: Final = {"Cluster": "clusters", "Topic": "topics", "Lane": "lanes", "ParquetSink": "parquetsinks"}
 MINIO: Final[Spec] = {"store": {"minio": {"embedded": True}}}
 S3: Final[Spec] = {"store": {"url": "s3://bucket"}}
 TABLE: Final[Spec] = {"output": "s3a://bucket/table", "schedule": "@hourly"}
+LAKE: Final[Spec] = {"warehouse": "s3a://bucket/lake"}
 TABLES: Final[list[tuple[Spec, str]]] = [
     ({"schedule": "@hourly"}, "the table is at output or in iceberg"),
     ({**TABLE, "continuous": {}}, "the table is written by a schedule or is continuous"),
@@ -25,8 +30,22 @@ TABLES: Final[list[tuple[Spec, str]]] = [
     ({**TABLE, "consumerConfig": {"group.id": "a"}}, "consumerConfig: servers, group, first offsets"),
     ({**TABLE, "output": "/data"}, "output is in a bucket"),
     ({**TABLE, "checkpoint": "/data"}, "checkpoint is in a bucket"),
-    ({"schedule": "@hourly", "iceberg": {}}, "iceberg of catalogType hadoop needs a warehouse"),
-    ({"schedule": "@hourly", "iceberg": {"catalogType": "rest"}}, "iceberg of catalogType rest and sql needs a catalogUri"),
+    ({"schedule": "@hourly", "iceberg": {}}, "iceberg of catalogType hadoop and sql needs a warehouse"),
+    ({"schedule": "@hourly", "iceberg": {"catalogType": "sql", "catalogUri": "jdbc:a"}}, "iceberg of catalogType hadoop and sql needs a warehouse"),
+    (
+        {"schedule": "@hourly", "iceberg": {"catalogType": "rest", "catalogUri": "rest:8181"}},
+        "iceberg of catalogType rest needs its server's address",
+    ),
+    ({"schedule": "@hourly", "iceberg": {**LAKE, "catalogType": "sql", "catalogUri": "a.db"}}, "iceberg of catalogType sql needs its database"),
+    ({"schedule": "@hourly", "iceberg": {**LAKE, "catalogUri": "http://rest"}}, "iceberg of catalogType hadoop has no catalogUri"),
+    ({"schedule": "@hourly", "iceberg": {**LAKE, "table": "spark_catalog.a.b"}}, "iceberg.table: spark_catalog is Spark's own"),
+    ({"schedule": "@hourly", "iceberg": {**LAKE, "upsertKey": "key"}, "retention": "1d"}, "retention takes whole partitions out of an Iceberg table"),
+    ({"schedule": "@hourly", "iceberg": LAKE, "partitionBy": "none", "retention": "1d"}, "retention takes whole partitions out of an Iceberg table"),
+    ({"schedule": "@hourly", "iceberg": {**LAKE, "upsertKey": "key"}, "format": "json"}, "iceberg.upsertKey with format json needs a schema"),
+    ({"schedule": "@hourly", "iceberg": {**LAKE, "upsertKey": "id"}}, "iceberg.upsertKey names a field"),
+    ({**TABLE, "format": "json", "registry": "http://registry"}, "registry is for avro and protobuf alone"),
+    ({**TABLE, "consumerConfig": {"kafka.group.id": "a"}}, "consumerConfig: servers, group, first offsets"),
+    ({**TABLE, "consumerConfig": {"a=b": "c"}}, "consumerConfig: names are of letters"),
     ({"schedule": "@hourly", "iceberg": {"warehouse": "/data"}}, "iceberg.warehouse is in a bucket"),
     ({**TABLE, "format": "json", "schema": {}}, "schema is text, configMapKeyRef or uri"),
     ({**TABLE, "format": "json", "schema": {"uri": "s3a://bucket"}}, "schema.uri is a file in a bucket"),
@@ -130,6 +149,21 @@ def test_every_rule_is_broken_by_one_of_these_tests(crds: dict[str, dict[str, An
     for kind, schema in crds.items():
         untried = {message for message in messages(schema) if not any(one == kind and message.startswith(says) for one, says in tried)}
         assert not untried
+
+
+def test_a_null_is_taken_by_the_api_server_where_bmq_apply_takes_it(kubectl: Kubectl, crds: dict[str, dict[str, Any]]) -> None:
+    whole: dict[str, Spec] = {"Cluster": S3, "Topic": {"parquet": TABLE}, "Lane": {}, "ParquetSink": {**TABLE, "topics": ["orders"]}}
+    wanted = {
+        f"n{number}": one for number, one in enumerate((kind, spec) for kind, schema in crds.items() for spec in with_null(schema, whole[kind]))
+    }
+    assert len(wanted) > 300
+    listed = {"apiVersion": "v1", "kind": "List", "items": [resource(kind, name, spec) for name, (kind, spec) in wanted.items()]}
+    line = kubectl.line("create", "--dry-run=server", "--validate=false", "--filename", "-", "--output=name")
+    done = subprocess.run(line, input=json.dumps(listed), capture_output=True, text=True, check=False, env=kubectl.environment, timeout=120)
+    by_server = {one.rpartition("/")[2] for one in done.stdout.split()}
+    by_us = {name for name, (kind, spec) in wanted.items() if isinstance(check(KINDS[kind], resource(kind, name, spec)), KINDS[kind])}
+    assert {name: wanted[name] for name in by_server ^ by_us} == {}, done.stderr[:2000]
+    assert len(by_us) > 200 and len(by_server) < len(wanted)
 
 
 @pytest.mark.parametrize("kind", PLURALS)

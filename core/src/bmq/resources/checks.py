@@ -5,6 +5,7 @@ sets to each other. Pure.
 """
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +20,15 @@ from bmq.resources.base import Resource
 from bmq.resources.cluster import Cluster
 from bmq.resources.lane import LANE_NAME, Lane
 from bmq.resources.schema import structural
-from bmq.resources.tables import FILE_RULE, FOLDER_RULE, HTTP_RULE
+from bmq.resources.tables import CONSUMER_NAMES_RULE, JOBS_OWN, JOBS_OWN_RULE
 from bmq.resources.topic import Topic
+from bmq.resources.uris import FILE_RULE, FOLDER_RULE, HTTP_RULE
 
 _VALUE_LENGTH_SHOWN: Final = 60
+_META: Final = {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": {"type": "string"}}}
+"""Kubernetes takes a null of any field of metadata for none."""
 _STORE_URL: Final = re.compile(r"(s3|gs|az)://[^/?]+")
 _OPERATORS_OWN: Final = frozenset({"BMQ_ROLES", "BMQ_NODE_ID", "BMQ_STORE", "BMQ_CLUSTER_ID", "BMQ_CLUSTER_SECRET", "BMQ_ADMIN_TOKEN"})
-_JOBS_OWN: Final = frozenset({"bootstrap.servers", "group.id", "auto.offset.reset", "enable.auto.commit", "client.id", "isolation.level"})
 
 RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "(self.url != '') != self.minio.embedded": lambda it: (it["url"] != "") != it["minio"]["embedded"],
@@ -48,8 +51,13 @@ RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "(self.text != '' ? 1 : 0) + (self.configMapKeyRef.name != '' ? 1 : 0) + (self.uri != '' ? 1 : 0) == 1": lambda it: (
         [it["text"], it["configMapKeyRef"]["name"], it["uri"]].count("") == 2
     ),
-    "self.catalogType != 'hadoop' || self.warehouse != ''": lambda it: it["catalogType"] != "hadoop" or it["warehouse"] != "",
-    "self.catalogType == 'hadoop' || self.catalogUri != ''": lambda it: it["catalogType"] == "hadoop" or it["catalogUri"] != "",
+    "self.catalogType == 'rest' || self.warehouse != ''": lambda it: it["catalogType"] == "rest" or it["warehouse"] != "",
+    "self.catalogType != 'rest' || self.catalogUri.matches('^https?://[^/?#]+')": lambda it: (
+        it["catalogType"] != "rest" or re.match(r"https?://[^/?#]+", it["catalogUri"]) is not None
+    ),
+    "self.catalogType != 'sql' || self.catalogUri.startsWith('jdbc:')": lambda it: it["catalogType"] != "sql" or it["catalogUri"].startswith("jdbc:"),
+    "self.catalogType != 'hadoop' || self.catalogUri == ''": lambda it: it["catalogType"] != "hadoop" or it["catalogUri"] == "",
+    "!self.startsWith('spark_catalog.')": lambda it: not it.startswith("spark_catalog."),
     "(self.output != '') != has(self.iceberg)": lambda it: (it["output"] != "") != ("iceberg" in it),
     "(self.schedule != '') != has(self.continuous)": lambda it: (it["schedule"] != "") != ("continuous" in it),
     "!(self.format in ['avro', 'protobuf']) || has(self.schema) || self.registry != ''": lambda it: (
@@ -59,8 +67,18 @@ RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
         it["format"] not in ("bytes", "string") or ("schema" not in it and it["registry"] == "")
     ),
     "self.message == '' || self.format == 'protobuf'": lambda it: it["message"] == "" or it["format"] == "protobuf",
-    "!self.exists(name, name in ['bootstrap.servers', 'group.id', 'auto.offset.reset', 'enable.auto.commit', 'client.id', "
-    "'isolation.level'])": _JOBS_OWN.isdisjoint,
+    "self.format != 'json' || self.registry == ''": lambda it: it["format"] != "json" or it["registry"] == "",
+    "!has(self.iceberg) || self.retention == '' || (self.iceberg.upsertKey == '' && self.partitionBy != 'none')": lambda it: (
+        "iceberg" not in it or it["retention"] == "" or (it["iceberg"]["upsertKey"] == "" and it["partitionBy"] != "none")
+    ),
+    "!has(self.iceberg) || self.iceberg.upsertKey == '' || self.format != 'json' || has(self.schema)": lambda it: (
+        "iceberg" not in it or it["iceberg"]["upsertKey"] == "" or it["format"] != "json" or "schema" in it
+    ),
+    "!has(self.iceberg) || self.iceberg.upsertKey in ['', 'key'] || !(self.format in ['bytes', 'string'])": lambda it: (
+        "iceberg" not in it or it["iceberg"]["upsertKey"] in ("", "key") or it["format"] not in ("bytes", "string")
+    ),
+    JOBS_OWN_RULE: frozenset(JOBS_OWN).isdisjoint,
+    CONSUMER_NAMES_RULE: lambda it: all(re.fullmatch(r"[A-Za-z0-9._-]+", name) for name in it),
     "self.topics.size() <= 1 || !has(self.iceberg) || self.oneTable": lambda it: len(it["topics"]) <= 1 or "iceberg" not in it or it["oneTable"],
     "self.topics.size() > 0": lambda it: len(it["topics"]) > 0,
     "self.all(one, self.exists_one(other, other == one))": lambda it: len(set(it)) == len(it),
@@ -81,7 +99,8 @@ class Finding:
 
 def check(kind: type[Resource], document: Mapping[str, Any]) -> Resource | list[Finding]:
     """The resource that the document is, or all that is wrong with it. Its status, which is not the writer's, is not looked at."""
-    written = {name: value for name, value in document.items() if name != "status"}
+    schema = {"properties": {"metadata": _META, "spec": _spec(kind)}}
+    written = _without_nulls(schema, {name: value for name, value in document.items() if name != "status"})
     try:
         resource = kind.model_validate(written, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
@@ -102,10 +121,30 @@ def needs_old(rule: str) -> bool:
     return "oldSelf" in rule
 
 
-def _broken_rules(kind: type[Resource], resource: Resource) -> Iterator[Finding]:
+@functools.cache
+def _spec(kind: type[Resource]) -> Mapping[str, Any]:
     spec = kind.model_fields["spec"].annotation
     assert isinstance(spec, type) and issubclass(spec, BaseModel)
-    yield from _walk(structural(spec), getattr(resource, "spec").written(), "spec")  # noqa: B009 each kind has a spec of its own type
+    return structural(spec)
+
+
+def _without_nulls(schema: Mapping[str, Any], value: Any) -> Any:
+    """As the API server takes nulls (`kubectl apply` and `create`): of a field or a key that has to have a value, as if it were not written."""
+    if isinstance(value, list):
+        return [_without_nulls(schema.get("items", {}), item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    fields, others = schema.get("properties", {}), schema.get("additionalProperties", {})
+    found = {}
+    for name, one in value.items():
+        part = fields.get(name, others)
+        if one is not None or not part or part.get("nullable"):
+            found[name] = _without_nulls(part, one)
+    return found
+
+
+def _broken_rules(kind: type[Resource], resource: Resource) -> Iterator[Finding]:
+    yield from _walk(_spec(kind), getattr(resource, "spec").written(), "spec")  # noqa: B009 each kind has a spec of its own type
 
 
 def _walk(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[Finding]:

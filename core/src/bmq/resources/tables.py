@@ -3,24 +3,26 @@
 The words are those of the commands in `spark-apps`, which the operator has run by the Spark Operator.
 """
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
 from bmq.resources.base import Part, rule, rules
+from bmq.resources.iceberg import Iceberg
 from bmq.resources.pods import Placement
 from bmq.resources.spark import SparkResources
+from bmq.resources.uris import FILE_RULE, HTTP_RULE, URI_LENGTH_MAX, folder
 
-URI_LENGTH_MAX: Final = 1024
 CRON_PATTERN: Final = r"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|@every [1-9][0-9hms]{0,15}|[^ ]+( [^ ]+){4})$"
 DURATION_PATTERN: Final = r"^[1-9][0-9]{0,5}[smhd]$"
-FOLDER_RULE: Final = "self == '' || self.matches('^s3a?://[^/?#]+(/[^?#]*)?$')"
-FILE_RULE: Final = "self == '' || self.matches('^s3a?://[^/?#]+/[^?#]+$')"
-HTTP_RULE: Final = "self == '' || self.matches('^https?://[^/?#]+')"
-
-
-def _folder(name: str) -> dict[str, Any]:
-    return rules(rule(FOLDER_RULE, f"{name} is in a bucket, as everything that pods keep: write s3a://BUCKET or s3a://BUCKET/PREFIX"))
+CONSUMER_NAMES_RULE: Final = "self.all(name, name.matches('^[A-Za-z0-9._-]+$'))"
+JOBS_OWN: Final = tuple(
+    prefix + name
+    for prefix in ("", "kafka.")
+    for name in ("bootstrap.servers", "group.id", "auto.offset.reset", "enable.auto.commit", "client.id", "isolation.level")
+)
+"""Settings of Kafka's consumer that a job makes itself, by both names that it takes."""
+JOBS_OWN_RULE: Final = f"!self.exists(name, name in {list(JOBS_OWN)})"
 
 
 class ConfigMapKey(Part):
@@ -77,38 +79,6 @@ class Compact(Part):
     )
 
 
-class Iceberg(
-    Part,
-    json_schema_extra=rules(
-        rule("self.catalogType != 'hadoop' || self.warehouse != ''", "iceberg of catalogType hadoop needs a warehouse: write iceberg.warehouse"),
-        rule(
-            "self.catalogType == 'hadoop' || self.catalogUri != ''",
-            "iceberg of catalogType rest and sql needs a catalogUri: write iceberg.catalogUri",
-        ),
-    ),
-):
-    """An Iceberg table in place of plain Parquet."""
-
-    table: str = Field(
-        default="bmq.default.records",
-        max_length=512,
-        pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){2,}$",
-        description="CATALOG.DATABASE.NAME, where CATALOG is a name of your choice.",
-    )
-    catalog_type: Literal["hadoop", "rest", "sql"] = Field(default="hadoop", description="What keeps the list of tables.")
-    catalog_uri: str = Field(default="", max_length=URI_LENGTH_MAX, description="Of rest and sql: the catalog's address.")
-    warehouse: str = Field(
-        default="",
-        max_length=URI_LENGTH_MAX,
-        description="Where tables are kept, for example s3a://bucket/warehouse. hadoop needs it.",
-        json_schema_extra=_folder("iceberg.warehouse"),
-    )
-    upsert_key: str = Field(
-        default="", max_length=249, description="One row for each key, as in a compacted topic: `key`, or a field of the value. Empty: all records."
-    )
-    maintain: bool = Field(default=True, description="Whether runs also merge small files and let old snapshots go.")
-
-
 class StoreAccess(Part):
     """Keys to the bucket, and where it is."""
 
@@ -149,6 +119,20 @@ class Table(
             "format bytes and string have no schema: leave schema and registry out, or write json, avro or protobuf",
         ),
         rule("self.message == '' || self.format == 'protobuf'", "message is for protobuf alone: leave it out, or write format: protobuf"),
+        rule("self.format != 'json' || self.registry == ''", "registry is for avro and protobuf alone: leave it out, or write another format"),
+        rule(
+            "!has(self.iceberg) || self.retention == '' || (self.iceberg.upsertKey == '' && self.partitionBy != 'none')",
+            "retention takes whole partitions out of an Iceberg table, which has none by upsertKey or partitionBy none: leave it out, or write "
+            "partitionBy hour or date and no upsertKey",
+        ),
+        rule(
+            "!has(self.iceberg) || self.iceberg.upsertKey == '' || self.format != 'json' || has(self.schema)",
+            "iceberg.upsertKey with format json needs a schema, as columns are not inferred then: write schema",
+        ),
+        rule(
+            "!has(self.iceberg) || self.iceberg.upsertKey in ['', 'key'] || !(self.format in ['bytes', 'string'])",
+            "iceberg.upsertKey names a field, and values of format bytes and string have none: write upsertKey key, or another format",
+        ),
     ),
 ):
     """A table that Spark writes from topics."""
@@ -157,14 +141,14 @@ class Table(
         default="",
         max_length=URI_LENGTH_MAX,
         description="Where the table is, for example s3a://bucket/tables/orders. Nothing else may be there.",
-        json_schema_extra=_folder("output"),
+        json_schema_extra=folder("output"),
     )
     iceberg: Iceberg | None = Field(default=None, description="An Iceberg table in place of `output`.")
     checkpoint: str = Field(
         default="",
         max_length=URI_LENGTH_MAX,
         description="Where Spark keeps how far it is. Empty: _bmq/checkpoint below the output. Of several tables each has a folder of it.",
-        json_schema_extra=_folder("checkpoint"),
+        json_schema_extra=folder("checkpoint"),
     )
     schedule: str = Field(
         default="",
@@ -200,7 +184,7 @@ class Table(
         default="",
         max_length=16,
         pattern=r"^([1-9][0-9]{0,4}[hd])?$",
-        description="How long records stay in the table, for example 30d. Empty: for ever.",
+        description="How long records stay in the table, for example 30d. Empty: for ever. Whole partitions leave: an Iceberg table needs some.",
     )
     source: Literal["kafka", "bmq"] = Field(
         default="kafka",
@@ -228,11 +212,8 @@ class Table(
         max_length=64,
         description="Further settings of the Kafka consumer, by Kafka's names.",
         json_schema_extra=rules(
-            rule(
-                "!self.exists(name, name in ['bootstrap.servers', 'group.id', 'auto.offset.reset', 'enable.auto.commit', 'client.id', "
-                "'isolation.level'])",
-                "consumerConfig: servers, group, first offsets, commits, client and isolation are the job's: leave them out",
-            )
+            rule(JOBS_OWN_RULE, "consumerConfig: servers, group, first offsets, commits, client and isolation are the job's: leave them out"),
+            rule(CONSUMER_NAMES_RULE, "consumerConfig: names are of letters, digits, dots, dashes and underscores: correct the name"),
         ),
     )
     compact: Compact = Field(default=Compact(), description="When small files are merged. Of an Iceberg table `maintain` says so instead.")

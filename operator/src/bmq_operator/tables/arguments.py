@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from bmq.resources.tables import Iceberg
+from bmq.resources.iceberg import Iceberg
 from bmq_operator.tables.jobs import TableJob
 
 FILES: Final = "local:///opt/bmq/spark-apps"
@@ -19,38 +19,46 @@ def write_file(job: TableJob) -> str:
 def write_arguments(job: TableJob) -> list[str]:
     """What it is told."""
     table = job.table
-    found = ["--bootstrap-servers", job.bootstrap_servers]
-    for topic in job.topics:
-        found += ["--topic", topic]
-    found += _option("--lane", table.lane)
-    found += _place(job, table.iceberg)
-    found += _option("--checkpoint", table.checkpoint)
-    found += ["--once"] if table.continuous is None else ["--trigger", table.continuous.trigger]
-    found += ["--format", table.format]
-    found += _option("--schema", schema_place(job)) + _option("--registry", table.registry) + _option("--message", table.message)
-    found += ["--key-format", table.key_format, "--target-file-size", table.target_file_size]
-    found += _option("--retention", table.retention)
-    found += ["--source", table.source]
-    if table.source == "bmq":
-        found += ["--store", job.cluster_store]
-    found += ["--starting-offsets", table.starting_offsets, "--max-records-per-batch", str(table.max_records_per_batch)]
-    found += _option("--group", table.group)
-    found += ["--accept-loss"] if table.accept_loss else []
-    for key, value in sorted(table.consumer_config.items()):
-        found += ["--consumer-config", f"{key}={value}"]
-    return found
+    found = _options(
+        ("--bootstrap-servers", job.bootstrap_servers),
+        *(("--topic", topic) for topic in job.topics),
+        ("--lane", table.lane),
+        *_place(job, table.iceberg),
+        ("--checkpoint", table.checkpoint),
+        ("--trigger", "" if table.continuous is None else table.continuous.trigger),
+        ("--format", table.format),
+        ("--schema", schema_place(job)),
+        ("--registry", table.registry),
+        ("--message", table.message),
+        ("--key-format", table.key_format),
+        ("--target-file-size", table.target_file_size),
+        ("--retention", table.retention),
+        ("--source", table.source),
+        ("--store", job.cluster_store if table.source == "bmq" else ""),
+        ("--starting-offsets", table.starting_offsets),
+        ("--max-records-per-batch", str(table.max_records_per_batch)),
+        ("--group", table.group),
+        *(("--consumer-config", f"{key}={value}") for key, value in sorted(table.consumer_config.items())),
+    )
+    flags = {
+        "--once": table.continuous is None,
+        "--accept-loss": table.accept_loss,
+        "--maintain": table.iceberg is not None and table.iceberg.maintain,
+    }
+    return [*found, *(flag for flag, is_set in flags.items() if is_set)]
 
 
 def compact_arguments(job: TableJob) -> list[str]:
-    """What the run that merges small files is told."""
-    compact = job.table.compact
-    return [
-        *("--output", job.output),
-        *("--target-file-size", job.table.target_file_size),
-        *("--min-files", str(compact.min_files)),
-        *("--older-than", compact.older_than),
-        *("--vacuum-older-than", compact.vacuum_older_than),
-    ]
+    """What the run that merges small files is told. Retention too: a quiet topic's job does not look at it."""
+    table, compact = job.table, job.table.compact
+    return _options(
+        ("--output", job.output),
+        ("--target-file-size", table.target_file_size),
+        ("--min-files", str(compact.min_files)),
+        ("--older-than", compact.older_than),
+        ("--vacuum-older-than", compact.vacuum_older_than),
+        ("--retention", table.retention),
+    )
 
 
 def schema_place(job: TableJob) -> str:
@@ -63,19 +71,20 @@ def schema_place(job: TableJob) -> str:
     return f"{SCHEMA_FOLDER}/{SCHEMA_FILES.get(job.table.format, 'schema')}"
 
 
-def _place(job: TableJob, iceberg: Iceberg | None) -> list[str]:
-    partition_by = ["--partition-by", job.table.partition_by]
+def _place(job: TableJob, iceberg: Iceberg | None) -> list[tuple[str, str]]:
     if iceberg is None:
-        return ["--output", job.output, *partition_by]
-    found = ["--table", iceberg.table, "--catalog-type", iceberg.catalog_type]
-    found += _option("--catalog-uri", iceberg.catalog_uri) + _option("--warehouse", iceberg.warehouse)
-    if iceberg.upsert_key:
-        # Rows of a key are found wherever they are, so by default they are not parted by time.
-        found += ["--upsert-key", iceberg.upsert_key]
-    else:
-        found += partition_by
-    return found + (["--maintain"] if iceberg.maintain else [])
+        return [("--output", job.output), ("--partition-by", job.table.partition_by)]
+    return [
+        ("--table", iceberg.table),
+        ("--catalog-type", iceberg.catalog_type),
+        ("--catalog-uri", iceberg.catalog_uri),
+        ("--warehouse", iceberg.warehouse),
+        # Rows of a key are found wherever they are, so a table with one is not parted by time.
+        ("--partition-by", "" if iceberg.upsert_key else job.table.partition_by),
+        ("--upsert-key", iceberg.upsert_key),
+    ]
 
 
-def _option(name: str, value: str) -> list[str]:
-    return [name, value] if value else []
+def _options(*given: tuple[str, str]) -> list[str]:
+    """Those that have a value, in one word with it: a value may begin with a dash."""
+    return [f"{name}={value}" for name, value in given if value]
