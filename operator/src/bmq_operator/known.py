@@ -22,6 +22,8 @@ class Known:
     """Clusters by namespace and name."""
     claims: "Shared[Any]" = field(default_factory=lambda: Shared(most=1))
     """Since when it is known which Topics stand for which topics, and that."""
+    table_claims: "Shared[Any]" = field(default_factory=lambda: Shared(most=1))
+    """Which Topics and ParquetSinks name which places of tables."""
     lane_claims: "Shared[Any]" = field(default_factory=lambda: Shared(most=1))
     """Which Lanes stand for which lanes."""
     taken: "dict[tuple[str, str, str], tuple[float, Rival]]" = field(default_factory=dict)

@@ -1,6 +1,5 @@
 """Brings what is there to what a Topic's `parquet` or a ParquetSink says, and mirrors what the Spark Operator tells of it."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -18,18 +17,19 @@ from bmq_operator.kube import KubeError, KubeProblem, Manifest
 from bmq_operator.metrics import STREAMS_BEGUN_ANEW
 from bmq_operator.outcome import Outcome
 from bmq_operator.references import ClusterState, Referred, refer
+from bmq_operator.rivals import Rival
+from bmq_operator.tables.claims import taken_by
 from bmq_operator.tables.desired import desired
 from bmq_operator.tables.existing import Existing, NameTaken, NoSparkOperator, bring_about, delete_others, read_existing
-from bmq_operator.tables.jobs import GROUP_LENGTH_MAX, Anew, TableJob, jobs_of_sink, jobs_of_topic
-from bmq_operator.tables.report import SOON_S, Report, of_schedule, of_stream, summed_up
-from bmq_operator.tables.runs import Run, run_of, schedule_of
+from bmq_operator.tables.jobs import Anew, TableJob, jobs_of_sink, jobs_of_topic
+from bmq_operator.tables.lag import lag_of
+from bmq_operator.tables.report import SOON_S, Report, of_compaction, of_schedule, of_stream, summed_up
+from bmq_operator.tables.runs import Run, Schedule, last_ended, run_of, schedule_of
 from bmq_operator.topics import reconcile as topics
 
 LATER_S: Final = 30.0
 """How soon it is looked again whether a Spark Operator was installed, or how far a table lags."""
 _RAN: Final = frozenset(("Running", "Succeeded", "Suspended"))
-LAG_FRESH_S: Final = 55.0
-LAGS_MAX: Final = 10_000
 
 _log = structlog.get_logger()
 
@@ -153,6 +153,9 @@ async def _tables(context: Context, jobs: Sequence[TableJob], referred: Referred
     before = {one.output: one for one in old}
     for job in jobs:
         status = before.get(job.output, TableStatus())
+        if (rival := await taken_by(context, job)) is not None:
+            reports.append(_refused(job, "OutputTaken", _taken(job, rival), TableStatus()))
+            continue
         objects = _desired(context, job, existing)
         wanted += objects
         reports.append(await _table(context, job, referred, existing=existing, wanted=objects, old=status))
@@ -194,14 +197,34 @@ async def _table(context: Context, job: TableJob, referred: Referred, *, existin
         if report.begin_anew is not None:
             await _begin_anew(context, job, report.begin_anew)
     else:
-        scheduled = existing.schedule(job.name)
-        schedule = None if scheduled is None else schedule_of(scheduled, existing.applications)
+        schedule = _schedule(existing, job.name)
         newest = schedule.runs[0] if schedule is not None and schedule.runs else None
         report = of_schedule(job, schedule, await _driver(context, job, newest), old, now_ms=now_ms)
     if report.finding.reason not in _RAN and (missing := await _account_missing(context, job)) is not None:
         report = replace(report, finding=missing, again_after_s=SOON_S)
-    status = report.status.model_copy(update={"lag": await _lag(context, job, referred)})
-    return replace(report, status=status)
+    status = report.status.model_copy(update={"lag": await lag_of(context, job, referred.client)})
+    return replace(report, status=status, compaction=await _compaction(context, job, existing))
+
+
+async def _compaction(context: Context, job: TableJob, existing: Existing) -> Finding | None:
+    """How the runs that merge its small files do; None: there are none."""
+    if not job.compacted:
+        return None
+    schedule = _schedule(existing, job.compact_name)
+    ended = None if schedule is None else last_ended(schedule)
+    return of_compaction(job, schedule, await _driver(context, job, ended), now_ms=context.clock.now_ms())
+
+
+def _schedule(existing: Existing, name: str) -> Schedule | None:
+    scheduled = existing.schedule(name)
+    return None if scheduled is None else schedule_of(scheduled, existing.applications)
+
+
+def _taken(job: TableJob, rival: Rival) -> str:
+    field = "output" if job.table.iceberg is None else "iceberg.table"
+    return (
+        f"{job.output} is the table of {rival.title}, which is older: write another {field} here, or delete the table there; then this one is written"
+    )
 
 
 async def _account_missing(context: Context, job: TableJob) -> Finding | None:
@@ -231,22 +254,3 @@ async def _begin_anew(context: Context, job: TableJob, anew: Anew) -> None:
         if one["kind"] == "SparkApplication":
             await context.kube.apply(one)
     STREAMS_BEGUN_ANEW.labels(job.owner.kind).inc()
-
-
-async def _lag(context: Context, job: TableJob, referred: Referred) -> int:
-    """Records that are not in the table yet, by its consumer group; -1: not known. Asked once a minute: each new number is a status written."""
-    if referred.client is None or job.table.lane:
-        return -1
-    now_s, known = asyncio.get_running_loop().time(), context.known.lags
-    key = (job.owner.meta.uid, job.output)
-    if key in known and now_s - known[key][0] < LAG_FRESH_S:
-        return known[key][1]
-    group = job.table.group or f"{'iceberg' if job.table.iceberg else 'parquet'}-{'-'.join(sorted(job.topics))}"[:GROUP_LENGTH_MAX]
-    try:
-        lag = int((await referred.client.get("groups", group))["lag_records"])
-    except AdminError:
-        lag = -1  # the group is not there before the first commit
-    if len(known) >= LAGS_MAX:
-        known.clear()
-    known[key] = (now_s, lag)
-    return lag

@@ -8,7 +8,7 @@ from bmq.resources.tables import TableStatus
 from bmq_operator.conditions import Finding, timestamp
 from bmq_operator.kube import Manifest
 from bmq_operator.tables.jobs import Anew, TableJob
-from bmq_operator.tables.runs import ENDED, Run, Schedule, said, waiting
+from bmq_operator.tables.runs import ENDED, Run, Schedule, last_ended, said, waiting
 
 SOON_S: Final = 10.0
 NOT_TAKEN_AFTER_MS: Final = 60_000
@@ -24,13 +24,14 @@ _SUSPENDED: Final = frozenset(("SUSPENDING", "SUSPENDED"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Of one table. `begin_anew`: None where there is no reason to, or not yet."""
+    """Of one table. `begin_anew`: None where there is no reason to, or not yet. `compaction`: None where no runs merge its files."""
 
     finding: Finding
     running: bool
     status: TableStatus
     begin_anew: Anew | None = None
     again_after_s: float | None = None
+    compaction: Finding | None = None
 
 
 def of_stream(job: TableJob, run: Run | None, pod: Manifest | None, old: TableStatus, *, now_ms: int) -> Report:
@@ -98,15 +99,26 @@ def of_schedule(job: TableJob, schedule: Schedule | None, pod: Manifest | None, 
     return Report(finding=finding, running=running, status=status, again_after_s=None if newest.state in (*ENDED, "RUNNING") else SOON_S)
 
 
+def of_compaction(job: TableJob, schedule: Schedule | None, pod: Manifest | None, *, now_ms: int) -> Finding:
+    """Of the ScheduledSparkApplication that merges a table's files: how the last run ended, as long as the next one goes on too.
+
+    `pod` is that run's driver's, where it was looked at.
+    """
+    if schedule is not None and (ended := last_ended(schedule)) is not None:
+        schedule = replace(schedule, runs=[ended])
+    return of_schedule(job, schedule, pod, TableStatus(), now_ms=now_ms).finding
+
+
 def summed_up(reports: Sequence[Report], *, prefix: str = "") -> list[Finding]:
-    """What is said of all tables of a resource: whether they are written, and whether runs go on. The worst is what is told."""
-    worst = min(reports, key=lambda one: ("False", "Unknown", "True").index(one.finding.status))
+    """What is said of all tables of a resource: whether they are written, whether runs go on, whether files are merged. The worst is what is told."""
+    worst = min(reports, key=lambda one: _rank(one.finding))
     message = worst.finding.message
     if len(reports) > 1:
         ready = sum(one.finding.status == "True" for one in reports)
         message = f"{ready} of {len(reports)} tables are as they should be; {worst.status.output}: {message}"
     running = [one.status.output for one in reports if one.running]
-    return [
+    compactions = [(one.status.output, one.compaction) for one in reports if one.compaction is not None]
+    found = [
         replace(worst.finding, type=f"{prefix}Ready", message=message),
         Finding(
             type=f"{prefix}Running",
@@ -115,6 +127,16 @@ def summed_up(reports: Sequence[Report], *, prefix: str = "") -> list[Finding]:
             message=f"{len(running)} of {len(reports)} tables have a run that goes on" if len(reports) > 1 else "",
         ),
     ]
+    if compactions:
+        output, compaction = min(compactions, key=lambda one: _rank(one[1]))
+        text = f"{output}: {compaction.message}" if len(compactions) > 1 else compaction.message
+        found.append(replace(compaction, type=f"{prefix}Compacted", message=text))
+    return found
+
+
+def _rank(finding: Finding) -> int:
+    """The worst has the least."""
+    return ("False", "Unknown", "True").index(finding.status)
 
 
 def _of_run(run: Run, pod: Manifest | None, *, now_ms: int) -> tuple[Finding, str]:

@@ -80,6 +80,11 @@ def schedule_of(scheduled: Manifest, applications: Iterable[Manifest]) -> Schedu
     )
 
 
+def last_ended(schedule: Schedule) -> Run | None:
+    """The newest run that has ended, well or not."""
+    return next((run for run in schedule.runs if run.state in ENDED), None)
+
+
 def is_run_of_schedule(application: Manifest) -> bool:
     """Whether a ScheduledSparkApplication made it, and looks after it."""
     return SCHEDULED_LABEL in application["metadata"].get("labels", {})

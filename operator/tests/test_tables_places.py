@@ -1,0 +1,90 @@
+"""Which tables are one table, however resources name them, and whose it is."""
+
+from typing import Any
+
+import pytest
+from tables_of_a_test import HOURLY, STREAM, cluster, sink, topic
+
+from bmq.resources.parquet_sink import ParquetSink
+from bmq.resources.topic import Topic
+from bmq_operator.tables.jobs import jobs_of_sink, jobs_of_topic
+from bmq_operator.tables.places import Place, claims, place_of
+
+LAKE = {"table": "lake.shop.orders", "warehouse": "s3a://warehouse/lake"}
+REST = {"table": "lake.shop.orders", "catalogType": "rest", "catalogUri": "http://rest:8181"}
+SQL = {**LAKE, "catalogType": "sql", "catalogUri": "jdbc:postgresql://db/lake"}
+
+
+def place(spec: dict[str, Any], *, store: dict[str, Any] | None = None, namespace: str = "shop") -> Place:
+    [job] = jobs_of_sink(sink(**spec, oneTable=True), cluster(namespace=namespace, store=store or {"url": "s3://bmq"}))
+    return place_of(job)
+
+
+def iceberg(**spec: Any) -> dict[str, Any]:
+    return {"schedule": "@daily", "iceberg": spec}
+
+
+def at(output: str, **more: Any) -> dict[str, Any]:
+    return {**HOURLY, "output": output, **more}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (at("s3a://warehouse/tables"), at("s3://warehouse//tables/")),
+        (at("s3a://warehouse/tables"), {**STREAM, "format": "string", "topics": ["payments"]}),
+        (at("s3a://b/t", store={"endpoint": "http://minio:9000"}), at("s3a://b/t", store={"endpoint": "http://minio:9000/"})),
+        (iceberg(**LAKE), iceberg(table="other.shop.orders", warehouse="s3://warehouse/lake/")),
+        (iceberg(**REST), iceberg(**{**REST, "table": "other.shop.orders", "catalogUri": "http://rest:8181/"})),
+    ],
+)
+def test_one_place_has_many_names(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert place(one) == place(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (at("s3a://warehouse/tables"), at("s3a://warehouse/tables/orders")),
+        (at("s3a://b/t", store={"endpoint": "http://minio:9000"}), at("s3a://b/t")),
+        (iceberg(**LAKE), iceberg(**{**LAKE, "table": "lake.shop.payments"})),
+        (iceberg(**SQL), iceberg(**{**SQL, "table": "other.shop.orders"})),
+        (iceberg(**REST), iceberg(**{**REST, "warehouse": "s3a://prod"})),
+        (iceberg(**LAKE), at("s3a://warehouse/lake/shop/orders")),
+    ],
+)
+def test_places_that_look_alike_are_told_apart(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert place(one) != place(other)
+
+
+def test_a_bucket_of_one_name_in_the_minio_of_each_namespace_is_another_bucket() -> None:
+    minio = {"minio": {"embedded": True}}
+    spec = {**HOURLY, "store": {}}
+    [here], [there] = (jobs_of_sink(_in(namespace, spec), cluster(namespace=namespace, store=minio)) for namespace in ("shop", "dev"))
+    assert place_of(here) != place_of(there)
+
+
+def _in(namespace: str, spec: dict[str, Any]) -> ParquetSink:
+    meta = {"name": "lake", "namespace": namespace, "uid": f"uid-{namespace}"}
+    return ParquetSink.model_validate({"metadata": meta, "spec": {"topics": ["orders"], **spec}})
+
+
+def written(resource: Topic | ParquetSink) -> dict[str, Any]:
+    return {"kind": resource.kind, "metadata": resource.metadata.model_dump(by_alias=True), "spec": resource.spec.written()}
+
+
+def test_all_that_write_are_claimants_and_nobody_else() -> None:
+    bmq = {"kind": "Cluster", "metadata": {"name": "bmq", "namespace": "shop"}, "spec": {"store": {"url": "s3://bmq"}}}
+    [of_topic] = jobs_of_topic(topic(**{**STREAM, "output": "s3a://warehouse/tables/orders"}), cluster(store={"url": "s3://bmq"}))
+    topics = [
+        written(topic(**{**STREAM, "output": "s3a://warehouse/tables/orders"})),
+        written(topic("plain")) | {"spec": {}},
+        {"kind": "Topic", "metadata": {"name": "wrong", "namespace": "shop"}, "spec": {"parquet": {"format": "nothing"}}},
+    ]
+    stranger = written(_in("elsewhere", HOURLY))
+    stranger["spec"]["clusterRef"] = {"name": "bmq", "namespace": "shop"}
+    found = claims(topics=topics, sinks=[written(sink(**STREAM, topics=["orders", "payments"])), stranger], clusters=[bmq])
+    assert [one.title for one in found[place_of(of_topic)]] == ["Topic shop/orders", "ParquetSink shop/lake"]
+    assert {one.title for rivals in found.values() for one in rivals} == {"Topic shop/orders", "ParquetSink shop/lake"}
+    without = claims(topics=[], sinks=[written(sink(**STREAM))], clusters=[])
+    assert len(without) == 1, "what was begun goes on without its Cluster"
