@@ -8,7 +8,7 @@ _OPERATOR = 'namespace=~"$namespace",instance=~"$instance"'
 OPERATOR = Dashboard(
     uid="bmq-operator",
     title="bmq / Operator",
-    about="What the operator does with Clusters, Topics and Lanes.",
+    about="What the operator does with Clusters, Topics, Lanes and ParquetSinks.",
     variables=[
         Variable(name="namespace", label="Namespace", query="label_values(bmq_operator_leader, namespace)"),
         Variable(name="instance", label="Instance", query='label_values(bmq_operator_leader{namespace=~"$namespace"}, instance)'),
@@ -39,13 +39,19 @@ OPERATOR = Dashboard(
                 ),
                 stat(
                     "Resources",
-                    "Clusters, Topics and Lanes at the last resync.",
+                    "Clusters, Topics, Lanes and ParquetSinks at the last resync.",
                     f"sum(bmq_operator_resources{{{_OPERATOR}}})",
                 ),
                 stat(
                     "Not ready",
                     "Resources whose condition Ready is not True; their status says why.",
                     f'sum(bmq_operator_resources{{{_OPERATOR},ready!="True"}}) or vector(0)',
+                    red_from=1,
+                ),
+                stat(
+                    "Tables not written",
+                    "Topics with `parquet` and ParquetSinks whose tables are not as they should be; their status says why.",
+                    f'sum(bmq_operator_tables{{{_OPERATOR},ready!="True"}}) or vector(0)',
                     red_from=1,
                 ),
             ],
@@ -58,6 +64,12 @@ OPERATOR = Dashboard(
                     about="At the last resync.",
                     unit="short",
                     queries=[(f"sum by (kind, ready) (bmq_operator_resources{{{_OPERATOR}}})", "{{kind}} ready: {{ready}}")],
+                ),
+                Panel(
+                    title="Tables by kind and readiness",
+                    about="Topics with `parquet`, by ParquetReady, and ParquetSinks, by Ready, at the last resync.",
+                    unit="short",
+                    queries=[(f"sum by (kind, ready) (bmq_operator_tables{{{_OPERATOR}}})", "{{kind}} ready: {{ready}}")],
                 ),
                 Panel(
                     title="Reconciles by result",
