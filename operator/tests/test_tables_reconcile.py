@@ -1,6 +1,5 @@
 """Tables brought about: the API server is the test's own, and so is what the Spark Operator would write into statuses."""
 
-
 from tables_of_a_test import HOURLY, STREAM
 from tables_world import World, ready, run, sink
 

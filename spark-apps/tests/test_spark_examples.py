@@ -85,7 +85,7 @@ def test_an_applications_yaml_names_its_file_and_options_that_it_has(name: str, 
     assert f"mainApplicationFile: local:///mnt/examples/{name}.py" in text
     given = [line.strip().removeprefix("- ") for line in text.splitlines() if line.strip().startswith("- --")]
     module = __import__(name)
-    assert module.parse(given).bootstrap_servers == "bmq-proxy:9092"
+    assert module.parse(given).bootstrap_servers == "bmq-bootstrap:9092"
 
 
 def test_examples_use_nothing_that_the_image_has_not() -> None:

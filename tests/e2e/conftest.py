@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from e2e_cluster import Kubernetes, NoCluster, find
@@ -19,6 +20,7 @@ from e2e_running import Running
 
 PREFIX = os.environ.get("BMQ_E2E_PREFIX", "e2e")
 HERE = Path(__file__).parent
+T = TypeVar("T")
 TEST_S_MAX = 900
 """For a test with all that it waits for: the first one may build the images, beside other tests."""
 
@@ -30,20 +32,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TEST_S_MAX))
 
 
-def _missing(problem: NoCluster) -> None:
-    if os.environ.get("BMQ_E2E") == "required":
-        pytest.fail(str(problem), pytrace=False)
-    pytest.skip(f"The Kubernetes tests (tests/e2e) were NOT run: {problem}")
+def _had(what: Callable[[], T]) -> T:
+    """What a cluster is needed for; without one the test is skipped, or fails."""
+    try:
+        return what()
+    except NoCluster as problem:
+        if os.environ.get("BMQ_E2E") == "required":
+            pytest.fail(str(problem), pytrace=False)
+        pytest.skip(f"The Kubernetes tests (tests/e2e) were NOT run: {problem}")
 
 
 @pytest.fixture(scope="session")
 def kubernetes() -> Iterator[Kubernetes]:
     """The cluster."""
-    try:
-        found = find()
-    except NoCluster as problem:
-        _missing(problem)
-        raise
+    found = _had(find)
     yield found
     found.stop()
 
@@ -51,21 +53,13 @@ def kubernetes() -> Iterator[Kubernetes]:
 @pytest.fixture(scope="session")
 def images(kubernetes: Kubernetes) -> Images:
     """bmq's image and MinIO's, loaded."""
-    try:
-        return loaded(kubernetes)
-    except NoCluster as problem:
-        _missing(problem)
-        raise
+    return _had(lambda: loaded(kubernetes))
 
 
 @pytest.fixture(scope="session")
 def spark_images(kubernetes: Kubernetes) -> SparkImages:
-    """Spark's image and the Spark Operator's, loaded."""
-    try:
-        return spark_loaded(kubernetes)
-    except NoCluster as problem:
-        _missing(problem)
-        raise
+    """Spark's image and the Spark Operator's, loaded; apart, as they are large and few tests need them."""
+    return _had(lambda: spark_loaded(kubernetes))
 
 
 @pytest.fixture(scope="session")

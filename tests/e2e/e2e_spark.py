@@ -12,6 +12,7 @@ CHART = ROOT / ".cache" / "tools" / "spark-operator.src" / "charts" / "spark-ope
 GROUP = "sparkoperator.k8s.io"
 APPLICATIONS = f"sparkapplications.{GROUP}"
 SERVICE_ACCOUNT = "spark-operator-spark"
+ENDED = ("COMPLETED", "FAILED", "SUBMISSION_FAILED")
 _SMALL = {"requests": {"cpu": "50m", "memory": "256Mi"}}
 
 
@@ -77,6 +78,12 @@ def application(kubectl: Kubectl, name: str) -> Manifest:
 def state_of(kubectl: Kubectl, name: str) -> str:
     """RUNNING and the like."""
     return str(application(kubectl, name).get("status", {}).get("applicationState", {}).get("state", ""))
+
+
+def runs_of(kubectl: Kubectl, schedule: str) -> list[str]:
+    """The names of the applications that a schedule made."""
+    found = kubectl.json("get", APPLICATIONS, "--selector", f"{GROUP}/scheduled-app-name={schedule}")["items"]
+    return sorted(one["metadata"]["name"] for one in found)
 
 
 def pods_of(kubectl: Kubectl, name: str, role: str) -> list[Manifest]:

@@ -48,14 +48,31 @@ class Bucket:
         user, password = (base64.b64decode(secret[key]).decode() for key in ("user", "password"))
         with kubectl.forwarded(f"service/{CLUSTER}-minio", [":9000"]) as (port,):
             bucket = cls(port=port, user=user, password=password)
-            if not bucket.client.bucket_exists(BUCKET):
-                bucket.client.make_bucket(BUCKET)
+            bucket.make(BUCKET)
             yield bucket
 
     @property
     def client(self) -> Minio:
         """By its own protocol."""
         return Minio(f"127.0.0.1:{self.port}", access_key=self.user, secret_key=self.password, secure=False)
+
+    def make(self, name: str) -> None:
+        """A bucket, where it is missing."""
+        if not self.client.bucket_exists(name):
+            self.client.make_bucket(name)
+
+    def keys(self, name: str) -> Manifest:
+        """A Secret with the keys to all buckets."""
+        data = {"AWS_ACCESS_KEY_ID": self.user, "AWS_SECRET_ACCESS_KEY": self.password}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data}
+
+    def fetched(self, name: str, prefix: str, folder: Path) -> list[Path]:
+        """The Parquet files below a prefix, on this machine."""
+        found = [one.object_name for one in self.client.list_objects(name, prefix=prefix, recursive=True)]
+        files = {key: folder / key for key in found if key.endswith(".parquet")}
+        for key, file in files.items():
+            self.client.fget_object(name, key, str(file))
+        return list(files.values())
 
     def commits(self, table: str) -> int:
         """How many commits a table has."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic, sleep, time
 from typing import Any
 
+import e2e_examples
 import e2e_records
 import pytest
 from dashboard_files import OF_SPARK, alerts, dashboards, metrics_in, queries
@@ -18,11 +19,11 @@ from e2e_images import Images, SparkImages
 from e2e_kubectl import Kubectl
 from e2e_release import CLUSTER, Release, kept, status_of
 from e2e_running import OUTSIDE, READY_S, RESOURCE, topic
-from e2e_spark import SparkOperator, application, crds, pods_of, state_of
-from e2e_tables import BUCKET, Bucket, Tables, values
+from e2e_spark import APPLICATIONS, ENDED, SparkOperator, application, crds, pods_of, runs_of, state_of
+from e2e_tables import BUCKET, SPARK, Bucket, Tables, values
 from prometheus_process import SPARK_RELABELINGS, Prometheus, Target, filled_in
 
-TOPIC, BROKEN, SINK, OF_SINK = "orders", "broken", "shop", ("payments", "shipments")
+TOPIC, BROKEN, SINK, RIVAL, OF_SINK = "orders", "broken", "shop", "rival", ("payments", "shipments")
 COUNT = 100_000
 """Of each partition: a million."""
 AGE_MS = 2 * 3600 * 1000
@@ -38,6 +39,12 @@ def parquet(name: str, **more: Any) -> dict[str, Any]:
     """A table that is written by a stream."""
     table = {"output": f"s3a://{BUCKET}/{name}", "continuous": {"trigger": "5s"}, "compact": {"mode": "Never"}}
     return {**table, "maxRecordsPerBatch": BATCH_MAX, **more}
+
+
+def sink(name: str) -> dict[str, Any]:
+    """A ParquetSink of OF_SINK into one table, the same one whatever the name."""
+    spec = {"clusterRef": {"name": CLUSTER}, "topics": list(OF_SINK), "oneTable": True, **parquet(SINK)}
+    return {"apiVersion": "bmq.io/v1alpha1", "kind": "ParquetSink", "metadata": {"name": name}, "spec": spec}
 
 
 @pytest.fixture(scope="module")
@@ -95,22 +102,17 @@ def test_a_million_records_are_in_the_table_once_though_driver_and_executor_are_
         kubectl.until("the first commit", lambda: tables.bucket.commits(TOPIC), timeout_s=STARTED_S)
         print(f"first commit {monotonic() - submitted:.0f} s after the application was there")
         pending.result()
-        kubectl.apply(
-            {
-                "apiVersion": "bmq.io/v1alpha1",
-                "kind": "ParquetSink",
-                "metadata": {"name": SINK},
-                "spec": {"clusterRef": {"name": CLUSTER}, "topics": list(OF_SINK), "oneTable": True, **parquet(SINK)},
-            }
-        )
-        for number, role in ((1, "executor"), (2, "driver"), (3, "")):  # while it writes
-            pending, at = producers.submit(produced, number), monotonic()
-            if role:
-                tables.killed(name, role)
-            pending.result()
-            there = (number + 1) * step * e2e_records.PARTITIONS
+        kubectl.apply(sink(SINK))
+        for numbers, role in (((1,), "executor"), ((2, 3), "driver")):  # while it writes
+            pendings, at = [producers.submit(produced, number) for number in numbers], monotonic()
+            tables.killed(name, role)
+            print(f"another {role} after {monotonic() - at:.0f} s")
+            for pending in pendings:
+                pending.result()
+            there = (numbers[-1] + 1) * step * e2e_records.PARTITIONS
+            print(f"{there} records written after {monotonic() - at:.0f} s, {committed()} of them in the table")
             kubectl.until(f"all {there} records are in the table", lambda all_=there: committed() == all_, timeout_s=CAUGHT_UP_S)
-            print(f"{role or 'nothing'} killed: {there} records in the table after {monotonic() - at:.0f} s")
+            print(f"{role} killed: {there} records in the table after {monotonic() - at:.0f} s")
     written = e2e_records.PARTITIONS * COUNT
     print(f"{written} records {monotonic() - began:.0f} s after the first one; {tables.bucket.commits(TOPIC)} commits")
     figures = tables.bucket.compared(TOPIC, count=COUNT, first_ms=first_ms, folder=tmp_path)
@@ -130,6 +132,17 @@ def test_a_sink_writes_two_topics_into_one_table_and_a_table_whose_image_is_nowh
     kubectl.until_condition(f"parquetsinks.bmq.io/{SINK}", kind="Running", timeout_s=STARTED_S)
     kubectl.until_condition(f"topics.bmq.io/{TOPIC}", kind="ParquetRunning")
     assert status_of(kubectl, f"topics.bmq.io/{TOPIC}")["table"]["state"] == "RUNNING"
+
+
+def test_of_two_sinks_for_one_table_the_younger_waits_until_the_older_is_gone(tables: Tables, spark: SparkOperator) -> None:
+    kubectl = tables.kubectl
+    kubectl.apply(sink(RIVAL))
+    taken = kubectl.until_condition(f"parquetsinks.bmq.io/{RIVAL}", status="False", reason="OutputTaken")
+    assert f"ParquetSink {kubectl.namespace}/{SINK}" in taken["message"] and f"s3a://{BUCKET}/{SINK}" in taken["message"]
+    assert tables.applications(RIVAL) == []
+    kubectl("delete", f"parquetsinks.bmq.io/{SINK}", "--timeout=60s")
+    assert tables.application(RIVAL)
+    kubectl("delete", f"parquetsinks.bmq.io/{RIVAL}", "--timeout=60s")
 
 
 def test_every_query_on_spark_jobs_returns_data_and_their_alerts_find_their_metrics(tables: Tables, spark: SparkOperator, tmp_path: Path) -> None:
@@ -158,3 +171,29 @@ def test_every_query_on_spark_jobs_returns_data_and_their_alerts_find_their_metr
             assert {metric for rule in alerts()[OF_SPARK] for metric in metrics_in(rule["expr"])} <= prometheus.names()
         finally:
             prometheus.close()
+
+
+def test_the_examples_run_on_kubernetes_to_their_end(tables: Tables, spark: SparkOperator, tmp_path: Path) -> None:
+    kubectl, bucket = tables.kubectl, tables.bucket
+    kubectl.apply(topic("clicks", partitions=1), topic("sales", partitions=1))
+    bucket.make(e2e_examples.BUCKET)
+    e2e_examples.asked(SPARK, "customers", tmp_path / "customers.parquet")
+    bucket.client.fput_object(e2e_examples.BUCKET, "customers/one.parquet", str(tmp_path / "customers.parquet"))
+    kubectl.until_ready("topics.bmq.io/clicks")
+    kubectl.until_ready("topics.bmq.io/sales")
+    e2e_examples.click(tables.outside, "clicks", first_ms=int(time()) * 1000 - 24 * 3600 * 1000)
+    write(tables.outside, "sales", *e2e_examples.ORDERS)
+    began, renamed = monotonic(), {"--topic=orders": "--topic=sales"}
+    names = ("session-counts", "enriched-orders")
+    kubectl.apply(e2e_examples.code(), bucket.keys(e2e_examples.BUCKET))
+    kubectl.apply(*(e2e_examples.application(name, spark.images.jobs, topics=renamed) for name in names))
+    [run, *_] = kubectl.until("a run of enriched-orders", lambda: runs_of(kubectl, names[1]))
+    kubectl("patch", f"scheduled{APPLICATIONS}", names[1], "--type=merge", "--patch", '{"spec": {"suspend": true}}')  # one run is enough
+    for name in (names[0], run):
+        kubectl.until(f"{name} ended", lambda name=name: state_of(kubectl, name) in ENDED, timeout_s=STARTED_S)
+        print(f"{name} ended {monotonic() - began:.0f} s after it was applied")
+    assert {state_of(kubectl, names[0]), state_of(kubectl, run)} == {"COMPLETED"}, spark.log()
+    sessions = e2e_examples.rows(SPARK, bucket.fetched(e2e_examples.BUCKET, "warehouse/events/sessions/data/", tmp_path))
+    assert sorted([row["user"], row["records"]] for row in sessions) == e2e_examples.SESSIONS
+    orders = e2e_examples.rows(SPARK, bucket.fetched(e2e_examples.BUCKET, "enriched-orders/", tmp_path))
+    assert sorted([row["order_id"], row["name"], row["country"], float(row["amount"])] for row in orders) == e2e_examples.ENRICHED
