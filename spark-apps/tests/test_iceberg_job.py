@@ -10,6 +10,8 @@ from time import monotonic, sleep
 
 import pytest
 from compat_server import ROOT, Bmq
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
 from parquet_jobs import produce, topic_of
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
@@ -47,6 +49,8 @@ def test_a_job_that_is_killed_twice_has_every_record_once(bmq: Bmq, tmp_path: Pa
     assert sorted(row["id"] for row in found) == [number for number in range(RECORDS) if number % 100 != 7]
     letters = _table(tmp_path, "orders_dead_letters")
     assert letters is not None and letters.scan().to_arrow().column("value").to_pylist() == [b"broken"] * 30
+    told = _offsets_of_group(bmq.servers, f"iceberg-{topic}")
+    assert len(told) == PARTITIONS and sum(told.values()) == RECORDS, told
 
 
 def _kill_after(command: list[str], folder: Path, batches: int) -> None:
@@ -61,6 +65,12 @@ def _kill_after(command: list[str], folder: Path, batches: int) -> None:
     finally:
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()
+
+
+def _offsets_of_group(servers: str, group: str) -> dict[int, int]:
+    admin = AdminClient({"bootstrap.servers": servers})  # held until it has answered: one that is collected meanwhile never does
+    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(timeout=30)
+    return {found.partition: found.offset for found in answer.topic_partitions}
 
 
 def _table(folder: Path, name: str = "orders") -> Table | None:
