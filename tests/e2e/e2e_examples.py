@@ -22,15 +22,15 @@ SESSIONS: Final = [["ann", 1], ["ann", 2], ["bob", 1]]
 """Users and records of the sessions that are over: the watermark has not passed eve's."""
 
 
-def application(name: str, image: str, *, topics: dict[str, str]) -> dict[str, Any]:
-    """An example's manifest that ends: with `--once`, this image, and topics of other names; what has a schedule begins at once."""
+def application(name: str, image: str, *, topics: dict[str, str], conf: dict[str, str]) -> dict[str, Any]:
+    """An example's manifest that ends: with `--once`, this image and these settings, topics of other names; what has a schedule begins at once."""
     import yaml
 
     manifest: dict[str, Any] = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
     spec = manifest["spec"]
     if manifest["kind"] == "ScheduledSparkApplication":
         spec["schedule"], spec = "@every 5s", spec["template"]
-    spec["image"], spec["restartPolicy"] = image, {"type": "Never"}
+    spec["image"], spec["restartPolicy"], spec["sparkConf"] = image, {"type": "Never"}, {**spec.get("sparkConf", {}), **conf}
     arguments = [one for one in spec["arguments"] if one != "--once"]
     spec["arguments"] = [topics.get(one, one) for one in arguments] + ["--once"]
     return manifest

@@ -23,13 +23,14 @@ BUCKET = "warehouse"
 SPARK = ROOT / ".cache" / "spark" / "bin" / "python"
 _POD = {"cores": 1, "coreRequest": "200m", "memory": "600m", "memoryOverhead": "600m"}
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SMALL = {"spark.driver.extraJavaOptions": _JAVA, "spark.executor.extraJavaOptions": _JAVA, "spark.sql.shuffle.partitions": "2"}
+"""Spark's settings for a small machine: the JVM does not compile as well as it could, and is ready sooner."""
 
 
 def values(images: SparkImages) -> dict[str, Any]:
-    """The chart's, for a small machine: the JVM does not compile as well as it could, and is ready sooner."""
+    """The chart's, for a small machine."""
     repository, _, tag = images.jobs.rpartition(":")
-    conf = {"spark.driver.extraJavaOptions": _JAVA, "spark.executor.extraJavaOptions": _JAVA, "spark.sql.shuffle.partitions": "2"}
-    return {"image": {"repository": repository, "tag": tag}, "driver": _POD, "executor": {**_POD, "instances": 1}, "conf": conf}
+    return {"image": {"repository": repository, "tag": tag}, "driver": _POD, "executor": {**_POD, "instances": 1}, "conf": SMALL}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from e2e_kubectl import Kubectl
 from e2e_release import CLUSTER, Release, kept, status_of
 from e2e_running import OUTSIDE, READY_S, RESOURCE, topic
 from e2e_spark import APPLICATIONS, ENDED, SparkOperator, application, crds, pods_of, runs_of, state_of
-from e2e_tables import BUCKET, SPARK, Bucket, Tables, values
+from e2e_tables import BUCKET, SMALL, SPARK, Bucket, Tables, values
 from prometheus_process import SPARK_RELABELINGS, Prometheus, Target, filled_in
 
 TOPIC, BROKEN, SINK, RIVAL, OF_SINK = "orders", "broken", "shop", "rival", ("payments", "shipments")
@@ -186,7 +186,7 @@ def test_the_examples_run_on_kubernetes_to_their_end(tables: Tables, spark: Spar
     began, renamed = monotonic(), {"--topic=orders": "--topic=sales"}
     names = ("session-counts", "enriched-orders")
     kubectl.apply(e2e_examples.code(), bucket.keys(e2e_examples.BUCKET))
-    kubectl.apply(*(e2e_examples.application(name, spark.images.jobs, topics=renamed) for name in names))
+    kubectl.apply(*(e2e_examples.application(name, spark.images.jobs, topics=renamed, conf=SMALL) for name in names))
     [run, *_] = kubectl.until("a run of enriched-orders", lambda: runs_of(kubectl, names[1]))
     kubectl("patch", f"scheduled{APPLICATIONS}", names[1], "--type=merge", "--patch", '{"spec": {"suspend": true}}')  # one run is enough
     for name in (names[0], run):
