@@ -69,6 +69,15 @@ def test_a_known_object_stays_one_and_the_odd_record_gets_a_reason() -> None:
     assert "$.a" in (reasons[0] or "")
 
 
+def test_an_odd_record_does_not_hide_what_others_add_to_the_object_or_list_that_it_breaks() -> None:
+    known = infer(None, encoded({"a": {"b": 1}, "l": [{"c": 1}]}))
+    grown = encoded({"a": {"b": 2, "new": "x"}, "l": [{"c": 1, "more": True}]})
+    odd = encoded({"a": [1], "l": "text"}, {"a": "text", "l": {"c": 1}}, {"l": ["text"]})
+    values = pa.concat_arrays([odd, grown])
+    assert infer(known, values) == infer(known, grown) != known
+    assert settle(known, [observe(odd, known=known), observe(grown, known=known)]) == infer(known, grown)
+
+
 def test_where_rules_do_not_let_a_column_widen_the_record_gets_a_reason() -> None:
     known = infer(None, encoded({"a": 1}))
     for rules in (parquet_rules, iceberg_rules):

@@ -111,8 +111,20 @@ def _observed(objects: Sequence[bytes | None], known: pa.DataType | None, seen: 
             except JSON_REFUSES:
                 continue
             if isinstance(told, dict):
-                seen = union(seen, _type_of(told, 0))
+                seen = union(seen, _possible(known, _type_of(told, 0)))
     return seen
+
+
+def _possible(known: pa.DataType | None, told: pa.DataType) -> pa.DataType:
+    """`told` without what is of another kind than a known object or list: it becomes no column, nor may it hide what others add there."""
+    if known is not None and pa.types.is_struct(known):
+        if not pa.types.is_struct(told):
+            return pa.null()
+        types = {field.name: field.type for field in known}
+        return pa.struct([(field.name, _possible(types.get(field.name), field.type)) for field in told])
+    if known is not None and pa.types.is_list(known):
+        return pa.list_(_possible(known.value_type, told.value_type)) if pa.types.is_list(told) else pa.null()
+    return told
 
 
 @lru_cache(maxsize=4)
