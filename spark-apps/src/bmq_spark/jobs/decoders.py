@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from bmq_spark.errors import JobStopped
+from bmq_spark.errors import ConfigurationError, JobStopped
 from bmq_spark.jobs.records import Typing
 from bmq_spark.options import JobOptions
 from bmq_spark.values import SchemaBreaks, decoder, merge_types, read_schema
@@ -20,7 +20,7 @@ def is_inferred(options: JobOptions) -> bool:
 def typing_of(options: JobOptions, known: pa.Schema | None = None) -> Typing:
     """How records become rows of a table whose schema is `known`. Reads the schema; a registry's subject is that of the first topic.
 
-    Raises ConfigurationError, and JobStopped where the schema takes something away from what the table has.
+    Raises ConfigurationError where --schema takes something away from what the table has, JobStopped where the registry's newest schema does.
     """
     have = None if known is None or "value" not in known.names else known.field("value").type
     if is_inferred(options):
@@ -35,7 +35,12 @@ def typing_of(options: JobOptions, known: pa.Schema | None = None) -> Typing:
     try:
         columns = value.arrow_type if have is None else merge_types(have, value.arrow_type)
     except SchemaBreaks as error:
-        raise JobStopped(f"--schema {options.schema or f'of {options.registry}'}: {error}") from error
+        if options.schema:
+            raise ConfigurationError(f"--schema {options.schema}: {error}") from error
+        raise JobStopped(
+            f"registry {options.registry}, subject {options.topics[0]}-value: {error}; or keep the columns by the former schema as "
+            "--schema FILE_OR_URI: then what does not fit goes to the dead letters"
+        ) from error
     return Typing(key=decoder(options.key_format), value=value, columns=columns)
 
 
