@@ -44,6 +44,16 @@ def test_what_is_known_has_a_remedy_and_what_is_not_is_quoted(text: str, line: s
     assert str(explained(Exception(text), servers="h:1")).startswith(line)
 
 
+def test_a_bucket_that_refuses_spark_is_told_with_what_was_done_to_which_object() -> None:
+    name, checkpoint = "orders/_bmq/checkpoint/0001/commits/.0.tmp", "s3a://tables/orders/_bmq/checkpoint/0001"
+    text = (
+        f"[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: {name}: Writing Object on {name}: "
+        "software.amazon.awssdk.services.s3.model.S3Exception: Access Denied. (Service: S3, Status Code: 403):AccessDenied\n=== Query ==="
+    )
+    line = str(explained(Exception(text), servers="h:1", checkpoint=checkpoint))
+    assert line.startswith(f"the bucket refuses: AccessDenied: Writing Object on {name} (checkpoint {checkpoint}): check AWS_")
+
+
 def test_an_error_of_a_worker_is_told_as_it_is() -> None:
     text = (
         'org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "x", line 1\nbmq.errors.StoreUnusable: bucket b: no'

@@ -20,16 +20,18 @@ _UNREACHABLE: Final = (
     "No resolvable bootstrap urls",
 )
 _REFUSED: Final = ("AccessDenied", "Access Denied", "403 Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket")
+_DONE_ON: Final = re.compile(r"\b([A-Z][A-Za-z]+(?: [A-Za-z]+){0,3} on [^\s:]{1,300})")
+"""What S3A was doing to which object, in its words."""
 _OURS: Final = re.compile(r"^(?:bmq(?:_spark)?\.[a-z_.]+)\.([A-Z][A-Za-z]+): (.+)$", re.MULTILINE)
 _CAUSED_BY: Final = re.compile(r"^\s*Caused by: (?:[\w.$]+\.)?([\w$]+): (.+)$", re.MULTILINE)
 _THROWN: Final = re.compile(r"^: (?:[\w.$]+\.)?([\w$]+): (.+)$", re.MULTILINE)
 """The second line of what py4j says; the first names the call alone."""
 _RAISED: Final = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)$", re.MULTILINE)
-_CONDITION: Final = re.compile(r"\[[A-Z_.]+\] (.+)")
+_CONDITION: Final = re.compile(r"\[[A-Z_.]+\] (?:Query \[[^\]]*\] terminated with exception: )?(.+)")
 
 
-def explained(error: Exception, *, servers: str, ranges: Sequence[Range] = ()) -> BmqError:
-    """The error to end with. `ranges` are what the batch under way was to add, to say where something cannot be read."""
+def explained(error: Exception, *, servers: str, ranges: Sequence[Range] = (), checkpoint: str = "") -> BmqError:
+    """The error to end with. `ranges` are what the batch under way was to add, to say where something cannot be read; `checkpoint` is a URI."""
     text = str(error)
     if ours := _OURS.findall(text):
         name, message = ours[-1]
@@ -37,7 +39,7 @@ def explained(error: Exception, *, servers: str, ranges: Sequence[Range] = ()) -
     if any(word in text for word in _CORRUPT):
         return _unreadable(text, ranges)
     if any(word in text for word in _REFUSED):
-        return JobStopped(f"the bucket refuses: {cause(text)}: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do")
+        return _refused(text, checkpoint)
     if any(word in text for word in _UNREACHABLE):
         return JobStopped(f"brokers {servers}: no answer: {cause(text)}: start them, or name others by --bootstrap-servers")
     return JobStopped(f"Spark: {cause(text)}: the place is kept; BMQ_SPARK_LOG=WARN shows Spark's log, BMQ_DEBUG=1 the traceback")
@@ -55,6 +57,13 @@ def cause(text: str) -> str:
     if thrown := _THROWN.search(text):
         return f"{thrown[1]}: {thrown[2].strip()}"[:300]
     return (lines[0] if lines else "it gave no reason")[:300]
+
+
+def _refused(text: str, checkpoint: str) -> JobStopped:
+    done = _DONE_ON.search(text)
+    what = f"{next(word for word in _REFUSED if word in text)}: {done[1]}" if done else cause(text)
+    where = f" (checkpoint {checkpoint})" if checkpoint and done else ""
+    return JobStopped(f"the bucket refuses: {what}{where}: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do; the place is kept")
 
 
 def _unreadable(text: str, ranges: Sequence[Range]) -> JobStopped:
