@@ -141,7 +141,7 @@ def main(arguments: Sequence[str]) -> int:
             if isinstance(options, Target):
                 run_maintenance(options, spark)
             else:
-                run(options, spark, stop=stop)
+                run(options, spark, stop=stop.listen_in_java(spark))
         finally:
             spark.stop()
 

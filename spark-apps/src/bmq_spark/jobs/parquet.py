@@ -92,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
         stop = StopRequest().listen()
         spark = open_session(f"parquet {','.join(options.topics)}", event_log=options.event_log)
         try:
-            run(options, spark, stop=stop)
+            run(options, spark, stop=stop.listen_in_java(spark))
         finally:
             spark.stop()
 
