@@ -1,7 +1,9 @@
+import time
 from pathlib import Path
 from unittest.mock import ANY
 
 import duckdb
+import pytest
 from compat_server import Bmq
 from parquet_jobs import arguments, produce, rows, topic_of
 from pyspark.sql import SparkSession
@@ -60,6 +62,24 @@ def test_columns_of_json_are_inferred_and_grow_and_what_does_not_fit_is_a_dead_l
     assert all("not the JSON of the columns" in reason for *_, reason in letters)
     assert run(options, spark).rows == 0
     assert len(rows(tmp_path / "t" / "_dead_letters")) == 2
+
+
+def test_retention_takes_old_folders_out_of_the_table_and_of_its_dead_letters(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = topic_of(bmq.servers, partitions=1)
+    table = tmp_path / "t"
+    given = [*arguments(bmq.servers, table, topic), "--format", "string"]
+    produce(bmq.servers, topic, [b"old", b"\xff old"], timestamp=round(time.time() * 1000) - 72 * HOUR_MS)
+    produce(bmq.servers, topic, [b"new", b"\xff new"])
+    run(parse(given), spark)
+    assert [len(rows(table)), len(rows(table / "_dead_letters"))] == [2, 2]
+    produce(bmq.servers, topic, [b"newer"])
+    assert run(parse([*given, "--retention", "2d"]), spark).rows == 1
+    assert rows(table) == [("new",), ("newer",)]
+    assert rows(table / "_dead_letters") == [(b"\xff new",)]
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("retention")]
+    assert said == [f"retention took 1 rows in 1 files out of {folder}" for folder in (table, table / "_dead_letters")]
 
 
 def test_the_bucket_source_gives_the_same_table_as_the_brokers(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ in a table with places of its own, so that a batch which is killed between the t
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -192,8 +192,8 @@ class IcebergSink:
         """Of the table and of its dead letters. Raises JobStopped."""
         assert self._settings.upkeep is not None
         say(f"{self._table.name}: {maintain(self._spark, self._table, self._settings.upkeep)}")
-        if self._dead is not None and self._settings.upkeep.tidies:
-            maintain(self._spark, self._dead, replace(self._settings.upkeep, retention_ms=None))
+        if self._dead is not None:
+            say(f"{self._dead.name}: {maintain(self._spark, self._dead, self._settings.upkeep)}")
 
 
 def _any_unfit(rows: DataFrame) -> bool:

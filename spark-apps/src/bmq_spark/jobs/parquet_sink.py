@@ -148,8 +148,8 @@ class ParquetSink:
         self._expired_ms = now_ms()
         for table in (self._table, self._dead):
             gone = table and expire(table, before_ms=self._expired_ms - self._retention_ms)
-            if gone and gone.files:
-                say(f"retention took {gone.rows} rows in {gone.files} files out of {self.location.hadoop()}")
+            if table and gone and gone.files:
+                say(f"retention took {gone.rows} rows in {gone.files} files out of {table.location.hadoop()}")
 
     def _begin(self, query_id: str) -> None:
         self._table.begin(query_id)
