@@ -72,7 +72,7 @@ def batch(spark: SparkSession, number: int, records: Sequence[Record], *, verify
     for part in ranges:
         ends.setdefault(part.topic, {})[part.partition] = part.end
     frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=RECORDS))
-    return Batch(records=frame, ranges=ranges, ends=ends, lost=[], query_id="query", batch_id=number, verify=verify)
+    return Batch(records=frame, ranges=ranges, ends=ends, query_id="query", batch_id=number, verify=verify)
 
 
 def typing(value_format: str = "string", schema: str | None = None) -> Typing:

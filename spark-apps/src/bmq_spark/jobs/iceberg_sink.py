@@ -5,7 +5,7 @@ in a table with places of its own, so that a batch which is killed between the t
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,7 +27,7 @@ from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.decoders import inferred
 from bmq_spark.jobs.ending import say
 from bmq_spark.jobs.identity import another_topic
-from bmq_spark.jobs.places import Places
+from bmq_spark.jobs.places import Places, Range, ends_of
 from bmq_spark.jobs.records import DEAD_LETTERS, Typing
 from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.values import iceberg_rules, settle
@@ -90,9 +90,13 @@ class IcebergSink:
     def retire(self, query_id: str) -> None:
         """See Sink. What was written without a snapshot goes with the orphans of maintenance."""
 
+    def pass_over(self, lost: Sequence[Range]) -> None:
+        """See Sink. A snapshot that adds nothing says so."""
+        self._table.note(Notes(places=ends_of(lost), lost=", ".join(map(str, lost))).properties())
+
     def add(self, batch: Batch) -> Added:
         """See Sink. A batch that the table has is passed over."""
-        notes = Notes(places=batch.ends, query_id=batch.query_id, batch_id=batch.batch_id, lost=", ".join(map(str, batch.lost)))
+        notes = Notes(places=batch.ends, query_id=batch.query_id, batch_id=batch.batch_id)
         if has(self._table, notes):
             return Added(rows=0, files=0, size_bytes=0, dead_letters=0)
         buried = self._buried()

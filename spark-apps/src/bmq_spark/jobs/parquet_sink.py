@@ -113,6 +113,12 @@ class ParquetSink:
         """See Sink."""
         self._begin(query_id)
 
+    def pass_over(self, lost: Sequence[Range]) -> None:
+        """See Sink."""
+        covered = tuple(Covered(topic=hole.topic, partition=hole.partition, first=hole.end, next=hole.end) for hole in lost)
+        gaps = tuple(_gap(hole) for hole in lost)
+        self._table.commit_on_newest(lambda newest: self._table.commit_after(newest, covered=covered, gaps=gaps, notes={"operation": "accept loss"}))
+
     def add(self, batch: Batch) -> Added:
         """See Sink."""
         if batch.query_id != self._query_id:
@@ -127,7 +133,6 @@ class ParquetSink:
                 (batch.query_id, batch.batch_id),
                 added=files,
                 offsets=[Covered(topic=part.topic, partition=part.partition, first=part.start, next=part.end) for part in batch.ranges],
-                gaps=[_gap(hole) for hole in batch.lost],
                 schema=self._typing.schema,
                 notes={"dead_letters": str(sum(file.rows for file in letters))} if letters else None,
             )

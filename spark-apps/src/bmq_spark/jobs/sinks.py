@@ -20,8 +20,6 @@ class Batch:
     """What the records are of; fewer records than offsets where the log was compacted."""
     ends: Places
     """The table's places afterwards; partitions without new records are among them."""
-    lost: Sequence[Range]
-    """What is passed over because it is gone, and somebody accepted that."""
     query_id: str
     batch_id: int
     verify: Callable[[], None]
@@ -58,6 +56,9 @@ class Sink(Protocol):
 
     def retire(self, query_id: str) -> None:
         """This query adds nothing any more: what it left without a commit may go."""
+
+    def pass_over(self, lost: Sequence[Range]) -> None:
+        """Commits that these are gone, as somebody accepted, so that the table's places are where they end. Raises BmqError."""
 
     def add(self, batch: Batch) -> Added:
         """Writes and commits. Raises BmqError where nothing was committed."""

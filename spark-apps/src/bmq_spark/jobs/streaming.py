@@ -44,7 +44,6 @@ class Stream:
         self._progress = Progress(self._cluster, options.group)
         self._failure: BmqError | None = None
         self._cause: Exception | None = None
-        self._lost: list[Range] = []
         self._query: Query | None = None
         self._adding = False
         self._ranges: Sequence[Range] = ()
@@ -103,8 +102,8 @@ class Stream:
         if holes and not self._options.accept_loss:
             raise overtaken(holes, what=self._sink.name)
         if holes:
+            self._sink.pass_over(holes)
             say(f"warning: {', '.join(map(str, holes))}: gone from the log, passed over as --accept-loss says")
-        self._lost = holes
         self._have = have = merged(have, ends_of(holes))
         if query is None or not goes_on or holes:
             if query is not None:
@@ -157,9 +156,8 @@ class Stream:
         table = self._sink.places()
         start = merged(self._query.initial, start or {})
         ranges, holes = to_add(start=start, end=end or {}, table=table)
-        accepted = {(hole.topic, hole.partition, hole.end) for hole in self._lost}
-        if unknown := [hole for hole in holes if (hole.topic, hole.partition, hole.end) not in accepted]:
-            raise overtaken(unknown, what=self._sink.name)
+        if holes:
+            raise overtaken(holes, what=self._sink.name)
         if not ranges:
             return
         self._ranges = ranges
@@ -167,7 +165,6 @@ class Stream:
             records=_cut(frame, start=start, end=end or {}, table=table),
             ranges=ranges,
             ends=end or {},
-            lost=[hole for hole in holes if any((hole.topic, hole.partition) == (part.topic, part.partition) for part in ranges)],
             query_id=self._query.id(),
             batch_id=batch_id,
             verify=self._verify,
@@ -205,13 +202,15 @@ class Stream:
             raise self._failure from None
         topics = self._cluster.topics(self._options.topics)
         self._sink.check(topics)
-        table = self._sink.places()
-        holes = gone({name: found for name, found in table.items() if name in topics}, self._cluster.starts(topics))
+        table = {name: found for name, found in self._sink.places().items() if name in topics}
+        # Where nothing was committed yet, the query's own beginning is what retention may have overtaken.
+        holes = gone(merged(self._query.initial if self._query else {}, table), self._cluster.starts(topics))
         if holes and self._options.accept_loss:
             return
         if holes:
             raise overtaken(holes, what=self._sink.name) from None
-        raise explained(self._cause or error, servers=self._options.bootstrap_servers, ranges=self._ranges) from None
+        checkpoint = self._query.uri if self._query else ""
+        raise explained(self._cause or error, servers=self._options.bootstrap_servers, ranges=self._ranges, checkpoint=checkpoint) from None
 
 
 class _Stopped(Exception):

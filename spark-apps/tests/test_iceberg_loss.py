@@ -1,0 +1,48 @@
+"""What leaves an Iceberg table, or never comes into it: loss that was accepted, and retention of rows and dead letters alike."""
+
+import datetime
+
+import pytest
+from iceberg_batches import MIDNIGHT, Record, batch, settings, typing
+from iceberg_catalogs import Opened
+from pyspark.sql import SparkSession
+
+from bmq_spark.iceberg.catalogs import Catalog
+from bmq_spark.iceberg.maintenance import Upkeep
+from bmq_spark.jobs.iceberg_sink import IcebergSink
+from bmq_spark.jobs.places import Range
+
+DAY_MS = 24 * 3_600_000
+
+
+@pytest.fixture(scope="module")
+def hadoop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Opened:
+    catalog = Catalog(name="loss", kind="hadoop", warehouse=str(tmp_path_factory.mktemp("loss")), uri=None)
+    for key, value in catalog.settings({}).items():
+        spark.conf.set(key, value)
+    return Opened(catalog=catalog, s3={})
+
+
+def test_loss_that_was_accepted_is_committed_and_the_next_batch_begins_after_it(spark: SparkSession, hadoop: Opened) -> None:
+    name = hadoop.table("overtaken")
+    sink = IcebergSink(spark, name, typing(), settings())
+    sink.add(batch(spark, 0, [Record(offset=0, value=b"before")]))
+    sink.pass_over([Range(topic="orders", partition=0, start=1, end=5)])
+    assert IcebergSink(spark, name, typing(), settings()).places() == {"orders": {0: 5}}
+    sink.add(batch(spark, 0, [Record(offset=5, value=b"after")]))
+    table = hadoop.load(name)
+    assert sorted(table.scan().to_arrow().column("value").to_pylist()) == ["after", "before"]
+    told = [found.summary["bmq.lost"] for found in table.snapshots() if found.summary]
+    assert [lost for lost in told if lost] == ["orders/0 1–4"]
+
+
+def test_retention_takes_old_rows_and_old_dead_letters(spark: SparkSession, hadoop: Opened) -> None:
+    name = hadoop.table("kept")
+    sink = IcebergSink(spark, name, typing(), settings(upkeep=Upkeep(target_file_size_bytes=128 << 20, tidies=False, retention_ms=2 * DAY_MS)))
+    now = (datetime.datetime.now(datetime.UTC) - MIDNIGHT) // datetime.timedelta(minutes=1)
+    old = now - 4 * 24 * 60
+    records = [Record(offset=0, value=b"old", minute=old), Record(offset=1, value=b"\xff old", minute=old)]
+    sink.add(batch(spark, 0, [*records, Record(offset=2, value=b"new", minute=now), Record(offset=3, value=b"\xff new", minute=now)]))
+    sink.maintain()
+    for table, left in ((name, "new"), (name.dead_letters, b"\xff new")):
+        assert hadoop.load(table).scan().to_arrow().column("value").to_pylist() == [left]
