@@ -39,7 +39,8 @@ from bmq_spark.session import open_session
 from bmq_spark.source.batch import tasks_of
 from bmq_spark.source.opening import opened
 from bmq_spark.source.options import parse_options
-from bmq_spark.source.planning import Narrowing, Planner
+from bmq_spark.source.planning import Planner
+from bmq_spark.source.slices import Narrowing
 
 ROOT = Path(__file__).parents[1]
 BMQ = ROOT / ".venv" / "bin" / "bmq"

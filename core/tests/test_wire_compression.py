@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bmq.errors import BatchTooLarge, CorruptBatch, RequestError, UnsupportedCompression
-from bmq.wire.compression import XERIAL_MAGIC, Codec, codec_of, compress, decompress
+from bmq.wire.compression import XERIAL_MAGIC, Codec, codec_of, compress, decompress, decompress_into
 
 COMPRESSED = (1, 2, 3, 4)
 MIB = 1 << 20
@@ -75,6 +75,25 @@ def test_damaged_bytes_decompress_or_raise_a_typed_error(codec: int, data: bytes
         assert len(decompress(codec, damaged, bytes_max=2000)) <= 2000
     except RequestError:
         return
+
+
+@given(st.integers(0, 4), st.binary(max_size=200), st.integers(0, 3), st.integers(0, 1200), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_decompressing_into_memory_of_the_caller_gives_the_same_or_says_that_it_is_too_small(
+    codec: int, part: bytes, times: int, size: int, is_random: bool
+) -> None:
+    data = part if is_random else compress(codec, part * times)
+    output = memoryview(bytearray(size))
+    try:
+        expected: bytes | None = bytes(decompress(codec, data, bytes_max=size))
+    except BatchTooLarge:
+        expected = None
+    except RequestError as error:
+        with pytest.raises(type(error)):
+            decompress_into(codec, data, output)
+        return
+    written = decompress_into(codec, data, output)
+    assert expected == (None if written is None else bytes(output[:written]))
 
 
 @given(st.sampled_from(COMPRESSED), st.binary(max_size=200))

@@ -12,8 +12,7 @@ from bmq.values import TopicId
 from bmq_spark.errors import BmqError, ConfigurationError
 from bmq_spark.source.options import EARLIEST, LATEST, parse_offsets, parse_options
 from bmq_spark.source.positions import Backlog, check_ids, limited, offset_in, positions_of, reached
-from bmq_spark.source.slices import TASK_BYTES_MIN, Slice, cut, slice_of
-from bmq_spark.source.topics import SourceTopic
+from bmq_spark.source.slices import TASK_BYTES_MIN, Slice, SourceTopic, cut, slice_of
 
 TOPIC = SourceTopic(name="orders", lane="", topic_id=TopicId(UUID(int=7)), partition_count=2)
 
@@ -53,7 +52,7 @@ def test_tasks_hold_every_offset_once_and_are_not_too_large(
         assert piece.from_offset in held
         assert piece.below_offset - 1 in held
     largest_record = max(length // count + 1 for count, length in sizes)
-    assert all(sum(piece.size_bytes for piece in task) <= target + largest_record + len(task) for task in tasks)
+    assert all(sum(piece.size_bytes for piece in task) <= target + target // 4 + largest_record + len(task) for task in tasks)
 
 
 def test_small_slices_share_a_task() -> None:
@@ -129,3 +128,15 @@ def test_offsets_are_written_as_for_sparks_kafka_source() -> None:
 def test_options_that_cannot_be_used_are_named(given_: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         parse_options(given_)
+
+
+def test_two_segments_of_about_the_same_size_are_two_tasks_of_a_segment_each() -> None:
+    whole = slice_of(TOPIC, 0, [entry(0, 1000, 5_000_000), entry(1000, 1000, 5_300_000)], from_offset=0, below_offset=2000)
+    assert [[len(piece.segments) for piece in task] for task in cut([whole], target_bytes=1 << 30, tasks_min=2)] == [[1], [1]]
+
+
+def test_every_core_gets_as_many_tasks_of_about_the_same_size() -> None:
+    whole = slice_of(TOPIC, 0, [entry(n * 1000, 1000, 65 << 20) for n in range(8)], from_offset=0, below_offset=8000)
+    tasks = cut([whole], target_bytes=128 << 20, tasks_min=2)
+    assert len(tasks) == 6
+    assert all(65 <= sum(piece.size_bytes for piece in task) >> 20 <= 109 for task in tasks)

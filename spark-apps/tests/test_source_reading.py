@@ -12,7 +12,7 @@ from bmq.values import TopicPartition
 from bmq_spark.errors import BmqError, ConfigurationError
 from bmq_spark.source.batch import BatchReader
 from bmq_spark.source.options import parse_options
-from bmq_spark.source.planning import Narrowing
+from bmq_spark.source.slices import Narrowing
 
 TIME_MS = 1_700_000_000_000
 

@@ -70,6 +70,33 @@ def decompress(codec: int, data: Buffer, *, bytes_max: int) -> Section:
             return _into_growing_output("zstd", cramjam.zstd.decompress_into, source, bytes_max)
 
 
+def decompress_into(codec: int, data: Buffer, output: memoryview) -> int | None:
+    """How many bytes of `output` the decompressed ones took; None where it is too small, and then it may hold some of them.
+
+    For whoever decompresses batch after batch into memory of their own: new memory for each costs several times the decompression.
+    Raises CorruptBatch or UnsupportedCompression.
+    """
+    source = memoryview(data)
+    match codec_of(codec):
+        case Codec.NONE:
+            if len(source) > len(output):
+                return None
+            output[: len(source)] = source
+            return len(source)
+        case Codec.GZIP:
+            return _into("gzip", cramjam.gzip.decompress_into, source, output)
+        case Codec.SNAPPY:
+            blocks, sizes = _snappy_blocks(source)
+            if sum(sizes) > len(output):
+                return None
+            _fill_from_snappy(blocks, sizes, output)
+            return sum(sizes)
+        case Codec.LZ4:
+            return _into("lz4", cramjam.lz4.decompress_into, source, output)
+        case Codec.ZSTD:
+            return _into("zstd", cramjam.zstd.decompress_into, source, output)
+
+
 def compress(codec: int, data: Buffer) -> bytes:
     """The compressed bytes; snappy in xerial's framing, as Java clients write it."""
     match codec_of(codec):
@@ -101,10 +128,23 @@ def _into_output(name: str, into: Callable[[memoryview, memoryview], int], sourc
         written = into(source, output)
     except cramjam.DecompressionError as error:
         del output
-        if _OUTPUT_FULL in str(error):
-            return None
-        raise CorruptBatch(f"{name}: {error}") from error
+        _check_full(name, error)
+        return None
     return _filled(output, written)
+
+
+def _into(name: str, into: Callable[[memoryview, memoryview], int], source: memoryview, output: memoryview) -> int | None:
+    try:
+        return into(source, output)
+    except cramjam.DecompressionError as error:
+        _check_full(name, error)
+        return None
+
+
+def _check_full(name: str, error: cramjam.DecompressionError) -> None:
+    """Raises CorruptBatch unless the output was too small."""
+    if _OUTPUT_FULL not in str(error):
+        raise CorruptBatch(f"{name}: {error}") from error
 
 
 def _output(size: int) -> memoryview:
@@ -116,9 +156,23 @@ def _filled(output: memoryview, written: int) -> Section:
 
 
 def _decompress_snappy(source: memoryview, bytes_max: int) -> Section:
+    blocks, sizes = _snappy_blocks(source)
+    total = sum(sizes)
+    if total > bytes_max:
+        raise BatchTooLarge(f"snappy: {len(source)} bytes decompress to more than {bytes_max}, which is the most allowed")
+    output = _output(total)
+    try:
+        _fill_from_snappy(blocks, sizes, output)
+    except CorruptBatch:
+        del output
+        raise
+    return _filled(output, total)
+
+
+def _snappy_blocks(source: memoryview) -> tuple[list[memoryview], list[int]]:
+    """The blocks, and the sizes that they declare, which snappy could reach."""
     blocks = _xerial_blocks(source) if bytes(source[: len(XERIAL_MAGIC)]) == XERIAL_MAGIC else [source]
     sizes = []
-    total = 0
     for block in blocks:
         try:
             size = cramjam.snappy.decompress_raw_len(block)
@@ -126,11 +180,11 @@ def _decompress_snappy(source: memoryview, bytes_max: int) -> Section:
             raise CorruptBatch(f"snappy: {error}") from error
         if size > _SNAPPY_RATIO_MAX * len(block):
             raise CorruptBatch(f"snappy: a block of {len(block)} bytes claims {size}, which snappy cannot reach")
-        total += size
         sizes.append(size)
-        if total > bytes_max:
-            raise BatchTooLarge(f"snappy: {len(source)} bytes decompress to more than {bytes_max}, which is the most allowed")
-    output = _output(total)
+    return blocks, sizes
+
+
+def _fill_from_snappy(blocks: list[memoryview], sizes: list[int], output: memoryview) -> None:
     position = 0
     for block, size in zip(blocks, sizes, strict=True):
         try:
@@ -141,7 +195,6 @@ def _decompress_snappy(source: memoryview, bytes_max: int) -> Section:
         if written != size:
             raise CorruptBatch(f"snappy: a block that claims {size} bytes has {written}")
         position += size
-    return _filled(output, total)
 
 
 def _xerial_blocks(source: memoryview) -> list[memoryview]:

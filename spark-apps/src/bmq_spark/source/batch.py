@@ -1,4 +1,7 @@
-"""Reading once: `spark.read.format("bmq")`."""
+"""Reading once: `spark.read.format("bmq")`.
+
+Executors import this module to read. What only plans is imported where it is needed: every worker would spend half a second on it.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -7,10 +10,9 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from bmq_spark.source.opening import opened
 from bmq_spark.source.options import SourceOptions
-from bmq_spark.source.planning import Narrowing, Piece, Planner
-from bmq_spark.source.pushdown import narrowed
 from bmq_spark.source.reading import read_slice
-from bmq_spark.source.slices import Slice, TailSlice, cut
+from bmq_spark.source.sections import Scratch
+from bmq_spark.source.slices import Narrowing, Piece, Slice, TailSlice, cut
 
 
 class Task(InputPartition):
@@ -29,11 +31,15 @@ class BatchReader(DataSourceReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Takes note of them; Spark applies all of them again."""
+        from bmq_spark.source.pushdown import narrowed
+
         self._narrowing = narrowed(filters)
         return filters
 
     def partitions(self) -> list[InputPartition]:
         """Raises SourceFailed."""
+        from bmq_spark.source.planning import Planner
+
         # Without any task Spark would ask for the records of None.
         return tasks_of(self._options, Planner(self._options).slices(self._narrowing)) or [Task(())]
 
@@ -52,8 +58,9 @@ def tasks_of(options: SourceOptions, pieces: Sequence[Piece]) -> list[InputParti
 def read_task(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Raises SourceFailed. Runs on an executor."""
     assert isinstance(partition, Task)
+    scratch = Scratch()
     for piece in partition.value:
         if isinstance(piece, TailSlice):
             yield from options.brokers.read(piece, options.columns)
         else:
-            yield from read_slice(opened(options.store), piece, columns=options.columns, fail_on_data_loss=options.fail_on_data_loss)
+            yield from read_slice(opened(options.store), piece, columns=options.columns, fail_on_data_loss=options.fail_on_data_loss, scratch=scratch)

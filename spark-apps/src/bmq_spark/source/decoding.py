@@ -5,33 +5,21 @@ Owns what Spark sees of a record: -1 where a batch has no timestamp, null where 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bmq.errors import BatchTooLarge, CorruptBatch, UnsupportedCompression
-from bmq.wire.batches import BatchHeader, check_crc, iterate_records
-from bmq.wire.compression import Codec
-from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
-from bmq.wire.records import section_of
+from bmq.wire.batches import BatchHeader, iterate_records
 from bmq_spark.source.columns import ARROW_TYPES, arrow_schema
 from bmq_spark.source.record_layout import Bytes, Fields, Ints, Misfit, find_records, read_fields, read_headers
+from bmq_spark.source.sections import BatchBroken, Scratch, Sections, sections_of
 
-DECODED_BYTES: Final = 16 << 20
-"""A RecordBatch is made of so many bytes of records or more, unless there are no more."""
 _MICROSECONDS_MAX: Final = (1 << 63) - 1
 _MILLISECONDS_MAX: Final = _MICROSECONDS_MAX // 1000
-
-
-class BatchBroken(Exception):
-    """The batch with this header cannot be read; `why` is what bmq says of it."""
-
-    def __init__(self, header: BatchHeader, why: str) -> None:
-        super().__init__(why)
-        self.header = header
-        self.why = why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +35,12 @@ class Wanted:
     min_timestamp_ms: int | None = None
 
 
-@dataclass(slots=True)
-class _Sections:
-    """Decompressed records of several batches, one after the other in `data`."""
+def decode(data: bytes, headers: Sequence[BatchHeader], wanted: Wanted, scratch: Scratch | None = None) -> Iterator[pa.RecordBatch]:
+    """The records of these batches of `data`, which are in order. Raises BatchBroken, also after some were given.
 
-    data: bytes
-    headers: list[BatchHeader]
-    starts: list[int]
-    ends: list[int]
-
-
-def decode(data: bytes, headers: Sequence[BatchHeader], wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    """The records of these batches of `data`, which are in order. Raises BatchBroken, also after some were given."""
-    for sections in _opened(data, [header for header in headers if _has_wanted(header, wanted)]):
+    Whoever decodes again and again brings `scratch`; nothing of it is in what is given.
+    """
+    for sections in sections_of(data, [header for header in headers if _has_wanted(header, wanted)], scratch or Scratch()):
         try:
             found = _to_arrow(sections, wanted)
         except Misfit:
@@ -76,34 +57,6 @@ def _has_wanted(header: BatchHeader, wanted: Wanted) -> bool:
     return wanted.min_timestamp_ms is None or header.max_timestamp_ms >= wanted.min_timestamp_ms
 
 
-def _opened(data: bytes, headers: list[BatchHeader]) -> Iterator[_Sections]:
-    """The batches' records, CRC checked, as many together as DECODED_BYTES take. Records that are not compressed are not copied."""
-    parts: list[bytes | memoryview] = []
-    group = _Sections(b"", [], [], [])
-    size = 0
-    view = memoryview(data)
-    copied = any(header.attributes & 7 for header in headers)
-    for header in headers:
-        try:
-            check_crc(view, header)
-            section = section_of(view, header, DECOMPRESSED_BYTES_MAX) if header.codec is not Codec.NONE else view[header.position + 61 : header.end]
-        except (CorruptBatch, UnsupportedCompression, BatchTooLarge) as error:
-            raise BatchBroken(header, str(error)) from error
-        start = size if copied else header.position + 61
-        group.headers.append(header)
-        group.starts.append(start)
-        group.ends.append(start + len(section))
-        parts.append(section)
-        size += len(section)
-        if size >= DECODED_BYTES:
-            group.data = b"".join(parts) if copied else data
-            yield group
-            parts, group, size = [], _Sections(b"", [], [], []), 0
-    if group.headers:
-        group.data = b"".join(parts) if copied else data
-        yield group
-
-
 def _what_is_wrong(data: bytes, headers: Sequence[BatchHeader]) -> BatchBroken:
     for header in headers:
         try:
@@ -114,7 +67,7 @@ def _what_is_wrong(data: bytes, headers: Sequence[BatchHeader]) -> BatchBroken:
     return BatchBroken(headers[0], f"{len(headers)} batches from here on hold something that is not a record")
 
 
-def _to_arrow(sections: _Sections, wanted: Wanted) -> pa.RecordBatch:
+def _to_arrow(sections: Sections, wanted: Wanted) -> pa.RecordBatch:
     headers = sections.headers
     counts = np.array([header.record_count for header in headers], np.int64)
     begin, end = find_records(sections.data, sections.starts, sections.ends, counts.tolist())
@@ -131,14 +84,14 @@ def _to_arrow(sections: _Sections, wanted: Wanted) -> pa.RecordBatch:
     inside = np.flatnonzero((offsets >= wanted.from_offset) & (offsets < wanted.below_offset))
     if inside.size and inside[-1] - inside[0] + 1 == inside.size:
         return table.slice(int(inside[0]), int(inside.size))
-    return table.take(pa.array(inside))
+    return table.take(_array(inside, pa.int64()))
 
 
 @dataclass(slots=True)
 class _Columns:
     """One method for each column that is not the same in all rows."""
 
-    sections: _Sections
+    sections: Sections
     data: Bytes
     fields: Fields
     counts: Ints
@@ -155,12 +108,12 @@ class _Columns:
             case "headers":
                 return self._headers()
             case "offset":
-                return pa.array(self.offsets)
+                return _array(self.offsets, pa.int64())
             case "timestamp":
                 return self._timestamps()
             case "timestampType":
                 kinds = np.array([header.is_log_append_time for header in self.sections.headers], np.int32)
-                return pa.array(np.repeat(kinds, self.counts))
+                return _array(np.repeat(kinds, self.counts), pa.int32())
             case _:
                 constant = {"topic": self.wanted.topic, "partition": self.wanted.partition, "lane": self.wanted.lane}[name]
                 return pa.repeat(pa.scalar(constant, ARROW_TYPES[name]), len(self.offsets))
@@ -174,7 +127,7 @@ class _Columns:
         milliseconds = np.repeat(base, self.counts) + delta
         if (milliseconds < -1).any():
             raise Misfit
-        return pa.array(np.minimum(milliseconds, _MILLISECONDS_MAX) * 1000).view(ARROW_TYPES["timestamp"])
+        return _array(np.minimum(milliseconds, _MILLISECONDS_MAX) * 1000, ARROW_TYPES["timestamp"])
 
     def _headers(self) -> pa.Array:
         counts = self.fields.header_count
@@ -187,24 +140,33 @@ class _Columns:
         items = pa.StructArray.from_arrays([keys, values], fields=list(kind.value_type))
         bounds = np.zeros(len(counts) + 1, np.int32)
         np.cumsum(counts, out=bounds[1:])
-        return pa.ListArray.from_arrays(pa.array(bounds), items, type=kind, mask=pa.array(counts == 0))
+        return pa.Array.from_buffers(kind, len(counts), [_bitmap(counts != 0), pa.py_buffer(bounds)], children=[items])
 
 
-def _binary(data: bytes, starts: Ints, lengths: Ints) -> pa.Array:
+def _array(values: npt.NDArray[Any], kind: pa.DataType, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Numbers as they lie in memory. `pa.array` would import pandas, if it is there, to see whether they are pandas' own: a quarter of a second."""
+    return pa.Array.from_buffers(kind, len(values), [None if valid is None else _bitmap(valid), pa.py_buffer(values)])
+
+
+def _bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _binary(data: bytes | bytearray, starts: Ints, lengths: Ints) -> pa.Array:
     """The byte strings at ascending positions of `data`; a length of -1 is null.
 
     The buffer is read as an array in which they and the gaps between them take turns; Arrow's own `take` copies every other one.
     """
     count = len(starts)
-    null = lengths < 0
-    if null.all():
+    valid = lengths >= 0
+    if not valid.any():
         return pa.nulls(count, pa.binary())
     bounds = np.empty(2 * count + 1, np.int32)
     bounds[0:-1:2] = starts
     bounds[1::2] = starts + np.maximum(lengths, 0)
     bounds[-1] = bounds[-2]
     turns = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
-    return turns.take(pa.array(np.arange(0, 2 * count, 2), mask=null if null.any() else None))
+    return turns.take(_array(np.arange(0, 2 * count, 2), pa.int64(), None if valid.all() else valid))
 
 
 def _text(raw: pa.Array) -> pa.Array:

@@ -8,19 +8,20 @@ import os
 import threading
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from typing_extensions import Buffer
 
 from bmq.errors import NotApplied, StoreUnavailable, StoreUnusable
 from bmq.ports import ObjectMeta, ObjectStore
-from bmq.runtime.obstore_store import ObstoreStore
 from bmq.runtime.read_only_folder import open_read_only
 from bmq.runtime.store_url import StoreKind, parse_store_url
 from bmq.runtime.system import SystemRng
-from bmq.storage.durable import Backoff
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.source.failures import StoreLost
+
+if TYPE_CHECKING:
+    from bmq.storage.durable import Backoff
 
 TRIES_MAX: Final = 5
 """Waits between them come to about one second; the client library tries each request twice more by itself."""
@@ -69,6 +70,8 @@ def _open(url: str) -> ObjectStore:
         if not parsed.folder.is_dir():
             raise ConfigurationError(f"option store={url}: there is no such folder: name the one that bmq keeps its data in, on every executor")
         return open_read_only(parsed.folder)
+    from bmq.runtime.obstore_store import ObstoreStore  # not needed for a folder
+
     return ObstoreStore.open(parsed)
 
 
@@ -87,13 +90,14 @@ class _Patient:
 
     async def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
         """See ObjectStore.get; StoreLost instead of StoreUnavailable."""
-        backoff = Backoff(self._rng)
+        backoff: Backoff | None = None
         for tries in range(1, TRIES_MAX + 1):
             try:
                 return await self._store.get(key, start=start, length=length)
             except StoreUnavailable as error:
                 if tries == TRIES_MAX:
                     raise _lost(error) from error
+            backoff = backoff or _backoff(self._rng)
             await backoff.wait()
         raise AssertionError("unreachable")
 
@@ -106,7 +110,7 @@ class _Patient:
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
         """See ObjectStore.list; goes on where a page failed."""
-        backoff = Backoff(self._rng)
+        backoff: Backoff | None = None
         tries = 0
         while True:
             try:
@@ -119,7 +123,14 @@ class _Patient:
                     raise _lost(error) from error
             else:
                 return
+            backoff = backoff or _backoff(self._rng)
             await backoff.wait()
+
+
+def _backoff(rng: SystemRng) -> "Backoff":
+    from bmq.storage.durable import Backoff  # seldom needed, and costs an executor some time
+
+    return Backoff(rng)
 
 
 def _lost(error: Exception) -> StoreLost:

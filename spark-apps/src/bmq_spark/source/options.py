@@ -17,7 +17,7 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 """As Kafka's clients write them."""
 MIB: Final = 1 << 20
-TARGET_PARTITION_BYTES: Final = 64 * MIB
+TARGET_PARTITION_BYTES: Final = 128 * MIB
 KNOWN: Final = (
     *("store", "cluster_id", "topic", "lane", "columns", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
     *("tail", "kafka.bootstrap.servers", "maxBytesPerTrigger", "maxRecordsPerTrigger", "targetPartitionBytes", "minPartitions", "failOnDataLoss"),

@@ -6,7 +6,7 @@ for each partition. A segment costs none, however many there are.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from bmq.values import TopicPartition
 from bmq_spark.source.failures import SourceFailed
@@ -14,24 +14,11 @@ from bmq_spark.source.logs import LogPart, read_logs
 from bmq_spark.source.opening import OpenedStore, opened
 from bmq_spark.source.options import EARLIEST, LATEST, Bound, SourceOptions
 from bmq_spark.source.reading import lost
-from bmq_spark.source.slices import Slice, TailSlice, slice_of
+from bmq_spark.source.slices import Narrowing, Piece, SourceTopic, TailSlice, slice_of
 from bmq_spark.source.times import offset_at
-from bmq_spark.source.topics import SourceTopic, Topics, check_cluster, find_topics
+from bmq_spark.source.topics import Topics, check_cluster, find_topics
 
 OFFSETS_END: Final = 1 << 63
-
-Piece: TypeAlias = Slice | TailSlice
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Narrowing:
-    """What a query's filters leave. None: all."""
-
-    topics: frozenset[str] | None = None
-    partitions: frozenset[int] | None = None
-    from_offset: int = 0
-    below_offset: int = 1 << 63
-    min_timestamp_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from bmq.storage.segment import SegmentEntry
 from bmq_spark.source.failures import TopicGone
-from bmq_spark.source.topics import SourceTopic
+from bmq_spark.source.slices import SourceTopic
 
 Positions: TypeAlias = dict[str, dict[str, object]]
 """What Spark keeps as JSON."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
-from bmq_spark.source.planning import Narrowing
+from bmq_spark.source.slices import Narrowing
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

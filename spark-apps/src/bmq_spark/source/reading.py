@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from typing import Final
 
@@ -12,10 +12,10 @@ from bmq.errors import CorruptBatch, FormatError, ObjectMissing, UnsupportedMess
 from bmq.storage.segment import SegmentEntry
 from bmq.storage.segment_index import SegmentIndex, decode_index
 from bmq.wire.batches import HEADER_SIZE_BYTES, BatchHeader, read_header
-from bmq_spark.source.decoding import BatchBroken, Wanted, decode
+from bmq_spark.source.decoding import Wanted, decode
 from bmq_spark.source.failures import RecordsGone, SegmentBroken
-from bmq_spark.source.logs import read_log
 from bmq_spark.source.opening import OpenedStore
+from bmq_spark.source.sections import BatchBroken, Scratch
 from bmq_spark.source.slices import Slice, slice_of
 
 GET_BYTES: Final = 8 << 20
@@ -28,9 +28,15 @@ _SIZE_END: Final = 12
 _log = logging.getLogger(__name__)
 
 
-def read_slice(store: OpenedStore, piece: Slice, *, columns: tuple[str, ...], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
-    """The records of a slice. Raises SegmentBroken, RecordsGone, StoreLost; records may have been given before."""
+def read_slice(
+    store: OpenedStore, piece: Slice, *, columns: tuple[str, ...], fail_on_data_loss: bool, scratch: Scratch | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The records of a slice. Raises SegmentBroken, RecordsGone, StoreLost; records may have been given before.
+
+    Whoever reads one slice after the other brings `scratch`.
+    """
     at = piece.from_offset
+    memory = scratch or Scratch()
     for _ in range(REREADS_MAX):
         try:
             for entry in piece.segments:
@@ -45,7 +51,7 @@ def read_slice(store: OpenedStore, piece: Slice, *, columns: tuple[str, ...], fa
                     below_offset=piece.below_offset,
                     min_timestamp_ms=piece.min_timestamp_ms,
                 )
-                for read_to, batch in _RunReader(store, piece, entry, wanted).read():
+                for read_to, batch in _RunReader(store, piece, entry, wanted, memory).read():
                     if batch is not None:
                         yield batch
                     else:
@@ -70,6 +76,8 @@ def lost(piece: str, from_offset: int, below: int, log_start: int | None, *, fai
 
 def _again(store: OpenedStore, piece: Slice, at: int, what: str, *, fail_on_data_loss: bool) -> Slice:
     """The rest of a slice, from `at`, as the manifest is now."""
+    from bmq_spark.source.logs import read_log  # seldom needed, and costs an executor some time
+
     log = store.run(read_log(store, piece.tp, at, piece.below_offset))
     place = f"topic {piece.topic.name}, partition {piece.partition}"
     if not log.manifest.parts and log.end == 0:
@@ -91,11 +99,12 @@ def _again(store: OpenedStore, piece: Slice, at: int, what: str, *, fail_on_data
 class _RunReader:
     """Reads one run as far as it is wanted."""
 
-    def __init__(self, store: OpenedStore, piece: Slice, entry: SegmentEntry, wanted: Wanted) -> None:
+    def __init__(self, store: OpenedStore, piece: Slice, entry: SegmentEntry, wanted: Wanted, scratch: Scratch) -> None:
         self._store = store
         self._piece = piece
         self._entry = entry
         self._wanted = wanted
+        self._scratch = scratch
         self._next_offset = entry.base_offset
         self._records = 0
 
@@ -107,21 +116,32 @@ class _RunReader:
         is_whole = (start, end) == (0, self._entry.length)
         rest, position = b"", start
         for chunk in self._chunks(start, end):
-            data = rest + chunk if rest else chunk
-            headers = self._headers(data, position, end)
-            try:
-                for batch in decode(data, headers, self._wanted):
-                    yield 0, batch
-            except BatchBroken as broken:
-                raise self._broken(broken.why, broken.header.base_offset, position + broken.header.position) from broken
-            if headers:
-                yield headers[-1].next_offset, None
-            read = headers[-1].end if headers else 0
-            rest, position = data[read:], position + read
+            begin = 0
+            if rest:  # the batch between two chunks is joined alone: new memory for all of a chunk costs more than reading it
+                begin = _missing(rest, chunk)
+                rest += chunk[:begin]
+                read = yield from self._decoded(rest, 0, position, end)
+                rest, position = rest[read:], position + read
+            if not rest:
+                read = yield from self._decoded(chunk, begin, position, end)
+                rest, position = chunk[begin + read :], position + read
         if rest:
             raise self._broken(f"{len(rest)} bytes are left that are no batch", self._next_offset, position)
         if is_whole and self._records != self._entry.record_count:
             raise self._broken(f"{self._records} records instead of {self._entry.record_count}", self._entry.base_offset, 0)
+
+    def _decoded(self, data: bytes, start: int, position: int, end: int) -> Generator[tuple[int, pa.RecordBatch | None], None, int]:
+        """Gives what `read` does, of the whole batches in `data` from `start` on, which is `position` of the run. Returns how long they are."""
+        headers = self._headers(data, start, position, end)
+        if not headers:
+            return 0
+        try:
+            for batch in decode(data, headers, self._wanted, self._scratch):
+                yield 0, batch
+        except BatchBroken as broken:
+            raise self._broken(broken.why, broken.header.base_offset, position + broken.header.position - start) from broken
+        yield headers[-1].next_offset, None
+        return headers[-1].end - start
 
     def _stretch(self) -> tuple[int, int]:
         """(first position, position behind the last) within the run: all of it, or the blocks that are wanted."""
@@ -172,10 +192,10 @@ class _RunReader:
             for _, future in ahead:
                 future.cancel()
 
-    def _headers(self, data: bytes, position: int, end: int) -> list[BatchHeader]:
-        """The headers of the whole batches in `data`, which begins at `position` of the run; the last batch may not be whole."""
+    def _headers(self, data: bytes, start: int, position: int, end: int) -> list[BatchHeader]:
+        """The headers of the whole batches in `data` from `start` on, which is `position` of the run; the last batch may not be whole."""
         headers: list[BatchHeader] = []
-        at = 0
+        at, position = start, position - start
         while len(data) - at >= HEADER_SIZE_BYTES:
             size = int.from_bytes(data[at + 8 : at + _SIZE_END], "big", signed=True) + _SIZE_END
             if size > len(data) - at and position + at + size <= end:
@@ -199,6 +219,15 @@ class _RunReader:
 
     def _where(self, offset: int) -> str:
         return f"{_place(self._piece, offset)}, object {self._entry.key}"
+
+
+def _missing(rest: bytes, chunk: bytes) -> int:
+    """How much of `chunk` belongs to the batch that begins with `rest`, as far as both tell."""
+    start = rest[:_SIZE_END] + chunk[: max(0, _SIZE_END - len(rest))]
+    if len(start) < _SIZE_END:
+        return len(chunk)
+    size = int.from_bytes(start[8:], "big", signed=True) + _SIZE_END
+    return min(max(size, HEADER_SIZE_BYTES) - len(rest), len(chunk))
 
 
 def _place(piece: Slice, offset: int) -> str:

@@ -53,7 +53,7 @@ class HeaderFields:
     value_length: Ints
 
 
-def find_records(data: bytes, starts: Sequence[int], ends: Sequence[int], counts: Sequence[int]) -> tuple[Ints, Ints]:
+def find_records(data: bytes | bytearray, starts: Sequence[int], ends: Sequence[int], counts: Sequence[int]) -> tuple[Ints, Ints]:
     """(where each record's bytes after its length begin, where they end) for sections that hold so many records each. Raises Misfit."""
     steps = max(counts, default=0)
     if sum(counts) > steps * _LOCKSTEP_PAYS:
@@ -116,31 +116,39 @@ def read_headers(data: Bytes, fields: Fields) -> HeaderFields:
     return HeaderFields(key_start=found[0], key_length=found[1], value_start=found[2], value_length=found[3])
 
 
-def _find_one_by_one(data: bytes, starts: Sequence[int], ends: Sequence[int], counts: Sequence[int]) -> tuple[Ints, Ints]:
-    begin, finish = array("q"), array("q")
-    began, finished = begin.append, finish.append
+def _find_one_by_one(data: bytes | bytearray, starts: Sequence[int], ends: Sequence[int], counts: Sequence[int]) -> tuple[Ints, Ints]:
+    """Walks from length to length; the lengths are judged afterwards, all at once."""
+    finish = array("q")
+    finished = finish.append
+    before = array("q")
+    view = memoryview(data)
     try:
-        for at, section_end, count in zip(starts, ends, counts, strict=True):
+        for start, section_end, count in zip(starts, ends, counts, strict=True):
+            if not count:
+                continue
+            before.append(start)
+            before_next = len(finish)
+            at = start
             for _ in range(count):
                 byte = data[at]
                 if byte < 0x80:
-                    length = (byte >> 1) ^ -(byte & 1)
-                    at += 1
+                    at += (byte >> 1) + 1
                 elif (second := data[at + 1]) < 0x80:
-                    length = (byte & 0x7F | second << 7) >> 1 if not byte & 1 else -1
-                    at += 2
+                    at += ((byte & 0x7F | second << 7) >> 1) + 2
                 else:
-                    length, at = read_signed_varint(data, at)
-                if length < 0 or at + length > section_end:
-                    raise Misfit
-                began(at)
-                at += length
+                    length, at = read_signed_varint(view, at)
+                    at += length
                 finished(at)
             if at != section_end:
                 raise Misfit
+            before.extend(finish[before_next:-1])
     except (IndexError, CorruptBatch):
         raise Misfit from None
-    return np.frombuffer(begin, np.int64), np.frombuffer(finish, np.int64)
+    finish_at = np.frombuffer(finish, np.int64)
+    lengths, begin = _varints(np.frombuffer(data, np.uint8), np.frombuffer(before, np.int64))
+    if (lengths < 0).any() or (begin + lengths != finish_at).any():
+        raise Misfit
+    return begin, finish_at
 
 
 def _find_in_lockstep(data: Bytes, starts: Ints, ends: Ints, counts: Ints) -> tuple[Ints, Ints]:

@@ -2,15 +2,36 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Final
+from typing import Final, TypeAlias
 
 from bmq.storage.segment import SegmentEntry
-from bmq.values import TopicPartition
-from bmq_spark.source.topics import SourceTopic
+from bmq.values import TopicId, TopicPartition
 
 TASK_BYTES_MIN: Final = 4 << 20
 """However many cores there are: a task costs some milliseconds."""
+_SLACK: Final = 8
+"""A task may be larger or smaller than the others by this part of it, where that saves reading a segment in two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTopic:
+    """A topic as it is read: `name` as its clients call it, the lane that its records are in ("": none), id and number of partitions."""
+
+    name: str
+    lane: str
+    topic_id: TopicId
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Narrowing:
+    """What a query's filters leave. None: all."""
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    from_offset: int = 0
+    below_offset: int = 1 << 63
+    min_timestamp_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +69,9 @@ class TailSlice:
     below_offset: int
 
 
+Piece: TypeAlias = Slice | TailSlice
+
+
 def slice_of(
     topic: SourceTopic, partition: int, entries: Iterable[SegmentEntry], *, from_offset: int, below_offset: int, min_timestamp_ms: int | None = None
 ) -> Slice:
@@ -63,40 +87,39 @@ def slice_of(
 
 
 def cut(slices: Sequence[Slice], *, target_bytes: int, tasks_min: int) -> list[tuple[Slice, ...]]:
-    """Tasks of about `target_bytes`, less where they were fewer than `tasks_min`. Large segments are cut by offsets, small slices share a task."""
+    """Tasks of about the same size, at most about `target_bytes`: `tasks_min` or a multiple of it, less where they were tiny then.
+
+    The bytes of all slices are cut at even distances. A segment on such a cut is read by two tasks, unless nearly all of it is on one side.
+    """
     total = sum(each.size_bytes for each in slices)
     target = min(target_bytes, max(TASK_BYTES_MIN, -(-total // tasks_min)))
-    tasks: list[tuple[Slice, ...]] = []
-    filling: list[Slice] = []
-    filled = 0
-    for piece in (piece for each in slices for piece in _pieces(each, target)):
-        size = piece.size_bytes
-        if filling and filled + size > target:
-            tasks.append(tuple(filling))
-            filling, filled = [], 0
-        filling.append(piece)
-        filled += size
-    if filling:
-        tasks.append(tuple(filling))
-    return tasks
+    count = -(-total // target)
+    if count > tasks_min:
+        count = -(-count // tasks_min) * tasks_min  # as many on one core as on another
+    slack = target // _SLACK
+    tasks: list[list[Slice]] = [[]]
+    cuts = done = 0
+    for piece in (_narrowed(each, [entry]) for each in slices for entry in each.segments):
+        rest: Slice | None = piece
+        while rest is not None:
+            while (room := total * (cuts + 1) // count - done) <= slack and cuts + 1 < count:
+                cuts += 1
+                if tasks[-1]:
+                    tasks.append([])
+            head, rest = _split(rest, room) if rest.size_bytes > room + slack and cuts + 1 < count else (rest, None)
+            done += head.size_bytes
+            _add(tasks[-1], head)
+    return [tuple(task) for task in tasks if task]
 
 
-def _pieces(whole: Slice, target: int) -> Iterable[Slice]:
-    """Of at most about `target` bytes. What lies between two of them is in neither: their segments were left out."""
-    held: list[SegmentEntry] = []
-    held_bytes = 0
-    for entry in whole.segments:
-        size = _bytes_within(entry, whole.from_offset, whole.below_offset)
-        if held and held_bytes + size > target:
-            yield _narrowed(whole, held)
-            held, held_bytes = [], 0
-        if size > target:
-            yield from _split(_narrowed(whole, [entry]), -(-size // target))
-            continue
-        held.append(entry)
-        held_bytes += size
-    if held:
-        yield _narrowed(whole, held)
+def _add(task: list[Slice], piece: Slice) -> None:
+    """Puts a piece behind the others: into the last one where both are of one stretch. What lies between them is in no segment that is wanted."""
+    last = task[-1] if task else None
+    if last is not None and (last.topic, last.partition) == (piece.topic, piece.partition) and last.below_offset <= piece.from_offset:
+        further = tuple(entry for entry in piece.segments if entry != last.segments[-1])
+        task[-1] = replace(last, below_offset=piece.below_offset, segments=last.segments + further)
+    else:
+        task.append(piece)
 
 
 def _narrowed(whole: Slice, entries: Sequence[SegmentEntry]) -> Slice:
@@ -105,12 +128,11 @@ def _narrowed(whole: Slice, entries: Sequence[SegmentEntry]) -> Slice:
     return replace(whole, from_offset=from_offset, below_offset=below_offset, segments=tuple(entries))
 
 
-def _split(piece: Slice, parts: int) -> Iterable[Slice]:
+def _split(piece: Slice, size_bytes: int) -> tuple[Slice, Slice | None]:
+    """About so many bytes, by offsets, and the rest."""
     span = piece.below_offset - piece.from_offset
-    parts = min(parts, span)
-    bounds = [piece.from_offset + span * index // parts for index in range(parts + 1)]
-    for start, end in pairwise(bounds):
-        yield replace(piece, from_offset=start, below_offset=end)
+    at = piece.from_offset + min(span, max(1, round(span * size_bytes / piece.size_bytes)))
+    return replace(piece, below_offset=at), replace(piece, from_offset=at) if at < piece.below_offset else None
 
 
 def _is_wanted(entry: SegmentEntry, from_offset: int, below_offset: int, min_timestamp_ms: int | None) -> bool:

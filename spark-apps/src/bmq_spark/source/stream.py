@@ -7,7 +7,7 @@ A run that is to end and has limits takes `end_of` and `reached` instead of Avai
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -15,9 +15,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from bmq_spark.source.batch import read_task, tasks_of
 from bmq_spark.source.failures import SourceFailed
 from bmq_spark.source.options import SourceOptions, parse_options
-from bmq_spark.source.planning import PartitionEnd, Piece, Planner
 from bmq_spark.source.positions import Backlog, Positions, check_ids, limited, offset_in, positions_of
-from bmq_spark.source.topics import SourceTopic
+from bmq_spark.source.slices import Piece, SourceTopic
+
+if TYPE_CHECKING:  # executors import this module too: see batch
+    from bmq_spark.source.planning import PartitionEnd, Planner
 
 
 class StreamReader(DataSourceStreamReader):
@@ -88,12 +90,14 @@ class StreamReader(DataSourceStreamReader):
     def stop(self) -> None:
         """Nothing to do: the process ends."""
 
-    def _plan(self) -> Planner:
+    def _plan(self) -> "Planner":
         if self._planner is None:
+            from bmq_spark.source.planning import Planner
+
             self._planner = Planner(self._options)
         return self._planner
 
-    def _look(self, at: Positions) -> tuple[list[SourceTopic], dict[tuple[str, int], PartitionEnd]]:
+    def _look(self, at: Positions) -> tuple[list[SourceTopic], dict[tuple[str, int], "PartitionEnd"]]:
         planner = self._plan()
         topics = planner.topics()
         check_ids(at, topics)
@@ -102,7 +106,7 @@ class StreamReader(DataSourceStreamReader):
         self._planned = (at, topics, logs)
         return topics, logs
 
-    def _pieces(self, topic: SourceTopic, partition: int, log: PartitionEnd, from_offset: int, below: int) -> list[Piece]:
+    def _pieces(self, topic: SourceTopic, partition: int, log: "PartitionEnd", from_offset: int, below: int) -> list[Piece]:
         if below > log.end:
             raise SourceFailed(
                 f"topic {topic.name}, partition {partition}: the checkpoint goes to {below}, the store {self._options.store} ends at {log.end}: "
@@ -113,6 +117,8 @@ class StreamReader(DataSourceStreamReader):
 
 def end_of(options: Mapping[str, str]) -> Positions:
     """Where the topics end now, for the options of a stream: what a run that is to end has to read. Raises ConfigurationError, SourceFailed."""
+    from bmq_spark.source.planning import Planner
+
     parsed = parse_options(options)
     planner = Planner(parsed)
     topics = planner.topics()

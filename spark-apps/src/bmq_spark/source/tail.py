@@ -10,8 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from bmq_spark.source.columns import ARROW_TYPES, arrow_schema
 from bmq_spark.source.failures import RecordsGone, SourceFailed
-from bmq_spark.source.slices import TailSlice
-from bmq_spark.source.topics import SourceTopic
+from bmq_spark.source.slices import SourceTopic, TailSlice
 
 TIMEOUT_S: Final = 30.0
 MESSAGES_AT_ONCE: Final = 10_000

@@ -1,26 +1,15 @@
 """From topic names, in a lane or in none, to topic ids and partitions: by the cluster's metadata as the store has it, without a controller."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from bmq.errors import FormatError
 from bmq.lanes import BASE, matches, overlay_name
 from bmq.metadata.image import Image
 from bmq.metadata.journal import MetadataJournal, Position
 from bmq.storage.flatlog import GapFound
-from bmq.values import TopicId
 from bmq_spark.source.failures import SourceFailed, TopicGone
 from bmq_spark.source.opening import OpenedStore
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceTopic:
-    """A topic as it is read: `name` as its clients call it, the lane that its records are in ("": none), id and number of partitions."""
-
-    name: str
-    lane: str
-    topic_id: TopicId
-    partition_count: int
+from bmq_spark.source.slices import SourceTopic
 
 
 class Topics:
