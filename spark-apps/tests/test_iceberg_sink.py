@@ -243,3 +243,17 @@ def test_maintenance_merges_files_and_expires_snapshots_but_not_places(spark: Sp
     maintain(spark, sink.table, replace(upkeep, retention_ms=30 * DAY_MS))
     assert sql.load(name).scan().to_arrow().num_rows == 0
     assert sink.places() == places
+
+
+def test_a_stream_that_maintains_its_table_leaves_few_files_and_snapshots_however_many_batches_it_adds(spark: SparkSession, sql: Opened) -> None:
+    name = sql.table("maintained")
+    upkeep = Upkeep(target_file_size_bytes=128 << 20, min_files=2, keep_snapshots_ms=1)
+    sink = IcebergSink(spark, name, typing(), replace(settings(upkeep=upkeep), upkeep_every_ms=0))
+    left = []
+    for number in range(4):
+        sink.add(batch(spark, number, [Record(offset=number, value=b"v%d" % number)]))
+        table = sql.load(name)
+        left.append((len(list(Path(sink.table.location, "data").rglob("*.parquet"))), len(table.metadata.snapshots)))
+    assert left[1:] == [(3, 2)] * 3, "the file of all rows, and the two that it replaced, which go with the merge's snapshot in the next run"
+    assert sink.places() == {"orders": {0: 4}}
+    assert sorted(sql.load(name).scan().to_arrow().column("value").to_pylist()) == ["v0", "v1", "v2", "v3"]
