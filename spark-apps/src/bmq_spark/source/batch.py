@@ -13,6 +13,7 @@ from bmq_spark.source.options import SourceOptions
 from bmq_spark.source.reading import read_slice
 from bmq_spark.source.sections import Scratch
 from bmq_spark.source.slices import Narrowing, Piece, Slice, TailSlice, cut
+from bmq_spark.source.spark_zips import forget_importers
 
 
 class Task(InputPartition):
@@ -40,6 +41,7 @@ class BatchReader(DataSourceReader):
         """Raises SourceFailed."""
         from bmq_spark.source.planning import Planner
 
+        forget_importers()
         # Without any task Spark would ask for the records of None.
         return tasks_of(self._options, Planner(self._options).slices(self._narrowing)) or [Task(())]
 
@@ -58,6 +60,7 @@ def tasks_of(options: SourceOptions, pieces: Sequence[Piece]) -> list[InputParti
 def read_task(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Raises SourceFailed. Runs on an executor."""
     assert isinstance(partition, Task)
+    forget_importers()
     scratch = Scratch()
     for piece in partition.value:
         if isinstance(piece, TailSlice):

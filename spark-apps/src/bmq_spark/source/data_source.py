@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from bmq_spark.source.columns import spark_schema
 from bmq_spark.source.options import parse_options
+from bmq_spark.source.spark_zips import forget_importers
 
 PUSHDOWN: str = "spark.sql.python.filterPushdown.enabled"
 
@@ -25,6 +26,7 @@ class BmqDataSource(DataSource):
 
     def schema(self) -> str:
         """The record's columns, or those of the option `columns`. Raises ConfigurationError."""
+        forget_importers()
         return spark_schema(parse_options(self.options).columns)
 
     def reader(self, schema: Any) -> DataSourceReader:
