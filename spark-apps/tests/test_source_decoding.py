@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from bmq.wire.batch_headers import patched
 from bmq.wire.batches import Record, build_batch, build_empty_batch, iterate_records, split
+from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
 from bmq_spark.source import record_layout
 from bmq_spark.source.columns import ALL, arrow_schema
-from bmq_spark.source.decoding import BatchBroken, Wanted, decode
+from bmq_spark.source.decoding import Wanted, decode
+from bmq_spark.source.sections import BatchBroken, Scratch
 
 SOME = st.one_of(st.none(), st.binary(max_size=5), st.binary(min_size=120, max_size=200))
 HEADERS = st.lists(st.tuples(st.text(max_size=4), SOME), max_size=3)
@@ -130,3 +132,32 @@ def test_only_the_columns_asked_for_are_made() -> None:
     data = build_batch([Record(0, 5, b"k", b"v")])
     found = list(decode(data, split(data), wanted(columns=("offset", "value"))))
     assert found[0].to_pylist() == [{"offset": 0, "value": b"v"}]
+
+
+def test_batches_of_any_size_and_codec_share_memory_and_nothing_given_before_changes() -> None:
+    sizes = [10, 3 << 20, 9 << 20, 100, 20 << 20, 5]
+    data, records = b"", []
+    for offset, (size, codec) in enumerate(zip(sizes, (4, 3, 2, 0, 1, 4), strict=True)):
+        records.append(bytes([65 + offset]) * size)
+        data += build_batch([Record(0, 5, b"k", records[-1])], base_offset=offset, codec=codec)
+    scratch = Scratch()
+    for _ in range(2):
+        found = list(decode(data, split(data), wanted(columns=("value",)), scratch))
+        assert [row["value"] for batch in found for row in batch.to_pylist()] == records
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_batch_that_decompresses_to_more_than_is_allowed_is_named(codec: int) -> None:
+    good = build_batch([Record(0, 5, b"k", b"v")])
+    bomb = build_batch([Record(0, 5, b"k", bytes(DECOMPRESSED_BYTES_MAX))], base_offset=1, codec=codec)
+    with pytest.raises(BatchBroken, match=f"more than {DECOMPRESSED_BYTES_MAX}") as broken:
+        list(decode(good + bomb, split(good + bomb), wanted()))
+    assert broken.value.header.base_offset == 1
+
+
+def test_more_records_promised_than_there_are_bytes_are_refused_before_any_is_looked_for() -> None:
+    good = bytearray(build_batch([Record(0, 5, b"k", b"v")]))
+    good[23:27] = good[57:61] = (1 << 30).to_bytes(4, "big")
+    data = bytes(patched(bytes(good), split(build_batch([Record(0, 5, b"k", b"v")]))[0], base_offset=0, leader_epoch=0, max_timestamp_ms=5))
+    with pytest.raises(BatchBroken, match=f"{1 << 30} records in 9 bytes"):
+        list(decode(data, split(data), wanted()))

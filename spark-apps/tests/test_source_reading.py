@@ -10,6 +10,7 @@ from stored_cluster import StoredCluster, batch_of
 from bmq.storage.manifest import Manifest
 from bmq.values import TopicPartition
 from bmq_spark.errors import BmqError, ConfigurationError
+from bmq_spark.source import reading
 from bmq_spark.source.batch import BatchReader
 from bmq_spark.source.options import parse_options
 from bmq_spark.source.slices import Narrowing
@@ -174,3 +175,28 @@ def test_a_topic_without_segments_is_empty(cluster: StoredCluster) -> None:
     assert offsets(cluster) == []
     cluster.write(tp, Manifest())
     assert offsets(cluster) == []
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+@pytest.mark.parametrize("get_bytes", [1, 7, 50, 61, 100, 333])
+def test_batches_between_two_requests_are_read_whole(cluster: StoredCluster, monkeypatch: pytest.MonkeyPatch, get_bytes: int, codec: int) -> None:
+    tp = TopicPartition(cluster.topic("orders"), 0)
+    cluster.name(tp, cluster.segment(tp, *(batch_of(at, 5, codec=codec) for at in range(0, 30, 5))))
+    monkeypatch.setattr(reading, "GET_BYTES", get_bytes)
+    assert offsets(cluster) == list(range(30))
+
+
+@pytest.mark.parametrize("get_bytes", [1, 50, 100])
+def test_a_batch_that_is_damaged_between_two_requests_is_named_with_its_place(
+    cluster: StoredCluster, monkeypatch: pytest.MonkeyPatch, get_bytes: int
+) -> None:
+    tp = stored(cluster, segments=1)
+    entry = cluster.manifests[tp].entries[0]
+    whole = bytearray(cluster.path(entry.key).read_bytes())
+    at = entry.position + len(batch_of(0, 5, timestamp_ms=TIME_MS))
+    whole[at + 70] ^= 1
+    cluster.path(entry.key).unlink()
+    cluster.path(entry.key).write_bytes(whole)
+    monkeypatch.setattr(reading, "GET_BYTES", get_bytes)
+    with pytest.raises(BmqError, match=rf"topic orders, partition 0, offset 5, object {entry.key}, byte {at}: .*CRC"):
+        offsets(cluster)
