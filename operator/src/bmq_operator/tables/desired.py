@@ -26,6 +26,8 @@ AFTER: Final = "bmq.io/begun-anew-after"
 """Annotations of a stream's driver: how often in a row it was begun anew, and after which end. A change has the Spark Operator begin anew."""
 DRIVER_CONTAINER: Final = "spark-kubernetes-driver"
 EXECUTOR_CONTAINER: Final = "spark-kubernetes-executor"
+GRACE_S: Final = 150
+"""A job that is told to end finishes its batch, for 120 s at most."""
 LABEL_LENGTH_MAX: Final = 63
 _METRICS: Final = {
     "spark.ui.prometheus.enabled": "true",
@@ -156,7 +158,7 @@ def _template(job: TableJob, part: Part, container: str) -> Manifest:
         main["env"] = [{"name": name, "value": value} for name, value in sorted(variables.items())]
     pod: Manifest = {
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-        "terminationGracePeriodSeconds": 60,
+        "terminationGracePeriodSeconds": GRACE_S,
         "containers": [main],
         **placement_of(placement, {OWNER_LABEL: job.owner.meta.uid}),
     }
