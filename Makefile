@@ -9,6 +9,8 @@ SPARK := .cache/spark/bin
 UNIT_TESTS := core/tests services/controller/tests services/broker/tests services/proxy/tests cli/tests operator/tests sim/tests
 SEEDS ?= 0-499
 JOBS ?= $(shell nproc)
+# Tests and jobs start hundreds of processes: each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests of processes wait more than they compute: one more of them than there are cores.
 BESIDE := -n $(shell expr $(JOBS) + 1)
 
