@@ -26,7 +26,7 @@ up: setup ## start bmq on 127.0.0.1:9092 over the folder ./bmq-data
 
 test: setup lint types .cache/tools/complete .cache/spark/complete ## everything that has to be green
 	$(BIN)/pytest -n $(JOBS) -m "not seeds" $(UNIT_TESTS)
-	$(SPARK)/pytest -c spark-apps/pyproject.toml spark-apps/tests
+	$(SPARK)/pytest -n $(JOBS) --dist loadfile -c spark-apps/pyproject.toml spark-apps/tests
 	$(BIN)/python -m bmq_sim --seeds $(SEEDS)
 	$(BIN)/pytest $(BESIDE) -m "not measures" tests
 	$(BIN)/pytest -m measures tests

@@ -50,7 +50,7 @@ def test_a_batch_that_cannot_be_read_stops_the_job_and_keeps_its_place(
     own_bmq: Bmq, spark: SparkSession, tmp_path: Path, spoil: Callable[[bytearray], None], where: str
 ) -> None:
     topic = topic_of(own_bmq.servers, partitions=1)
-    produce(own_bmq.servers, topic, (os.urandom(1000) for _ in range(RECORDS)), settings={"batch.num.messages": 500})
+    produce(own_bmq.servers, topic, (os.urandom(1000) for _ in range(RECORDS)), settings={"batch.num.messages": 500, "linger.ms": 1000})
     own_bmq.stop()  # rolls what is in memory as a segment
     segment = max((file for file in (tmp_path / "data" / "topics").rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
     whole = segment.read_bytes()

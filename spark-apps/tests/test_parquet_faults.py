@@ -40,7 +40,7 @@ def run_with(sink_class: type[ParquetSink], given: list[str], spark: SparkSessio
     """A run with another sink, which does something at a moment that a test wants."""
     options = parse(given)
     location = Location.parse(options.output)
-    sink = sink_class.open(spark, location, options, partition_by=PartitionBy.HOUR, target_bytes=1 << 20)
+    sink = sink_class.open(spark, location, options, partition_by=PartitionBy.HOUR, target_bytes=1 << 20, retention_ms=None)
     folder = HadoopFolder(spark, options.checkpoint or location.child("_bmq/checkpoint").uri)
     Stream(spark, options, sink, Checkpoint(folder, table_id=sink.id, table=location.hadoop())).run()
 
