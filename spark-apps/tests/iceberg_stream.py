@@ -1,6 +1,6 @@
 """A long stream into an Iceberg table, with maintenance, a producer beside it and one kill: what it leaves and what it needs meanwhile.
 
-`python spark-apps/tests/iceberg_stream.py [SECONDS]` prints the figures of docs/performance.md.
+`PYTHONPATH=.:tests/compat .cache/spark/bin/python spark-apps/tests/iceberg_stream.py [SECONDS]` prints the figures of docs/performance.md.
 """
 
 import os
@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic, sleep
 
+from benchmarks import processes
 from compat_server import ROOT, Bmq
 from confluent_kafka import Producer
 from parquet_jobs import topic_of
@@ -102,26 +102,9 @@ class Job:
         return self._process is not None and self._process.poll() is None
 
     def rss_mib(self) -> int:
-        """Resident memory of the whole group."""
+        """Resident memory of it and what it started."""
         assert self._process is not None
-        return sum(_resident_kib(process) for process in _group(self._process.pid)) >> 10
-
-
-def _group(leader: int) -> Iterator[Path]:
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.getpgid(int(process.name)) == leader:
-                yield process
-        except ProcessLookupError:
-            continue
-
-
-def _resident_kib(process: Path) -> int:
-    try:
-        lines = (process / "status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("VmRSS:")), 0)
+        return processes.rss_bytes(self._process.pid) >> 20
 
 
 def table_in(folder: Path) -> Table:

@@ -212,7 +212,7 @@ async def _compaction(context: Context, job: TableJob, existing: Existing) -> Fi
         return None
     schedule = _schedule(existing, job.compact_name)
     ended = None if schedule is None else last_ended(schedule)
-    return of_compaction(job, schedule, await _driver(context, job, ended), now_ms=context.clock.now_ms())
+    return of_compaction(job, schedule, ended, await _driver(context, job, ended), now_ms=context.clock.now_ms())
 
 
 def _schedule(existing: Existing, name: str) -> Schedule | None:

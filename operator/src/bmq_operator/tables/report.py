@@ -8,7 +8,7 @@ from bmq.resources.tables import TableStatus
 from bmq_operator.conditions import Finding, timestamp
 from bmq_operator.kube import Manifest
 from bmq_operator.tables.jobs import Anew, TableJob
-from bmq_operator.tables.runs import ENDED, Run, Schedule, last_ended, said, waiting
+from bmq_operator.tables.runs import ENDED, Run, Schedule, said, waiting
 
 SOON_S: Final = 10.0
 NOT_TAKEN_AFTER_MS: Final = 60_000
@@ -99,12 +99,12 @@ def of_schedule(job: TableJob, schedule: Schedule | None, pod: Manifest | None, 
     return Report(finding=finding, running=running, status=status, again_after_s=None if newest.state in (*ENDED, "RUNNING") else SOON_S)
 
 
-def of_compaction(job: TableJob, schedule: Schedule | None, pod: Manifest | None, *, now_ms: int) -> Finding:
-    """Of the ScheduledSparkApplication that merges a table's files: how the last run ended, as long as the next one goes on too.
+def of_compaction(job: TableJob, schedule: Schedule | None, ended: Run | None, pod: Manifest | None, *, now_ms: int) -> Finding:
+    """Of the ScheduledSparkApplication that merges a table's files: how the last run `ended`, as long as the next one goes on too.
 
     `pod` is that run's driver's, where it was looked at.
     """
-    if schedule is not None and (ended := last_ended(schedule)) is not None:
+    if schedule is not None and ended is not None:
         schedule = replace(schedule, runs=[ended])
     return of_schedule(job, schedule, pod, TableStatus(), now_ms=now_ms).finding
 
