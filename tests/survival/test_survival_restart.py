@@ -51,10 +51,11 @@ def test_a_thousand_partitions_with_a_long_wal_are_ready_soon_after_kill_9(start
                 answer = peer.call(ApiKey.PRODUCE, 8, fields)
                 assert all(one.error_code == NO_ERROR for one in answer.responses[0].partition_responses)
     before_mib = bmq.rss_mib()
-    wal_mib = sum(path.stat().st_size for path in (tmp_path / "data" / "wal").rglob("*") if path.is_file()) / MIB
+    wal_mib = []
     seconds = []
     for _ in range(2):
         bmq.kill9()
+        wal_mib.append(sum(path.stat().st_size for path in (tmp_path / "data" / "wal").rglob("*") if path.is_file()) / MIB)
         began = monotonic()
         ready_s = bmq.start()
         with Peer(bmq.servers, timeout_s=60) as peer:
@@ -63,9 +64,10 @@ def test_a_thousand_partitions_with_a_long_wal_are_ready_soon_after_kill_9(start
         assert bmq.rss_mib() <= 400
     (best_s, all_s) = min(seconds)
     print(
-        f"{PARTITIONS} partitions, {wal_mib:.0f} MiB of WAL: ready after {best_s:.2f} s, all fetched after {all_s:.2f} s; {before_mib:.0f} MiB before"
+        f"{PARTITIONS} partitions, {wal_mib[0]:.0f} MiB of WAL: ready after {best_s:.2f} s, all fetched after {all_s:.2f} s; "
+        f"{before_mib:.0f} MiB before"
     )
-    assert wal_mib >= WAL_MIB * 0.5, "most of it has to be in the WAL still"
+    assert wal_mib[0] >= WAL_MIB * 0.5, "most of it has to be in the WAL still"
     assert best_s <= READY_S_MAX
     assert bmq.stop(timeout_s=60) == 0
 
