@@ -1,4 +1,4 @@
-"""parquet.py as a process of its own, by itself or under spark-submit, for tests that kill it, stop it, or take its rights."""
+"""parquet.py (or another job) as a process of its own, by itself or under spark-submit, for those who kill it, stop it, or take its rights."""
 
 import os
 import signal
@@ -21,16 +21,18 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class Job:
-    """A job in a process group of its own, a stream with a batch each half second unless `given` has --once."""
+    """A job in a process group of its own, a stream with a batch each half second unless `given` says otherwise."""
 
-    def __init__(self, given: list[str], log: Path, *, submit: bool = False, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, given: list[str], log: Path, *, script: Path = SCRIPT, submit: bool = False, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.log = log
         inherited = os.environ | {"SPARK_MASTER": "local[2]", "JDK_JAVA_OPTIONS": QUICK, "PYSPARK_PYTHON": sys.executable} | dict(environment or {})
         command = _submit() if submit else [sys.executable]
-        trigger = [] if "--once" in given else ["--trigger", "500ms"]
+        trigger = [] if {"--once", "--trigger"} & set(given) else ["--trigger", "500ms"]
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [*command, str(SCRIPT), *given, *trigger], stdout=output, stderr=output, start_new_session=True, env=inherited
+                [*command, str(script), *given, *trigger], stdout=output, stderr=output, start_new_session=True, env=inherited
             )
 
     def said(self) -> str:

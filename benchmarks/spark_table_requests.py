@@ -1,6 +1,7 @@
 """What a table in a bucket asks of it: requests counted by a front of MinIO, for each batch of a stream, for a large file, and for a compaction.
 
-`python spark-apps/tests/table_requests.py` prints the counts by which docs/tables.md says what a table costs.
+`PYTHONPATH=tests/compat:spark-apps/tests .cache/spark/bin/python -m benchmarks.spark_table_requests`
+prints the counts by which docs/tables.md says what a table costs.
 """
 
 import os

@@ -1,31 +1,33 @@
 """A long stream into an Iceberg table, with maintenance, a producer beside it and one kill: what it leaves and what it needs meanwhile.
 
-`PYTHONPATH=.:tests/compat .cache/spark/bin/python spark-apps/tests/iceberg_stream.py [SECONDS]` prints the figures of docs/performance.md.
+`PYTHONPATH=tests/compat:spark-apps/tests .cache/spark/bin/python -m benchmarks.spark_iceberg_stream [SECONDS]`
+prints the figures of docs/performance.md.
 """
 
-import os
-import signal
-import subprocess
 import sys
 import tempfile
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic, sleep
 
-from benchmarks import processes
 from compat_server import ROOT, Bmq
 from confluent_kafka import Producer
 from parquet_jobs import topic_of
+from parquet_process import Job
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from sqlalchemy.exc import OperationalError
 
+from benchmarks import processes
+
 TRIGGER, KEEP, EVERY = "1s", "60s", "60s"
 RECORDS_A_SECOND = 100
 LOOK_S = 20
+END_S = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,45 +70,6 @@ class Writer(Thread):
         assert self._producer.flush(60) == 0
 
 
-class Job:
-    """iceberg.py as a stream, in a process group of its own."""
-
-    def __init__(self, servers: str, topic: str, folder: Path) -> None:
-        self._folder = folder
-        self.log = folder / "job.log"
-        self._command = [sys.executable, str(ROOT / "spark-apps" / "iceberg.py"), "--bootstrap-servers", servers, "--topic", topic]
-        self._command += ["--table", "lake.db.orders", "--catalog-type", "sql", "--catalog-uri", f"jdbc:sqlite:{folder}/catalog.db"]
-        self._command += ["--warehouse", f"{folder}/warehouse", "--format", "string"]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, *more: str) -> None:
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self._command, *more], env=dict(os.environ) | {"SPARK_MASTER": "local[2]"}, stdout=log, stderr=log, start_new_session=True
-            )
-
-    def signal(self, number: signal.Signals) -> int:
-        """Its exit code."""
-        assert self._process is not None
-        if number == signal.SIGKILL:
-            os.killpg(self._process.pid, number)
-        else:
-            self._process.send_signal(number)
-        return self.wait()
-
-    def wait(self) -> int:
-        assert self._process is not None
-        return self._process.wait(600)
-
-    def runs(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def rss_mib(self) -> int:
-        """Resident memory of it and what it started."""
-        assert self._process is not None
-        return processes.rss_bytes(self._process.pid) >> 20
-
-
 def table_in(folder: Path) -> Table:
     return SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", init_catalog_tables="false").load_table("db.orders")
 
@@ -116,6 +79,14 @@ def _has_rows(folder: Path) -> bool:
         return len(table_in(folder).metadata.snapshots) > 1
     except (NoSuchTableError, OperationalError):
         return False
+
+
+def _commits(folder: Path) -> int:
+    return table_in(folder).metadata.last_sequence_number
+
+
+def _has_gone_on(folder: Path, commits: int) -> bool:
+    return _commits(folder) > commits
 
 
 def look(folder: Path, job: Job, began_s: float) -> Look:
@@ -132,7 +103,7 @@ def look(folder: Path, job: Job, began_s: float) -> Look:
         manifests=sum(name.endswith(".avro") for name in lying),
         data_files=sum(name.endswith(".parquet") for name in lying),
         live_files=int(snapshot.summary["total-data-files"] or 0),
-        rss_mib=job.rss_mib(),
+        rss_mib=processes.rss_bytes(job.process.pid) >> 20,
     )
 
 
@@ -143,37 +114,43 @@ def main(seconds: int) -> None:
         server = Bmq(["--data", str(folder / "bmq")], log=folder / "bmq.log")
         server.start()
         topic = topic_of(server.servers, partitions=3)
-        job, writer = Job(server.servers, topic, folder), Writer(server.servers, topic)
-        stream = ["--trigger", TRIGGER, "--maintain", "--maintain-every", EVERY, "--keep-snapshots", KEEP]
+        writer = Writer(server.servers, topic)
+        arguments = ["--bootstrap-servers", server.servers, "--topic", topic, "--table", "lake.db.orders", "--format", "string"]
+        arguments += ["--catalog-type", "sql", "--catalog-uri", f"jdbc:sqlite:{folder}/catalog.db", "--warehouse", f"{folder}/warehouse"]
+        stream = [*arguments, "--trigger", TRIGGER, "--maintain", "--maintain-every", EVERY, "--keep-snapshots", KEEP]
+
+        def started(given: list[str]) -> Job:
+            return Job(given, folder / "job.log", script=ROOT / "spark-apps" / "iceberg.py", environment={"JDK_JAVA_OPTIONS": ""})
+
         writer.start()
+        job = started(stream)
         try:
-            job.start(*stream)
-            while not _has_rows(folder):
-                assert job.runs(), job.log.read_text()
-                sleep(1)
+            job.wait_for(lambda: _has_rows(folder))
             began, killed = monotonic(), False
             while (at := monotonic() - began) < seconds:
                 sleep(LOOK_S)
                 print(look(folder, job, began), flush=True)
                 if not killed and at > seconds / 2:
                     killed = True
-                    job.signal(signal.SIGKILL)
+                    job.kill()
                     print(f"killed at {at:.0f} s", flush=True)
-                    job.start(*stream)
+                    commits = _commits(folder)
+                    job = started(stream)
+                    job.wait_for(partial(_has_gone_on, folder, commits))
             writer.enough.set()
             writer.join()
-            assert job.signal(signal.SIGTERM) == 0, job.log.read_text()
-            job.start("--once")
-            assert job.wait() == 0, job.log.read_text()
+            job.process.terminate()
+            assert job.process.wait(END_S) == 0, job.said()
+            job = started([*arguments, "--once"])
+            assert job.process.wait(END_S) == 0, job.said()
             with closing(table_in(folder).scan().to_duckdb("orders")) as connection:
                 counts = 'count(*), count(DISTINCT value), max(value::BIGINT), count(DISTINCT (partition, "offset"))'
                 found = connection.sql(f"SELECT {counts} FROM orders")
                 print("written", writer.written, "rows, numbers, the highest, places:", found.fetchall())
         finally:
             writer.enough.set()
-            print(job.log.read_text()[-6000:])
-            if job.runs():
-                job.signal(signal.SIGKILL)
+            print(job.said()[-6000:])
+            job.kill()
             server.stop()
 
 
