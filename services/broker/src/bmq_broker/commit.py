@@ -288,7 +288,8 @@ class GroupCommit:
 
     def _wait_s(self) -> float:
         group, now_s = self._open, self._loop.time()
-        return self._pacing.wait_s(batches=group.batches, since_s=group.since_s, in_flight=bool(self._in_flight), now_s=now_s)
+        in_flight = [each.slot.size_bytes // max(1, each.batches) for each in self._in_flight.values()]
+        return self._pacing.wait_s(batches=group.batches, size_bytes=group.slot.size_bytes, since_s=group.since_s, in_flight=in_flight, now_s=now_s)
 
     def _set_timer(self, wait_s: float) -> None:
         if self._timer is not None:
