@@ -11,7 +11,8 @@ SEEDS ?= 0-499
 JOBS ?= $(shell nproc)
 # Tests and jobs start hundreds of processes: each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests of processes wait more than they compute: one more of them than there are cores.
+# Tests of processes wait more than they compute: one more of them than there are cores. In `make test` the unit tests run beside those on Kubernetes,
+# which one worker has, and which take longest.
 BESIDE := -n $(shell expr $(JOBS) + 1)
 
 .PHONY: help setup up test unit spark parquet lint types sim compat e2e image chaos bench generated lock clean
@@ -25,10 +26,9 @@ up: setup ## start bmq on 127.0.0.1:9092 over the folder ./bmq-data
 	@exec $(BIN)/bmq up $(ARGS)
 
 test: setup lint types .cache/tools/complete .cache/spark/complete ## everything that has to be green
-	$(BIN)/pytest -n $(JOBS) -m "not seeds" $(UNIT_TESTS)
 	$(SPARK)/pytest -n $(JOBS) --dist loadfile -c spark-apps/pyproject.toml spark-apps/tests
 	$(BIN)/python -m bmq_sim --seeds $(SEEDS)
-	$(BIN)/pytest $(BESIDE) -m "not measures" tests
+	$(BIN)/pytest $(BESIDE) -m "not seeds and not measures" tests $(UNIT_TESTS)
 	$(BIN)/pytest -m measures tests
 
 unit: setup .cache/tools/complete ## unit and property tests

@@ -28,14 +28,14 @@ def measure(plan: Plan) -> Iterator[Row]:
         cpu: dict[int, list[float]] = defaultdict(list)
         shares: list[float] = []
         split: dict[str, list[float]] = defaultdict(list)
-        with Minio(plan.folder("minio")) if store == "MinIO" else nullcontext() as minio:
-            environ.update(minio.environment if minio else {})
-            for turn in range(plan.rounds):
-                for brokers in (ONE_PROCESS, *BROKERS):
-                    plan.say(f"cluster-cpu over {store}: round {turn + 1}, {f'{brokers} brokers' if brokers else 'one process'}")
-                    url = minio.store_url(f"bench-{turn}-{brokers}") if minio else None
+        for turn in range(plan.rounds):
+            for brokers in (ONE_PROCESS, *BROKERS):
+                plan.say(f"cluster-cpu over {store}: round {turn + 1}, {f'{brokers} brokers' if brokers else 'one process'}")
+                with Minio(plan.folder("minio")) if store == "MinIO" else nullcontext() as minio:  # its own: what it held goes with it
+                    environ.update(minio.environment if minio else {})
+                    url = minio.store_url("bench") if minio else None
                     cpu[brokers].append(_one_process(plan, url) if brokers == ONE_PROCESS else _cluster(plan, brokers, url, shares, split))
-                    plan.say(f"  {cpu[brokers][-1]:.2f} CPU s/GiB")
+                plan.say(f"  {cpu[brokers][-1]:.2f} CPU s/GiB")
         yield from _rows(plan, store, cpu, shares, split)
 
 
