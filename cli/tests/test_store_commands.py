@@ -172,6 +172,7 @@ def test_a_repair_says_what_is_lost_and_the_rest_is_read(copy: Path, tmp_path: P
     assert refused.code == 1
     assert "add --yes" in refused.err
     assert "for good" in refused.out
+    assert "it cannot be known whether a version of the manifest that cannot be read named segments" in refused.out
     assert check(copy)[1]["faults"] == found["faults"], "nothing was done without being asked to"
     done = repair(copy, "--yes", "-o", "json")
     assert done.code == 0, done.out

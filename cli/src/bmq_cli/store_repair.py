@@ -114,6 +114,8 @@ def _show_plan(repairs: list[Repair], output: Output) -> None:
             output.text(f"    without {loss}, for good")
         if not mend.loses:
             output.text("    nothing that can be read now is lost")
+        if mend.unknown:
+            output.text(f"    it cannot be known {mend.unknown}")
     deletes = [each for each in repairs if isinstance(each, Delete)]
     if deletes:
         size_bytes = sum(each.size_bytes for each in deletes)
@@ -153,7 +155,8 @@ def _document(url: StoreUrl, audited: Audited, repaired: Repaired, left: list[Fi
 def _planned(repair: Repair) -> dict[str, Any]:
     match repair:
         case Mend():
-            return {"mend": repair.topic, "version": repair.base_number + 1, "with": list(repair.gains), "without": list(repair.loses)}
+            gains, loses = list(repair.gains), list(repair.loses)
+            return {"mend": repair.topic, "version": repair.base_number + 1, "with": gains, "without": loses, "unknown": repair.unknown}
         case Delete():
             return {
                 "delete": repair.key,

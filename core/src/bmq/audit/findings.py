@@ -93,6 +93,8 @@ class Mend:
     gaps: tuple[Gap, ...]
     gains: tuple[str, ...]
     loses: tuple[str, ...]
+    unknown: str = ""
+    """What nobody can tell any more."""
 
 
 Repair = Delete | Mend

@@ -19,6 +19,7 @@ from bmq.storage.segment import SegmentEntry
 from bmq.values import StreamId, TopicPartition
 
 NAMED_ANEW: Final = "a new version that names the segments that are there"
+UNSEEN: Final = "whether a version of the manifest that cannot be read named segments, or a deletion, that no older version and nothing else tells of"
 
 
 class PartitionMending:
@@ -60,7 +61,7 @@ class PartitionMending:
         )
         self._tell(state, missing, mending, lonely=lonely, vanished=vanished, skips=skips)
         if state.lost or None in state.pages or state.torn or hidden or skips or mending.adopted:
-            self._plan(state, mending)
+            self._plan(state, mending, hidden=hidden)
         return mending
 
     def _tell(
@@ -109,7 +110,7 @@ class PartitionMending:
                     repair="a gap in their place" if skips else "",
                 )
 
-    def _plan(self, state: PartitionState, mending: Mending) -> None:
+    def _plan(self, state: PartitionState, mending: Mending, *, hidden: bool) -> None:
         audited = state.audited
         if state.report.has_unreadable:
             return  # a newer bmq may read it, or this one tomorrow: nothing is given up for that
@@ -129,6 +130,7 @@ class PartitionMending:
                 gaps=mending.gaps,
                 gains=tuple(f"offsets {entry.base_offset} to {entry.last_offset} from {entry.key}" for entry in mending.adopted),
                 loses=tuple(_given_up(span, named) for span in mending.given_up),
+                unknown=UNSEEN if hidden else "",
             )
         )
 
