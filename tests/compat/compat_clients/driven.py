@@ -162,8 +162,6 @@ class Kafkajs(DrivenClient):
     null_headers = False
     static_members = False
     codecs = ("none", "gzip", "snappy", "lz4")
-    keeps_membership = False
-    """Not always: where it happens to have no broker left when it looks, or its retries are over, it ends its consumer and joins with a new one."""
     assignors = ("roundrobin",)
 
     def __init__(self, log: Path) -> None:

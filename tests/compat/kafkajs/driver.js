@@ -95,6 +95,7 @@ class Member {
     this.assignment = []
     this.consumed = []
     this.rebalances = 0
+    this.startsAgain = false
     this.error = ''
     this.consumer = connect(servers).consumer({
       groupId: group,
@@ -109,12 +110,16 @@ class Member {
   async start () {
     const { GROUP_JOIN, CRASH, REBALANCING } = this.consumer.events
     this.consumer.on(GROUP_JOIN, ({ payload }) => {
-      this.rebalances += 1
+      if (this.startsAgain) this.startsAgain = false
+      else this.rebalances += 1
       this.assignment = payload.memberAssignment[this.topic] ?? []
     })
     this.consumer.on(REBALANCING, () => { this.assignment = [] })
-    // It may meet a moment in which no node was to be reached; then it starts again by itself, as it says.
-    this.consumer.on(CRASH, ({ payload }) => { if (!payload.restart) this.error = String(payload.error.stack) })
+    // It may meet a moment in which no node was to be reached; then it starts again by itself, as it says, and joins anew: no rebalance of the group's.
+    this.consumer.on(CRASH, ({ payload }) => {
+      if (payload.restart) this.startsAgain = true
+      else this.error = String(payload.error.stack)
+    })
     await this.consumer.connect()
     await this.consumer.subscribe({ topic: this.topic, fromBeginning: true })
     this.consumer.run({
