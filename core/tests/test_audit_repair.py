@@ -153,8 +153,7 @@ def test_lost_manifest_versions_are_made_up_for_by_the_segments_that_are_there(l
 def test_of_a_segment_that_a_damaged_manifest_alone_named_a_repair_says_that_it_cannot_know() -> None:
     world = full_world()
     damaged = max(key for key in world.objects if key.startswith(manifest_prefix(FIRST)))
-    older = {entry.key for entry in entries(world, FIRST)[:-1]}
-    del world.objects[(set(segments(world, FIRST)) & {entry.key for entry in entries(world, FIRST)} - older).pop()]
+    del world.objects[entries(world, FIRST)[-1].key]
     world.objects[damaged] = world.objects[damaged][:-1]
     [mend] = [mend for mend in world.audit().report.repairs if isinstance(mend, Mend)]
     assert "cannot be read" in mend.unknown

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmq_broker.pacing import LARGE_BYTES, RETURN_S, SMALL_BYTES, Pacing
+from bmq.fair_shares import SMALL_BYTES
+from bmq_broker.pacing import LARGE_BYTES, RETURN_S, Pacing
 
 KIB = 1024
 

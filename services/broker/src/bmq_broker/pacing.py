@@ -3,10 +3,11 @@
 from collections.abc import Collection
 from typing import Final
 
+from bmq.fair_shares import SMALL_BYTES
+
 RETURN_S: Final = 0.002
 """Who was answered and sends again does so within this time. Waiting longer would make clients with a pace of their own late: each object
 would gather more, and so be waited for longer."""
-SMALL_BYTES: Final = 32 << 10
 LARGE_BYTES: Final = 128 << 10
 """An object of batches of at least this size takes several times as long as one of at most SMALL_BYTES, which does not wait for its end to be
 sent: it is durable when both are, not a whole create later."""
@@ -17,8 +18,8 @@ class Pacing:
 
     Frugal: objects are at least `linger_s` apart, so a long linger bounds what a month of creates costs; a batch that finds the last one
     sent longer ago goes at once. Eager: where nothing is in flight, a batch waits only for those who were answered a moment ago and may send
-    again: one client alone never waits, sixty-four share an object. So it does where what waits is small, and one object of
-    large batches is in flight. In both no batch waits longer than `linger_s` for company.
+    again: one client alone never waits, sixty-four share an object. So it does where what waits is small, and one object of large batches is in
+    flight. In both no batch waits longer than `linger_s` for company.
     """
 
     __slots__ = ("_answered", "_answered_s", "_eager", "_linger_s", "_sent_s")
