@@ -2,15 +2,15 @@
 
 import re
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 from urllib.request import urlopen
 
 import pytest
 from compat_server import Minio
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 from up_nodes import UpNodes
@@ -23,8 +23,11 @@ RECORD_BYTES = 1 << 10
 BACKLOG_RECORDS = 96 << 10
 LIVE_RECORDS = 20_000
 READ_WITHIN_S = 80
-SMALL_TAILS = {"BMQ_TAIL_BUDGET_BYTES": "8MiB", "BMQ_WAL_BUDGET_BYTES": "16MiB"}
-"""Nearly everything becomes segments, which is what readers from the beginning read."""
+SETTINGS = {
+    "BMQ_TAIL_BUDGET_BYTES": "8MiB",  # nearly everything becomes segments, which is what readers from the beginning read
+    "BMQ_WAL_BUDGET_BYTES": "16MiB",
+    "BMQ_BALANCE_INTERVAL_MS": "0",  # who opens a partition reads about it
+}
 
 
 class Nodes(UpNodes):
@@ -54,16 +57,26 @@ def _gets(admin: str) -> float:
     )
 
 
+Cluster = Callable[[], AbstractContextManager[Nodes]]
+
+
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Nodes]:
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Starts the same cluster, over a store that stays; it ends cleanly."""
     minio = Minio(tmp_path / "minio")
-    nodes: Nodes | None = None
-    try:
-        nodes = Nodes(tmp_path, minio.store_url("groups"), {**minio.environment, **SMALL_TAILS})
-        yield nodes
-    finally:
-        if nodes is not None:
+
+    @contextmanager
+    def started() -> Iterator[Nodes]:
+        nodes = Nodes(tmp_path, minio.store_url("groups"), {**minio.environment, **SETTINGS})
+        try:
+            yield nodes
+            assert nodes.stop() == 0
+        finally:
             nodes.close()
+
+    try:
+        yield started
+    finally:
         minio.stop()
 
 
@@ -118,9 +131,9 @@ class Group(threading.Thread):
 
 
 @contextmanager
-def reading(nodes: Nodes, topic: str, groups: int, count: int) -> Iterator[list[Group]]:
+def reading(nodes: Nodes, topic: str, name: str, groups: int, count: int) -> Iterator[list[Group]]:
     """So many groups; at the end all of them have read everything."""
-    threads = [Group(nodes, topic, f"{topic}-{number}", count) for number in range(groups)]
+    threads = [Group(nodes, topic, f"{name}-{number}", count) for number in range(groups)]
     for thread in threads:
         thread.start()
     try:
@@ -135,21 +148,41 @@ def gets_of(nodes: Nodes, before: dict[str, float]) -> float:
     return sum(count - before[admin] for admin, count in nodes.store_gets().items())
 
 
-def backlog_gets(nodes: Nodes, topic: str, groups: int) -> float:
-    """GETs while so many groups read a topic from its beginning."""
-    create_topic(nodes, topic)
-    produce(nodes, topic, BACKLOG_RECORDS)
-    sleep(3)  # what has become a segment by now has been written
-    before = nodes.store_gets()
-    with reading(nodes, topic, groups, BACKLOG_RECORDS):
-        pass
-    return gets_of(nodes, before)
+def until_open(nodes: Nodes, topic: str) -> None:
+    """Until every partition's owner has read what it has to know of it."""
+    consumer = Consumer({"bootstrap.servers": nodes.servers, "group.id": "ends"})
+    try:
+        for number in range(PARTITIONS):
+            until_answered(lambda number=number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30))
+    finally:
+        consumer.close()
+
+
+def until_answered(ask: Callable[[], object]) -> None:
+    deadline = monotonic() + 60
+    while True:
+        try:
+            ask()
+            return
+        except KafkaException:
+            assert monotonic() < deadline
+            sleep(0.1)
+
+
+def backlog_gets(cluster: Cluster, topic: str, name: str, groups: int) -> float:
+    """GETs while so many groups read a topic from its beginning, in processes that have nothing of it in memory."""
+    with cluster() as nodes:
+        until_open(nodes, topic)
+        before = nodes.store_gets()
+        with reading(nodes, topic, name, groups, BACKLOG_RECORDS):
+            pass
+        return gets_of(nodes, before)
 
 
 def live_gets(nodes: Nodes, topic: str, groups: int) -> float:
     """GETs while so many groups read what is being written."""
     create_topic(nodes, topic)
-    with reading(nodes, topic, groups, LIVE_RECORDS) as threads:
+    with reading(nodes, topic, topic, groups, LIVE_RECORDS) as threads:
         for thread in threads:
             assert thread.assigned.wait(60)
         before = nodes.store_gets()
@@ -157,16 +190,20 @@ def live_gets(nodes: Nodes, topic: str, groups: int) -> float:
     return gets_of(nodes, before)
 
 
-def test_ten_groups_read_a_topic_from_its_beginning_for_the_gets_of_one(cluster: Nodes) -> None:
-    one = backlog_gets(cluster, "one", 1)
-    ten = backlog_gets(cluster, "ten", GROUPS)
+def test_ten_groups_read_a_topic_from_its_beginning_for_the_gets_of_one(cluster: Cluster) -> None:
+    with cluster() as nodes:
+        create_topic(nodes, "backlog")
+        produce(nodes, "backlog", BACKLOG_RECORDS)
+    one = backlog_gets(cluster, "backlog", "one", 1)
+    ten = backlog_gets(cluster, "backlog", "ten", GROUPS)
     print(f"GETs from the beginning: {one:.0f} for one group, {ten:.0f} for ten: {ten / one:.2f}")
     assert one > 0.5 * BACKLOG_RECORDS * RECORD_BYTES / (1 << 20)
     assert ten <= 1.1 * one
 
 
-def test_ten_groups_at_the_tail_cost_no_more_gets_than_one(cluster: Nodes) -> None:
-    one = live_gets(cluster, "one", 1)
-    ten = live_gets(cluster, "ten", GROUPS)
+def test_ten_groups_at_the_tail_cost_no_more_gets_than_one(cluster: Cluster) -> None:
+    with cluster() as nodes:
+        one = live_gets(nodes, "one", 1)
+        ten = live_gets(nodes, "ten", GROUPS)
     print(f"GETs at the tail: {one:.0f} for one group, {ten:.0f} for ten")
     assert ten <= 1.1 * one + 5

@@ -305,8 +305,8 @@ class ServerConfig(BaseSettings):
     fetch_bytes_max: Size = _bytes(
         PROXIES, 64 * MIB, "The most bytes of one answer to a Fetch, whatever the client asks for.", minimum=64 * KIB, maximum=GIB
     )
-    tail_cache_bytes: Size = _bytes(PROXIES, 32 * MIB, "Blocks of segments kept for readers near the end of a log.")
-    catch_up_cache_bytes: Size = _bytes(PROXIES, 64 * MIB, "Blocks of segments kept for readers far behind.")
+    tail_cache_bytes: Size = _bytes(PROXIES, 32 * MIB, "Blocks of segments kept for readers near the end of a log, who may use what others leave.")
+    catch_up_cache_bytes: Size = _bytes(PROXIES, 64 * MIB, "Blocks of segments kept for readers far behind, who may use what others leave.")
     produce_retry_ms: int = _number(
         PROXIES,
         30_000,

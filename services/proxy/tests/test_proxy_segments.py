@@ -1,7 +1,7 @@
 """Reading what is no longer in the owner's memory: manifests, indexes, blocks, and whole batches out of them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -122,18 +122,38 @@ def test_a_sequential_reader_finds_its_next_blocks_there_already() -> None:
     run(test)
 
 
-def test_the_block_cache_stays_within_its_bytes() -> None:
+async def blocks_got(store: MemoryStore, cache: BlockCache, numbers: Iterable[int], pool: Pool) -> list[int]:
+    """Which of these blocks of "big" were not in memory."""
+    got = []
+    for number in numbers:
+        store.gets.clear()
+        await cache.get(BlockKey("big", number), pool)
+        got += [number] * len(store.gets)
+    return got
+
+
+@pytest.mark.parametrize(("alone", "other"), [(Pool.TAIL, Pool.CATCH_UP), (Pool.CATCH_UP, Pool.TAIL)])
+def test_readers_of_one_kind_may_use_what_the_others_do_not(alone: Pool, other: Pool) -> None:
     async def test(store: MemoryStore) -> None:
         store.objects["big"] = bytes(10 * BLOCK_SIZE_BYTES)
         cache = BlockCache(store, tail_bytes=3 * BLOCK_SIZE_BYTES, catch_up_bytes=2 * BLOCK_SIZE_BYTES)
-        for number in range(10):
-            await cache.get(BlockKey("big", number), Pool.TAIL)
-        store.gets.clear()
-        for number in (9, 8, 7):
-            await cache.get(BlockKey("big", number), Pool.CATCH_UP)
-        assert store.gets == []
-        await cache.get(BlockKey("big", 6), Pool.TAIL)
-        assert len(store.gets) == 1
+        await blocks_got(store, cache, range(10), alone)
+        assert await blocks_got(store, cache, (9, 8, 7, 6, 5), other) == []
+        assert await blocks_got(store, cache, (4,), alone) == [4]
+
+    run(test)
+
+
+def test_what_was_borrowed_is_given_back_and_no_more() -> None:
+    async def test(store: MemoryStore) -> None:
+        store.objects["big"] = bytes(30 * BLOCK_SIZE_BYTES)
+        cache = BlockCache(store, tail_bytes=3 * BLOCK_SIZE_BYTES, catch_up_bytes=2 * BLOCK_SIZE_BYTES)
+        await blocks_got(store, cache, range(10), Pool.CATCH_UP)
+        await blocks_got(store, cache, (20, 21, 22), Pool.TAIL)
+        await blocks_got(store, cache, range(10), Pool.CATCH_UP)
+        assert await blocks_got(store, cache, (20, 21, 22), Pool.TAIL) == []
+        await blocks_got(store, cache, range(23, 30), Pool.TAIL)
+        assert await blocks_got(store, cache, (9, 8), Pool.CATCH_UP) == []
 
     run(test)
 

@@ -47,7 +47,7 @@ class ProxySettings:
     fetch_session_eviction_ms: int = 120_000
     """A fetch session unused for so long makes room for a new one."""
     tail_cache_bytes: int = 32 * MIB
-    """Segment blocks kept for readers near the end of the log."""
+    """Segment blocks kept for readers near the end of the log; they may use what those far behind do not, and the other way round."""
     catch_up_cache_bytes: int = 64 * MIB
     """Segment blocks kept for readers far behind."""
     read_ahead_blocks: int = 8

@@ -1,7 +1,8 @@
 """1 MiB-aligned pieces of segment objects, kept for readers. Byte-bounded; each piece is got once however many wait for it.
 
-Two pools with their own memory and their own requests, so that a reader far behind never slows those near the end of the log. Blocks
-are immutable bytes: what a response still points into lives on after its eviction.
+Two pools with their own memory and their own requests, so that a reader far behind never slows those near the end of the log. What one of them
+does not use of its memory the other may, until it is wanted back. Blocks are immutable bytes: what a response still points into lives on
+after its eviction.
 """
 
 import asyncio
@@ -45,13 +46,19 @@ class _Pool:
         self.misses = metrics.CACHE.labels(pool.value, "miss")
         metrics.CACHE_BYTES.labels(pool.value).set_function(lambda: self.held_bytes)
 
+    @property
+    def borrowed_bytes(self) -> int:
+        """What it holds above its own memory."""
+        return self.held_bytes - self.limit_bytes
+
     def put(self, block: BlockKey, data: bytes) -> None:
         self.blocks[block] = data
         self.held_bytes += len(data)
-        while self.held_bytes > self.limit_bytes and len(self.blocks) > 1:
-            evicted, gone = self.blocks.popitem(last=False)
-            self.unread.discard(evicted)
-            self.held_bytes -= len(gone)
+
+    def evict_one(self) -> None:
+        evicted, gone = self.blocks.popitem(last=False)
+        self.unread.discard(evicted)
+        self.held_bytes -= len(gone)
 
 
 class BlockCache:
@@ -115,7 +122,17 @@ class BlockCache:
         async with kept.requests:
             data = await self._store.get(block.key, start=block.number * BLOCK_SIZE_BYTES, length=BLOCK_SIZE_BYTES)
         kept.put(block, data)
+        self._make_room()
         return data
+
+    def _make_room(self) -> None:
+        """Evicts where both pools together hold more than they may, from the one that has borrowed most."""
+        pools = self._pools.values()
+        while sum(pool.borrowed_bytes for pool in pools) > 0:
+            borrower = max(pools, key=lambda pool: pool.borrowed_bytes)
+            if len(borrower.blocks) == 1:  # the one that was just got, or a limit below a block
+                return
+            borrower.evict_one()
 
     def _finished(self, block: BlockKey, done: "asyncio.Task[bytes]", kept: _Pool) -> None:
         del self._under_way[block]
