@@ -4,9 +4,7 @@ Blocking calls run in the store's own bounded pools, one for writing, one for re
 writer behind the deletion of a large file.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import ConfigurationError
 from bmq.ports import ObjectMeta
+from bmq.runtime.blocking_calls import BlockingCalls
 from bmq.runtime.folder_files import READ_SELDOM_PREFIX, FolderFiles
 from bmq.runtime.folder_lock import FolderLock
 from bmq.runtime.object_key import checked_key, folder_of_prefix
@@ -38,9 +37,9 @@ class FolderStore:
     def __init__(self, files: FolderFiles, lock: FolderLock) -> None:
         self._files = files
         self._lock = lock
-        self._writers = ThreadPoolExecutor(max_workers=WRITE_THREADS, thread_name_prefix="store-write")
-        self._readers = ThreadPoolExecutor(max_workers=READ_THREADS, thread_name_prefix="store-read")
-        self._deleters = ThreadPoolExecutor(max_workers=DELETE_THREADS, thread_name_prefix="store-delete")
+        self._writers = BlockingCalls(WRITE_THREADS, name="store-write")
+        self._readers = BlockingCalls(READ_THREADS, name="store-read")
+        self._deleters = BlockingCalls(DELETE_THREADS, name="store-delete")
 
     @classmethod
     def open(cls, root: Path, *, fsync: bool = True, shared: bool = False) -> Self:
@@ -59,38 +58,37 @@ class FolderStore:
 
     def close(self) -> None:
         """Waits for what runs, then gives the folder up."""
-        self._writers.shutdown(wait=True)
-        self._deleters.shutdown(wait=True)
-        self._readers.shutdown(wait=True)
+        self._writers.close()
+        self._deleters.close()
+        self._readers.close()
         self._files.close()
         self._lock.release()
 
     async def create(self, key: str, parts: Sequence[Buffer]) -> None:
         """See ObjectStore.create. NotApplied names the folder and what to do about it (full disk, quota, read-only)."""
-        await asyncio.get_running_loop().run_in_executor(self._writers, self._files.create, checked_key(key), parts)
+        await self._writers.run(partial(self._files.create, checked_key(key), parts))
 
     async def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
         """See ObjectStore.get."""
         call = partial(self._files.read, checked_key(key), start=start, length=length)
-        return await asyncio.get_running_loop().run_in_executor(self._readers, call)
+        return await self._readers.run(call)
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
         """See ObjectStore.list. What is created or deleted behind the page being read may or may not be seen."""
-        loop = asyncio.get_running_loop()
         folder = folder_of_prefix(prefix)
         entries = self._files.walk(folder, name_prefix=prefix[len(folder) :], after=after)
-        while page := await loop.run_in_executor(self._readers, lambda: list(islice(entries, LIST_PAGE_COUNT))):
+        while page := await self._readers.run(lambda: list(islice(entries, LIST_PAGE_COUNT))):
             for meta in page:
                 yield meta
 
     async def delete(self, key: str) -> None:
         """See ObjectStore.delete."""
         pool = self._writers if key.startswith(READ_SELDOM_PREFIX) else self._deleters  # most of the former are only renamed, to be written anew
-        await asyncio.get_running_loop().run_in_executor(pool, self._files.delete, checked_key(key))
+        await pool.run(partial(self._files.delete, checked_key(key)))
 
     async def head(self, key: str) -> ObjectMeta:
         """See ObjectStore.head."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._files.head, checked_key(key))
+        return await self._readers.run(partial(self._files.head, checked_key(key)))
 
 
 def make_root(root: Path) -> Path:
