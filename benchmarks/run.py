@@ -55,6 +55,7 @@ CLUSTER_TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "failover": failover.measure,
     "takeover": takeover.measure,
     "cluster-cpu": cluster_cpu.measure,
+    "cluster-cpu-each": cluster_cpu.measure_same_each,
     "join": join.measure,
     "metadata-load": metadata_load.measure,
     "zones": zones.measure,
@@ -64,7 +65,7 @@ CLUSTER_TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
 TOPICS |= CLUSTER_TOPICS
 GROUPS = {"cluster": CLUSTER_TOPICS}
 """Names for several topics at once."""
-LARGE_TOPICS = {"produce", "consume", "move", "cluster-cpu"}
+LARGE_TOPICS = {"produce", "consume", "move", "cluster-cpu", "cluster-cpu-each"}
 LARGE_DISK_BYTES = 40 * GIB
 DISK_BYTES = 16 * GIB
 
@@ -137,6 +138,7 @@ def _run(plan: Plan, topic: str) -> dict[str, str]:
         "failover": f"{plan.kills} kills",
         "takeover": f"{plan.kills} kills",
         "cluster-cpu": f"{plan.cluster_bytes / GIB:g} GiB a run",
+        "cluster-cpu-each": f"{plan.cluster_bytes / 8 / GIB:g} GiB a broker and run",
         "join": f"{plan.rounds} joins",
         "metadata-load": f"{plan.metadata_partitions:,} partitions",
         "zones": "once",

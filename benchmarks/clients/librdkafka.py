@@ -1,6 +1,7 @@
 """librdkafka itself (the library inside confluent-kafka), driven through its C interface by batches of records: no Python per record.
 
-As a program of its own it produces: `python -m benchmarks.clients.librdkafka ADDRESS TOPIC RECORDS RECORD_BYTES BATCH_BYTES` prints one JSON line.
+As a program of its own it produces, and prints one JSON line: `python -m benchmarks.clients.librdkafka ADDRESS TOPIC RECORDS RECORD_BYTES BATCH_BYTES
+MIB_PER_S`, where 0 is as fast as it can.
 """
 
 import ctypes
@@ -22,6 +23,7 @@ DISTINCT = 4096
 CALL_COUNT = 1024
 UNASSIGNED = -1
 QUEUE_FULL = -184
+UNLIMITED = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +34,12 @@ class Produced:
     began_s: float
 
 
-def produce(server: Server, topic: str, *, records: int, record_bytes: int, batch_bytes: int, timeout_s: float) -> Produced:
+def produce(
+    server: Server, topic: str, *, records: int, record_bytes: int, batch_bytes: int, timeout_s: float, mib_per_s: int = UNLIMITED
+) -> Produced:
     """Runs the program."""
-    command = [sys.executable, "-m", "benchmarks.clients.librdkafka", server.address, topic, str(records), str(record_bytes), str(batch_bytes)]
+    sizes = (records, record_bytes, batch_bytes, mib_per_s)
+    command = [sys.executable, "-m", "benchmarks.clients.librdkafka", server.address, topic, *map(str, sizes)]
     output = run_client(["/usr/bin/env", "-C", str(ROOT), *command], timeout_s=timeout_s)
     said = json.loads(output.splitlines()[-1])
     assert said["failed"] == 0, f"{said['failed']} of {records} records failed"
@@ -80,7 +85,7 @@ def _library() -> Any:
     return library
 
 
-def _produce_here(address: str, topic: str, records: int, record_bytes: int, batch_bytes: int) -> dict[str, float]:
+def _produce_here(address: str, topic: str, *, records: int, record_bytes: int, batch_bytes: int, mib_per_s: int) -> dict[str, float]:
     library = _library()
     conf = library.rd_kafka_conf_new()
     said = ctypes.create_string_buffer(512)
@@ -126,6 +131,8 @@ def _produce_here(address: str, topic: str, records: int, record_bytes: int, bat
             if first[taken].err != QUEUE_FULL:
                 raise SystemExit(f"librdkafka refused a record: error {first[taken].err}")
             library.rd_kafka_poll(producer, 1)
+        if mib_per_s:
+            time.sleep(max(0.0, start + sent * record_bytes / MIB / mib_per_s - time.perf_counter()))
     late = library.rd_kafka_flush(producer, 120_000)
     seconds = time.perf_counter() - start
     if late:
@@ -134,4 +141,5 @@ def _produce_here(address: str, topic: str, records: int, record_bytes: int, bat
 
 
 if __name__ == "__main__":
-    print(json.dumps(_produce_here(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))))
+    _amounts = dict(zip(("records", "record_bytes", "batch_bytes", "mib_per_s"), map(int, sys.argv[3:]), strict=True))
+    print(json.dumps(_produce_here(sys.argv[1], sys.argv[2], **_amounts)))

@@ -1,8 +1,11 @@
-"""What a GiB costs in CPU time as the number of brokers grows, against the same in one process; and how evenly bytes spread over brokers."""
+"""What a GiB costs in CPU time as the number of brokers grows, against the same in one process; and how evenly bytes spread over brokers.
+
+`measure` has the client send all it can, of which each of more brokers gets less; `measure_same_each` so much for each broker.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from os import environ, sync
 from statistics import median
 from typing import Any
@@ -20,6 +23,8 @@ BATCH_KIB = 256
 BROKERS = (1, 2, 3)
 ONE_PROCESS = 0
 RETENTION_BYTES = 2 * GIB
+MIB_PER_S_EACH = {"a folder": 80, "MinIO": 25}
+"""What each broker gets where all get the same: three of them, their proxy, the store and the client still have time to spare on two cores."""
 
 
 def measure(plan: Plan) -> Iterator[Row]:
@@ -31,12 +36,43 @@ def measure(plan: Plan) -> Iterator[Row]:
         for turn in range(plan.rounds):
             for brokers in (ONE_PROCESS, *BROKERS):
                 plan.say(f"cluster-cpu over {store}: round {turn + 1}, {f'{brokers} brokers' if brokers else 'one process'}")
-                with Minio(plan.folder("minio")) if store == "MinIO" else nullcontext() as minio:  # its own: what it held goes with it
-                    environ.update(minio.environment if minio else {})
-                    url = minio.store_url("bench") if minio else None
+                with _store(plan, store) as url:
                     cpu[brokers].append(_one_process(plan, url) if brokers == ONE_PROCESS else _cluster(plan, brokers, url, shares, split))
                 plan.say(f"  {cpu[brokers][-1]:.2f} CPU s/GiB")
         yield from _rows(plan, store, cpu, shares, split)
+
+
+def measure_same_each(plan: Plan) -> Iterator[Row]:
+    """A row for each store and number of brokers above one."""
+    for store, mib_per_s in MIB_PER_S_EACH.items():
+        cpu: dict[int, list[float]] = defaultdict(list)
+        for turn in range(plan.rounds):
+            for brokers in BROKERS:
+                plan.say(f"cluster-cpu-each over {store}: round {turn + 1}, {brokers} brokers")
+                with _store(plan, store) as url, Cluster(plan.folder("bmq"), f"1c{brokers}b1p", store=url) as cluster:
+                    cpu[brokers].append(_load(plan, cluster, plan.cluster_bytes // 8 * brokers, mib_per_s=mib_per_s * brokers)[0])
+                plan.say(f"  {cpu[brokers][-1]:.2f} CPU s/GiB")
+        for brokers in BROKERS[1:]:
+            yield Row(
+                topic="cluster-cpu-each",
+                measure=f"server CPU per GiB, {brokers} brokers ÷ 1, as much for each",
+                setting=f"librdkafka, {PARTITIONS} partitions, {BATCH_KIB} KiB batches, {mib_per_s} MiB/s a broker, over {store}",
+                unit="s",
+                at_least=False,
+                quick=plan.quick,
+                bmq=cpu[brokers],
+                peer_name="1 broker",
+                peer=cpu[1],
+                target=1.15,
+            )
+
+
+@contextmanager
+def _store(plan: Plan, name: str) -> Iterator[str | None]:
+    """Its URL; None for a folder of the server's own."""
+    with Minio(plan.folder("minio")) if name == "MinIO" else nullcontext() as minio:  # its own: what it held goes with it
+        environ.update(minio.environment if minio else {})
+        yield minio.store_url("bench") if minio else None
 
 
 def _rows(plan: Plan, store: str, cpu: dict[int, list[float]], shares: list[float], split: dict[str, list[float]]) -> Iterator[Row]:
@@ -66,16 +102,16 @@ def _rows(plan: Plan, store: str, cpu: dict[int, list[float]], shares: list[floa
     )
 
 
-def _load(plan: Plan, server: Bmq | Cluster) -> tuple[float, dict[str, float]]:
+def _load(plan: Plan, server: Bmq | Cluster, size_bytes: int, *, mib_per_s: int = librdkafka.UNLIMITED) -> tuple[float, dict[str, float]]:
     """CPU seconds per GiB of all its processes, and of those of each role."""
     topic = topics.fresh("cpu")
     topics.create(server, topic, partitions=PARTITIONS, retention_bytes=RETENTION_BYTES // PARTITIONS)
-    sizes: dict[str, Any] = {"record_bytes": RECORD_BYTES, "batch_bytes": BATCH_KIB << 10, "timeout_s": 900}
-    librdkafka.produce(server, topic, records=plan.cluster_bytes // 8 // RECORD_BYTES, **sizes)  # everybody is warm, every connection made
+    sizes: dict[str, Any] = {"record_bytes": RECORD_BYTES, "batch_bytes": BATCH_KIB << 10, "timeout_s": 900, "mib_per_s": mib_per_s}
+    librdkafka.produce(server, topic, records=size_bytes // 8 // RECORD_BYTES, **sizes)  # everybody is warm, every connection made
     sync()
     before = _used(server)
-    found = librdkafka.produce(server, topic, records=plan.cluster_bytes // RECORD_BYTES, **sizes)
-    used = {role: (after - before[role]) / plan.cluster_bytes * GIB for role, after in _used(server).items()}
+    found = librdkafka.produce(server, topic, records=size_bytes // RECORD_BYTES, **sizes)
+    used = {role: (after - before[role]) / size_bytes * GIB for role, after in _used(server).items()}
     plan.say(f"  {found.mib_per_s:.0f} MiB/s")
     return sum(used.values()), used
 
@@ -89,12 +125,12 @@ def _used(server: Bmq | Cluster) -> dict[str, float]:
 
 def _one_process(plan: Plan, url: str | None) -> float:
     with Bmq(plan.folder("bmq"), store=url, environment=environ) as bmq:
-        return _load(plan, bmq)[0]
+        return _load(plan, bmq, plan.cluster_bytes)[0]
 
 
 def _cluster(plan: Plan, brokers: int, url: str | None, shares: list[float], split: dict[str, list[float]]) -> float:
     with Cluster(plan.folder("bmq"), f"1c{brokers}b1p", store=url) as cluster:
-        found, used = _load(plan, cluster)
+        found, used = _load(plan, cluster, plan.cluster_bytes)
         if brokers == 1:
             for role, used_s in used.items():
                 split[role].append(used_s)

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 from up_nodes import UpNodes
 
-pytestmark = [pytest.mark.slow, pytest.mark.measures]
+pytestmark = pytest.mark.slow
 
 GROUPS = 10
 PARTITIONS = 4
