@@ -61,6 +61,24 @@ def test_calls_one_after_the_other_need_one_thread_and_more_at_once_no_more_than
     asyncio.run(test())
 
 
+def test_where_the_system_has_no_more_threads_those_that_are_there_do(calls: BlockingCalls, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def test() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="can't start"):
+                calls.run(lambda: 1)
+        assert await calls.run(lambda: 2) == 2
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            assert await asyncio.gather(*(calls.run(lambda number=number: number) for number in range(5))) == list(range(5))
+        assert threads() == 1
+
+    asyncio.run(test())
+
+
 def test_a_call_that_is_cancelled_before_a_thread_takes_it_is_not_made() -> None:
     calls = BlockingCalls(1, name="test-calls")
     gate = threading.Event()

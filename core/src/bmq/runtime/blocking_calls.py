@@ -9,17 +9,14 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import NamedTuple, TypeVar
-
-from typing_extensions import ParamSpec
+from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 
 class _Call(NamedTuple):
     run: Callable[[], object]
-    future: "asyncio.Future[object]"
+    future: "asyncio.Future[Any]"
     loop: asyncio.AbstractEventLoop
 
 
@@ -36,21 +33,19 @@ class BlockingCalls:
         self._is_closed = False
 
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        """What the call returns or raises. One that is cancelled before a thread took it is not made; otherwise it goes on."""
+        """What the call returns or raises. One that is cancelled before a thread took it is not made; otherwise it goes on.
+
+        Raises RuntimeError after `close`, and where the system gives not even one thread.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         with self._lock:
             if self._is_closed:
                 raise RuntimeError(f"{self._name}: closed")
+            if len(self._threads) <= self._unfinished and len(self._threads) < self._threads_max:
+                self._start_thread()
             self._unfinished += 1
-            needs_thread = self._unfinished > len(self._threads) < self._threads_max
-            if needs_thread:
-                number = len(self._threads)
-                thread = threading.Thread(target=self._work, name=f"{self._name}_{number}", daemon=True)
-                self._threads.append(thread)
-        if needs_thread:
-            thread.start()
-        self._calls.put(_Call(call, future, loop))  # type: ignore[arg-type]
+        self._calls.put(_Call(call, future, loop))
         return future
 
     def close(self) -> None:
@@ -61,6 +56,16 @@ class BlockingCalls:
             self._calls.put(None)
         for thread in self._threads:
             thread.join()
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"{self._name}_{len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no more: those that are there have to do
+            if not self._threads:
+                raise
+        else:
+            self._threads.append(thread)
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
@@ -78,7 +83,7 @@ class BlockingCalls:
             del call, result, error  # nothing is kept alive while there is nothing to do
 
 
-def _settle(future: "asyncio.Future[object]", result: object, error: BaseException | None) -> None:
+def _settle(future: "asyncio.Future[Any]", result: object, error: BaseException | None) -> None:
     if future.cancelled():
         return
     if error is None:
