@@ -152,9 +152,13 @@ class Librdkafka:
         _only(self._admin(servers).delete_topics([topic]))
 
     def _admin(self, servers: str) -> AdminClient:
-        """Kept, because its futures end with it. Without re-bootstrapping: a call made at that moment would be lost with the old connection."""
+        """Kept, because its futures end with it. Without re-bootstrapping: a call made at that moment would be lost with the old connection.
+
+        It says nothing of a server that is gone: what it writes to stderr would be found there by whatever test runs then.
+        """
         if servers not in self._admins:
-            self._admins[servers] = AdminClient({"bootstrap.servers": servers, "metadata.recovery.strategy": "none", **BACKOFF})
+            settings = {"bootstrap.servers": servers, "metadata.recovery.strategy": "none", "log_level": 2, **BACKOFF}
+            self._admins[servers] = AdminClient(settings)
         return self._admins[servers]
 
 
