@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from compat_contract import ADMIN, CODECS, Record
@@ -12,8 +12,11 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.errors import KafkaConnectionError
 
 TIMEOUT_S = 60.0
+POLL_MS = 1000
+"""Longer than a rebalance: a poll that times out within one can make kafka-python 3.0 forget the assignment that it is sent."""
 ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor, "cooperative-sticky": CooperativeStickyAssignor}
 
 
@@ -192,8 +195,12 @@ class KafkaPythonMember(ConsumerRebalanceListener):
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            # Longer than a rebalance: a poll that times out within one can make kafka-python 3.0 forget the assignment that it is sent.
-            for batch in self._consumer.poll(timeout_ms=1000).values():
+            try:
+                batches = self._consumer.poll(timeout_ms=POLL_MS)
+            except KafkaConnectionError:  # nobody is there at the moment: kafka-python leaves it to the application to poll again
+                sleep(0.1)
+                continue
+            for batch in batches.values():
                 with self._lock:
                     self._consumed += [(message.partition, message.offset) for message in batch]
         self._consumer.close()
@@ -213,7 +220,7 @@ def _consume(consumer: KafkaConsumer, *, count: int) -> list[Record]:
     deadline = monotonic() + TIMEOUT_S
     while len(records) < count:
         assert monotonic() < deadline, f"{len(records)} of {count} records within {TIMEOUT_S:g} s"
-        for batch in consumer.poll(timeout_ms=200, max_records=count - len(records)).values():
+        for batch in consumer.poll(timeout_ms=POLL_MS, max_records=count - len(records)).values():
             records += [
                 Record(
                     partition=message.partition,
