@@ -11,6 +11,8 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
+from bmq.storage.durable import settle
+
 T = TypeVar("T")
 
 
@@ -79,14 +81,5 @@ class BlockingCalls:
             with self._lock:
                 self._unfinished -= 1
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                call.loop.call_soon_threadsafe(_settle, call.future, result, error)
+                call.loop.call_soon_threadsafe(settle, call.future, error, result)
             del call, result, error  # nothing is kept alive while there is nothing to do
-
-
-def _settle(future: "asyncio.Future[Any]", result: object, error: BaseException | None) -> None:
-    if future.cancelled():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)

@@ -7,12 +7,12 @@ the nonce. What a conflict with another's object means is the caller's to say. M
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, Conflict, NotApplied, ObjectMissing, StoreError, StoreUnavailable, UnknownOutcome
+from bmq.errors import Conflict, NotApplied, ObjectMissing, StoreError, StoreUnavailable, UnknownOutcome
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.envelope import ENVELOPE_SIZE_BYTES, nonce_of
 from bmq.values import Nonce
@@ -255,11 +255,11 @@ async def _create(store: ObjectStore, key: str, parts: Sequence[Buffer]) -> Stor
     return None
 
 
-def settle(future: "asyncio.Future[None]", error: BmqError | None) -> None:
-    """Resolves a future that may have been cancelled meanwhile."""
+def settle(future: "asyncio.Future[Any]", error: BaseException | None, result: object = None) -> None:
+    """Resolves a future that may have been cancelled meanwhile: with the result, unless there is an error."""
     if future.done():
         return
     if error is None:
-        future.set_result(None)
+        future.set_result(result)
     else:
         future.set_exception(error)

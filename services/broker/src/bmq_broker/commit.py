@@ -7,6 +7,7 @@ then waiting fetches wake. Nothing is acknowledged earlier, whatever it says: a 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from typing_extensions import Buffer
@@ -151,14 +152,7 @@ class GroupCommit:
         Where that can no longer be known it gets the error: what this broker ended with, or UnknownOutcome for a partition that was taken away.
         """
 
-        def reply(error: BmqError | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
+        reply = partial(settle, future, result=result)
         slot = partition.appended_slot
         if slot is None or slot.durable:
             reply(None)
@@ -174,7 +168,7 @@ class GroupCommit:
         if self._ended is not None:
             future.set_exception(self._ended)
         elif groups:
-            groups[-1].replies.append((None, lambda error: settle(future, error)))
+            groups[-1].replies.append((None, partial(settle, future)))
         else:
             future.set_result(None)
         return future
