@@ -52,19 +52,9 @@ def measure_same_each(plan: Plan) -> Iterator[Row]:
                 with _store(plan, store) as url, Cluster(plan.folder("bmq"), f"1c{brokers}b1p", store=url) as cluster:
                     cpu[brokers].append(_load(plan, cluster, plan.cluster_bytes // 8 * brokers, mib_per_s=mib_per_s * brokers)[0])
                 plan.say(f"  {cpu[brokers][-1]:.2f} CPU s/GiB")
+        shared = {"setting": _setting(store, f", {mib_per_s} MiB/s a broker"), **_shared(plan, "cluster-cpu-each")}
         for brokers in BROKERS[1:]:
-            yield Row(
-                topic="cluster-cpu-each",
-                measure=f"server CPU per GiB, {brokers} brokers ÷ 1, as much for each",
-                setting=f"librdkafka, {PARTITIONS} partitions, {BATCH_KIB} KiB batches, {mib_per_s} MiB/s a broker, over {store}",
-                unit="s",
-                at_least=False,
-                quick=plan.quick,
-                bmq=cpu[brokers],
-                peer_name="1 broker",
-                peer=cpu[1],
-                target=1.15,
-            )
+            yield _against_one_broker(brokers, cpu, load=", as much for each", **shared)
 
 
 @contextmanager
@@ -76,8 +66,7 @@ def _store(plan: Plan, name: str) -> Iterator[str | None]:
 
 
 def _rows(plan: Plan, store: str, cpu: dict[int, list[float]], shares: list[float], split: dict[str, list[float]]) -> Iterator[Row]:
-    setting = f"librdkafka, {PARTITIONS} partitions, {BATCH_KIB} KiB batches, over {store}"
-    shared: dict[str, Any] = {"topic": "cluster-cpu", "unit": "s", "at_least": False, "quick": plan.quick}
+    setting, shared = _setting(store), _shared(plan, "cluster-cpu")
     of_one = ", ".join(f"{role} {median(values):.2f}" for role, values in split.items())
     yield Row(
         measure="server CPU per GiB, 1 broker and 1 proxy ÷ one process",
@@ -90,8 +79,7 @@ def _rows(plan: Plan, store: str, cpu: dict[int, list[float]], shares: list[floa
         **shared,
     )
     for brokers in BROKERS[1:]:
-        row: dict[str, Any] = {"setting": setting, "bmq": cpu[brokers], "peer_name": "1 broker", "peer": cpu[1], "target": 1.15, **shared}
-        yield Row(measure=f"server CPU per GiB, {brokers} brokers ÷ 1", **row)
+        yield _against_one_broker(brokers, cpu, setting=setting, **shared)
     yield Row(
         measure=f"bytes of the busiest of {BROKERS[-1]} brokers ÷ the mean",
         setting=setting,
@@ -100,6 +88,20 @@ def _rows(plan: Plan, store: str, cpu: dict[int, list[float]], shares: list[floa
         target_of="bmq",
         **{**shared, "unit": "×"},
     )
+
+
+def _setting(store: str, load: str = "") -> str:
+    return f"librdkafka, {PARTITIONS} partitions, {BATCH_KIB} KiB batches{load}, over {store}"
+
+
+def _shared(plan: Plan, topic: str) -> dict[str, Any]:
+    """What all rows of seconds have in common."""
+    return {"topic": topic, "unit": "s", "at_least": False, "quick": plan.quick}
+
+
+def _against_one_broker(brokers: int, cpu: dict[int, list[float]], *, load: str = "", **others: Any) -> Row:
+    measure = f"server CPU per GiB, {brokers} brokers ÷ 1{load}"
+    return Row(measure=measure, bmq=cpu[brokers], peer_name="1 broker", peer=cpu[1], target=1.15, **others)
 
 
 def _load(plan: Plan, server: Bmq | Cluster, size_bytes: int, *, mib_per_s: int = librdkafka.UNLIMITED) -> tuple[float, dict[str, float]]:

@@ -9,6 +9,7 @@ from time import monotonic, sleep
 from urllib.request import urlopen
 
 import pytest
+from compat_contract import until
 from compat_server import Minio
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -151,22 +152,18 @@ def gets_of(nodes: Nodes, before: dict[str, float]) -> float:
 def until_open(nodes: Nodes, topic: str) -> None:
     """Until every partition's owner has read what it has to know of it."""
     consumer = Consumer({"bootstrap.servers": nodes.servers, "group.id": "ends"})
+
+    def is_open(number: int) -> bool:
+        try:
+            consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)
+        except KafkaException:
+            return False
+        return True
+
     try:
-        for number in range(PARTITIONS):
-            until_answered(lambda number=number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30))
+        until(lambda: all(map(is_open, range(PARTITIONS))), seconds=60, what="all partitions open")
     finally:
         consumer.close()
-
-
-def until_answered(ask: Callable[[], object]) -> None:
-    deadline = monotonic() + 60
-    while True:
-        try:
-            ask()
-            return
-        except KafkaException:
-            assert monotonic() < deadline
-            sleep(0.1)
 
 
 def backlog_gets(cluster: Cluster, topic: str, name: str, groups: int) -> float:
