@@ -98,6 +98,7 @@ def _proxy_settings(config: ServerConfig, *, one_disk: bool) -> ProxySettings:
         tail_cache_bytes=config.tail_cache_bytes,
         catch_up_cache_bytes=config.catch_up_cache_bytes,
         produce_retry_ms=config.produce_retry_ms,
+        write_timeout_ms_min=config.write_timeout_ms_min,
         slow_request_ms=config.slow_request_ms,
     )
     return replace(settings, catch_up_gets_at_once=ONE_DISK_CATCH_UP_GETS) if one_disk else settings

@@ -215,6 +215,8 @@ class MemoryOwner:
         self.group_calls: list[tuple[int, int, Any, Caller]] = []
         self.on_group_call: Callable[[int, int, Any, Caller], Any] = lambda *_: {}
         self.reads = 0
+        self.gate: asyncio.Event | None = None
+        """Records are deleted once it is set."""
         self._news = asyncio.Event()
 
     def log(self, tp: TopicPartition) -> MemoryLog:
@@ -301,6 +303,8 @@ class MemoryOwner:
         return EpochEnd(leader_epoch=LeaderEpoch(min(leader_epoch, 3)), end_offset=Offset(self.log(tp).end))
 
     async def delete_records(self, tp: TopicPartition, before: Offset) -> Offset:
+        if self.gate is not None:
+            await self.gate.wait()
         log = self.log(tp)
         log.log_start = log.end if before == -1 else before
         return Offset(log.log_start)

@@ -84,7 +84,7 @@ def test_time_up_is_said_to_the_client_while_the_frame_stays_counted() -> None:
         proxy.owner.let_go()
         await until(lambda: memory.held_bytes == 0)
 
-    run(test)
+    run(test, ProxySettings(write_timeout_ms_min=0))
 
 
 def test_a_client_that_goes_away_leaves_no_memory_behind() -> None:

@@ -55,4 +55,4 @@ def test_requests_that_are_slow_or_time_out_are_logged_with_an_id_that_the_clien
         ]
         assert logs[0]["took_ms"] >= 50
 
-    run(test, ProxySettings(slow_request_ms=50))
+    run(test, ProxySettings(slow_request_ms=50, write_timeout_ms_min=0))

@@ -6,6 +6,7 @@ from bmq.errors import ConfigurationError, InvalidRequest
 from bmq.lanes import check_lane_name
 
 MIB = 1 << 20
+MAY_BE_0 = ("node_id", "advertised_port", "read_ahead_blocks", "produce_retry_ms", "slow_request_ms", "write_timeout_ms_min")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +64,14 @@ class ProxySettings:
     produce_retry_ms: int = 30_000
     """A batch that was certainly not applied is sent again for at most so long, within the request's own time."""
 
+    write_timeout_ms_min: int = 10_000
+    """What an owner has of a Produce or a DeleteRecords is waited for at least so long, however short the request's own time."""
+
     def __post_init__(self) -> None:
         """Raises ConfigurationError."""
         for field in fields(self):
             value = getattr(self, field.name)
-            minimum = 0 if field.name in ("node_id", "advertised_port", "read_ahead_blocks", "produce_retry_ms", "slow_request_ms") else 1
+            minimum = 0 if field.name in MAY_BE_0 else 1
             if isinstance(value, int) and not isinstance(value, bool) and value < minimum:
                 raise ConfigurationError(f"{field.name} = {value}: set it to {minimum} or more")
         if self.lane:

@@ -2,6 +2,10 @@
 
 acks 0, 1 and all mean the same for durability: what is answered is in the object store. With acks=0 nothing is answered, and an error
 closes the connection. Batches are submitted in the order of arrival before anything else of the connection is looked at.
+
+A request's time-out is how long a batch may wait for an owner that takes it. What an owner has becomes durable in most cases, and a client that
+is told of a time-out sends it again: so an outcome is waited for at least `write_timeout_ms_min`, whatever the client says (Kafka's acks=1
+knows no time-out at all). Who wants no answer is not cut off for it.
 """
 
 import asyncio
@@ -68,8 +72,9 @@ class _Producing:
 
     def start(self) -> Pending:
         loop = self._proxy.loop
+        settings = self._proxy.settings
         timeout_ms = min(max(self._request.timeout_ms, 0), TIMEOUT_MS_MAX)
-        give_up_at = loop.time() + min(timeout_ms, self._proxy.settings.produce_retry_ms) / 1000
+        give_up_at = loop.time() + min(timeout_ms, settings.produce_retry_ms) / 1000
         size_bytes = 0
         for at_topic, topic in enumerate(self._request.topics):
             for at, (index, records) in enumerate(topic.partitions):
@@ -79,7 +84,10 @@ class _Producing:
         if not self._missing:
             return self._finished()
         self._answer = loop.create_future()
-        self._timer = loop.call_later(timeout_ms / 1000, self._timed_out)
+        if timeout_ms < settings.write_timeout_ms_min:
+            self._timer = loop.call_later(timeout_ms / 1000, self._give_up_waiting, settings.write_timeout_ms_min - timeout_ms)
+        else:
+            self._timer = loop.call_later(timeout_ms / 1000, self._timed_out)
         return self._answer
 
     def _submit(self, at: tuple[int, int], topic: object, index: int, records: memoryview | None, give_up_at: float) -> None:
@@ -137,15 +145,32 @@ class _Producing:
         if left_out is not None:
             proxy.log.error("append failed", request_id=self._call.request_id, partition=str(append.tp), left_out=left_out, exc_info=error)
 
+    def _give_up_waiting(self, left_ms: int) -> None:
+        """The client's time is over: what no owner has goes to none any more; what one has is waited for, `left_ms` longer."""
+        self._timer = None
+        for at, append in list(self._pending.items()):
+            self._proxy.appends.give_up(append)
+            if append.done.cancelled():
+                del self._pending[at]
+                self._missing -= 1
+                self._note_time_out(at, "No owner took it in time")
+        if self._missing:
+            self._timer = self._proxy.loop.call_later(left_ms / 1000, self._timed_out)
+        elif self._answer is not None and not self._answer.done():
+            self._answer.set_result(self._finished())
+
     def _timed_out(self) -> None:
         self._timer = None
         pending, self._pending = self._pending, {}
-        for (at_topic, at), append in pending.items():
-            index = self._request.topics[at_topic].partitions[at][0]
-            self._results[at_topic][at] = _failed(index, int(ErrorCode.request_timed_out), "Not durable in time")
+        for at, append in pending.items():
+            self._note_time_out(at, "Not durable in time")
             self._proxy.appends.give_up(append)
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(self._finished())
+
+    def _note_time_out(self, at: tuple[int, int], message: str) -> None:
+        index = self._request.topics[at[0]].partitions[at[1]][0]
+        self._results[at[0]][at[1]] = _failed(index, int(ErrorCode.request_timed_out), message)
 
     def _finished(self) -> Answer:
         if self._timer is not None:
@@ -176,7 +201,7 @@ def _failed(index: int, code: int, message: str | None) -> ProducedPartition:
 def _answer(call: Call, request: ProduceRequest, results: Sequence[Sequence[ProducedPartition]]) -> Answer:
     code = next((one.error_code for topic in results for one in topic if one.error_code), 0)
     if request.acks == 0:
-        return Answer(parts=None, error=error_name(code), close=code != 0)
+        return Answer(parts=None, error=error_name(code), close=code not in (0, ErrorCode.request_timed_out))
     topics = [ProducedTopic(topic.name, topic.topic_id, found) for topic, found in zip(request.topics, results, strict=True)]
     body = encode_produce_response(call.version, topics)
     return Answer(parts=(body,), size_bytes=len(body), error=error_name(code))

@@ -24,8 +24,8 @@ def route(proxy: Proxy) -> Route:
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
-    """Durable when answered; what the owner does not finish in time says so, and may still happen."""
-    timeout_s = min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX) / 1000
+    """Durable when answered; what the owner does not finish in time says so, and may still happen. A time-out below the least one counts as it."""
+    timeout_s = min(max(request.timeout_ms, proxy.settings.write_timeout_ms_min), TIMEOUT_MS_MAX) / 1000
     topics = []
     for topic in request.topics:
         partitions = await asyncio.gather(*(_delete(proxy, topic.name, asked, timeout_s) for asked in topic.partitions))
