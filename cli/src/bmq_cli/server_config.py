@@ -317,8 +317,8 @@ class ServerConfig(BaseSettings):
     write_timeout_ms_min: int = _number(
         PROXIES,
         10_000,
-        "What a broker has of a Produce or a DeleteRecords is waited for at least so long, however short the request's own time-out: it is written in "
-        "most cases, and who is told that it timed out sends it again.",
+        "What a broker has of a Produce or a DeleteRecords is waited for at least so long, however short the request's own time-out: "
+        "it is written in most cases, and who is told that it timed out sends it again.",
         minimum=0,
         maximum=300_000,
     )

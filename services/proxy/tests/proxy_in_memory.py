@@ -215,6 +215,8 @@ class MemoryOwner:
         self.group_calls: list[tuple[int, int, Any, Caller]] = []
         self.on_group_call: Callable[[int, int, Any, Caller], Any] = lambda *_: {}
         self.reads = 0
+        self.unreadable: dict[TopicPartition, BmqError] = {}
+        """What reading these is answered with."""
         self.gate: asyncio.Event | None = None
         """Records are deleted once it is set."""
         self._news = asyncio.Event()
@@ -270,6 +272,8 @@ class MemoryOwner:
                 pass
 
     def _answer(self, request: TailRequest, limit: int, *, first: bool) -> TailAnswer:
+        if request.tp in self.unreadable:
+            return TailAnswer(tp=request.tp, error=self.unreadable[request.tp])
         log = self.log(request.tp)
         facts: dict[str, Any] = {
             "tp": request.tp,

@@ -1,16 +1,20 @@
 """Fetch, key 1, versions 4 to 18: sessions (KIP-227), topic ids from version 13. Missing: aborted transactions (there are none yet).
 
 Who poses as a replica is refused (CVE-2018-1288): replicas do not exist here.
+
+What is gone does not keep a request from waiting for the rest of it, as with Kafka; and what only time can cure, or nothing, is said after a
+pause: clients ask again at once.
 """
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError
+from bmq.errors import BmqError, RequestError, UnknownTopic
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.error_codes import ErrorCode, code_for
 from bmq.wire.fetch import SESSIONS_FROM, TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, FetchRequest, encode_fetch_response, parse_fetch
@@ -24,6 +28,8 @@ from bmq_proxy.topics import UnknownTopicId, find_partition
 
 READ_COMMITTED = 1
 MAX_WAIT_MS_MAX = 300_000
+FAILED_WAIT_MS = 100
+"""How long a request without records waits for some of its other partitions before it says that one cannot be read at present."""
 
 
 def route(proxy: Proxy) -> Route:
@@ -111,16 +117,38 @@ async def _read(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetch
                 last_fetched_epoch=wanted.last_fetched_epoch,
             )
         )
-    failed = len(reads) < len(found)
-    result = await proxy.reader.read(
-        reads,
-        min_bytes=min(max(request.min_bytes, 0), proxy.settings.fetch_bytes_max),
-        max_bytes=min(max(request.max_bytes, 0), proxy.settings.fetch_bytes_max),
-        max_wait_ms=0 if failed else min(max(request.max_wait_ms, 0), MAX_WAIT_MS_MAX),
-        party=(call.client_host, call.client_id),
-    )
+    result = await _read_with_pause(proxy, call, request, reads, wanted=bool(found))
     read = iter(result.found)
     return [next(read) if one is None else one for one in found], result
+
+
+async def _read_with_pause(proxy: Proxy, call: Call, request: FetchRequest, reads: Sequence[Read], *, wanted: bool) -> Result:
+    """One Found for each. Where there is nothing but errors that time may cure, it is waited for the others a little longer."""
+    min_bytes = min(max(request.min_bytes, 0), proxy.settings.fetch_bytes_max)
+    max_bytes = min(max(request.max_bytes, 0), proxy.settings.fetch_bytes_max)
+    max_wait_ms = min(max(request.max_wait_ms, 0), MAX_WAIT_MS_MAX)
+    pause_ms = min(max_wait_ms, FAILED_WAIT_MS) if min_bytes else 0
+    if not reads and wanted:
+        max_wait_ms = pause_ms
+    party = (call.client_host, call.client_id)
+    result = await proxy.reader.read(reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party)
+    failed = [one.error is not None and _may_pass(one.error) for one in result.found]
+    if not pause_ms or not any(failed) or not all(fails or _is_empty(one) for fails, one in zip(failed, result.found, strict=True)):
+        return result
+    result.release()
+    readable = [read for read, fails in zip(reads, failed, strict=True) if not fails]
+    again = await proxy.reader.read(readable, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=pause_ms, party=party)
+    rest = iter(again.found)
+    return replace(again, found=[one if fails else next(rest) for one, fails in zip(result.found, failed, strict=True)])
+
+
+def _may_pass(error: BmqError) -> bool:
+    """Whether nothing of the request itself is wrong: the client can only ask again, and look for another leader meanwhile."""
+    return isinstance(error, UnknownTopic) or not isinstance(error, RequestError)
+
+
+def _is_empty(found: Found) -> bool:
+    return found.error is None and not found.size_bytes and found.diverging_epoch < 0
 
 
 def _code(found: Found) -> int:
