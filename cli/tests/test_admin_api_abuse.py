@@ -19,6 +19,7 @@ PATHS = (
         "/v1/groups/a/b",
     ),
     *("/v1/nodes", "/v1/nodes/1", "/v1/nodes/1/drain", "/v1/nodes/-1", "/v1/nodes/99999999999999999999", "/v1/placement", "/v1/placement/a/0/move"),
+    *("/v1/lanes", "/v1/lanes/dev", "/v1/lanes/l"),
     *("/v1/placement/a/99999999999", "/v1/load", "/v1/balance", "/v1/self", "/v1/debug/log", "/v1/debug/store", "/v1/", "/"),
 )
 BODIES: tuple[Any, ...] = (
@@ -32,6 +33,12 @@ BODIES: tuple[Any, ...] = (
         {"retention.ms": 1e400},
         {"a": "b"},
     ),
+    *(
+        {"follower.replication.throttled.replicas": "\ud800"},
+        {"name": "\ud800"},
+        {"name": "l", "reads_base": {"enabled": True, "topics": ["\udc00"]}},
+    ),
+    *("\ud800", {"\ud800": 1}, b'{"name": "\xed\xa0\x80"}', b'"\\ud800', b"[" * 100_000, b'{"partitions": ' + b"9" * 5_000 + b"}", b"\xff\xfe\x00"),
 )
 QUERIES = (
     "",
@@ -74,6 +81,30 @@ def test_no_page_tells_the_clusters_secret() -> None:
             assert answer.status == 200, answer
             assert secret not in json.dumps(answer.body), path
         assert (await ask(node, "GET", "/v1/self")).body["configuration"]["cluster_secret"] == "(hidden)"
+
+    run(test)
+
+
+def test_half_a_character_anywhere_in_a_body_is_refused_by_its_field_and_the_controller_goes_on() -> None:
+    async def test(cluster: Cluster) -> None:
+        node = await cluster.start(1, "controller,broker,proxy")
+        await ask(node, "POST", "/v1/topics", {"name": "a"})
+        half = "\ud800"
+        for method, path, body, field in (
+            ("POST", "/v1/topics", {"name": f"a{half}"}, "name"),
+            ("POST", "/v1/topics", {"name": "b", "lane": half}, "lane"),
+            ("POST", "/v1/topics", {"name": "b", "configs": {"retention.ms": half}}, "configs.retention.ms"),
+            ("POST", "/v1/topics", {"name": "b", "configs": {half: "5"}}, "configs.\\ud800 (its name)"),
+            ("PATCH", "/v1/topics/a/configs", {"follower.replication.throttled.replicas": half}, "follower.replication.throttled.replicas"),
+            ("PATCH", "/v1/topics/a/configs", b'{"bmq.pool": "\xed\xa0\x80"}', "bmq.pool"),
+            ("PATCH", "/v1/configs", {half: half}, "\\ud800 (its name)"),
+            ("POST", "/v1/lanes", {"name": "dev", "reads_base": {"enabled": True, "topics": ["orders", half]}}, "reads_base.topics[1]"),
+        ):
+            refused = await ask(node, method, path, body)
+            assert (refused.status, refused.body["code"]) == (400, "InvalidRequest"), refused
+            assert refused.body["why"].startswith(f"{field} has half a character (U+D800"), refused
+            assert refused.body["remedy"] == "leave that character out", refused
+        assert (await ask(node, "POST", "/v1/topics", {"name": "b"})).status == 201
 
     run(test)
 

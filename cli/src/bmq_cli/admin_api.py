@@ -46,7 +46,7 @@ class AdminApi:
 
         async def ask_leader(request: AdminRequest) -> AdminReply:
             if control is None:
-                raise ControllerUnavailable("this process leads no more: another bmq has taken over its store")
+                raise ControllerUnavailable("this process leads no more and is about to end: its last line says why")
             return await control.admin(request)
 
         async def ask(node_id: NodeId, request: AdminRequest) -> AdminReply:

@@ -60,7 +60,7 @@ class Node:
         self._settings = settings
         self._guard_task: asyncio.Task[None] | None = None
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Resolves with the reason once this process may only end: another has taken over the store, or the WAL broke."""
+        """Resolves with the reason once this process may only end: another has taken over the store, the WAL broke, or the controller did."""
         self.controller: ControllerRole
         self.broker: BrokerRole
         self.proxy: ProxyRole
@@ -76,7 +76,7 @@ class Node:
             clock=self._clock,
             rng=self._rng,
             settings=ControllerSettings(cluster_configs=settings.cluster_configs),
-            on_deposed=lambda reason: self._end(f"{TAKEN_OVER}: {reason}"),
+            on_deposed=self._end,
         )
         guard = ClockGuard(self._store, self._clock, self._rng, node_id=node_id)
         self._guard_task = asyncio.get_running_loop().create_task(guard.run(), name="clock guard")

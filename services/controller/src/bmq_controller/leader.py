@@ -304,11 +304,11 @@ class ControllerLeader:
         try:
             await work()
         except Fenced as fenced:
-            self._depose(str(fenced))
+            self._depose(f"another bmq has taken over this store: {fenced}")
         except BmqError as error:
-            self._depose(f"{type(error).__name__}: {error}")
+            self._depose(f"this controller cannot go on: {type(error).__name__}: {error}")
         except Exception as error:
-            self._depose(f"a bug: {type(error).__name__}: {error}")
+            self._depose(f"this controller broke down, a bug: {type(error).__name__}: {error}")
             raise
 
     def _depose(self, reason: str) -> None:

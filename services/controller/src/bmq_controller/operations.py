@@ -16,6 +16,7 @@ from bmq.errors import BmqError, ControllerUnavailable, FormatError
 from bmq.metadata.image import Image, apply
 from bmq.metadata.invariants import check_step
 from bmq.metadata.records import AnyRecord
+from bmq.metadata.storable import check_storable
 from bmq_controller import metrics
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.nodes import consequences
@@ -130,16 +131,31 @@ class OperationQueue:
 
 
 def _with(draft: Draft, position: int, operation: Operation) -> Draft:
-    """The draft and one more operation."""
+    """The draft and one more operation.
+
+    Deciding, encoding and folding leave nothing behind where they fail, whatever the reason: the operation is refused, alone. Encoded before it
+    is folded, because nothing may rest on what could not be written.
+    """
     try:
         decision = operation.decide(draft.image)
-        image = apply(draft.image, position, decision.records) if decision.records else draft.image
+        image = draft.image
+        if decision.records:
+            check_storable(decision.records)
+            image = apply(draft.image, position, decision.records)
     except BmqError as error:
         draft.answers.append((operation, error))
+        return draft
+    except Exception as error:  # noqa: BLE001 what one request meets must not depose the leader: whoever leads next would meet it again
+        _log.exception("operation refused because it broke down, this is a bug in bmq", operation=operation.name)
+        draft.answers.append((operation, _bug(operation, error)))
         return draft
     draft.records.extend(decision.records)
     draft.answers.append((operation, decision.result))
     return Draft(image, draft.records, draft.answers)
+
+
+def _bug(operation: Operation, error: Exception) -> ControllerUnavailable:
+    return ControllerUnavailable(f"{operation.name} was refused, this is a bug in bmq: {type(error).__name__}: {error}")
 
 
 def _with_consequences(draft: Draft, position: int) -> Draft:
@@ -158,7 +174,7 @@ def _checked_one_by_one(base: Image, operations: Sequence[Operation]) -> Draft:
             check_step(draft.image, then.image)
         except FormatError as error:
             _log.error("operation refused because its records break an invariant", operation=operation.name, error=str(error))
-            draft.answers.append((operation, ControllerUnavailable(f"{operation.name} was refused, this is a bug in bmq: {error}")))
+            draft.answers.append((operation, _bug(operation, error)))
         else:
             draft = then
     return _with_consequences(draft, position)

@@ -24,6 +24,7 @@ from bmq.internal import ADMIN_REPLY_BYTES_MAX
 from bmq.log_limit import RateLimited
 from bmq.roles.admin import AdminReply, AdminRequest
 from bmq_controller.api.asgi import BODY_BYTES_MAX, BODY_WITHIN_S, Application, Receive, Scope, Send, body_of, call, say
+from bmq_controller.api.bodies import unusable
 from bmq_controller.api.own_pages import OWN_PAGES
 from bmq_controller.api.problems import Refusal, subject_of
 from bmq_controller.api.request_ids import HEADER as REQUEST_ID
@@ -199,6 +200,8 @@ class AdminFront:
             return _no_leader(request, f"node {sources.node_id} does not lead (any more)")
         if request.method == "GET" and (own := OWN_PAGES.get(request.path)) is not None:
             return AdminReply(status=200, headers={"content-type": "application/json"}, body=json.dumps(own(sources)).encode())
+        if (found := unusable(request.body)) is not None:
+            return _refusal(request, 400, "InvalidRequest", found.why, found.remedy).reply()
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 return await call(await self._loaded(sources), request)

@@ -1,0 +1,34 @@
+"""What no page can use, whatever it takes: looked for in every body before a page sees it. Pure.
+
+JSON can spell what nothing behind it can store or send: half a character, numbers of any length, nesting without end.
+"""
+
+import json
+from typing import NamedTuple
+
+from bmq.metadata.storable import fields_of, unstorable_text
+
+
+class Unusable(NamedTuple):
+    """Why a body cannot be used, and what to do."""
+
+    why: str
+    remedy: str
+
+
+def unusable(body: bytes) -> Unusable | None:
+    """None: it can be used, or it is no JSON at all, of which the page says more."""
+    if not body:
+        return None
+    try:
+        document = json.loads(body)
+    except RecursionError:
+        return Unusable("its body is nested too deeply", "send fewer lists and objects within each other")
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return None
+    except ValueError as error:
+        return Unusable(f"its body holds a number that is too long ({error})", "send a shorter number")
+    for where, value in fields_of(document, ""):
+        if isinstance(value, str) and (why := unstorable_text(value)) is not None:
+            return Unusable(f"{where or 'its body'} {why}", "leave that character out")
+    return None
