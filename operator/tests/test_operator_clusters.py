@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from bmq.resources.cluster import Cluster
+from bmq_operator.applied import covers
 from bmq_operator.clusters.asking import Answer
-from bmq_operator.clusters.existing import Existing, covers
+from bmq_operator.clusters.existing import Existing
 from bmq_operator.clusters.listeners import advertised_file, listener_statuses, node_address
 from bmq_operator.clusters.minio import volume_note
 from bmq_operator.clusters.nodes import ClusterState, Node, Pod, pods_seen

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from bmq.resources.cluster import Cluster, ClusterStatus
 from bmq.resources.references import CONFIRM_DELETION
+from bmq_operator.applied import write
 from bmq_operator.clusters.desired import owned
 from bmq_operator.clusters.existing import Existing
 from bmq_operator.clusters.gathering import data_may_go
@@ -53,7 +54,7 @@ async def _erase(context: Context, cluster: Cluster, existing: Existing) -> Outc
     names = Names.of(cluster)
     job = existing.get("Job", names.erase)
     if job is None:
-        await context.kube.apply(owned(cluster, erase_job(cluster, image=context.settings.image)))
+        await write(context.kube, owned(cluster, erase_job(cluster, image=context.settings.image)))
         return _waiting(context, cluster, "Deleting", f"the Job {names.erase} deletes the records from the store")
     if job.get("status", {}).get("succeeded"):
         return Outcome(finished=True)

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from bmq.resources.cluster import Cluster
+from bmq_operator.applied import as_wanted, write
 from bmq_operator.clusters.names import CLUSTER_LABEL, COMPONENT_LABEL, LANE_LABEL
 from bmq_operator.kube import Kube, Manifest
 
@@ -74,26 +75,14 @@ async def bring_about(kube: Kube, cluster: Cluster, existing: Existing, wanted: 
             raise ObjectTaken(
                 f"{kind} {name} belongs to another object: this Cluster needs that name. Delete that object, or create the Cluster with another name"
             )
-        if there is None or not covers(there, manifest):
-            await kube.apply(manifest)
+        if there is None or not as_wanted(there, manifest):
+            await write(kube, manifest)
             done.append(f"{'made' if there is None else 'changed'} {kind} {name}")
     for (kind, name), there in existing.objects.items():
         if (kind, name) not in keys and _owner(there) == cluster.metadata.uid and not there["metadata"]["labels"].get(LANE_LABEL) and kind != "Job":
             await kube.delete(kind, cluster.metadata.namespace, name, uid=there["metadata"]["uid"])
             done.append(f"deleted {kind} {name}")
     return done
-
-
-def covers(there: Any, wanted: Any) -> bool:
-    """Whether what is there says all that is wanted. What Kubernetes adds by itself does not count, lists have the same length.
-
-    Where Kubernetes writes a value in another way (500m for 0.5) this is False, and the object is applied once more, which changes nothing.
-    """
-    if isinstance(wanted, dict):
-        return isinstance(there, dict) and all(key in there and covers(there[key], one) for key, one in wanted.items())
-    if isinstance(wanted, list):
-        return isinstance(there, list) and len(there) == len(wanted) and all(covers(a, b) for a, b in zip(there, wanted, strict=True))
-    return bool(there == wanted)
 
 
 def _owner(manifest: Manifest) -> str:

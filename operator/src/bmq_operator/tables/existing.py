@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bmq_operator.clusters.existing import covers
+from bmq_operator.applied import as_wanted, write
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
 from bmq_operator.tables.desired import OWNER_LABEL, selector
@@ -62,9 +62,9 @@ async def bring_about(context: Context, existing: Existing, wanted: Sequence[Man
             there = await context.kube.get(kind, meta["namespace"], meta["name"])
         if there is not None and not _owned(there, uid):
             raise NameTaken(f"{kind} {meta['name']} belongs to somebody else: delete it, or give this resource another name")
-        if there is not None and covers(there, manifest):
+        if there is not None and as_wanted(there, manifest):
             continue
-        await context.kube.apply(manifest)
+        await write(context.kube, manifest)
         done.append(f"{'made' if there is None else 'changed'} {kind} {meta['name']}")
         if there is not None and _scheduled_otherwise(there, manifest):
             # What the Spark Operator noted of the old schedule would hold until its next run, and what it refused for ever.

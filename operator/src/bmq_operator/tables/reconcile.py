@@ -10,7 +10,7 @@ from bmq.resources.parquet_sink import ParquetSink, ParquetSinkStatus
 from bmq.resources.tables import TableStatus
 from bmq.resources.topic import Topic, TopicStatus
 from bmq_operator.admin import AdminError
-from bmq_operator.clusters.existing import covers
+from bmq_operator.applied import was_applied, write
 from bmq_operator.conditions import Finding, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeError, KubeProblem, Manifest
@@ -175,7 +175,7 @@ def _desired(context: Context, job: TableJob, existing: Existing) -> list[Manife
     if there is None or job.table.continuous is None:
         return desired(job, context.settings.spark)
     kept = desired(job, context.settings.spark, anew=run_of(there).anew)
-    same = all(covers(there["spec"], one["spec"]) for one in kept if one["kind"] == "SparkApplication")
+    same = all(was_applied(there, one) for one in kept if one["kind"] == "SparkApplication")
     return kept if same else desired(job, context.settings.spark)
 
 
@@ -252,5 +252,5 @@ async def _begin_anew(context: Context, job: TableJob, anew: Anew) -> None:
     """A changed annotation of the driver: the Spark Operator clears the old run away and submits another."""
     for one in desired(job, context.settings.spark, anew=anew):
         if one["kind"] == "SparkApplication":
-            await context.kube.apply(one)
+            await write(context.kube, one)
     STREAMS_BEGUN_ANEW.labels(job.owner.kind).inc()

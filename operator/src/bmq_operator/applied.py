@@ -1,0 +1,51 @@
+"""What the operator said of an object when it wrote it last, so that a field that is taken away is noticed. Pure, but for `write`.
+
+Server-side apply removes what its manager once wrote and writes no more. That takes an apply, and an object that has more than is wanted says by
+itself nothing of whose that is: Kubernetes' defaults, somebody else's, or the operator's own of yesterday. So each object carries a digest of the
+manifest that was applied last; where that is another one, or there is none, the object is applied anew.
+"""
+
+import hashlib
+import json
+from typing import Any, Final
+
+from bmq_operator.kube import Kube, Manifest
+
+APPLIED: Final = "bmq.io/applied"
+"""The annotation with the digest."""
+_DIGEST_LENGTH: Final = 16
+
+
+def as_wanted(there: Manifest, wanted: Manifest) -> bool:
+    """Whether nothing has to be written: this very manifest was applied last, and what it says is still so."""
+    return was_applied(there, wanted) and covers(there, wanted)
+
+
+def was_applied(there: Manifest, wanted: Manifest) -> bool:
+    """Whether this manifest is what was applied last, whatever others changed of it since."""
+    return (there["metadata"].get("annotations") or {}).get(APPLIED) == digest(wanted)
+
+
+async def write(kube: Kube, manifest: Manifest) -> Manifest:
+    """Makes the object, or brings it to what the manifest says. Raises KubeError."""
+    meta = manifest["metadata"]
+    annotations = {**meta.get("annotations", {}), APPLIED: digest(manifest)}
+    return await kube.apply({**manifest, "metadata": {**meta, "annotations": annotations}})
+
+
+def digest(manifest: Manifest) -> str:
+    """Of all that it says; of a Secret without its values, which nobody shall guess from it. That they differ is seen by `covers`."""
+    said = manifest | {"data": sorted(manifest.get("data", {}))} if manifest["kind"] == "Secret" else manifest
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:_DIGEST_LENGTH]
+
+
+def covers(there: Any, wanted: Any) -> bool:
+    """Whether what is there says all that is wanted. What Kubernetes adds by itself does not count, lists have the same length.
+
+    Where Kubernetes writes a value in another way (500m for 0.5) this is False, and the object is applied once more, which changes nothing.
+    """
+    if isinstance(wanted, dict):
+        return isinstance(there, dict) and all(key in there and covers(there[key], one) for key, one in wanted.items())
+    if isinstance(wanted, list):
+        return isinstance(there, list) and len(there) == len(wanted) and all(covers(a, b) for a, b in zip(there, wanted, strict=True))
+    return bool(there == wanted)
