@@ -65,7 +65,7 @@ class GroupWorld(RuleBasedStateMachine):
         return ticket
 
     def carry_out(self, effects: Effects) -> None:
-        self.log += ((encode_key(key), None if value is None else encode_value(value)) for key, value in effects.records)
+        self.log += ((encode_key(key), None if value is None else encode_value(value)) for key, value, _ in effects.records)
         for ticket, reply in effects.replies:
             assert ticket in self.open, "a request was answered twice"
             self.open.discard(ticket)

@@ -89,7 +89,7 @@ class Script:
         return ticket
 
     def carry_out(self, effects: Effects) -> None:
-        for key, value in effects.records:
+        for key, value, _ in effects.records:
             self.log.append((encode_key(key), None if value is None else encode_value(value)))
             self.said.append(f"log: {describe_record(key, value)}")
         for ticket, reply in effects.replies:

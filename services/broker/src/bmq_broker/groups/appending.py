@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 
 from bmq.errors import NotOwner
 from bmq.roles.log import CoordinatorLog
-from bmq_broker.groups.records import GroupKey, Key, Value, encode_key, encode_value
+from bmq_broker.groups.machine import NewRecord
+from bmq_broker.groups.records import GroupKey
 from bmq_broker.groups.settings import GroupSettings
 
 
@@ -22,23 +23,23 @@ class Appending:
         self._stored: dict[str, asyncio.Future[None]] = {}
         self.undurable_bytes = 0
 
-    def append(self, records: Sequence[tuple[Key, Value | None]]) -> "asyncio.Future[None]":
+    def append(self, records: Sequence[NewRecord]) -> "asyncio.Future[None]":
         """The future of the last batch, which is durable after all before it."""
         assert records
         batch: list[tuple[bytes, bytes | None]] = []
         size_bytes = 0
-        for key, value in records:
-            record = (encode_key(key), None if value is None else encode_value(value))
-            record_bytes = len(record[0]) + len(record[1] or b"")
+        for record in records:
+            raw = record.raw
+            record_bytes = len(raw[0]) + len(raw[1] or b"")
             if batch and size_bytes + record_bytes > self._settings.append_size_bytes_max:
                 self._append_batch(batch, size_bytes)
                 batch, size_bytes = [], 0
-            batch.append(record)
+            batch.append(raw)
             size_bytes += record_bytes
         done = self._append_batch(batch, size_bytes)
-        for key, _ in records:
-            if isinstance(key, GroupKey):
-                self._remember(key.group_id, done)
+        for record in records:
+            if isinstance(record.key, GroupKey):
+                self._remember(record.key.group_id, done)
         return done
 
     def stored(self, group_id: str) -> "asyncio.Future[None] | None":

@@ -33,6 +33,14 @@ class DurableState:
                     assert isinstance(value, OffsetValue)
                     self.offsets.setdefault(group_id, {})[topic, partition] = value
 
+    def value_of(self, key: Key) -> Value | None:
+        """What the key has now; None: nothing, or a tombstone."""
+        match key:
+            case GroupKey(group_id):
+                return self.groups.get(group_id)
+            case OffsetKey(group_id, topic, partition):
+                return self.offsets.get(group_id, {}).get((topic, partition))
+
     def knows(self, group_id: str) -> bool:
         """Whether the log has anything of the group."""
         return group_id in self.groups or group_id in self.offsets

@@ -4,6 +4,9 @@
 
 No async, no I/O, no clock, no logging. Records take effect here at once (`emit` replays them); whoever runs the machine appends them, and
 sends replies only once they and all before them are durable. If that fails, the machine is thrown away and a new one loads the log.
+
+A record is encoded before it takes effect. A step that raises half-way, for that reason or any other, is taken back (`taking_back`): its records
+are undone, and the groups that it touched are made anew from the log's state, as if only they had moved here.
 """
 
 from collections.abc import Sequence
@@ -12,22 +15,38 @@ from typing import NamedTuple
 
 from bmq_broker.groups.durable import DurableState
 from bmq_broker.groups.group import Group
-from bmq_broker.groups.records import Key, Value
+from bmq_broker.groups.records import Key, Value, encode
 from bmq_broker.groups.requests import Now, Reply, Ticket
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.groups.states import GroupState
 from bmq_broker.groups.timers import TimerKey, Timers
 
 
+class NewRecord(NamedTuple):
+    """A record with its bytes. `value` None is a tombstone."""
+
+    key: Key
+    value: Value | None
+    raw: tuple[bytes, bytes | None]
+
+
 @dataclass(slots=True)
 class Effects:
     """What an operation leads to: records to append, in order, and replies, among them to requests held since earlier."""
 
-    records: list[tuple[Key, Value | None]] = field(default_factory=list)
+    records: list[NewRecord] = field(default_factory=list)
     replies: list[tuple[Ticket, Reply | None]] = field(default_factory=list)
 
     def reply(self, ticket: Ticket, reply: Reply | None) -> None:
         self.replies.append((ticket, reply))
+
+
+@dataclass(slots=True)
+class Step:
+    """What an operation has changed so far: what stood in the log's state before each of its records, and whose soft state it may have changed."""
+
+    before: list[tuple[Key, Value | None]] = field(default_factory=list)
+    touched: set[str] = field(default_factory=set)
 
 
 class GroupMachine:
@@ -38,14 +57,23 @@ class GroupMachine:
         self.durable = DurableState() if durable is None else durable
         self.groups: dict[str, Group] = {}
         self.timers = Timers()
+        self.step = Step()
+
+    def begin(self) -> None:
+        """A new step: what came before it is not taken back any more."""
+        self.step = Step()
 
     def emit(self, effects: Effects, key: Key, value: Value | None) -> None:
-        """Adds a record and takes it in."""
-        effects.records.append((key, value))
+        """Adds a record and takes it in. Raises InvalidRequest, before anything changes, where it cannot be stored."""
+        record = NewRecord(key, value, encode(key, value))
+        self.step.touched.add(key.group_id)
+        self.step.before.append((key, self.durable.value_of(key)))
+        effects.records.append(record)
         self.durable.replay(key, value)
 
     def find(self, group_id: str) -> Group | None:
         """The group; one that has nothing but offsets appears as an empty one without a protocol type."""
+        self.step.touched.add(group_id)
         group = self.groups.get(group_id)
         if group is None and group_id in self.durable.offsets:
             group = self.groups[group_id] = Group(group_id)
@@ -55,6 +83,7 @@ class GroupMachine:
         """A new, empty group; None where there are too many already."""
         if len(self.groups) >= self.settings.group_count_max:
             return None
+        self.step.touched.add(group_id)
         group = self.groups[group_id] = Group(group_id)
         return group
 

@@ -1,6 +1,7 @@
 """Committed offsets: commit, fetch, delete, expire, and the end of a topic. Kafka's rules, in particular about what keeps an offset alive."""
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from bmq.values import TopicId
 from bmq_broker.groups.group import Group
@@ -9,6 +10,9 @@ from bmq_broker.groups.records import GroupKey, OffsetKey, OffsetValue
 from bmq_broker.groups.requests import Commit, CommitReply, DeleteOffsets, NewOffset, Now, Refusal, Ticket
 from bmq_broker.groups.states import GroupState
 from bmq_broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
+
+EXPIRE_MS_MAX: Final = 2**63 - 1
+"""The last moment that a record can name: an offset that is to be kept for longer is kept until then."""
 
 
 def commit(machine: GroupMachine, now: Now, request: Commit, ticket: Ticket) -> Effects:
@@ -87,6 +91,7 @@ def drop_topics(machine: GroupMachine, is_gone: Callable[[str, TopicId | None], 
         for (topic, partition), value in list(machine.durable.offsets.get(group_id, {}).items()):
             if is_gone(topic, value.topic_id):
                 machine.emit(effects, OffsetKey(group_id, topic, partition), None)
+        machine.step.touched.add(group_id)
         group = machine.groups.get(group_id)
         if group is not None:
             machine.forget_if_void(group)
@@ -121,7 +126,7 @@ def _check_offset(machine: GroupMachine, new: NewOffset) -> Refusal | None:
 def _value(new: NewOffset, now: Now, retention_ms: int) -> OffsetValue:
     metadata = new.metadata or ""
     if retention_ms >= 0:
-        return OffsetValue(new.offset, metadata=metadata, commit_ms=now.wall_ms, expire_ms=now.wall_ms + retention_ms)
+        return OffsetValue(new.offset, metadata=metadata, commit_ms=now.wall_ms, expire_ms=min(now.wall_ms + retention_ms, EXPIRE_MS_MAX))
     return OffsetValue(new.offset, new.leader_epoch, metadata, now.wall_ms, topic_id=new.topic_id)
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from typing_extensions import Buffer
 
-from bmq.errors import Corrupt, FormatTooNew
+from bmq.errors import Corrupt, FormatTooNew, InvalidRequest
 from bmq.values import TopicId
 from bmq_broker.groups.fields import FieldReader, bytes32, compact_string, nullable_string, string
 
@@ -82,6 +82,15 @@ class GroupValue(NamedTuple):
 
 
 Value = OffsetValue | GroupValue
+
+
+def encode(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
+    """Both, None being a tombstone. Raises InvalidRequest where a text or a number does not fit."""
+    try:
+        return encode_key(key), None if value is None else encode_value(value)
+    except (struct.error, UnicodeError, OverflowError) as error:
+        what = type(key if value is None else value).__name__
+        raise InvalidRequest(f"a record of {what} cannot be stored ({error}): use a text or a number that fits") from error
 
 
 def encode_key(key: Key) -> bytes:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from bmq.errors import NotOwner, NotReady
+from bmq.log_limit import RateLimited
 from bmq.ports import Clock, Rng
 from bmq.roles.log import CoordinatorLog
 from bmq.values import TopicId
@@ -22,6 +23,7 @@ from bmq_broker.groups.machine import Effects, GroupMachine
 from bmq_broker.groups.requests import Now, Reply, Ticket
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.groups.snapshotting import Snapshotting
+from bmq_broker.groups.taking_back import take_back
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -32,6 +34,7 @@ _LATE_S: Final = 1.0
 """A deadline looked at this late means that the process stood still: what arrived meanwhile is heard first."""
 _DEADLINES_PER_TURN: Final = 50
 _GROUPS_PER_TURN: Final = 50
+_COMPLAIN_EVERY_S: Final = 10.0
 _ABANDON_AGAIN_S: Final = 5.0
 
 
@@ -81,10 +84,13 @@ class GroupCoordinatorShard:
         self._failed = failed
         self._machine: GroupMachine | None = None
         self._waiting: dict[Ticket, asyncio.Future[Reply | None]] = {}
+        self._decided: set[Ticket] = set()
+        """Whose answers are there and wait for the store."""
         self._next_ticket = 0
         self._timer: asyncio.Handle | None = None
         self._timer_at_s = 0.0
         self._housekeeper: asyncio.Task[None] | None = None
+        self._complaints = RateLimited(interval_s=_COMPLAIN_EVERY_S)
         self._snapshots = Snapshotting(log, settings, self._fail)
         self._appending = Appending(log, settings, fail=self._fail, grown=self._snapshots.count)
 
@@ -239,16 +245,49 @@ class GroupCoordinatorShard:
             return await future
         finally:
             self._waiting.pop(ticket, None)
+            self._decided.discard(ticket)
             if not future.cancel() and not future.cancelled():
                 future.exception()  # Seen: the step's own error is what the caller gets.
 
     def _run(self, step: Callable[[], Effects], carry_out: Callable[[Effects], None]) -> None:
-        """A step that raises half-way leaves a state that nobody can vouch for: the shard ends with it."""
+        """A step that raises half-way is taken back: other groups never hear of it. One whose effects cannot be carried out ends the shard."""
+        machine = self._machine
+        if machine is None:
+            raise NotOwner(f"group coordinator {self.partition} has ended: {self.failure}")
+        machine.begin()
         try:
-            carry_out(step())
+            effects = step()
+        except Exception:
+            self._take_back(machine)
+            raise
+        try:
+            self._decided.update(ticket for ticket, _ in effects.replies if ticket in self._waiting)
+            carry_out(effects)
         except Exception as error:
             self._fail(error)
             raise
+
+    def _take_back(self, machine: GroupMachine) -> None:
+        """Whoever waited for one of the groups that are made anew is told to ask again."""
+        try:
+            self._carry_out(take_back(machine, self._now()))
+        except Exception as error:
+            self._fail(error)
+            raise
+        held = {*machine.held(), *self._decided}
+        for ticket, future in self._waiting.items():
+            if ticket not in held and not future.done():
+                future.set_exception(NotOwner(f"a group of coordinator {self.partition} was made anew from its log: find its coordinator again"))
+
+    def _run_by_itself(self, step: Callable[[], Effects]) -> None:
+        """A step that nobody asked for, and that others do not depend on."""
+        try:
+            self._run(step, self._carry_out)
+        except Exception:
+            if self.failure is not None:
+                raise
+            if (left_out := self._complaints.due("step", now=asyncio.get_running_loop().time())) is not None:
+                _log.exception("a step of group coordinator %d was taken back, this is a bug in bmq (%d left out)", self.partition, left_out)
 
     def _carry_out(self, effects: Effects) -> None:
         if effects.records:
@@ -339,14 +378,16 @@ class GroupCoordinatorShard:
         self._arm_timer()
 
     def _fire_next(self, machine: GroupMachine) -> bool:
-        try:
+        fired = True
+
+        def step() -> Effects:
+            nonlocal fired
             effects = timeouts.fire_next(machine, self._now())
-            if effects is not None:
-                self._carry_out(effects)
-        except Exception as error:
-            self._fail(error)
-            raise
-        return effects is not None
+            fired = effects is not None
+            return Effects() if effects is None else effects
+
+        self._run_by_itself(step)
+        return fired
 
     async def _keep_house(self) -> None:
         """Expires offsets and idle groups, a few groups at a time."""
@@ -357,7 +398,7 @@ class GroupCoordinatorShard:
             if not self._expiry_allowed():
                 continue
             for index, group_id in enumerate(list({*machine.durable.groups, *machine.durable.offsets})):
-                self._run(partial(offsets.expire, machine, self._now(), group_id), self._carry_out)
+                self._run_by_itself(partial(offsets.expire, machine, self._now(), group_id))
                 if index % _GROUPS_PER_TURN == _GROUPS_PER_TURN - 1:
                     await asyncio.sleep(0)
 
@@ -365,7 +406,7 @@ class GroupCoordinatorShard:
         """A few groups now, the others in the loop's next turns; until then `fetch` tells old offsets by the topic's id."""
         if self._machine is not machine:
             return
-        self._run(lambda: offsets.drop_topics(machine, is_gone, group_ids[:_GROUPS_PER_TURN]), self._carry_out)
+        self._run_by_itself(lambda: offsets.drop_topics(machine, is_gone, group_ids[:_GROUPS_PER_TURN]))
         if len(group_ids) > _GROUPS_PER_TURN:
             asyncio.get_running_loop().call_soon(self._drop_topics, machine, is_gone, group_ids[_GROUPS_PER_TURN:])
 
@@ -375,7 +416,7 @@ class GroupCoordinatorShard:
             return
         now = sorted(group_ids)[:_GROUPS_PER_TURN]
         for group_id in now:
-            self._run(partial(abandon_group, machine, self._now(), group_id, self._nobody()), self._carry_out)
+            self._run_by_itself(partial(abandon_group, machine, self._now(), group_id, self._nobody()))
         loop = asyncio.get_running_loop()
         if any(group_id in machine.groups for group_id in now):
             loop.call_later(_ABANDON_AGAIN_S, self.drop_abandoned)  # in the middle of a rebalance, which nobody joins any more

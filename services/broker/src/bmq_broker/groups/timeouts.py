@@ -28,6 +28,7 @@ def fire_next(machine: GroupMachine, now: Now) -> Effects | None:
     if key is None:
         return None
     effects = Effects()
+    machine.step.touched.add(key.group_id)
     group = machine.groups.get(key.group_id)
     if group is None:
         return effects

@@ -1,8 +1,9 @@
 """The way in to a group coordinator: one request Message in, one reply out, whatever state the shard is in."""
 
+import logging
 from typing import Any, Final, Protocol
 
-from bmq.errors import Fenced, NotOwner, NotReady, StoreError
+from bmq.errors import Fenced, NotOwner, NotReady, RequestError, StoreError
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
@@ -19,6 +20,8 @@ from bmq_broker.handlers import (
     k42_delete_groups,
     k47_offset_delete,
 )
+
+_log = logging.getLogger(__name__)
 
 
 class _Handler(Protocol):
@@ -52,6 +55,9 @@ async def handle_group_call(shard: GroupCoordinatorShard, api_key: int, request:
     handler = _HANDLERS[api_key]
     try:
         return await handler.handle(shard, request, caller)
+    except RequestError as error:
+        _log.debug("a request of API key %d about groups was refused: %s", api_key, error)
+        return handler.failed(request, ErrorCode.invalid_request)
     except NotReady:
         return handler.failed(request, ErrorCode.coordinator_load_in_progress)
     except (NotOwner, Fenced, StoreError):
