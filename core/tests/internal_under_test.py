@@ -175,8 +175,10 @@ class MemoryController:
         self._note("delete_topics", list(topics))
         return self.results
 
-    async def create_partitions(self, topic: str, total: int, *, manual_assignment: bool = False, validate_only: bool = False) -> TopicResult:
-        self._note("create_partitions", topic, total, manual_assignment, validate_only)
+    async def create_partitions(
+        self, topic: str, total: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
+    ) -> TopicResult:
+        self._note("create_partitions", topic, total, assignments, validate_only)
         return self.results[0]
 
     async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:

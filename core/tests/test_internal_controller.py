@@ -87,7 +87,10 @@ def test_every_call_arrives_as_it_was_made(run: Runner) -> None:
             TopicResult(name="orders", topic_id=TOPIC, partitions=6, configs={"retention.ms": "1000"}),
             TopicResult(name="taken", error=TopicExists("topic 'taken' exists")),
         ]
-        new = [NewTopic(name="orders", partitions=6, configs=MappingProxyType({"a": "b", "c": None})), NewTopic(name="taken", manual_assignment=True)]
+        new = [
+            NewTopic(name="orders", partitions=6, configs=MappingProxyType({"a": "b", "c": None})),
+            NewTopic(name="taken", manual_assignment=True, assignments=[[1, 2], [2, 1]]),
+        ]
         resource = ConfigResource(kind="topic", name="orders")
         changes = [ConfigChange(name="a", operation="set", value="1"), ConfigChange(name="b", operation="delete")]
         registration = Registration(
@@ -100,7 +103,7 @@ def test_every_call_arrives_as_it_was_made(run: Runner) -> None:
             assert isinstance(taken.error, TopicExists)
             assert str(taken.error) == "topic 'taken' exists"
             assert (await there.delete_topics([TOPIC]))[0] == controller.results[0]
-            assert await there.create_partitions("orders", 9, manual_assignment=True) == controller.results[0]
+            assert await there.create_partitions("orders", 9, assignments=[[3]]) == controller.results[0]
             await there.alter_configs(resource, changes, validate_only=True)
             await there.replace_configs(resource, {"a": None})
             assert await there.allocate_producer_ids(500) == range(1000, 1500)
@@ -120,7 +123,7 @@ def test_every_call_arrives_as_it_was_made(run: Runner) -> None:
             assert controller.asked == [
                 ("create_topics", [NewTopic(name="orders", partitions=6, configs={"a": "b", "c": None}), new[1]], True),
                 ("delete_topics", [TOPIC]),
-                ("create_partitions", "orders", 9, True, False),
+                ("create_partitions", "orders", 9, [[3]], False),
                 ("alter_configs", resource, changes, True),
                 ("replace_configs", resource, {"a": None}, False),
                 ("allocate_producer_ids", 500),

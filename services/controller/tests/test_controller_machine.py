@@ -136,8 +136,6 @@ def test_a_topic_can_only_grow() -> None:
             create_partitions(cluster.image, "a", total, limits=cluster.limits)
     with pytest.raises(UnknownTopic):
         create_partitions(cluster.image, "b", 4, limits=cluster.limits)
-    with pytest.raises(InvalidReplicaAssignment):
-        create_partitions(cluster.image, "a", 4, limits=cluster.limits, manual_assignment=True)
     assert create_partitions(cluster.image, "a", 4, limits=cluster.limits, validate_only=True).records == ()
     cluster.commit(create_partitions(cluster.image, "a", 6, limits=cluster.limits).records)
     assert sorted(cluster.owners("a")) == [1, 1, 1, 2, 2, 2]

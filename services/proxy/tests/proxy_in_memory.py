@@ -157,8 +157,10 @@ class MemoryController:
         self.metadata.change(topics=left, topic_ids={topic.name: topic_id for topic_id, topic in left.items()})
         return results
 
-    async def create_partitions(self, topic: str, total: int, *, manual_assignment: bool = False, validate_only: bool = False) -> TopicResult:
-        self.calls.append(("create_partitions", topic, total, manual_assignment, validate_only))
+    async def create_partitions(
+        self, topic: str, total: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
+    ) -> TopicResult:
+        self.calls.append(("create_partitions", topic, total, assignments, validate_only))
         found = self.metadata.image.topic(topic)
         if found is None:
             return TopicResult(name=topic, error=UnknownTopic(f"topic {topic} does not exist"))

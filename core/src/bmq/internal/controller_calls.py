@@ -34,7 +34,9 @@ class CreatePartitions(msgspec.Struct, frozen=True, array_like=True):
     topic: str
     total: int
     manual_assignment: bool
+    """Whether there are `assignments`."""
     validate_only: bool
+    assignments: list[list[int]] | None = None
 
 
 class AlterConfigs(msgspec.Struct, frozen=True, array_like=True):

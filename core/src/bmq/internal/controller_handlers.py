@@ -71,7 +71,13 @@ def controller_handlers(leading: Callable[[], LeadingController | None]) -> Hand
         Api.DELETE_TOPICS: answered_by(DELETE_TOPICS, lambda ids: now().delete_topics([TopicId(one) for one in ids]), encode_results),
         Api.CREATE_PARTITIONS: answered_by(
             CREATE_PARTITIONS,
-            lambda call: now().create_partitions(call.topic, call.total, manual_assignment=call.manual_assignment, validate_only=call.validate_only),
+            lambda call: now().create_partitions(
+                # An earlier version says that there are some, and not which: then there are too few.
+                call.topic,
+                call.total,
+                assignments=[] if call.manual_assignment and call.assignments is None else call.assignments,
+                validate_only=call.validate_only,
+            ),
             encode_result,
         ),
         Api.ALTER_CONFIGS: done(ALTER_CONFIGS, lambda call: now().alter_configs(call.resource, call.changes, validate_only=call.validate_only)),

@@ -108,9 +108,13 @@ class RemoteController:
         """See Controller."""
         return await self._ask(Api.DELETE_TOPICS, DELETE_TOPICS.encode(list(topics)), decode_results)
 
-    async def create_partitions(self, topic: str, total: int, *, manual_assignment: bool = False, validate_only: bool = False) -> TopicResult:
+    async def create_partitions(
+        self, topic: str, total: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
+    ) -> TopicResult:
         """See Controller."""
-        call = CreatePartitions(topic, total, manual_assignment, validate_only)
+        call = CreatePartitions(
+            topic, total, assignments is not None, validate_only, None if assignments is None else [list(node_ids) for node_ids in assignments]
+        )
         return await self._ask(Api.CREATE_PARTITIONS, CREATE_PARTITIONS.encode(call), decode_result)
 
     async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:

@@ -14,15 +14,18 @@ from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, TopicId, TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """`partitions` -1 and `replication_factor` -1: the cluster's default. `assignments` is only there to be refused."""
+    """`partitions` -1 and `replication_factor` -1: the cluster's default, or with `assignments` as many as there are of them."""
 
     name: str
     partitions: int = -1
     replication_factor: int = -1
     configs: Mapping[str, str | None] = field(default_factory=dict)
     manual_assignment: bool = False
+    """Whether there are `assignments`. Without them, from a node of an earlier version, it is refused."""
     lane: str = ""
     """Whose own it is to be; "": the base's. What is not said of a lane's topic is as with the base's topic of that name, where there is one."""
+    assignments: Sequence[Sequence[int]] | None = None
+    """For each partition the nodes that it is wanted on, the first choice first (bmq.metadata.assignments)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +72,10 @@ class Controller(Protocol):
 
     async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]: ...
 
-    async def create_partitions(self, topic: str, total: int, *, manual_assignment: bool = False, validate_only: bool = False) -> TopicResult: ...
+    async def create_partitions(
+        self, topic: str, total: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
+    ) -> TopicResult:
+        """Grows a topic to `total` partitions; `assignments` as in NewTopic, for the new ones."""
 
     async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
         """Raises RequestError."""

@@ -155,7 +155,9 @@ class LeadingController:
         """See the protocol."""
         return await self._operate("delete_topics", lambda image: topic_machine.delete_topics(image, topics, cluster=self._cluster(image)))
 
-    async def create_partitions(self, topic: str, total: int, *, manual_assignment: bool = False, validate_only: bool = False) -> TopicResult:
+    async def create_partitions(
+        self, topic: str, total: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
+    ) -> TopicResult:
         """See the protocol. Raises RequestError."""
         return await self._operate(
             "create_partitions",
@@ -165,7 +167,7 @@ class LeadingController:
                 total,
                 limits=self._limits,
                 avoid=self.draining,
-                manual_assignment=manual_assignment,
+                assignments=assignments,
                 validate_only=validate_only,
             ),
         )

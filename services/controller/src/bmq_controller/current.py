@@ -51,9 +51,11 @@ class CurrentController:
         """See the protocol."""
         return await self._leader().delete_topics(topics)
 
-    async def create_partitions(self, topic: str, total: int, *, manual_assignment: bool = False, validate_only: bool = False) -> TopicResult:
+    async def create_partitions(
+        self, topic: str, total: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
+    ) -> TopicResult:
         """See the protocol. Raises RequestError."""
-        return await self._leader().create_partitions(topic, total, manual_assignment=manual_assignment, validate_only=validate_only)
+        return await self._leader().create_partitions(topic, total, assignments=assignments, validate_only=validate_only)
 
     async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
         """See the protocol. Raises RequestError."""

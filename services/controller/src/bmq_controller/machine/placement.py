@@ -83,6 +83,22 @@ class Placement:
             spread.enter(seat.zone)
         return pool.incarnations[seat.node_id]
 
+    def takes(self, pool: str, node_id: NodeId) -> bool:
+        """Whether this broker may have partitions of topics of the pool."""
+        found = self._pools.get(pool)
+        return found is not None and found.seat_of(node_id) is not None
+
+    def on_broker(self, topic_id: TopicId, node_id: NodeId) -> Incarnation:
+        """As `next`, on a broker that `takes` them."""
+        pool, spread = self._pool_of(topic_id)
+        seat = None if pool is None else pool.seat_of(node_id)
+        assert pool is not None and seat is not None, "only a broker that takes partitions may be asked for"
+        seat.add(pool.usual_bytes_per_s)
+        pool.seats.changed(seat)
+        if spread is not None:
+            spread.enter(seat.zone)
+        return pool.incarnations[node_id]
+
     def _pool_of(self, topic_id: TopicId) -> "tuple[_Pool | None, Spread | None]":
         if topic_id not in self._topics:
             topic = self._image.topics[topic_id]
@@ -113,7 +129,12 @@ class _Pool:
         ]
         count, load = sum(seat.count for seat in seats), sum(seat.bytes_per_s for seat in seats)
         self.usual_bytes_per_s = load // count if count else 0
+        self._accepting = {seat.node_id: seat for seat in seats if seat.accepting}
         self.seats = Seats(seats, mean_count=count / len(seats), mean_bytes_per_s=load / len(seats))
+
+    def seat_of(self, node_id: NodeId) -> Seat | None:
+        """None: it is none of the pool's that take partitions."""
+        return self._accepting.get(node_id)
 
     def spread(self, image: Image, topic_id: TopicId, partitions: int) -> Spread:
         """Where the topic's partitions are, and will be, that the pool's brokers own."""

@@ -20,12 +20,14 @@ from bmq.errors import (
     UnknownTopic,
 )
 from bmq.lanes import BASE, name_in_lane, overlay_id, overlay_name
+from bmq.metadata.assignments import Assignments
 from bmq.metadata.image import Image, Lane, Topic
 from bmq.metadata.records import AnyRecord, PartitionChange, PartitionsAdded, TopicCreated, TopicDeleted
 from bmq.names import CONSUMER_OFFSETS, check_topic_name, collision_key, is_internal, may_collide
 from bmq.roles.controller import NewTopic, TopicResult
 from bmq.topic_config import pool_of, validate
 from bmq.values import LeaderEpoch, NodeId, TopicId
+from bmq_controller.machine.assigning import Wanted, wanted_brokers
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.lanes import find_lane, overlay_configs
 from bmq_controller.machine.placement import Placement
@@ -35,7 +37,6 @@ PARTITIONS_MAX: Final = 200_000
 REPLICATION_FACTOR_MAX: Final = 32_767
 _REPLICATION_FACTOR: Final = 1
 """What is reported whatever was asked for: an owner has no followers, the object store replicates."""
-_NO_ASSIGNMENT: Final = "bmq places partitions itself and moves them without copying: leave the assignment out and give a number of partitions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +66,13 @@ def create_topics(
     results: list[TopicResult] = []
     for topic in topics:
         try:
-            partitions, configs = creation.check(topic)
+            partitions, configs, wanted = creation.check(topic)
         except RequestError as error:
             results.append(TopicResult(name=topic.name, error=error))
             continue
         topic_id = None if validate_only else TopicId(creation.overlay_id(topic) if topic.lane else new_id())
         if topic_id is not None:
-            creation.add(topic_id, topic, partitions=partitions, configs=configs, now_ms=now_ms)
+            creation.add(topic_id, topic, partitions=partitions, configs=configs, wanted=wanted, now_ms=now_ms)
         results.append(
             TopicResult(name=topic.name, topic_id=topic_id, partitions=partitions, replication_factor=_REPLICATION_FACTOR, configs=configs)
         )
@@ -108,39 +109,43 @@ def create_partitions(
     *,
     limits: Limits,
     avoid: Collection[NodeId] = (),
-    manual_assignment: bool = False,
+    assignments: Assignments | None = None,
     validate_only: bool = False,
 ) -> Decision[TopicResult]:
-    """Grows a topic to `total` partitions; brokers to `avoid` get none. Raises RequestError."""
+    """Grows a topic to `total` partitions; brokers to `avoid` get none, unless `assignments` ask for them. Raises RequestError."""
     topic = image.topic(name)
     if topic is None:
         raise UnknownTopic(f"There is no topic {name!r}")
     if is_internal(name):
         raise PolicyViolation(f"{name} maps groups to partitions by their number: it cannot grow")
-    if manual_assignment:
-        raise InvalidReplicaAssignment(_NO_ASSIGNMENT)
     before = len(topic.partitions)
     if total <= before:
         raise InvalidPartitions(f"{name!r} has {before} partitions and can only grow: ask for more than {before}")
     _check_partitions(image, total, added=total - before, limits=limits)
+    placement = Placement.on(image, avoid=avoid)
+    if assignments is not None and len(assignments) != total - before:
+        raise InvalidReplicaAssignment(f"{total - before} partitions are to be added, and {len(assignments)} have an assignment: give one for each")
+    wanted = wanted_brokers(image, placement, assignments, pool=pool_of(topic.configs))
     result = TopicResult(name=name, topic_id=topic.topic_id, partitions=total, replication_factor=_REPLICATION_FACTOR, configs=topic.configs)
     if validate_only:
         return Decision(result)
     # As in the fold: the new partitions start where the lowest of the present ones is.
     epoch = LeaderEpoch(min(meta.leader_epoch for meta in topic.partitions))
-    placement = Placement.on(image, avoid=avoid)
     placement.announce(topic.topic_id, pool=pool_of(topic.configs), partitions=total)
-    placed = place(placement, topic.topic_id, range(before, total), epoch)
+    placed = place(placement, topic.topic_id, range(before, total), epoch, wanted=wanted)
     return Decision(result, (PartitionsAdded(topic_id=topic.topic_id, partitions=total), *placed))
 
 
-def place(placement: Placement, topic_id: TopicId, partitions: Sequence[int], created_epoch: LeaderEpoch) -> list[PartitionChange]:
+def place(
+    placement: Placement, topic_id: TopicId, partitions: Sequence[int], created_epoch: LeaderEpoch, *, wanted: Wanted = None
+) -> list[PartitionChange]:
     """Gives new partitions, whose epochs start at `created_epoch`, to brokers; none where no broker may have them: they wait for one."""
     changes = []
-    for partition in partitions:
-        owner = placement.next(topic_id)
+    for at, partition in enumerate(partitions):
+        broker = None if wanted is None else wanted[at]
+        owner = placement.next(topic_id) if broker is None else placement.on_broker(topic_id, broker)
         if owner is None:
-            break
+            continue
         node_id, broker_epoch = owner
         changes.append(
             PartitionChange(topic_id=topic_id, partition=partition, node_id=node_id, broker_epoch=broker_epoch, leader_epoch=created_epoch + 1)
@@ -162,8 +167,8 @@ class _Creation:
         """What the topics of this request that passed bring along."""
         self._colliding: dict[str, str] = {}
 
-    def check(self, topic: NewTopic) -> tuple[int, dict[str, str]]:
-        """(number of partitions, configurations). Raises RequestError. A topic that passes counts against the limits from then on."""
+    def check(self, topic: NewTopic) -> tuple[int, dict[str, str], Wanted]:
+        """(number of partitions, configurations, wanted brokers). Raises RequestError. A topic that passes counts against the limits from then on."""
         if self._named[topic.lane, topic.name] > 1:
             raise InvalidRequest(f"The request names the topic {topic.name!r} {self._named[topic.lane, topic.name]} times: name it once")
         check_topic_name(topic.name)
@@ -173,9 +178,7 @@ class _Creation:
             raise TopicExists(f"Topic {topic.name!r} already exists")
         if may_collide(stored):
             self._check_collision(stored)
-        if topic.manual_assignment:
-            raise InvalidReplicaAssignment(_NO_ASSIGNMENT)
-        partitions = self._default_partitions(topic.name, base) if topic.partitions == -1 else topic.partitions
+        partitions = self._partitions(topic, base)
         _check_partitions(self._image, partitions, added=self._added + partitions, limits=self._limits)
         if topic.replication_factor != -1 and not 1 <= topic.replication_factor <= REPLICATION_FACTOR_MAX:
             raise InvalidReplicationFactor(
@@ -188,12 +191,13 @@ class _Creation:
             check_pool(self._image, configs, before={})
         else:
             configs = overlay_configs(lane, base, configs)  # its partitions wait for the lane's brokers where none is there yet
+        wanted = wanted_brokers(self._image, self._placement, topic.assignments, pool=pool_of(configs))
         self._added += partitions
         if may_collide(stored):
             self._colliding[collision_key(stored)] = stored
-        return partitions, configs
+        return partitions, configs, wanted
 
-    def add(self, topic_id: TopicId, topic: NewTopic, *, partitions: int, configs: dict[str, str], now_ms: int) -> None:
+    def add(self, topic_id: TopicId, topic: NewTopic, *, partitions: int, configs: dict[str, str], wanted: Wanted, now_ms: int) -> None:
         name = overlay_name(topic.lane, topic.name)
         epoch = self._image.next_leader_epoch(name)
         _, base = self._lane_and_base(topic)
@@ -202,7 +206,7 @@ class _Creation:
             epoch = LeaderEpoch(max(epoch, *(meta.leader_epoch + 1 for meta in base.partitions)))
         self.records.append(TopicCreated(topic_id=topic_id, name=name, partitions=partitions, leader_epoch=epoch, configs=configs, created_ms=now_ms))
         self._placement.announce(topic_id, pool=pool_of(configs), partitions=partitions)
-        self.records.extend(place(self._placement, topic_id, range(partitions), epoch))
+        self.records.extend(place(self._placement, topic_id, range(partitions), epoch, wanted=wanted))
 
     def overlay_id(self, topic: NewTopic) -> UUID:
         """The id that proxies have told for it."""
@@ -219,6 +223,15 @@ class _Creation:
         if is_internal(topic.name):
             raise PolicyViolation(f"{topic.name} is bmq's own: a lane has none")
         return lane, self._image.topic(topic.name)
+
+    def _partitions(self, topic: NewTopic, base: Topic | None) -> int:
+        if topic.assignments is not None:
+            if topic.partitions != -1 or topic.replication_factor != -1:
+                raise InvalidRequest("There is an assignment: leave the number of partitions and the replication factor at -1, which follow from it")
+            return len(topic.assignments)
+        if topic.manual_assignment:
+            raise InvalidReplicaAssignment("The assignment did not arrive: the node that sent it is of an earlier version; leave the assignment out")
+        return self._default_partitions(topic.name, base) if topic.partitions == -1 else topic.partitions
 
     def _default_partitions(self, name: str, base: Topic | None) -> int:
         if base is not None:

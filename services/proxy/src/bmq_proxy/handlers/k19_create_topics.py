@@ -1,4 +1,4 @@
-"""CreateTopics, key 19, versions 2 to 7. Manual assignment is refused with a reason: bmq places partitions itself."""
+"""CreateTopics, key 19, versions 2 to 7. A manual assignment says where partitions begin; bmq moves them when that is better (bmq_proxy.assigned)."""
 
 import asyncio
 from collections import Counter
@@ -12,6 +12,7 @@ from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.assigned import assigned_by_number
 from bmq_proxy.calls import Call
 from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
@@ -28,10 +29,16 @@ def route(proxy: Proxy) -> Route:
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """A name that occurs twice is refused, the others are made. Answered once this node knows them."""
     count = Counter(topic.name for topic in request.topics)
-    wanted = [_new_topic(topic) for topic in request.topics if count[topic.name] == 1]
+    wanted: list[NewTopic] = []
     found: dict[str, dict[str, Any]] = {
         name: _failed(name, int(ErrorCode.invalid_request), "The request names this topic more than once") for name, n in count.items() if n > 1
     }
+    for topic in request.topics:
+        if count[topic.name] == 1:
+            try:
+                wanted.append(_new_topic(proxy, topic))
+            except BmqError as error:
+                found[topic.name] = _failed(topic.name, controller_code(error), str(error))
     if wanted:
         try:
             results = await proxy.controller.create_topics(wanted, validate_only=request.validate_only)
@@ -44,13 +51,15 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     return {"topics": [found[name] for name in count]}
 
 
-def _new_topic(topic: Any) -> NewTopic:
+def _new_topic(proxy: Proxy, topic: Any) -> NewTopic:
+    assignments = assigned_by_number(proxy.image, topic.assignments)
     return NewTopic(
         name=topic.name,
         partitions=topic.num_partitions,
         replication_factor=topic.replication_factor,
         configs={config.name: config.value for config in topic.configs},
-        manual_assignment=bool(topic.assignments),
+        manual_assignment=assignments is not None,
+        assignments=assignments,
     )
 
 

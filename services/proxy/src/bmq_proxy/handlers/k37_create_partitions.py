@@ -1,4 +1,4 @@
-"""CreatePartitions, key 37, versions 0 to 3. Manual assignment is refused with a reason: bmq places partitions itself."""
+"""CreatePartitions, key 37, versions 0 to 3. A manual assignment says where partitions begin (bmq_proxy.assigned)."""
 
 from collections import Counter
 from functools import partial
@@ -10,6 +10,7 @@ from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.assigned import assigned_in_order
 from bmq_proxy.calls import Call
 from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
@@ -40,7 +41,8 @@ async def _grow(proxy: Proxy, topic: Any, validate_only: bool) -> dict[str, Any]
     try:
         if is_internal(name):
             raise PolicyViolation(f"{name} keeps its number of partitions: groups are found by it")
-        result = await proxy.controller.create_partitions(name, total, manual_assignment=bool(topic.assignments), validate_only=validate_only)
+        assignments = assigned_in_order(proxy.image, topic.assignments)
+        result = await proxy.controller.create_partitions(name, total, assignments=assignments, validate_only=validate_only)
         if result.error is not None:
             raise result.error
     except BmqError as error:

@@ -26,10 +26,12 @@ class LaneController:
         """See the protocol."""
         return await self._real.delete_topics(topics)
 
-    async def create_partitions(self, topic: str, total: int, *, manual_assignment: bool = False, validate_only: bool = False) -> TopicResult:
+    async def create_partitions(
+        self, topic: str, total: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
+    ) -> TopicResult:
         """See the protocol."""
         stored = overlay_name(self._lane, topic)
-        result = await self._real.create_partitions(stored, total, manual_assignment=manual_assignment, validate_only=validate_only)
+        result = await self._real.create_partitions(stored, total, assignments=assignments, validate_only=validate_only)
         return replace(result, name=topic)
 
     async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
