@@ -20,6 +20,7 @@ MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 SEGMENT_BYTES_MIN: Final = 64 * 1024
 """Smaller segments would cost more requests than they save bytes."""
 POOL: Final = "bmq.pool"
+VALIDATION: Final = "bmq.validation"
 POOL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 POOL_NAME_REMEDY: Final = "use 1 to 64 letters, digits, dots, - and _, beginning with a letter or a digit"
 
@@ -41,6 +42,7 @@ class TopicConfig:
     timestamp_after_max_ms: int
     delete: bool
     compact: bool
+    validation: Literal["header", "lengths", "records"]
 
 
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = (
@@ -158,6 +160,15 @@ _KEYS: Final = (
         "The pool of brokers that own the topic's partitions, and those of no other pool (a broker's configuration says which it is in). "
         "Empty: the brokers that are in none. A change moves the partitions.",
     ),
+    config_key(
+        VALIDATION,
+        _STRING,
+        "lengths",
+        "What is proved of a batch before it is acknowledged, beyond its checksum and its header. lengths: that it can be decompressed, and that "
+        "the records' lengths add up. records: every field of every record, and every timestamp, as Kafka does; a wrong largest timestamp is "
+        "corrected. header: nothing more, for producers that are trusted.",
+        choices=("header", "lengths", "records"),
+    ),
     config_key("file.delete.delay.ms", _LONG, 60000, _STORED + "segment objects live on for a time that is the cluster's.", minimum=0),
     config_key("flush.messages", _LONG, LONG_MAX, _STORED + "every acknowledged record is in the object store already.", minimum=1),
     config_key("flush.ms", _LONG, LONG_MAX, _STORED + "every acknowledged record is in the object store already.", minimum=0),
@@ -220,6 +231,7 @@ def resolve(configs: Mapping[str, str], defaults: Mapping[str, str] | None = Non
         timestamp_after_max_ms=cast(int, values["message.timestamp.after.max.ms"]),
         delete="delete" in policies,
         compact="compact" in policies,
+        validation=cast(Literal["header", "lengths", "records"], values[VALIDATION]),
     )
 
 
@@ -255,6 +267,7 @@ _USED: Final = (
     "message.timestamp.before.max.ms",
     "message.timestamp.after.max.ms",
     "cleanup.policy",
+    VALIDATION,
 )
 
 

@@ -1,13 +1,15 @@
 """What the clock decides at a broker: times of the log's own, producers that are forgotten, coordinators' segments that are no longer needed."""
 
 import asyncio
+import struct
 
 from broker_under_test import Cluster
+from crc32c import crc32c
 
 from bmq.names import CONSUMER_OFFSETS
 from bmq.roles.owner import Appended, Caller
 from bmq.values import TopicPartition
-from bmq.wire.batches import Record, build_batch
+from bmq.wire.batches import HEADER_SIZE_BYTES, Record, build_batch
 from bmq.wire.message import Message
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
@@ -127,3 +129,37 @@ def committing(tp: TopicPartition, offset: int) -> Message:
     part = Message(partition_index=tp.partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="")
     topic = Message(name="orders", topic_id=tp.topic_id, partitions=[part])
     return Message(group_id="g", generation_id_or_member_epoch=-1, member_id="", group_instance_id=None, retention_time_ms=-1, topics=[topic])
+
+
+@on_virtual_time
+async def test_a_batch_that_cannot_be_opened_hides_nothing_from_who_looks_by_time() -> None:
+    """As older versions took them, and topics still do that ask for no proof: in the tail and in segments."""
+    cluster = Cluster()
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    now_ms = cluster.clock.now_ms()
+
+    async def put(data: bytes) -> None:
+        await cluster.broker.owner.append(tp, data, produce_version=9)
+
+    async def check() -> None:
+        assert (await cluster.broker.owner.offset_for_time(tp, now_ms)).offset == 0
+        assert (await cluster.broker.owner.offset_for_time(tp, now_ms + 1)).offset == 4
+        assert (await cluster.broker.owner.offset_for_time(tp, -3)).offset == 4
+        assert (await cluster.broker.owner.offset_for_time(tp, now_ms + 3)).offset == -1
+
+    await put(build_batch([Record(offset=0, timestamp_ms=now_ms, key=None, value=b"good", headers=())]))
+    await put(_unreadable(count=3, max_timestamp_ms=now_ms + 9))
+    await put(build_batch([Record(offset=0, timestamp_ms=now_ms + 2, key=None, value=b"good", headers=())]))
+    await check()
+    await cluster.roll(tp)
+    await check()
+    await cluster.stop()
+
+
+def _unreadable(*, count: int, max_timestamp_ms: int) -> bytes:
+    """Garbage that says it is a gzipped batch, with the checksum that it has."""
+    good = build_batch([Record(0, max_timestamp_ms, None, b"v")] * count, codec=1)
+    data = bytearray(good[:HEADER_SIZE_BYTES] + b"\xff" * (len(good) - HEADER_SIZE_BYTES))
+    struct.pack_into(">I", data, 17, crc32c(memoryview(data)[21:]))
+    return bytes(data)

@@ -1,6 +1,7 @@
 """The state table, and what a batch has to fulfil."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -62,16 +63,34 @@ def test_a_good_batch_passes() -> None:
         ({"record_count": 500_000_000, "last_offset_delta": 499_999_999, "attributes": 4}, InvalidBatch),
         ({"attributes": 0x20}, InvalidBatch),
         ({"attributes": 0x10}, InvalidBatch),
+        *[({"attributes": 1 << bit}, InvalidBatch) for bit in range(6, 15)],
+        ({"attributes": -0x8000}, InvalidBatch),
+        ({"attributes": 0x08}, InvalidTimestamp),
         ({"attributes": 5}, UnsupportedCompression),
         ({"attributes": 7}, UnsupportedCompression),
         ({"producer_id": 1, "producer_epoch": -1}, InvalidBatch),
         ({"producer_id": 1, "producer_epoch": 0, "base_sequence": -1}, InvalidBatch),
+        ({"record_count": 250_001, "last_offset_delta": 250_000, "attributes": 4}, InvalidBatch),
         ({"max_timestamp_ms": NOW_MS + 3_600_001}, InvalidTimestamp),
+        ({"base_timestamp_ms": NOW_MS + 3_600_001}, InvalidTimestamp),
+        ({"max_timestamp_ms": NOW_MS - 1}, InvalidTimestamp),
+        ({"base_timestamp_ms": -2}, InvalidTimestamp),
+        ({"base_timestamp_ms": -(1 << 63), "max_timestamp_ms": -2}, InvalidTimestamp),
     ],
 )
 def test_a_bad_batch_is_refused(changes: dict[str, int], error: type[Exception]) -> None:
     with pytest.raises(error):
         validate(header(**changes), LIMITS, now_ms=NOW_MS, produce_version=9)
+
+
+def test_records_without_a_time_pass() -> None:
+    validate(header(base_timestamp_ms=-1, max_timestamp_ms=-1), LIMITS, now_ms=NOW_MS, produce_version=9)
+    validate(header(base_timestamp_ms=-1), LIMITS, now_ms=NOW_MS, produce_version=9)
+
+
+def test_times_of_the_client_do_not_matter_where_the_log_gives_its_own() -> None:
+    limits = replace(LIMITS, log_append_time=True)
+    validate(header(attributes=0x08, max_timestamp_ms=-7), limits, now_ms=NOW_MS, produce_version=9)
 
 
 def test_zstd_needs_produce_version_7() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from proxy_in_memory import MemoryMetadata, MemoryOwner, batch
 
-from bmq.errors import BmqError, Fenced, NotOwner, NotReady, UnknownOutcome, UnknownTopic
+from bmq.errors import BmqError, Fenced, InvalidBatch, NotOwner, NotReady, UnknownOutcome, UnknownTopic
 from bmq.metadata.image import PartitionMeta
 from bmq.roles.owner import Appended
 from bmq.values import LeaderEpoch, NodeId, Offset, TopicPartition
@@ -49,8 +49,8 @@ class Proxied:
         self.owner = owner
         self.appends = Appends(lambda _: self.owner, self.metadata)
 
-    def submit(self, records: bytes, *, origin: str = "one", give_up_at: float = LATER) -> Append:
-        return self.appends.submit(self.tp, records, produce_version=9, give_up_at=give_up_at, origin=origin)
+    def submit(self, records: bytes, *, origin: str = "one", give_up_at: float = LATER, proof: "asyncio.Future[Any] | None" = None) -> Append:
+        return self.appends.submit(self.tp, records, produce_version=9, give_up_at=give_up_at, origin=origin, proof=proof)
 
     def moves(self) -> None:
         """The image says that it changed hands."""
@@ -443,3 +443,111 @@ def test_every_batch_is_taken_once_and_in_order_by_owners_that_come_and_go(seed:
 
     in_virtual_time(main)
     assert taken == list(range(100))
+
+
+def test_what_is_being_proved_holds_up_what_comes_behind_it_and_no_other_connection() -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        first, third = _proof(), _proof()
+        proxied.submit(b"1", proof=first)
+        proxied.submit(b"2")
+        proxied.submit(b"3", proof=third)
+        proxied.submit(b"4")
+        proxied.submit(b"other", origin="two")
+        third.set_result(b"3, corrected")
+        await asyncio.sleep(0)
+        assert owner.got == [b"other"]
+        first.set_result(b"1")
+        await asyncio.sleep(0)
+        assert owner.got == [b"other", b"1", b"2", b"3, corrected", b"4"]
+
+    in_virtual_time(main)
+
+
+def test_what_was_proved_waits_behind_what_is_to_be_sent_again() -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        proof = _proof()
+        proxied.submit(b"1")
+        proxied.submit(b"2", proof=proof)
+        owner.refuses(0)
+        await asyncio.sleep(0)
+        proof.set_result(b"2")
+        await long_enough()
+        assert owner.got == [b"1", b"1", b"2"]
+
+    in_virtual_time(main)
+
+
+def test_a_batch_that_cannot_be_proved_takes_those_of_its_producer_with_it_that_wait_behind() -> None:
+    """An owner that does not know the producer yet would take the second for its first."""
+
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        proof = _proof()
+        refused = proxied.submit(_of_producer(7, sequence=0), proof=proof)
+        behind = proxied.submit(_of_producer(7, sequence=1))
+        other = proxied.submit(_of_producer(8, sequence=0))
+        proof.set_exception(InvalidBatch("no reader could open it"))
+        with pytest.raises(InvalidBatch):
+            await refused.done
+        with pytest.raises(NotReady):
+            await behind.done
+        assert owner.got == [_of_producer(8, sequence=0)]
+        owner.takes(0)
+        await other.done
+        await asyncio.sleep(0)
+        assert proxied.appends._lanes == {}
+
+    in_virtual_time(main)
+
+
+def test_what_is_given_up_while_it_is_proved_is_not_sent() -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        proof = _proof()
+        given_up = proxied.submit(_of_producer(7, sequence=0), proof=proof)
+        behind = proxied.submit(_of_producer(7, sequence=1))
+        other = proxied.submit(b"other")
+        proxied.appends.give_up(given_up)
+        assert given_up.done.cancelled()
+        with pytest.raises(NotReady):
+            await behind.done
+        proof.set_result(b"late")
+        await asyncio.sleep(0)
+        assert owner.got == [b"other"]
+        owner.takes(0)
+        await other.done
+        await asyncio.sleep(0)
+        assert proxied.appends._lanes == {}
+
+    in_virtual_time(main)
+
+
+def test_closing_gives_up_what_is_being_proved() -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        proof = _proof()
+        submitted = [proxied.submit(b"1", proof=proof), proxied.submit(b"2")]
+        proxied.appends.close()
+        for one in submitted:
+            with pytest.raises(NotOwner):
+                await one.done
+        proof.set_result(b"1")
+        await asyncio.sleep(0)
+        assert owner.got == []
+
+    in_virtual_time(main)
+
+
+def _of_producer(producer_id: int, *, sequence: int) -> bytes:
+    return build_batch([Record(0, 1_000, None, b"v")], producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+
+
+def _proof() -> "asyncio.Future[Any]":
+    return asyncio.get_running_loop().create_future()

@@ -148,12 +148,12 @@ def _overtake_in_retry() -> AbstractContextManager[Any]:
     """A proxy sends a batch at once although an earlier one of the same connection and partition waits to be sent again."""
     real = appends.Appends.submit
 
-    def submit(self: appends.Appends, tp: Any, records: Any, *, produce_version: int, give_up_at: float, origin: Hashable = None) -> Any:
+    def submit(self: appends.Appends, tp: Any, records: Any, *, origin: Hashable = None, **how: Any) -> Any:
         lane = self._lanes.get((origin, tp))
         waiting = lane.waiting if lane is not None else []
         if lane is not None:
             lane.waiting = []
-        append = real(self, tp, records, produce_version=produce_version, give_up_at=give_up_at, origin=origin)
+        append = real(self, tp, records, origin=origin, **how)
         if lane is not None and waiting:
             lane.waiting = sorted((*waiting, *lane.waiting))
             self._lanes[lane.key] = lane

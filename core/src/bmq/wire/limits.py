@@ -41,5 +41,8 @@ FETCH_PARTITIONS_MAX: Final = 100_000
 DECOMPRESSED_BYTES_MAX: Final = 64 << 20
 """What one record batch may decompress to. Who decompresses for several clients at once bounds how many do."""
 
+BATCH_RECORDS_MAX: Final = 250_000
+"""Records of one batch: whoever opens it walks them one by one, some hundred ms for so many. An uncompressed MiB holds 150,000 at most."""
+
 RECORD_HEADERS_MAX: Final = 10_000
 """Headers of one record."""

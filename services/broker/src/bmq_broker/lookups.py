@@ -1,20 +1,26 @@
 """Offsets by time, exact to the record (KAFKA.md trap 10)."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Final
 
+import structlog
 from typing_extensions import Buffer
 
-from bmq.errors import ObjectMissing, UnsupportedMessageFormat
+from bmq.errors import BatchTooLarge, CorruptBatch, ObjectMissing, UnsupportedCompression, UnsupportedMessageFormat
+from bmq.log_limit import RateLimited
+from bmq.opening import Look, Opener
 from bmq.roles.owner import OffsetForTime
 from bmq.storage.segment import SegmentEntry
 from bmq.values import LeaderEpoch, Offset
 from bmq.wire.batches import BatchHeader, first_at_or_after, read_header, split, with_max_timestamp
 from bmq_broker.manifests import Manifests
-from bmq_broker.opening import Opener
+from bmq_broker.metrics import UNREADABLE_BATCHES
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.segments import Segments
+
+log = structlog.get_logger()
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -24,6 +30,8 @@ LATEST_TIERED: Final = -5
 
 PLANS_MAX: Final = 5
 """How often a look-up begins again because a segment went meanwhile."""
+
+LOG_INTERVAL_S: Final = 10.0
 
 NOWHERE: Final = OffsetForTime(offset=Offset(-1), timestamp_ms=-1, leader_epoch=LeaderEpoch(-1))
 
@@ -35,6 +43,7 @@ class Lookups:
         self._segments = segments
         self._manifests = manifests
         self._opener = Opener()
+        self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
 
     async def offset_for_time(self, partition: Partition, timestamp_ms: int, *, committed: bool) -> OffsetForTime:
         """See Owner.offset_for_time. `committed` makes no difference until there are transactions. Raises StoreError, FormatError."""
@@ -142,7 +151,7 @@ class Lookups:
         def look(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int) -> tuple[int, int] | None:
             return first_at_or_after(batch, header, timestamp_ms, from_offset=log_start, decompressed_bytes_max=decompressed_bytes_max)
 
-        return await self._opener.look(look, batch, header)
+        return await self._opened(look, batch, header)
 
     async def _better(self, best: tuple[int, int] | None, batch: Buffer, header: BatchHeader, log_start: int) -> tuple[int, int] | None:
         if best is not None and header.max_timestamp_ms <= best[0]:
@@ -151,7 +160,18 @@ class Lookups:
         def look(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int) -> tuple[int, int] | None:
             return with_max_timestamp(batch, header, from_offset=log_start, decompressed_bytes_max=decompressed_bytes_max)
 
-        found = await self._opener.look(look, batch, header)
+        found = await self._opened(look, batch, header)
         if found is None or (best is not None and found[1] <= best[0]):
             return best
         return found[1], -found[0]
+
+    async def _opened(self, look: Look[tuple[int, int] | None], batch: Buffer, header: BatchHeader) -> tuple[int, int] | None:
+        """What is found in the batch. One that cannot be opened (taken before batches were proved, or unproved as its topic asked) is passed over:
+        it must not hide what comes after it."""
+        try:
+            return await self._opener.look(look, batch, header)
+        except (CorruptBatch, BatchTooLarge, UnsupportedCompression) as error:
+            UNREADABLE_BATCHES.inc()
+            if (left_out := self._limit.due("unreadable", now=asyncio.get_running_loop().time())) is not None:
+                log.warning("a batch cannot be opened: look-ups pass over it", offset=header.base_offset, error=str(error), left_out=left_out)
+            return None

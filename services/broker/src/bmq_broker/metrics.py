@@ -14,6 +14,7 @@ BUFFERED_BYTES = Gauge("bmq_buffered_bytes", "Bytes of batches that are not dura
 PARTITIONS = Gauge("bmq_partitions", "Partitions by state.", ["state"])
 APPENDED_BYTES = Counter("bmq_appended_bytes", "Bytes of record batches that got offsets.")
 APPENDED_RECORDS = Counter("bmq_appended_records", "Records that got offsets.")
+UNREADABLE_BATCHES = Counter("bmq_unreadable_batches", "Look-ups by time that passed over a batch that cannot be opened.")
 ROLLS = Counter("bmq_rolls", "Segments written, by cause.", ["cause"])
 ROLLED_BYTES = Counter("bmq_rolled_bytes", "Bytes of record batches written to segments.")
 CARRIED_BYTES = Counter("bmq_carried_bytes", "Bytes of record batches written to the WAL once more, so that older objects may go.")

@@ -13,6 +13,7 @@ import structlog
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady, PartitionStopped, StoreError, UnknownTopic
 from bmq.log_limit import RateLimited
 from bmq.metadata.image import Image, PartitionMeta
+from bmq.metadata.topic_configs import CLUSTER_WIDE, TopicConfigs
 from bmq.ports import Clock
 from bmq.roles.controller import Metadata
 from bmq.storage.durable import cancelled
@@ -24,7 +25,6 @@ from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import Run, TailTotal
 from bmq_broker.settings import BrokerSettings
-from bmq_broker.topic_configs import CLUSTER_WIDE, TopicConfigs
 
 log = structlog.get_logger()
 

@@ -3,11 +3,12 @@
 Keeps the order of each *lane*, what one connection writes to one partition: nothing of it is sent while something earlier of it is to be sent
 again, or is still with another owner; and nothing is sent again before everything of it that is with an owner was answered. So whichever of a
 lane's batches an owner refuses, and however late, they go again in the order in which they came. What an append holds in memory is counted by
-its request's lease, so the lanes are bounded with it.
+its request's lease, so the lanes are bounded with it. A batch that is still being proved (bmq_proxy.proofs) holds up those behind it.
 """
 
 import asyncio
 from bisect import insort
+from collections import deque
 from collections.abc import Callable, Hashable
 from functools import partial
 from itertools import count
@@ -32,7 +33,7 @@ GIVEN_UP_MAX = 100
 class _Lane:
     """What one connection writes to one partition. `waiting` is in order of arrival."""
 
-    __slots__ = ("delay_s", "given_up", "in_flight", "key", "owner", "timer", "tp", "waiting")
+    __slots__ = ("delay_s", "given_up", "in_flight", "key", "owner", "timer", "tp", "unproved", "waiting")
 
     def __init__(self, key: Hashable, tp: TopicPartition) -> None:
         self.key = key
@@ -41,12 +42,19 @@ class _Lane:
         """Who has what was sent."""
         self.in_flight: list[Append] = []
         """Not answered yet, in order of arrival."""
+        self.unproved: deque[Append] = deque()
+        """Not sent yet, in order of arrival: the first one is still being proved."""
         self.waiting: list[Append] = []
         self.delay_s = RETRY_FIRST_S
         self.timer: asyncio.TimerHandle | None = None
         """Until it is over, what waits is not sent again."""
         self.given_up: dict[int, _GivenUp] | None = None
         """By producer id: while something is with the owner that was there when a batch of it was given up."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is on its way or waiting."""
+        return not (self.in_flight or self.waiting or self.unproved)
 
 
 class _GivenUp(NamedTuple):
@@ -59,7 +67,7 @@ class _GivenUp(NamedTuple):
 class Append:
     """One payload on its way. `done` resolves as Owner.append's future does; cancelled: it was given up and is not sent (again)."""
 
-    __slots__ = ("done", "future", "give_up_at", "lane", "number", "produce_version", "records")
+    __slots__ = ("done", "future", "give_up_at", "lane", "number", "produce_version", "proof", "records")
 
     def __init__(self, number: int, lane: _Lane, records: Buffer, *, produce_version: int, give_up_at: float, done: asyncio.Future[Appended]) -> None:
         self.number = number
@@ -68,6 +76,8 @@ class Append:
         self.produce_version = produce_version
         self.give_up_at = give_up_at
         self.done = done
+        self.proof: asyncio.Future[Buffer] | None = None
+        """While it is being proved."""
         self.future: asyncio.Future[Appended]
         """The owner's, once it was sent."""
 
@@ -93,31 +103,46 @@ class Appends:
         self._is_closed = False
         self._unsubscribe = metadata.subscribe(self._image_changed)
 
-    def submit(self, tp: TopicPartition, records: Buffer, *, produce_version: int, give_up_at: float, origin: Hashable = None) -> Append:
+    def submit(
+        self,
+        tp: TopicPartition,
+        records: Buffer,
+        *,
+        produce_version: int,
+        give_up_at: float,
+        origin: Hashable = None,
+        proof: asyncio.Future[Buffer] | None = None,
+    ) -> Append:
         """Sends a payload before it returns, or puts it behind what waits. Not applied by `give_up_at` (loop time): its `done` says why.
 
-        `origin` is the connection that it came over.
+        `origin` is the connection that it came over. `proof`: it is sent when that is there, as that says; what it raises, `done` raises.
         """
         key = origin, tp
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key, tp)
         append = Append(next(self._numbers), lane, records, produce_version=produce_version, give_up_at=give_up_at, done=self._loop.create_future())
-        if lane.given_up and _producer_id(records) in lane.given_up:
-            _fail_behind(append)
-        elif lane.waiting:
-            lane.waiting.append(append)
+        if proof is not None:
+            append.proof = proof
+            lane.unproved.append(append)
+            proof.add_done_callback(partial(self._proved, lane))
+        elif lane.unproved:
+            lane.unproved.append(append)
         else:
-            self._send(lane, append)
-            if not (lane.in_flight or lane.waiting):
-                del self._lanes[key]
+            self._enter(lane, append)
+            self._forget_if_empty(lane)
         return append
 
     def give_up(self, append: Append) -> None:
         """Does not send it again. What is with its owner already stays there, and `done` still tells how it ends."""
         append.give_up_at = float("-inf")
         lane = append.lane
-        if append in lane.waiting:
+        if append in lane.unproved:
+            lane.unproved.remove(append)
+            append.done.cancel()
+            _give_up_followers(append)
+            self._proved(lane)
+        elif append in lane.waiting:
             lane.waiting.remove(append)
             append.done.cancel()
             _give_up_followers(append)
@@ -133,9 +158,43 @@ class Appends:
         for lane in lanes.values():
             if lane.timer is not None:
                 lane.timer.cancel()
-            waiting, lane.waiting = lane.waiting, []
+            waiting, lane.waiting = [*lane.waiting, *lane.unproved], []
+            lane.unproved.clear()
             for append in waiting:
                 _fail(append, NotOwner(f"{lane.tp}: the proxy is stopping"))
+
+    def _enter(self, lane: _Lane, append: Append) -> None:
+        """Nothing before it is still being proved."""
+        if lane.given_up and _producer_id(append.records) in lane.given_up:
+            _fail_behind(append)
+        elif lane.waiting:
+            lane.waiting.append(append)
+        else:
+            self._send(lane, append)
+
+    def _proved(self, lane: _Lane, _: "asyncio.Future[Buffer] | None" = None) -> None:
+        """One of the lane's was proved, or will not be: it goes on, as far as nothing before it is being proved."""
+        while lane.unproved and (lane.unproved[0].proof is None or lane.unproved[0].proof.done()):
+            append = lane.unproved.popleft()
+            proof, append.proof = append.proof, None
+            if proof is None:
+                self._enter(lane, append)
+            elif proof.cancelled():
+                _fail(append, NotOwner(f"{lane.tp}: the proxy is stopping"))
+            elif (error := proof.exception()) is not None:
+                if not append.done.done():
+                    append.done.set_exception(error)
+                _give_up_followers(append)
+            else:
+                append.records = proof.result()
+                self._enter(lane, append)
+        self._forget_if_empty(lane)
+
+    def _forget_if_empty(self, lane: _Lane) -> None:
+        if lane.is_empty and self._lanes.get(lane.key) is lane:
+            if lane.timer is not None:
+                lane.timer.cancel()
+            del self._lanes[lane.key]
 
     def _send(self, lane: _Lane, append: Append) -> None:
         try:
@@ -216,10 +275,7 @@ class Appends:
             self._send(lane, before)
             if lane.waiting and lane.waiting[0] is before:
                 break  # behind those that have just been sent, which are with another owner or were refused
-        if not lane.in_flight and not lane.waiting and self._lanes.get(lane.key) is lane:
-            if lane.timer is not None:
-                lane.timer.cancel()
-            del self._lanes[lane.key]
+        self._forget_if_empty(lane)
 
     def _image_changed(self, old: Image, new: Image) -> None:
         """Who waits for a partition that changed hands need not wait longer."""
@@ -257,9 +313,10 @@ def _give_up_followers(append: Append) -> None:
         lane.given_up[producer_id] = _GivenUp(number, lane.in_flight[-1].number)
         if len(lane.given_up) > GIVEN_UP_MAX:
             del lane.given_up[next(iter(lane.given_up))]
-    if lane.waiting:
-        followers = [other for other in lane.waiting if append < other and _producer_id(other.records) == producer_id]
+    if lane.waiting or lane.unproved:
+        followers = [other for other in (*lane.waiting, *lane.unproved) if append < other and _producer_id(other.records) == producer_id]
         lane.waiting = [other for other in lane.waiting if other not in followers]
+        lane.unproved = deque(other for other in lane.unproved if other not in followers)
         for follower in followers:
             _fail_behind(follower)
 

@@ -24,6 +24,7 @@ from bmq_proxy.lanes.groups import BaseGroups
 from bmq_proxy.lanes.tables import LaneTables
 from bmq_proxy.lanes.views import BaseView
 from bmq_proxy.producer_ids import ProducerIds
+from bmq_proxy.proofs import Proofs
 from bmq_proxy.proxy import OwnerFor, Proxy
 from bmq_proxy.server import ProxyServer
 from bmq_proxy.settings import ProxySettings
@@ -48,6 +49,7 @@ class ProxyRole:
         """Accepts no more, lets what is in flight finish for at most `grace_s`, closes everything."""
         await self.server.stop(grace_s)
         self.proxy.appends.close()
+        await self.proxy.proofs.close()
         await self.proxy.reader.close()
 
 
@@ -92,6 +94,7 @@ def build_proxy(
         modest=modest,
         coordinators=BaseGroups(coordinators),
         appends=Appends(owner_for, metadata),
+        proofs=Proofs(metadata, cluster_configs or {}, clock=clock),
         producer_ids=ProducerIds(controller),
         log=structlog.get_logger("bmq.proxy"),
         advertised_port=settings.advertised_port,

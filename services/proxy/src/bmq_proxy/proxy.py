@@ -23,6 +23,7 @@ from bmq_proxy.coordinators import GroupCalls
 from bmq_proxy.fetch.reader import Reader
 from bmq_proxy.fetch.sessions import SessionCache
 from bmq_proxy.producer_ids import ProducerIds
+from bmq_proxy.proofs import Proofs
 from bmq_proxy.settings import ProxySettings
 
 AUTO_CREATE_KEY = "auto.create.topics.enable"
@@ -48,6 +49,7 @@ class Proxy:
     """Clients that are protected from the greedy, as the endpoint sees them."""
     coordinators: GroupCalls
     appends: Appends
+    proofs: Proofs
     producer_ids: ProducerIds
     log: structlog.stdlib.BoundLogger
     complaints: RateLimited = field(default_factory=lambda: RateLimited(interval_s=COMPLAIN_EVERY_S))

@@ -6,9 +6,10 @@ The CRC is checked by the caller, because it needs the bytes; everything here is
 from dataclasses import dataclass
 
 from bmq.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp, UnsupportedCompression
+from bmq.wire.batch_headers import NO_TIMESTAMP, PRODUCER_BITS
 from bmq.wire.batches import HEADER_SIZE_BYTES, BatchHeader
 from bmq.wire.compression import Codec
-from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
+from bmq.wire.limits import BATCH_RECORDS_MAX, DECOMPRESSED_BYTES_MAX
 
 ZSTD_PRODUCE_VERSION_MIN = 7
 SMALLEST_RECORD_BYTES = 7
@@ -33,8 +34,15 @@ def validate(header: BatchHeader, limits: Limits, *, now_ms: int, produce_versio
         raise InvalidBatch("clients may not write control batches")
     if header.is_transactional:
         raise InvalidBatch("a transactional batch without a transaction")
+    if header.attributes & ~PRODUCER_BITS:
+        raise InvalidBatch(
+            f"a batch with attributes {header.attributes & 0xFFFF:#06x}: producers set the codec, the timestamp type "
+            "and the bits of transactions alone; the others are for brokers, or for formats to come"
+        )
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
         raise InvalidBatch(f"a batch of {header.record_count} records whose last offset delta is {header.last_offset_delta}")
+    if header.record_count > BATCH_RECORDS_MAX:
+        raise InvalidBatch(f"a batch of {header.record_count} records: send at most {BATCH_RECORDS_MAX} in one batch")
     if header.record_count * SMALLEST_RECORD_BYTES > _records_bytes_max(header):
         raise InvalidBatch(f"a batch of {header.size_bytes} bytes cannot hold the {header.record_count} records that it claims")
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
@@ -51,6 +59,13 @@ def _records_bytes_max(header: BatchHeader) -> int:
 
 
 def _check_timestamps(header: BatchHeader, limits: Limits, *, now_ms: int) -> None:
+    if header.is_log_append_time:
+        raise InvalidTimestamp("a batch with timestamp type LogAppendTime, which is the broker's to set: send CreateTime")
+    if header.base_timestamp_ms < NO_TIMESTAMP or header.max_timestamp_ms < header.base_timestamp_ms:
+        raise InvalidTimestamp(
+            f"a batch whose first timestamp is {header.base_timestamp_ms} and whose largest is {header.max_timestamp_ms}: "
+            "none is below -1, and none is larger than the largest"
+        )
     if header.max_timestamp_ms - now_ms > limits.timestamp_after_max_ms:
         raise InvalidTimestamp(
             f"timestamp {header.max_timestamp_ms} is {header.max_timestamp_ms - now_ms} ms ahead of the broker's clock; "

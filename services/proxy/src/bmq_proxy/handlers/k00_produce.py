@@ -99,11 +99,13 @@ class _Producing:
             name = find_topic(proxy.image, topic).name
             if is_internal(name):
                 raise _InternalTopic(f"{name} is written by bmq alone")
+            proof = proxy.proofs.begin(tp, records)
         except BmqError as error:
             self._results[at[0]][at[1]] = _of_error(index, error)
             return
         call = self._call
-        append = proxy.appends.submit(tp, records, produce_version=call.version, give_up_at=give_up_at, origin=call.origin)
+        submit = partial(proxy.appends.submit, tp, produce_version=call.version, give_up_at=give_up_at, origin=call.origin)
+        append = submit(records, proof=proof) if isinstance(proof, asyncio.Future) else submit(proof)
         if append.done.done():
             self._take(at, append)
             return

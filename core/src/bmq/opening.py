@@ -1,10 +1,10 @@
-"""Opening batches, which may decompress to a thousand times their size and hold millions of records: in threads, and few at a time.
+"""Opening batches, which may decompress to a thousand times their size and hold many records: in threads, and few at a time.
 
-Owns how much memory and how many threads all look-ups of a broker may use together.
+Owns how much memory and how many threads all who open batches in one role may use together.
 """
 
 import asyncio
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from typing_extensions import Buffer
 
@@ -18,21 +18,23 @@ ORDINARY_AT_ONCE: Final = 2
 LARGE_AT_ONCE: Final = 1
 """One costs up to twice `DECOMPRESSED_BYTES_MAX`."""
 
+T_co = TypeVar("T_co", covariant=True)
 
-class Look(Protocol):
+
+class Look(Protocol[T_co]):
     """What is looked for in an opened batch; blocking."""
 
-    def __call__(self, batch: Buffer, header: BatchHeader, /, *, decompressed_bytes_max: int) -> tuple[int, int] | None: ...
+    def __call__(self, batch: Buffer, header: BatchHeader, /, *, decompressed_bytes_max: int) -> T_co: ...
 
 
 class Opener:
-    """Shared by all look-ups of one broker. A large batch never holds up an ordinary one."""
+    """Shared by all that open batches in one role. A large batch never holds up an ordinary one."""
 
     def __init__(self) -> None:
         self._ordinary = asyncio.Semaphore(ORDINARY_AT_ONCE)
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
 
-    async def look(self, look: Look, batch: Buffer, header: BatchHeader) -> tuple[int, int] | None:
+    async def look(self, look: Look[T_co], batch: Buffer, header: BatchHeader) -> T_co:
         """What `look` finds. Raises what it raises: CorruptBatch, BatchTooLarge, UnsupportedCompression."""
         try:
             async with self._ordinary:
@@ -42,5 +44,5 @@ class Opener:
                 return await _in_thread(look, batch, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
 
 
-async def _in_thread(look: Look, batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int) -> tuple[int, int] | None:
+async def _in_thread(look: Look[T_co], batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int) -> T_co:
     return await asyncio.get_running_loop().run_in_executor(None, lambda: look(batch, header, decompressed_bytes_max=decompressed_bytes_max))
