@@ -40,8 +40,16 @@ def test_a_configured_token_counts_beside_those_of_the_file_and_without_one(tmp_
     async def asked(tokens: AdminTokens) -> list[bool]:
         return [await tokens.admits(one) for one in (OLD, NEW, "")]
 
-    assert asyncio.run(asked(AdminTokens(file, option="admin_token_file", token=NEW))) == [True, True, False]
-    assert asyncio.run(asked(AdminTokens(None, option="admin_token_file", token=NEW))) == [False, True, False]
+    assert asyncio.run(asked(AdminTokens(file, option="admin_token_file", tokens=[NEW]))) == [True, True, False]
+    assert asyncio.run(asked(AdminTokens(None, option="admin_token_file", tokens=[NEW]))) == [False, True, False]
+
+
+def test_of_several_configured_tokens_each_is_taken_so_that_one_can_be_replaced_node_by_node() -> None:
+    async def main() -> None:
+        tokens = AdminTokens(None, option="admin_token_file", tokens=[OLD, NEW])
+        assert [await tokens.admits(one) for one in (OLD, NEW, "another-token-altogether")] == [True, True, False]
+
+    asyncio.run(main())
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ def counting() -> Callable[[], bytes]:
     return lambda: next(numbers).to_bytes(16, "big")
 
 
-def node(node_id: int, key: bytes | None) -> Identity:
-    secret = ClusterSecret(key=key, nonce=counting()) if key is not None else None
+def node(node_id: int, key: bytes | None, *accepted: bytes) -> Identity:
+    secret = ClusterSecret(key=key, nonce=counting(), accepted=accepted) if key is not None else None
     return Identity(cluster_id=CLUSTER, node_id=NodeId(node_id), secret=secret)
 
 
@@ -40,6 +40,33 @@ def test_nodes_that_know_the_same_secret_talk(run: Runner) -> None:
         me, them = node(1, b"correct horse battery"), node(7, b"correct horse battery")
         async with serving(control(double), me=them) as (_, host, port), calling(host, port, Purpose.CONTROL, me=me) as client:
             assert await asyncio.gather(*(ask(client, value) for value in range(5))) == [0, 2, 4, 6, 8]
+
+    run(main())
+
+
+@every_loop
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [((b"old",), (b"old", b"new")), ((b"old", b"new"), (b"new", b"old")), ((b"new", b"old"), (b"new",))],
+    ids=["the first has both", "the first proves by the new one", "the first has left the old one"],
+)
+def test_nodes_talk_both_ways_at_each_step_of_replacing_the_secret(run: Runner, mine: tuple[bytes, ...], theirs: tuple[bytes, ...]) -> None:
+    async def main() -> None:
+        for one, other in ((mine, theirs), (theirs, mine)):
+            me, them = node(1, *one), node(7, *other)
+            async with serving(control(double), me=them) as (_, host, port), calling(host, port, Purpose.CONTROL, me=me) as client:
+                assert await ask(client, 4) == 8
+
+    run(main())
+
+
+@every_loop
+def test_an_accepted_secret_is_proved_back_by_no_other(run: Runner) -> None:
+    async def main() -> None:
+        me, them = node(1, b"new"), node(7, b"old", b"newer")
+        async with serving(control(double), me=them) as (_, host, port), calling(host, port, Purpose.CONTROL, me=me) as client:
+            with pytest.raises(NotSent):
+                await ask(client, 4)
 
     run(main())
 

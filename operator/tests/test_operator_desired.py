@@ -14,6 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.inputs import Inputs
+from bmq_operator.clusters.keys import Keys
 from bmq_operator.clusters.names import why_unusable
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -21,6 +22,8 @@ INPUTS = Inputs(
     default_image="registry:5000/bmq:1.2.3",
     cluster_secret="c" * 32,
     admin_token="a" * 32,
+    keys_name="demo-keys-1",
+    keys={"demo-keys-1": Keys(("c" * 32,), ("a" * 32,))},
     minio_user="bmq",
     minio_password="m" * 32,
     operator_namespace="bmq-system",

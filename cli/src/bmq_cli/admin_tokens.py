@@ -1,4 +1,4 @@
-"""The tokens of the admin API: one that was configured, and those of a file, one a line, so that one can be given out before another is withdrawn.
+"""The tokens of the admin API: those that were configured, and those of a file, one a line, so that one can be given out before another is withdrawn.
 
 The file is read again while it is used, so a change counts without a restart. One that cannot be read, or holds no token, lets nobody in.
 """
@@ -6,6 +6,7 @@ The file is read again while it is used, so a change counts without a restart. O
 import asyncio
 import hashlib
 import hmac
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,11 +24,11 @@ _log = structlog.get_logger("bmq.admin")
 class AdminTokens:
     """Compares what is presented with all of them, in constant time."""
 
-    def __init__(self, file: Path | None, *, option: str, token: str = "") -> None:
+    def __init__(self, file: Path | None, *, option: str, tokens: Sequence[str] = ()) -> None:
         """`option` names the file for people. Raises ConfigurationError where it has no token to begin with."""
         self._file = file
         self._option = option
-        self._configured = [_digest(token)] if token else []
+        self._configured = [_digest(token) for token in tokens]
         self._digests = self._read()
         self._read_s: float | None = None
         self._reading = asyncio.Lock()

@@ -168,7 +168,8 @@ class ClusterNode:
 
     def _identity(self, cluster_id: str) -> Identity:
         key = self._config.cluster_secret
-        secret = ClusterSecret(key=key.encode(), nonce=self._rng.nonce) if key else None
+        accepted = tuple(line.encode() for line in self._config.cluster_secrets_accepted.splitlines() if line)
+        secret = ClusterSecret(key=key.encode(), nonce=self._rng.nonce, accepted=accepted) if key else None
         return Identity(cluster_id=cluster_id, node_id=self._node_id, secret=secret)
 
     # --- roles ---

@@ -95,9 +95,10 @@ async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event, 
     address = listens(config.admin)
     expose(config.roles, limits=exposed_limits(config))
     node = ClusterNode(store, clock=clock, rng=rng, config=config, settings=_settings(config), tracer=tracer)
-    if config.admin_token or config.admin_token_file:
+    if config.admin_token or config.admin_tokens_accepted or config.admin_token_file:
         file = Path(config.admin_token_file) if config.admin_token_file else None
-        node.admin.front.state.tokens = AdminTokens(file, option="admin_token_file", token=config.admin_token)
+        tokens = [one for one in (config.admin_token, *config.admin_tokens_accepted.splitlines()) if one]
+        node.admin.front.state.tokens = AdminTokens(file, option="admin_token_file", tokens=tokens)
     admin = AdminServer(node.admin.front, host=address[0], port=address[1]) if address is not None else None
     listener_file = None
     if config.advertised_listeners_file and config.has(Role.PROXY):

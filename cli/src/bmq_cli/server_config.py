@@ -27,6 +27,7 @@ from bmq_cli.server_values import (
     Role,
     Roles,
     Secret,
+    Secrets,
     Size,
     size_text,
 )
@@ -193,6 +194,13 @@ class ServerConfig(BaseSettings):
         "use 16 to 1024 characters",
         repr=False,
     )
+    admin_tokens_accepted: Secrets = _key(
+        ADDRESSES,
+        "",
+        "Further tokens that the admin REST API takes, one a line: the old or the next one, while admin_token is replaced node by node.",
+        "use 16 to 1024 characters for each, one a line",
+        repr=False,
+    )
     admin_token_file: str = _key(
         ADDRESSES,
         "",
@@ -214,6 +222,15 @@ class ServerConfig(BaseSettings):
         "What nodes prove to each other that they know, the same for all nodes of the cluster: who does not know it is refused. Better as a variable "
         "or in the file: others on the machine can read flags. Empty: whoever reaches `internal_listen` is served.",
         "use 16 to 1024 characters",
+        repr=False,
+    )
+
+    cluster_secrets_accepted: Secrets = _key(
+        CLUSTER,
+        "",
+        "Further secrets that other nodes may prove, one a line: the old or the next one, while cluster_secret is replaced node by node "
+        "(operations.md). This node proves by cluster_secret alone.",
+        "use 16 to 1024 characters for each, one a line",
         repr=False,
     )
 

@@ -52,6 +52,12 @@ def _secret(text: str) -> str:
     return text
 
 
+def _secrets(text: str) -> str:
+    for line in text.splitlines():
+        _secret(line)
+    return text
+
+
 def _size(value: object) -> object:
     matched = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     unit = _UNITS.get(matched[2].lower()) if matched is not None else None
@@ -101,6 +107,8 @@ Address = Annotated[str, AfterValidator(_address)]
 OptionalAddress = Annotated[str, AfterValidator(_address_or_off)]
 """Empty and `off` are addresses, too."""
 Secret = Annotated[str, AfterValidator(_secret)]
+Secrets = Annotated[str, AfterValidator(_secrets)]
+"""One a line."""
 Size = Annotated[int, BeforeValidator(_size)]
 """Bytes: a number, or one with a unit (64MiB)."""
 ClusterConfigs = Annotated[dict[str, str], BeforeValidator(_pairs), AfterValidator(_of_the_cluster)]

@@ -200,7 +200,7 @@ def _tokens(file: Path | None) -> AdminTokens | None:
         return None
     if token and len(token) < LENGTH_MIN:
         raise ConfigurationError(f"BMQ_ADMIN_TOKEN: it is too short to be safe: use at least {LENGTH_MIN} characters")
-    return AdminTokens(file, option="--admin-token-file", token=token)
+    return AdminTokens(file, option="--admin-token-file", tokens=[token] if token else [])
 
 
 def _described(settings: NodeSettings, url: str) -> dict[str, Any]:

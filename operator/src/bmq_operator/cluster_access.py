@@ -1,9 +1,9 @@
 """How the operator finds a Cluster and its admin REST API."""
 
-import base64
-
 from bmq.resources.cluster import Cluster
 from bmq_operator.admin import AdminClient, AdminUnreachable
+from bmq_operator.clusters.keys import ADMIN_TOKEN, reference, texts_of
+from bmq_operator.clusters.names import Names
 from bmq_operator.context import Context
 
 
@@ -16,13 +16,21 @@ async def find_cluster(context: Context, namespace: str, name: str) -> Cluster |
 async def admin_of(context: Context, cluster: Cluster) -> AdminClient:
     """The client of its admin REST API. Raises KubeError, and AdminUnreachable while its Secret or Service is not there yet."""
     meta = cluster.metadata
-    secret = await context.kube.get("Secret", meta.namespace, f"{meta.name}-auth")
-    if secret is None:
-        raise AdminUnreachable(f"Cluster {meta.namespace}/{meta.name} has no Secret {meta.name}-auth yet")
-    token = base64.b64decode(secret.get("data", {}).get("admin-token", "")).decode()
     template = context.settings.admin_url_template
     address = await _cluster_ip(context, cluster) if "{cluster_ip}" in template else ""
+    token = await _token(context, cluster)
     return context.admin(template.format(name=meta.name, namespace=meta.namespace, cluster_ip=address), token)
+
+
+async def _token(context: Context, cluster: Cluster) -> str:
+    """What controllers are to take: while a token is replaced, all that run take the one which they are to present (clusters/keys.py)."""
+    names = Names.of(cluster)
+    controllers = await context.kube.get("StatefulSet", names.namespace, names.role("controller"))
+    name, key = reference(controllers["spec"]["template"]["spec"]) if controllers is not None else ("", "")
+    secret = await context.kube.get("Secret", names.namespace, name or names.auth)
+    if secret is None:
+        raise AdminUnreachable(f"Cluster {names.namespace}/{names.cluster} has no Secret {name or names.auth}")
+    return texts_of(secret).get(key or ADMIN_TOKEN, "")
 
 
 async def _cluster_ip(context: Context, cluster: Cluster) -> str:

@@ -8,6 +8,7 @@ import yaml  # type: ignore[import-untyped]
 
 from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.inputs import Inputs
+from bmq_operator.clusters.keys import ADMIN_TOKEN, CLUSTER_SECRET
 from bmq_operator.clusters.names import ADMIN_PORT, INTERNAL_PORT, KAFKA_PORT, MINIO_PORT, Names, labels_of
 from bmq_operator.clusters.pods import ADVERTISED_FILE
 from bmq_operator.kube import Manifest
@@ -50,7 +51,7 @@ def config_hash(cluster: Cluster, inputs: Inputs) -> str:
 
 
 def configuration(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
-    """ServiceAccount, ConfigMaps, Secret."""
+    """ServiceAccount, ConfigMaps, Secrets."""
     names = Names.of(cluster)
     labels = labels_of(names.cluster)
     found: list[Manifest] = [
@@ -66,8 +67,10 @@ def configuration(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
             "metadata": {"name": names.config, "labels": labels},
             "data": {"server.yaml": server_yaml(cluster)},
         },
-        secret(names.auth, labels, {"cluster-secret": inputs.cluster_secret, "admin-token": inputs.admin_token}),
+        *(secret(name, labels, keys.texts()) | {"immutable": True} for name, keys in sorted(inputs.keys.items())),
     ]
+    if not inputs.auth_is_theirs:
+        found.append(secret(names.auth, labels, {CLUSTER_SECRET: inputs.cluster_secret, ADMIN_TOKEN: inputs.admin_token}))
     if cluster.spec.listeners:
         found.append(
             {

@@ -71,7 +71,7 @@ async def bring_about(kube: Kube, cluster: Cluster, existing: Existing, wanted: 
         there = existing.get(kind, name)
         if there is None:
             there = await kube.get(kind, cluster.metadata.namespace, name)
-        if there is not None and _owner(there) not in ("", cluster.metadata.uid):
+        if there is not None and owner_of(there) not in ("", cluster.metadata.uid):
             raise ObjectTaken(
                 f"{kind} {name} belongs to another object: this Cluster needs that name. Delete that object, or create the Cluster with another name"
             )
@@ -79,12 +79,12 @@ async def bring_about(kube: Kube, cluster: Cluster, existing: Existing, wanted: 
             await write(kube, manifest)
             done.append(f"{'made' if there is None else 'changed'} {kind} {name}")
     for (kind, name), there in existing.objects.items():
-        if (kind, name) not in keys and _owner(there) == cluster.metadata.uid and not there["metadata"]["labels"].get(LANE_LABEL) and kind != "Job":
+        if (kind, name) not in keys and owner_of(there) == cluster.metadata.uid and not there["metadata"]["labels"].get(LANE_LABEL) and kind != "Job":
             await kube.delete(kind, cluster.metadata.namespace, name, uid=there["metadata"]["uid"])
             done.append(f"deleted {kind} {name}")
     return done
 
 
-def _owner(manifest: Manifest) -> str:
+def owner_of(manifest: Manifest) -> str:
     """The id of the object that controls it; empty: none does."""
     return next((str(one["uid"]) for one in manifest["metadata"].get("ownerReferences", ()) if one.get("controller")), "")

@@ -1,15 +1,17 @@
 """Gathers what the desired objects depend on: secrets that are there or have to be made, keys to the store, numbers that others scale."""
 
-import base64
 import hashlib
 import hmac
+from collections.abc import Mapping
 
 from bmq.resources.cluster import Cluster
 from bmq.resources.references import CONFIRM_DELETION
 from bmq_operator.clusters.configuration import store_url
-from bmq_operator.clusters.existing import Existing
+from bmq_operator.clusters.existing import Existing, owner_of
 from bmq_operator.clusters.inputs import Inputs
-from bmq_operator.clusters.names import Names, why_unusable
+from bmq_operator.clusters.keys import ADMIN_TOKEN, CLUSTER_SECRET, Keys, keys_of, named, next_list, reference, texts_of
+from bmq_operator.clusters.keys import why_unusable as why_unusable_key
+from bmq_operator.clusters.names import COMPONENT_LABEL, ROLES, Names, why_unusable
 from bmq_operator.clusters.store_keys import store_keys
 from bmq_operator.conditions import Finding
 from bmq_operator.context import Context
@@ -32,25 +34,103 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
         raise _not_to_be("NameUnusable", why)
     await _nobody_shares_the_store(context, cluster)
     names = Names.of(cluster)
-    auth = _texts(await context.kube.get("Secret", names.namespace, names.auth))
-    minio = _texts(await context.kube.get("Secret", names.namespace, names.minio)) if cluster.spec.store.minio.embedded else {}
-    cluster_secret = auth.get("cluster-secret") or _random(context)
-    keys = await _keys_to_store(context, cluster)
+    minio = texts_of(await context.kube.get("Secret", names.namespace, names.minio)) if cluster.spec.store.minio.embedded else {}
+    auth = await context.kube.get("Secret", names.namespace, names.auth)
+    store = await _keys_to_store(context, cluster)
     sets = existing.stateful_sets()
+    known = _known_keys(cluster, existing, auth)
+    used = _used_keys(existing)
+    if lost := sorted(used.keys() - known.keys()):
+        raise _not_to_be("SecretMissing", _lost(names, lost[0], used[lost[0]]))
+    running = {name: known[name] for name in sorted(used)}
+    current = known.get(_current(sets), next(reversed(running.values()), None))
+    wanted = Keys(*((value,) for value in _wanted(context, names, auth, current)))
+    secrets = next_list(wanted.cluster[0], (one.cluster for one in running.values()), current=() if current is None else current.cluster)
+    tokens = next_list(wanted.admin[0], (one.admin for one in running.values()), current=() if current is None else current.admin)
+    now = Keys(secrets, tokens)
+    keys_name = named(now, known, names.keys)
     return Inputs(
         default_image=context.settings.image,
-        cluster_secret=cluster_secret,
-        admin_token=auth.get("admin-token") or _random(context),
+        cluster_secret=wanted.cluster[0],
+        admin_token=wanted.admin[0],
+        keys_name=keys_name,
+        keys={name: keys for name, keys in running.items() if name.startswith(names.keys)} | {keys_name: now},
+        auth_is_theirs=auth is not None and not owner_of(auth) and keys_of(auth) is not None,
         minio_user=minio.get("user") or "bmq",
         minio_password=minio.get("password") or _random(context),
         broker_replicas=_replicas(sets.get("broker")),
         proxy_replicas=_proxies(cluster, sets.get("proxy")),
-        credentials_digest=hmac.new(cluster_secret.encode(), keys.encode(), hashlib.sha256).hexdigest(),
+        credentials_digest=hmac.new(secrets[0].encode(), store.encode(), hashlib.sha256).hexdigest(),
         minio_claim_templates=sets.get("minio", {}).get("spec", {}).get("volumeClaimTemplates", []),
         data_may_go=data_may_go(cluster),
         ipv6=_ipv6(existing.get("Service", names.nodes)),
         operator_namespace=context.settings.namespace,
         advertised=advertised,
+    )
+
+
+def replacing(inputs: Inputs) -> Finding | None:
+    """What is told while the nodes' keys are replaced; None: they are not."""
+    now = inputs.keys[inputs.keys_name]
+    what = [
+        noun
+        for noun, values, wanted in (
+            ("the secret between nodes", now.cluster, inputs.cluster_secret),
+            ("the admin API's token", now.admin, inputs.admin_token),
+        )
+        if values != (wanted,)
+    ]
+    if not what:
+        return None
+    text = f"{' and '.join(what)} {'is' if len(what) == 1 else 'are'} replaced: the old one counts until all nodes have the new one"
+    return Finding(type="KeysAsWritten", status="False", reason="Replacing", message=text)
+
+
+def _known_keys(cluster: Cluster, existing: Existing, auth: Manifest | None) -> dict[str, Keys]:
+    """By the names of their Secrets. Nodes that an older operator made take them from the one that people write."""
+    names = Names.of(cluster)
+    found = {
+        name: keys
+        for (kind, name), one in existing.objects.items()
+        if kind == "Secret" and name.startswith(names.keys) and owner_of(one) == cluster.metadata.uid and (keys := keys_of(one)) is not None
+    }
+    written = None if auth is None else keys_of(auth)
+    return found if written is None else found | {names.auth: written}
+
+
+def _used_keys(existing: Existing) -> dict[str, str]:
+    """Names of the Secrets that nodes, those of lanes too, take their keys from, and one that does each."""
+    sets = [one for (kind, _), one in existing.objects.items() if kind == "StatefulSet"]
+    templates = [(one["metadata"], one["spec"]["template"]["spec"]) for one in sets]
+    used: dict[str, str] = {}
+    for meta, spec in (*templates, *((one["metadata"], one.get("spec", {})) for one in existing.pods)):
+        name, _ = reference(spec)
+        if name and meta["labels"].get(COMPONENT_LABEL) in ROLES:
+            used[name] = meta["name"]
+    return used
+
+
+def _current(sets: Mapping[str, Manifest]) -> str:
+    return reference(sets["controller"]["spec"]["template"]["spec"])[0] if "controller" in sets else ""
+
+
+def _wanted(context: Context, names: Names, auth: Manifest | None, current: Keys | None) -> tuple[str, str]:
+    """The secret and the token as people wrote them. What is not there any more is what nodes have; only where there are none it is invented."""
+    texts = texts_of(auth)
+    found = []
+    for key, values in ((CLUSTER_SECRET, () if current is None else current.cluster), (ADMIN_TOKEN, () if current is None else current.admin)):
+        value = texts.get(key) or (values[0] if values else _random(context))
+        if why := why_unusable_key(names.auth, key, value):
+            raise _not_to_be("SecretUnusable", why)
+        found.append(value)
+    return found[0], found[1]
+
+
+def _lost(names: Names, secret: str, user: str) -> str:
+    sets = ", ".join(names.role(role) for role in ROLES)
+    return (
+        f"there is no Secret {secret!r} any more, and nodes run with what was in it ({user}): restore it. Where nobody has it, delete "
+        f"the StatefulSets {sets} and those of lanes: then all nodes begin anew with new keys, at once"
     )
 
 
@@ -82,7 +162,7 @@ async def _keys_to_store(context: Context, cluster: Cluster) -> str:
     if secret is None:
         text = f"store.credentials.secretName: there is no Secret {name!r} in namespace {cluster.metadata.namespace}: create it, or name another one"
         raise _not_to_be("SecretMissing", text)
-    values = _texts(secret)
+    values = texts_of(secret)
     for one in keys:
         if not values.get(one.key):
             has = ", ".join(sorted(values)) or "none"
@@ -113,10 +193,6 @@ def _proxies(cluster: Cluster, stateful_set: Manifest | None) -> int | None:
     if any("f:replicas" in one.get("fieldsV1", {}).get("f:spec", {}) for one in others):
         return None
     return int(stateful_set["spec"].get("replicas", bounds.min_replicas))
-
-
-def _texts(secret: Manifest | None) -> dict[str, str]:
-    return {key: base64.b64decode(value).decode(errors="replace") for key, value in ((secret or {}).get("data") or {}).items()}
 
 
 def _random(context: Context) -> str:

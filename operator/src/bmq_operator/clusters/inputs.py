@@ -1,7 +1,9 @@
 """What the desired objects depend on besides the Cluster itself. Values only."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bmq_operator.clusters.keys import Keys
 from bmq_operator.kube import Manifest
 
 
@@ -12,7 +14,15 @@ class Inputs:
     default_image: str
     """REPOSITORY:TAG of a Cluster that names none."""
     cluster_secret: str
+    """What nodes are to prove in the end."""
     admin_token: str
+    """What the admin API is to take in the end."""
+    keys_name: str = ""
+    """The Secret from which nodes take what they present and accept now."""
+    keys: Mapping[str, Keys] = field(default_factory=dict)
+    """The Secrets that nodes use, that one among them, by name."""
+    auth_is_theirs: bool = False
+    """Whether somebody else made the Secret with `cluster_secret` and `admin_token`: it is read, and left alone."""
     minio_user: str = ""
     minio_password: str = ""
     broker_replicas: int | None = None

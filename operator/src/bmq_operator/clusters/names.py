@@ -65,7 +65,13 @@ class Names:
 
     @property
     def auth(self) -> str:
+        """The Secret in which people find, and replace, the secret between nodes and the admin API's token."""
         return f"{self.cluster}-auth"
+
+    @property
+    def keys(self) -> str:
+        """What the names of the Secrets that nodes take both from begin with."""
+        return f"{self.cluster}-keys-"
 
     @property
     def minio(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from bmq.resources.cluster import Cluster
 from bmq.resources.pods import Placement, Resources
 from bmq_operator.clusters.inputs import Inputs
+from bmq_operator.clusters.keys import ADMIN_TOKEN, ADMIN_TOKENS_ACCEPTED, CLUSTER_SECRET, CLUSTER_SECRETS_ACCEPTED
 from bmq_operator.clusters.names import (
     ADMIN_PORT,
     CONFIG_HASH,
@@ -236,7 +237,6 @@ def _ports(workload: Workload) -> list[Manifest]:
 
 def _env(cluster: Cluster, inputs: Inputs, workload: Workload) -> list[Manifest]:
     """Later ones go before earlier ones of the same name; what only the operator may say is last."""
-    names = Names.of(cluster)
     plain: dict[str, str] = {one.name: one.value for one in workload.placement.env}
     plain |= cluster.spec.settings.env
     plain |= workload.env
@@ -244,8 +244,10 @@ def _env(cluster: Cluster, inputs: Inputs, workload: Workload) -> list[Manifest]
     plain |= {"BMQ_ADVERTISED_INTERNAL": f"{'[$(POD_IP)]' if inputs.ipv6 else '$(POD_IP)'}:{INTERNAL_PORT}"}
     plain |= {"BMQ_ROLES": workload.component, "BMQ_NODE_ID_BASE": str(workload.node_ids_from)}
     secret: dict[str, Manifest] = {
-        "BMQ_CLUSTER_SECRET": _from_secret(names.auth, "cluster-secret"),
-        "BMQ_ADMIN_TOKEN": _from_secret(names.auth, "admin-token"),
+        "BMQ_CLUSTER_SECRET": _from_secret(inputs.keys_name, CLUSTER_SECRET),
+        "BMQ_CLUSTER_SECRETS_ACCEPTED": _from_secret(inputs.keys_name, CLUSTER_SECRETS_ACCEPTED, optional=True),
+        "BMQ_ADMIN_TOKEN": _from_secret(inputs.keys_name, ADMIN_TOKEN),
+        "BMQ_ADMIN_TOKENS_ACCEPTED": _from_secret(inputs.keys_name, ADMIN_TOKENS_ACCEPTED, optional=True),
         **_keys_to_store(cluster),
         "BMQ_RACK": {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{ZONE_LABEL}']"}},
     }
@@ -266,8 +268,8 @@ def _keys_to_store(cluster: Cluster) -> dict[str, Manifest]:
     return {one.variable: _from_secret(store.credentials.secret_name, one.key) for one in store_keys(store)}
 
 
-def _from_secret(name: str, key: str) -> Manifest:
-    return {"secretKeyRef": {"name": name, "key": key}}
+def _from_secret(name: str, key: str, *, optional: bool = False) -> Manifest:
+    return {"secretKeyRef": {"name": name, "key": key} | ({"optional": True} if optional else {})}
 
 
 def _without_empty(value: dict[str, Any]) -> dict[str, Any]:

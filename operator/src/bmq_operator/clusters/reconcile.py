@@ -1,6 +1,7 @@
 """Brings what is there to what a Cluster says."""
 
 import hashlib
+from dataclasses import dataclass
 
 import structlog
 
@@ -9,7 +10,7 @@ from bmq_operator.clusters.asking import Answer, ask_state
 from bmq_operator.clusters.deletion import delete
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
-from bmq_operator.clusters.gathering import NotToBe, gather
+from bmq_operator.clusters.gathering import NotToBe, gather, replacing
 from bmq_operator.clusters.listeners import advertised_file, listener_statuses, node_address
 from bmq_operator.clusters.minio import volume_note
 from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_LABEL, ROLES, Component
@@ -30,6 +31,15 @@ UNREADY_AGAIN_S = 5.0
 _log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """Whether objects were changed, why they cannot be, and what is worth a condition."""
+
+    changed: bool = False
+    obstacle: Finding | None = None
+    note: Finding | None = None
+
+
 def holds(cluster: Cluster) -> bool:
     """Whether a deletion has to wait for something: the finalizer is on the resource only then."""
     return cluster.spec.deletion_policy == "Delete"
@@ -41,14 +51,14 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     if cluster.metadata.deletion_timestamp is not None:
         return await delete(context, cluster, existing)
     nodes = await _node_addresses(context, cluster)
-    changed, obstacle = (False, None) if cluster.spec.paused else await _bring_about(context, cluster, existing, nodes)
-    if changed:
+    brought = Brought() if cluster.spec.paused else await _bring_about(context, cluster, existing, nodes)
+    if brought.changed:
         existing = await read_existing(context.kube, cluster)
     sets = existing.stateful_sets()
     pods = pods_seen(existing.pods, sets)
     answer = await _ask(context, cluster, pods)
     view = _view(cluster, sets, answer, existing)
-    step = next_step(view) if obstacle is None and view is not None else Idle()
+    step = next_step(view) if brought.obstacle is None and view is not None else Idle()
     events: tuple[Event, ...] = ()
     if not cluster.spec.paused and not isinstance(step, Idle | Wait):
         _log.info("a step", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", step=type(step).__name__, why=step.message)
@@ -60,9 +70,9 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         answer=answer,
         step=step,
         trouble=trouble(pod for pod in existing.pods if _counts(pod)),
-        obstacle=obstacle,
+        obstacle=brought.obstacle,
         listeners=listener_statuses(cluster, existing, nodes),
-        notes=[note] if (note := volume_note(cluster, sets.get("minio"))) is not None else [],
+        notes=[note for note in (brought.note, volume_note(cluster, sets.get("minio"))) if note is not None],
     )
     status = report(cluster, found, now_ms=context.clock.now_ms())
     return Outcome(status=status, events=events, again_after_s=_again_after(step, status.conditions[0].status))
@@ -81,24 +91,25 @@ async def _ask(context: Context, cluster: Cluster, pods: tuple[Pod, ...]) -> Ans
     return Answer(finding=Finding(status="False", reason="NoController", message="no controller is ready"))
 
 
-async def _bring_about(context: Context, cluster: Cluster, existing: Existing, nodes: dict[str, str]) -> tuple[bool, Finding | None]:
-    """Makes and changes objects: whether it did, and why they cannot be, if so."""
+async def _bring_about(context: Context, cluster: Cluster, existing: Existing, nodes: dict[str, str]) -> Brought:
+    """Makes and changes objects."""
     try:
         advertised = advertised_file(cluster, existing, nodes)
         inputs = await gather(context, cluster, existing, advertised=advertised)
         done = await bring_about(context.kube, cluster, existing, _now(cluster, existing, desired(cluster, inputs)))
     except NotToBe as reason:
-        return False, reason.finding
+        return Brought(obstacle=reason.finding)
     except ObjectTaken as taken:
-        return True, Finding(status="False", reason="NameTaken", message=str(taken))
+        return Brought(changed=True, obstacle=Finding(status="False", reason="NameTaken", message=str(taken)))
     except KubeProblem as problem:
         if problem.status == 409:
             raise
-        return True, Finding(status="False", reason="Refused", message=f"the API server refuses an object: {problem.message}")
+        refused = Finding(status="False", reason="Refused", message=f"the API server refuses an object: {problem.message}")
+        return Brought(changed=True, obstacle=refused)
     await _show_addresses(context, cluster, existing, advertised)
     if done:
         _log.info("objects brought about", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", done=done)
-    return bool(done), None
+    return Brought(changed=bool(done), note=replacing(inputs))
 
 
 async def _show_addresses(context: Context, cluster: Cluster, existing: Existing, advertised: str) -> None:

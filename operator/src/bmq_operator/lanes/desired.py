@@ -10,6 +10,7 @@ from typing import Final
 from bmq.resources.cluster import Cluster
 from bmq.resources.lane import Lane, LaneBrokers, LaneProxies
 from bmq_operator.clusters.inputs import Inputs
+from bmq_operator.clusters.keys import reference
 from bmq_operator.clusters.names import (
     CONFIG_HASH,
     KAFKA_PORT,
@@ -106,7 +107,9 @@ def _nodes(
         lane=names.lane,
         env=own,
     )
-    inputs = Inputs(default_image=template["spec"]["containers"][0]["image"], cluster_secret="", admin_token="")
+    # The lane's nodes talk to the base's: with the keys that those are to have.
+    keys_name, _ = reference(template["spec"])
+    inputs = Inputs(default_image=template["spec"]["containers"][0]["image"], cluster_secret="", admin_token="", keys_name=keys_name)
     found = stateful_set(cluster, inputs, workload)
     # A lane's nodes are replaced by Kubernetes: SIGTERM drains them, and what they do concerns the lane alone.
     found["spec"]["updateStrategy"] = {"type": "RollingUpdate"}
