@@ -1,10 +1,11 @@
 """A store for tests of the audit, put together object by object with the real formats: two topics, WAL, groups, pages, a shared segment."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from crc32c import crc32c
 from scripted_store import SeededRng, run
 from typing_extensions import Buffer
 
@@ -43,7 +44,7 @@ from bmq.storage.snapshot import CoordinatorSnapshot
 from bmq.storage.snapshot import encode_snapshot as encode_coordinator
 from bmq.storage.wal import Seal, WalHeader, WalRun, encode_seal, encode_wal
 from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, Nonce, Offset, StreamId, TopicId, TopicPartition
-from bmq.wire.batches import Record, build_batch
+from bmq.wire.batches import HEADER_SIZE_BYTES, Record, build_batch
 
 CLUSTER = "a-cluster"
 ORDERS, OFFSETS = TopicId(UUID(int=1 << 100)), TopicId(UUID(int=2 << 100))
@@ -111,6 +112,14 @@ def batches(base_offset: int, count: int, *, epoch: int, records: int = 3, size:
     return made
 
 
+def unopenable(batch: SegmentBatch) -> SegmentBatch:
+    """The same batch with records that nobody can read, and the checksum that these have."""
+    data = bytearray(batch.data)
+    data[HEADER_SIZE_BYTES:] = b"\xff" * (len(data) - HEADER_SIZE_BYTES)
+    data[17:21] = crc32c(memoryview(data)[21:]).to_bytes(4, "big")
+    return batch._replace(data=bytes(data))
+
+
 class World:
     """Builds a store; every method makes the objects that a cluster would."""
 
@@ -120,6 +129,8 @@ class World:
         self.image = Image()
         self.nonce = NO_PREDECESSOR
         self.versions: dict[TopicPartition, tuple[int, Nonce]] = {}
+        self.spoilt: set[int] = set()
+        """Base offsets of batches that are made unopenable from now on."""
 
     @property
     def objects(self) -> dict[str, bytes]:
@@ -144,10 +155,14 @@ class World:
 
     # --- partitions ---
 
+    def _batches(self, base_offset: int, count: int, *, epoch: int, size: int = 40) -> list[SegmentBatch]:
+        made = batches(base_offset, count, epoch=epoch, size=size)
+        return [unopenable(batch) if batch.base_offset in self.spoilt else batch for batch in made]
+
     def segment(self, part: TopicPartition, base_offset: int, count: int, *, epoch: int = 1, size: int = 40) -> SegmentEntry:
         nonce = self.rng.nonce()
         made = encode_segment(
-            nonce, CLUSTER, [SegmentRun(part, LeaderEpoch(epoch), batches(base_offset, count, epoch=epoch, size=size), (), b"producers")]
+            nonce, CLUSTER, [SegmentRun(part, LeaderEpoch(epoch), self._batches(base_offset, count, epoch=epoch, size=size), (), b"producers")]
         )
         key = self.put(segment_key(part, LeaderEpoch(epoch), Offset(base_offset), nonce), made.parts)
         return made.entries_at(key)[0]
@@ -156,7 +171,9 @@ class World:
         """A segment with runs of (partition, base offset, batches)."""
         nonce = self.rng.nonce()
         made = encode_segment(
-            nonce, CLUSTER, [SegmentRun(part, LeaderEpoch(epoch), batches(base, count, epoch=epoch), (), b"producers") for part, base, count in runs]
+            nonce,
+            CLUSTER,
+            [SegmentRun(part, LeaderEpoch(epoch), self._batches(base, count, epoch=epoch), (), b"producers") for part, base, count in runs],
         )
         return made.entries_at(self.put(shared_segment_key(stream.node_id, stream.broker_epoch, nonce), made.parts))
 
@@ -199,7 +216,7 @@ class World:
         )
         made = []
         for part, base, count in runs:
-            each = batches(base, count, epoch=epoch)
+            each = self._batches(base, count, epoch=epoch)
             version = ManifestVersion(self.versions.get(part, (0, b""))[0])
             made.append(
                 WalRun(
@@ -240,9 +257,13 @@ def manifest_of(*entries: SegmentEntry, **changes: object) -> Manifest:
     return Manifest(**fields)
 
 
-def full_world() -> World:
-    """Everything that there is: a node that was killed (its stream unsealed) after one that was sealed; 0 faults."""
+def full_world(spoilt: Collection[int] = ()) -> World:
+    """Everything that there is: a node that was killed (its stream unsealed) after one that was sealed; 0 faults.
+
+    `spoilt`: base offsets of batches that no reader can open.
+    """
     world = World()
+    world.spoilt.update(spoilt)
     world.commit(ClusterCreated(cluster_id=CLUSTER), LeaderElected(controller_epoch=1, node_id=1), claim=True)
     world.commit(NodeRegistered(node_id=1, broker_epoch=1, boot=BOOT, roles=("controller", "broker", "proxy"), host="h", port=1))
     world.commit(

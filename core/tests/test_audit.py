@@ -259,3 +259,14 @@ def test_a_snapshot_that_cannot_be_read_is_mended_by_deleting_it() -> None:
     report = damaged(key, b"bmq?").audit().report
     assert [fault.key for fault in report.findings[Level.FAULT]] == [key]
     assert [repair.key for repair in report.repairs if hasattr(repair, "key")] == [key]
+
+
+@pytest.mark.parametrize(("spoilt", "kept_in"), [(30, "segment"), (3, "shared"), (69, "wal")])
+def test_a_batch_that_no_reader_can_open_is_named_with_its_offsets_and_is_no_damage(spoilt: int, kept_in: str) -> None:
+    world = full_world(spoilt={spoilt})
+    faults = world.faults()
+    assert faults, "nothing was found"
+    assert {finding.kind for finding in faults} == {Kind.UNOPENABLE}
+    assert all(f"offsets {spoilt} to {spoilt + 2} cannot be opened" in finding.means for finding in faults)
+    assert any(f"/{kept_in}" in finding.key or finding.key.startswith(kept_in) for finding in faults)
+    assert all(finding.topic and not finding.repair for finding in faults)

@@ -31,6 +31,8 @@ class Kind(StrEnum):
     """There, and not what was written."""
     UNREADABLE = "unreadable"
     """The store does not give it, again and again; or a newer bmq wrote it."""
+    UNOPENABLE = "unopenable"
+    """A batch that is as its producer wrote it, and that no reader can open."""
     DISAGREES = "disagrees"
     """Whole, and says something else than the object that names it."""
     GAP = "gap"

@@ -13,6 +13,7 @@ from bmq.audit.partition_mending import PartitionMending
 from bmq.audit.partition_state import PartitionFacts, PartitionState, SharedRun
 from bmq.audit.reading import Reader, in_groups
 from bmq.audit.segment_audit import AuditedSegment, SegmentAudit, difference
+from bmq.audit.unopenable import MEANS
 from bmq.errors import Corrupt, FormatError, FormatTooNew, ObjectMissing, StoreUnavailable
 from bmq.metadata.codec import LOG_PREFIX
 from bmq.metadata.image import Image
@@ -206,6 +207,9 @@ class PartitionAudit:
                 size_bytes=size_bytes,
                 repair="a gap in its place, or another segment that holds the same" if lost and kind is not Kind.UNREADABLE else "",
             )
+
+        for batch in found.unopenable:
+            report.fault(batch.kind, found.key, f"{batch.text}. It is {MEANS}", topic=state.topic, size_bytes=size_bytes)
 
     def _segment_lost(self, state: PartitionState, key: str, entries: list[SegmentEntry], kind: Kind, text: str) -> None:
         state.lost.update(entries)

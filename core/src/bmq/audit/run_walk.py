@@ -5,6 +5,7 @@ from typing import Final
 
 from crc32c import crc32c
 
+from bmq.audit.unopenable import TOLD_MAX, why_unopenable
 from bmq.errors import CorruptBatch
 from bmq.storage.leader_epochs import EpochHistory, EpochStart
 from bmq.storage.segment_index import SegmentIndex
@@ -28,6 +29,7 @@ class RunFacts:
     epochs: EpochHistory
     problems: tuple[str, ...]
     problem_count: int
+    unopenable: tuple[str, ...]
 
 
 class RunWalk:
@@ -62,6 +64,7 @@ class RunWalk:
         self._max_ms: int | None = None
         self._epochs: list[EpochStart] = []
         self._problems: list[str] = []
+        self._unopenable: list[str] = []
         self._problem_count = 0
 
     def feed(self, chunk: bytes) -> None:
@@ -102,6 +105,7 @@ class RunWalk:
             epochs=tuple(self._epochs),
             problems=tuple(self._problems),
             problem_count=self._problem_count,
+            unopenable=tuple(self._unopenable),
         )
 
     def _step(self, view: memoryview, position: int) -> int | None:
@@ -124,6 +128,8 @@ class RunWalk:
         except CorruptBatch as error:  # base offset and leader epoch are outside the CRC
             return self._resync(start, str(error))
         self._take(header, start)
+        if len(self._unopenable) < TOLD_MAX and (why := why_unopenable(view[position:end], header)) is not None:
+            self._unopenable.append(why)
         return end
 
     def _resync(self, start: int, problem: str) -> int:

@@ -71,6 +71,8 @@ class AuditedSegment:
     key: str
     runs: list[AuditedRun] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    unopenable: list[Problem] = field(default_factory=list)
+    """Batches that are whole and that no reader can open. They are no damage: a repair takes the run as it is."""
     directory: bool = False
     """Whether its directory is readable: then `runs` has all of them."""
 
@@ -155,6 +157,8 @@ class SegmentAudit:
         facts = walk.finish()
         for text in facts.problems:
             audited.add(Kind.DAMAGED, text, run=entry.position)
+        for text in facts.unopenable:
+            audited.unopenable.append(Problem(kind=Kind.UNOPENABLE, text=text, run=entry.position))
         if facts.problem_count > len(facts.problems):
             audited.add(Kind.DAMAGED, f"and {facts.problem_count - len(facts.problems)} more such faults", run=entry.position)
         return AuditedRun(

@@ -12,6 +12,7 @@ from bmq.audit.partition_state import SharedRun
 from bmq.audit.places import PlaceKind, place_of
 from bmq.audit.reading import Reader
 from bmq.audit.segment_audit import AuditedRun, AuditedSegment, SegmentAudit
+from bmq.audit.unopenable import MEANS
 from bmq.errors import ObjectMissing
 from bmq.metadata.image import Image
 from bmq.storage.durable import together
@@ -127,6 +128,10 @@ class SharedAudit:
                 self._report.note(Kind.KEPT, key, f"{problem.text}. No manifest names this run of it", size_bytes=size_bytes)
                 continue
             self._report.fault(problem.kind, key, problem.text, topic=self._label(tp) if tp is not None else "", size_bytes=size_bytes)
+        for batch in found.unopenable:
+            tp = by_position.get(batch.run) if batch.run is not None else None
+            if tp is not None:
+                self._report.fault(batch.kind, key, f"{batch.text}. It is {MEANS}", topic=self._label(tp), size_bytes=size_bytes)
         if found.is_unreadable:
             return  # a newer bmq may read it, or this one tomorrow: nothing is given up for that
         for tp, position, entry_sum in named:

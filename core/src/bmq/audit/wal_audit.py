@@ -10,6 +10,7 @@ from typing import Final
 from bmq.audit.coverage import Coverage
 from bmq.audit.findings import Kind, Report
 from bmq.audit.reading import Reader, in_groups
+from bmq.audit.unopenable import MEANS
 from bmq.audit.wal_objects import ExaminedWal, examine_wal
 from bmq.errors import FormatError, ObjectMissing, StoreUnavailable
 from bmq.metadata.image import Image
@@ -134,12 +135,20 @@ class WalAudit:
                     )
                 before = max(before, found.durable_below)
                 if counts:
+                    self._tell_unopenable(known.stream, found)
                     self.coverage.take(known.stream, number, found.entries)
                 elif number < first:
                     self.coverage.cut_off(known.stream, number, found.entries)
         if known.wanted:
             self._check_numbers(known, data.keys(), durable_below=durable_below)
         return bad
+
+    def _tell_unopenable(self, stream: StreamId, found: ExaminedWal) -> None:
+        for tp, why in found.unopenable:
+            topic = self._image.topics.get(tp.topic_id)
+            if topic is not None:
+                label = f"{topic.name}-{tp.partition}"
+                self._report.fault(Kind.UNOPENABLE, wal_key(stream, found.number), f"{why}. It is {MEANS}", topic=label, size_bytes=found.size_bytes)
 
     def _tell(self, known: _Stream, bad: Mapping[int, ExaminedWal], *, torn: frozenset[int]) -> None:
         """What is damaged. At the end of a stream that was never sealed it may go: nothing was written after it, so nobody waits for it."""

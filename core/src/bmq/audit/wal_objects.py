@@ -1,13 +1,15 @@
 """One WAL object, byte by byte: its checksums, its directory, every batch. Pure; runs in a thread."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from crc32c import crc32c
 
+from bmq.audit.unopenable import TOLD_MAX, why_unopenable
 from bmq.errors import Corrupt, CorruptBatch, FormatError, UnsupportedMessageFormat
 from bmq.storage.numbered import wal_key
 from bmq.storage.wal import Seal, WalEntry, WalObject, decode_any, decode_wal_directory
-from bmq.values import StreamId
+from bmq.values import StreamId, TopicPartition
 from bmq.wire.batch_headers import CRC_START, split
 
 PROBLEMS_MAX = 8
@@ -25,6 +27,8 @@ class ExaminedWal:
     batches: int = 0
     records: int = 0
     problems: tuple[str, ...] = ()
+    unopenable: tuple[tuple[TopicPartition, str], ...] = ()
+    """Batches that are whole and that no reader can open."""
     unreadable: bool = False
     """A newer bmq wrote it, or the store does not give it: nobody knows that it is damaged."""
     size_bytes: int = 0
@@ -46,11 +50,13 @@ def examine_wal(data: bytes, *, stream: StreamId, number: int, cluster_id: str) 
     if isinstance(found, Seal):
         return ExaminedWal(number=number, seal=True, problems=tuple(problems), size_bytes=len(data))
     batches = records = 0
+    unopenable: list[tuple[TopicPartition, str]] = []
     for entry in found.entries:
         try:
             run_batches, run_records = _examine_run(found, entry)
             batches += run_batches
             records += run_records
+            unopenable += _unopenable(found, entry)
         except (Corrupt, CorruptBatch, UnsupportedMessageFormat) as error:
             problems.append(f"{entry.tp} at {entry.base_offset}: {error}")
     return ExaminedWal(
@@ -60,6 +66,7 @@ def examine_wal(data: bytes, *, stream: StreamId, number: int, cluster_id: str) 
         batches=batches,
         records=records,
         problems=tuple(problems[:PROBLEMS_MAX]),
+        unopenable=tuple(unopenable[:TOLD_MAX]),
         size_bytes=len(data),
     )
 
@@ -70,6 +77,13 @@ def _promised(data: bytes) -> tuple[WalEntry, ...]:
         return decode_wal_directory(data)
     except FormatError:
         return ()
+
+
+def _unopenable(wal: WalObject, entry: WalEntry) -> Iterator[tuple[TopicPartition, str]]:
+    data = wal.run(entry)
+    for header in split(data):
+        if (why := why_unopenable(data, header)) is not None:
+            yield entry.tp, why
 
 
 def _examine_run(wal: WalObject, entry: WalEntry) -> tuple[int, int]:
