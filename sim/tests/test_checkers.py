@@ -6,7 +6,24 @@ from dataclasses import replace
 import pytest
 
 from bmq_sim.checkers import CHECKERS, InvariantViolated, check, violations
-from bmq_sim.history import Attempt, CommitSeen, Committed, EndOffset, FinalLog, FinalRecord, History, OutOfRange, OwnerAppend, Place, SeenRecord
+from bmq_sim.history import (
+    Attempt,
+    CommitSeen,
+    Committed,
+    Deleted,
+    EndOffset,
+    Expiry,
+    FinalLog,
+    FinalRecord,
+    History,
+    OutOfRange,
+    OwnerAppend,
+    Place,
+    SeenRecord,
+    StartOffset,
+    Told,
+    Written,
+)
 
 PLACE = Place("orders", 0)
 
@@ -148,10 +165,45 @@ def refuse_a_sequence(history: History) -> None:
     history.refused.append("orders-0: i was told that its sequence is out of order")
 
 
+def take_what_is_young(history: History) -> None:
+    history.expires[PLACE] = Expiry(young_from_ms=500)
+    history.attempts[0].timestamp_ms = 700
+    history.final[PLACE] = replace(history.final[PLACE], start=2, records=history.final[PLACE].records[2:])
+
+
+def take_too_many(history: History) -> None:
+    history.expires[PLACE] = Expiry(kept_bytes=300)
+    for one in history.attempts:
+        one.size_bytes = 90
+    history.final[PLACE] = replace(history.final[PLACE], start=2, records=history.final[PLACE].records[2:])
+
+
+def bring_back_what_was_deleted(history: History) -> None:
+    history.may_go(PLACE, 2)
+    history.deleted.append(Deleted(sent=30, acknowledged=31, place=PLACE, offset=2))
+
+
+def tell_a_lower_start(history: History) -> None:
+    history.final[PLACE] = replace(history.final[PLACE], start=1, records=history.final[PLACE].records[1:])
+    history.may_go(PLACE, 1)
+    history.starts += [StartOffset(asked=turn, told=turn + 1, place=PLACE, offset=offset) for turn, offset in ((30, 1), (32, 0))]
+
+
+def tell_what_was_set_before(history: History) -> None:
+    for turn, value in ((30, "1"), (32, "2")):
+        history.written.append(Written(register="r", value=value, sent=turn, acknowledged=turn + 1))
+    history.told.append(Told(register="r", value="1", asked=34, told=35))
+
+
 @pytest.mark.parametrize(
     ("change", "broken"),
     [
         (lose_a_record, "acknowledged records are never lost or changed"),
+        (take_what_is_young, "retention takes only what it may"),
+        (take_too_many, "retention takes only what it may"),
+        (bring_back_what_was_deleted, "deleted records stay deleted"),
+        (tell_a_lower_start, "deleted records stay deleted"),
+        (tell_what_was_set_before, "what was set is told"),
         (lose_a_duplicate, "duplicates were really there"),
         (give_an_offset_twice, "offsets are never given twice"),
         (leave_a_gap, "offsets are dense"),
@@ -182,6 +234,32 @@ def test_a_bad_history_breaks_its_invariant(change: Callable[[History], None], b
     assert broken in {line.split(":", 1)[0] for line in violations(history)}
     with pytest.raises(InvariantViolated, match=broken):
         check(history)
+
+
+def test_what_may_be_told_of_a_register_is_told_without_complaint() -> None:
+    history = History(initial={"r": "0"})
+    history.written = [
+        Written(register="r", value="1", sent=10, acknowledged=11),
+        Written(register="r", value="2", sent=12),
+        Written(register="r", value="3", sent=14, acknowledged=20),
+    ]
+    history.told = [
+        Told(register="r", value=value, asked=asked, told=asked + 1)
+        for value, asked in (("0", 1), ("1", 13), ("2", 13), ("2", 30), ("3", 15), ("1", 15))
+    ]
+    assert violations(history) == []
+    history.told.append(Told(register="r", value="1", asked=30, told=31))
+    assert [line.split(":", 1)[0] for line in violations(history)] == ["what was set is told"]
+
+
+def test_retention_may_take_what_is_old_or_more_than_is_to_be_kept() -> None:
+    for expiry in (Expiry(young_from_ms=500), Expiry(kept_bytes=270), Expiry(young_from_ms=500, kept_bytes=10_000)):
+        history = good()
+        history.expires[PLACE] = expiry
+        for one in history.attempts:
+            one.size_bytes, one.timestamp_ms = 90, 400
+        history.final[PLACE] = replace(history.final[PLACE], start=2, records=history.final[PLACE].records[2:])
+        assert violations(history) == []
 
 
 def test_every_invariant_has_a_history_that_breaks_it() -> None:

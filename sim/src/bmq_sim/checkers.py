@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from bmq_sim.history import FinalLog, History, Place
+from bmq_sim.history import FinalLog, History, Place, Written
 
 Checker = Callable[[History], Iterator[str]]
 
@@ -22,7 +22,7 @@ def acknowledged_records_are_never_lost_or_changed(history: History) -> Iterator
             continue
         values = _values(log)
         kept_from = max(log.start, 0)
-        if kept_from > history.deleted_below.get(place, 0):
+        if place not in history.expires and kept_from > history.deleted_below.get(place, 0):
             yield f"{place}: the log starts at {kept_from} although nothing above {history.deleted_below.get(place, 0)} was deleted"
         for attempt in attempts:
             assert attempt.base_offset is not None
@@ -31,13 +31,68 @@ def acknowledged_records_are_never_lost_or_changed(history: History) -> Iterator
                     yield f"{place}: {value!r} of {attempt.producer} was acknowledged at {offset}, there is {values.get(offset)!r}"
 
 
+def retention_takes_only_what_it_may(history: History) -> Iterator[str]:
+    """The log starts at or below the first record that is young, or where as many bytes follow as are to be kept."""
+    acknowledged = history.acknowledged()
+    for place, expiry in history.expires.items():
+        log, asked_for = history.final.get(place), history.deleted_below.get(place, 0)
+        if log is None or log.start <= asked_for:
+            continue
+        attempts = acknowledged[place]
+        taken = [attempt for attempt in attempts if (attempt.base_offset or 0) + len(attempt.values) <= log.start]
+        kept_bytes = sum(attempt.size_bytes for attempt in attempts) - sum(attempt.size_bytes for attempt in taken)
+        if expiry.kept_bytes is not None and kept_bytes >= expiry.kept_bytes:
+            continue
+        young = [attempt for attempt in taken if expiry.young_from_ms is None or attempt.timestamp_ms >= expiry.young_from_ms]
+        if young:
+            yield f"{place}: retention took {young[0].values[0]!r}, and {kept_bytes} bytes are left; the log starts at {log.start}"
+
+
+def deleted_records_stay_deleted(history: History) -> Iterator[str]:
+    """Where DeleteRecords was acknowledged, and where a log was said to start, it never starts lower again."""
+    reached: dict[Place, list[tuple[int, int]]] = defaultdict(list)
+    for deleted in history.deleted:
+        reached[deleted.place].append((deleted.acknowledged, deleted.offset))
+    for start in history.starts:
+        reached[start.place].append((start.told, start.offset))
+    for start in history.starts:
+        must = max((offset for turn, offset in reached[start.place] if turn < start.asked), default=0)
+        if start.offset < must:
+            yield f"{start.place}: it was said to start at {start.offset}, below {must}"
+    for place, log in history.final.items():
+        must = max((offset for _, offset in reached[place]), default=0)
+        if log.start < must:
+            yield f"{place}: it starts at {log.start} in the end, below {must}"
+
+
+def what_was_set_is_told(history: History) -> Iterator[str]:
+    """A register of one writer is what was acknowledged last before the question, or a try that no answer came to, or what is being set."""
+    writes: dict[str, list[Written]] = defaultdict(list)
+    for written in history.written:
+        writes[written.register].append(written)
+    for told in history.told:
+        possible = {history.initial.get(told.register, "")}
+        for written in writes[told.register]:
+            if written.sent > told.told:
+                break
+            if written.acknowledged is None:
+                continue
+            if written.acknowledged < told.asked:
+                possible = {written.value}
+            else:
+                possible.add(written.value)
+        possible |= {written.value for written in writes[told.register] if written.acknowledged is None and written.sent < told.told}
+        if told.value not in possible:
+            yield f"{told.register} was said to be {told.value!r}, it can only be one of {sorted(possible)}"
+
+
 def duplicates_were_really_there(history: History) -> Iterator[str]:
     """What was acknowledged as a duplicate without an offset is in the log."""
     for attempt in history.attempts:
         if attempt.base_offset == -1:
             log = history.final.get(attempt.place)
             have = set(_values(log).values()) if log is not None else set()
-            deleted = history.deleted_below.get(attempt.place, 0) > 0
+            deleted = log is not None and log.start > 0
             if not deleted and not have.issuperset(attempt.values):
                 yield f"{attempt.place}: {attempt.values!r} was acknowledged as a duplicate and is not there"
 
@@ -121,7 +176,7 @@ def a_reader_skips_nothing(history: History) -> Iterator[str]:
     newest: dict[tuple[str, Place], int] = {}
     for record in history.seen:
         before = newest.get((record.reader, record.place))
-        if before is not None and record.offset > before + 1 and record.offset > history.deleted_below.get(record.place, 0):
+        if before is not None and record.offset > before + 1 and record.offset > history.gone_below(record.place):
             yield f"{record.place}: {record.reader} got {record.offset} after {before}"
         newest[record.reader, record.place] = record.offset
 
@@ -152,7 +207,7 @@ def out_of_range_is_said_of_no_offset_that_exists(history: History) -> Iterator[
             ),
             default=0,
         )
-        if history.deleted_below.get(answer.place, 0) <= answer.offset <= reached:
+        if history.gone_below(answer.place) <= answer.offset <= reached:
             yield f"{answer.place}: offset {answer.offset} is out of range although {reached} had been reached"
 
 
@@ -171,7 +226,7 @@ def idempotent_records_appear_once_and_in_order(history: History) -> Iterator[st
         places = [order[value] for value in found]
         if places != sorted(places):
             yield f"{place}: the records of {producer} are not in the order in which they were sent"
-        if places and history.deleted_below.get(place, 0) == 0 and sorted(set(places)) != list(range(max(places) + 1)):
+        if places and log is not None and log.start == 0 and sorted(set(places)) != list(range(max(places) + 1)):
             yield f"{place}: of {producer} records are missing before {found[-1]!r}"
 
 
@@ -233,7 +288,7 @@ def a_group_commits_only_what_it_was_given(history: History) -> Iterator[str]:
     for commit in history.commits:
         newest[commit.group, commit.place] = max(newest.get((commit.group, commit.place), 0), commit.offset)
     for (group, place), offset in newest.items():
-        missing = set(range(history.deleted_below.get(place, 0), offset)) - given[group, place]
+        missing = set(range(history.gone_below(place), offset)) - given[group, place]
         if missing:
             yield f"{place}: group {group} committed {offset} and nobody in it got {_runs(sorted(missing))}"
 
@@ -245,6 +300,9 @@ def no_answer_is_one_that_no_correct_server_gives(history: History) -> Iterator[
 
 CHECKERS: tuple[Checker, ...] = (
     acknowledged_records_are_never_lost_or_changed,
+    retention_takes_only_what_it_may,
+    deleted_records_stay_deleted,
+    what_was_set_is_told,
     duplicates_were_really_there,
     offsets_are_never_given_twice,
     offsets_are_dense,

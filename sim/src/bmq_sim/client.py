@@ -4,6 +4,7 @@ It encodes and decodes with the generic codec of bmq.wire.messages, not with the
 """
 
 import asyncio
+import contextlib
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -29,6 +30,11 @@ CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
 DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
+DESCRIBE_CONFIGS: Final = 32
+CREATE_PARTITIONS: Final = 37
+DELETE_GROUPS: Final = 42
+INCREMENTAL_ALTER_CONFIGS: Final = 44
+OFFSET_DELETE: Final = 47
 
 VERSIONS: Final = {
     PRODUCE: 10,
@@ -46,8 +52,15 @@ VERSIONS: Final = {
     DELETE_TOPICS: 6,
     DELETE_RECORDS: 2,
     INIT_PRODUCER_ID: 4,
+    DESCRIBE_CONFIGS: 4,
+    CREATE_PARTITIONS: 3,
+    DELETE_GROUPS: 2,
+    INCREMENTAL_ALTER_CONFIGS: 1,
+    OFFSET_DELETE: 0,
 }
-"""All of them flexible: request header 2, response header 1."""
+"""All of them flexible but OffsetDelete: request header 2, response header 1."""
+INFLEXIBLE: Final = frozenset({OFFSET_DELETE})
+"""Request header 1, response header 0."""
 
 OFFSET_OUT_OF_RANGE: Final = 1
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
@@ -58,8 +71,11 @@ ILLEGAL_GENERATION: Final = 22
 UNKNOWN_MEMBER_ID: Final = 25
 REBALANCE_IN_PROGRESS: Final = 27
 TOPIC_ALREADY_EXISTS: Final = 36
+INVALID_PARTITIONS: Final = 37
 OUT_OF_ORDER_SEQUENCE_NUMBER: Final = 45
 DUPLICATE_SEQUENCE_NUMBER: Final = 46
+GROUP_ID_NOT_FOUND: Final = 69
+UNKNOWN_TOPIC_ID: Final = 100
 MEMBER_ID_REQUIRED: Final = 79
 
 RETRIABLE: Final = frozenset({2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 72, 74, 75, 78, 82, 84, 86, 88, 89, 100, 103})
@@ -107,7 +123,9 @@ class KafkaConnection(asyncio.Protocol):
             answer.set_exception(ConnectionLost("not connected"))
             return answer
         self._next_id += 1
-        head = struct.pack(">hhih", api_key, VERSIONS[api_key], self._next_id, len(self._client_id)) + self._client_id + b"\x00"
+        head = struct.pack(">hhih", api_key, VERSIONS[api_key], self._next_id, len(self._client_id)) + self._client_id
+        if api_key not in INFLEXIBLE:
+            head += b"\x00"
         body = encode_request(api_key, VERSIONS[api_key], fields)
         self._waiting.append((api_key, self._next_id, answer))
         self._transport.write(struct.pack(">i", len(head) + len(body)) + head + body)
@@ -143,9 +161,12 @@ class KafkaConnection(asyncio.Protocol):
         api_key, expected_id, answer = self._waiting.popleft()
         found_id = int.from_bytes(frame[:4], "big", signed=True)
         assert found_id == expected_id, f"answer {found_id} came where {expected_id} was due"
-        assert frame[4] == 0, "tagged fields in a response header"
+        body = frame[4:]
+        if api_key not in INFLEXIBLE:
+            assert body[0] == 0, "tagged fields in a response header"
+            body = body[1:]
         if not answer.done():
-            answer.set_result(decode_response(api_key, VERSIONS[api_key], frame[5:]))
+            answer.set_result(decode_response(api_key, VERSIONS[api_key], body))
 
     def _fail(self) -> None:
         self.lost = True
@@ -161,6 +182,7 @@ class Cluster:
 
     nodes: dict[int, Address]
     leaders: dict[Place, int]
+    """By place as it is named on the wire."""
 
 
 class SimClient:
@@ -197,9 +219,12 @@ class SimClient:
 
     async def leader(self, place: Place) -> KafkaConnection:
         """A connection to the partition's leader. Raises ConnectionLost, also where nobody leads at present."""
-        if place not in self._cluster.leaders:
-            await self.refresh(place.topic)
-        return await self.connection(self._cluster.nodes[self._cluster.leaders[place]])
+        found = place.on_the_wire
+        if found not in self._cluster.leaders:
+            await self.refresh(place.name)
+        if found not in self._cluster.leaders:
+            raise ConnectionLost(f"nobody leads {place}")
+        return await self.connection(self._cluster.nodes[self._cluster.leaders[found]])
 
     def forget_leaders(self) -> None:
         """The next `leader` asks again."""
@@ -222,10 +247,10 @@ class SimClient:
     async def refresh_until_known(self, place: Place) -> None:
         """Returns once somebody is known to lead the partition."""
         attempt = 0
-        while place not in self._cluster.leaders:
-            try:
-                await self.refresh(place.topic)
-            except ConnectionLost:
+        while place.on_the_wire not in self._cluster.leaders:
+            with contextlib.suppress(ConnectionLost):
+                await self.refresh(place.name)
+            if place.on_the_wire not in self._cluster.leaders:
                 attempt += 1
                 await self.back_off(attempt)
 
@@ -282,7 +307,7 @@ class SimClient:
         attempt = 0
         while True:
             part = {"partition_index": place.partition, "timestamp": timestamp}
-            fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": place.topic, "partitions": [part]}]}
+            fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": place.name, "partitions": [part]}]}
             try:
                 answer = await (await self.leader(place)).send(LIST_OFFSETS, fields)
             except ConnectionLost:
@@ -297,6 +322,14 @@ class SimClient:
             self.forget_leaders()
             attempt += 1
             await self.back_off(attempt)
+
+    async def rest(self, duration_s: float) -> None:
+        """Does nothing for a while."""
+        await asyncio.sleep(duration_s)
+
+    def addresses(self) -> Sequence[Address]:
+        """Where the cluster is reached now."""
+        return self._resolve() or tuple(self._bootstrap)
 
     def close(self) -> None:
         """Drops every connection."""

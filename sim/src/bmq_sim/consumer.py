@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from bmq.wire.batches import check_crc, iterate_records, split
 from bmq.wire.messages import Message
 from bmq_sim.client import FETCH, OFFSET_OUT_OF_RANGE, RETRIABLE, ConnectionLost, SimClient
-from bmq_sim.history import EndOffset, FinalLog, FinalRecord, History, OutOfRange, Place, SeenRecord
+from bmq_sim.history import EndOffset, FinalLog, FinalRecord, History, OutOfRange, Place, SeenRecord, StartOffset
 
 LATEST = -1
 EARLIEST = -2
@@ -22,7 +22,7 @@ def fetch_fields(place: Place, offset: int, *, max_wait_ms: int, max_bytes: int 
         "min_bytes": 1,
         "max_bytes": max_bytes,
         "isolation_level": 0,
-        "topics": [{"topic": place.topic, "partitions": [part]}],
+        "topics": [{"topic": place.name, "partitions": [part]}],
     }
 
 
@@ -66,7 +66,7 @@ class PartitionReader:
                 return self._take(part)
             case code if code == OFFSET_OUT_OF_RANGE:
                 self._history.out_of_range.append(OutOfRange(asked=asked, place=self._place, offset=self.position))
-                self.position = max(self.position, await self._client.list_offset(self._place, EARLIEST))
+                self.position = max(self.position, await start_offset(self._client, self._history, self._place))
                 return 0
             case code if code in RETRIABLE:
                 self._client.forget_leaders()
@@ -130,10 +130,18 @@ async def end_offset(client: SimClient, history: History, place: Place) -> int:
     return offset
 
 
+async def start_offset(client: SimClient, history: History, place: Place) -> int:
+    """The earliest offset, kept in the history."""
+    asked = history.turn()
+    offset = await client.list_offset(place, EARLIEST)
+    history.starts.append(StartOffset(asked=asked, told=history.turn(), place=place, offset=offset))
+    return offset
+
+
 async def read_final(client: SimClient, history: History, place: Place) -> FinalLog:
     """The whole partition from its start to its end, through the front door; kept in the history."""
     end = await end_offset(client, history, place)
-    start = await client.list_offset(place, EARLIEST)
+    start = await start_offset(client, history, place)
     records: list[FinalRecord] = []
     position = start
     attempt = 0
@@ -147,6 +155,12 @@ async def read_final(client: SimClient, history: History, place: Place) -> Final
             await client.back_off(attempt)
             continue
         part = answer.responses[0].partitions[0]
+        if part.error_code == OFFSET_OUT_OF_RANGE:
+            raised = await start_offset(client, history, place)
+            if raised > position:  # retention, meanwhile
+                start = position = raised
+                records.clear()
+                continue
         if part.error_code and part.error_code not in RETRIABLE:
             history.refused.append(f"{place}: Fetch at {position} of {start} to {end} was told {part.error_code}")
             break

@@ -144,7 +144,7 @@ class GroupMember:
 
     async def _committed(self, place: Place) -> int:
         asked = self._history.turn()
-        topics = [{"name": place.topic, "partition_indexes": [place.partition]}]
+        topics = [{"name": place.name, "partition_indexes": [place.partition]}]
         answer = await self._ask(OFFSET_FETCH, {"groups": [{"group_id": self._group, "topics": topics}]})
         group = answer.groups[0]
         self._judge(group.error_code, OFFSET_FETCH)
@@ -162,7 +162,7 @@ class GroupMember:
             {
                 "generation_id_or_member_epoch": self._generation,
                 "member_id": self._member_id,
-                "topics": [{"name": place.topic, "partitions": [part]}],
+                "topics": [{"name": place.name, "partitions": [part]}],
             },
         )
         self._judge(answer.topics[0].partitions[0].error_code, OFFSET_COMMIT)

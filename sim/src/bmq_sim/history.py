@@ -17,6 +17,16 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
 
+    @property
+    def name(self) -> str:
+        """What the topic is called on the wire. One that is made again under its name is another topic: `orders#2` here."""
+        return self.topic.partition("#")[0]
+
+    @property
+    def on_the_wire(self) -> "Place":
+        """As requests and answers name it."""
+        return Place(self.name, self.partition)
+
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
@@ -38,6 +48,10 @@ class Attempt:
     """Of the batch among its producer's of that partition."""
     connection: int = 0
     """Of its client, on which it was sent; 0 for an idempotent one, which may be sent on several."""
+    timestamp_ms: int = 0
+    """Of its records."""
+    size_bytes: int = 0
+    """Of the batch, as it was sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +110,54 @@ class CommitSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartOffset:
+    """An answer to "earliest": asked at one turn, told at another."""
+
+    asked: int
+    told: int
+    place: Place
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted:
+    """DeleteRecords that was acknowledged: below `offset` there is nothing any more."""
+
+    sent: int
+    acknowledged: int
+    place: Place
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """What retention may take of a partition: what lies below the first record from `young_from_ms` on, or what more than `kept_bytes` follow."""
+
+    young_from_ms: int | None = None
+    kept_bytes: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Written:
+    """One try to set something that has one value at a time, such as an offset committed by one program. `acknowledged` None: no answer came."""
+
+    register: str
+    value: str
+    sent: int
+    acknowledged: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a register was said to be."""
+
+    register: str
+    value: str
+    asked: int
+    told: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerAppend:
     """A broker that thought itself the partition's owner in `leader_epoch` acknowledged an append. `owner` names its incarnation."""
 
@@ -117,6 +179,14 @@ class History:
     owner_appends: list[OwnerAppend] = field(default_factory=list)
     deleted_below: dict[Place, int] = field(default_factory=dict)
     """DeleteRecords that may have been applied."""
+    starts: list[StartOffset] = field(default_factory=list)
+    deleted: list[Deleted] = field(default_factory=list)
+    expires: dict[Place, Expiry] = field(default_factory=dict)
+    """Partitions that have a retention."""
+    initial: dict[str, str] = field(default_factory=dict)
+    """What registers were at first."""
+    written: list[Written] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
     deleted_topics: set[str] = field(default_factory=set)
     """Topics whose deletion was asked for: nothing is promised for what was in them."""
     refused: list[str] = field(default_factory=list)
@@ -134,8 +204,26 @@ class History:
         self.attempts = [attempt for attempt in self.attempts if attempt.place.topic not in self.deleted_topics]
         self.seen = [record for record in self.seen if record.place.topic not in self.deleted_topics]
         self.ends = [end for end in self.ends if end.place.topic not in self.deleted_topics]
+        self.starts = [start for start in self.starts if start.place.topic not in self.deleted_topics]
+        self.deleted = [deleted for deleted in self.deleted if deleted.place.topic not in self.deleted_topics]
         self.commits = [commit for commit in self.commits if commit.place.topic not in self.deleted_topics]
         self.commits_seen = [seen for seen in self.commits_seen if seen.place.topic not in self.deleted_topics]
+
+    def write(self, register: str, value: str) -> Written:
+        """A try that is sent now; set its `acknowledged` when an answer comes."""
+        written = Written(register=register, value=value, sent=self.turn())
+        self.written.append(written)
+        return written
+
+    def may_go(self, place: Place, below: int) -> None:
+        """Somebody asks for the deletion of what lies below an offset."""
+        self.deleted_below[place] = max(below, self.deleted_below.get(place, 0))
+
+    def gone_below(self, place: Place) -> int:
+        """Nothing is promised for what lies below: somebody asked for its deletion, or retention took it."""
+        log = self.final.get(place)
+        expired = log.start if log is not None and place in self.expires else 0
+        return max(expired, self.deleted_below.get(place, 0))
 
     def acknowledged(self) -> dict[Place, list[Attempt]]:
         """Attempts that were acknowledged with an offset, by partition."""

@@ -13,6 +13,7 @@ from time import monotonic
 
 from bmq_sim.cluster.faults import Kind
 from bmq_sim.cluster.steps import Step
+from bmq_sim.lines import Lines, Watch, count, merged, unrun
 from bmq_sim.planted import PLANTED, plant
 from bmq_sim.scenarios import SCENARIOS
 from bmq_sim.work import Work, added, summary, table
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [options.scenario] if options.scenario else sorted(SCENARIOS)
     if options.seed is not None:
         return _show(names[0] if options.scenario else "engine", options.seed, planted=options.planted, trace=options.trace)
-    failed, work = 0, Work()
+    failed, work, ran = 0, Work(), Lines()
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(max_workers=options.jobs)) if options.jobs > 1 else None
         begun = {}  # all of them at once, so that no process waits for the end of a scenario
@@ -49,11 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             seeds = options.seeds if options.scenario else options.seeds[:: RARER.get(name, 1)]
             size = max(1, min(CHUNK, len(seeds) // (2 * options.jobs)))
             chunks = [seeds[start : start + size] for start in range(0, len(seeds), size)]
-            begun[name] = (pool.map if pool else map)(partial(_chunk, name, planted=options.planted, twice=options.twice), chunks)
+            begun[name] = (pool.map if pool else map)(partial(_chunk, name, options), chunks)
         for name, chunks_run in begun.items():
-            failed += _run(name, chunks_run, work, planted=options.planted)
+            failed += _run(name, chunks_run, work, ran, planted=options.planted)
     if options.counts is not None:
         work = added(work, options.counts)
+    if options.unrun:
+        _tell_unrun(ran)
     if work.pairs:
         print(table(work, list(Kind), list(Step)), flush=True)
     print(summary(work), flush=True)
@@ -78,12 +81,13 @@ def replay_command(name: str, seed: int, *, planted: str | None = None) -> str:
     return f"python -m bmq_sim --scenario {name} --seed {seed} --trace" + (f" --planted {planted}" if planted else "")
 
 
-def _run(name: str, chunks: Iterable[tuple[float, list[Outcome]]], work: Work, *, planted: str | None) -> int:
+def _run(name: str, chunks: Iterable[tuple[float, list[Outcome], Lines]], work: Work, ran: Lines, *, planted: str | None) -> int:
     failed: list[Outcome] = []
     count = steps = 0
     virtual_s = took_s = 0.0
-    for chunk_s, outcomes in chunks:
+    for chunk_s, outcomes, lines in chunks:
         took_s += chunk_s
+        merged(ran, lines)
         for outcome in outcomes:
             count += 1
             steps += outcome.steps
@@ -100,11 +104,20 @@ def _run(name: str, chunks: Iterable[tuple[float, list[Outcome]]], work: Work, *
     return len(failed)
 
 
-def _chunk(name: str, seeds: range, *, planted: str | None, twice: bool) -> tuple[float, list[Outcome]]:
-    """How many seconds it took, and what came of it."""
+def _chunk(name: str, options: argparse.Namespace, seeds: range) -> tuple[float, list[Outcome], Lines]:
+    """How many seconds it took, what came of it, and which lines ran, where that is asked for."""
     began_s = monotonic()
-    outcomes = list(run_seeds(name, seeds, planted=planted, twice=twice))
-    return monotonic() - began_s, outcomes
+    watch = Watch()
+    with watch if options.unrun else contextlib.nullcontext():
+        outcomes = list(run_seeds(name, seeds, planted=options.planted, twice=options.twice))
+    return monotonic() - began_s, outcomes, watch.ran
+
+
+def _tell_unrun(ran: Lines) -> None:
+    left = unrun(ran)
+    for statement in left:
+        print(statement)
+    print(f"{len(left)} of {count()} statements of the services' functions never ran", flush=True)
 
 
 def _show(name: str, seed: int, *, planted: str | None, trace: bool) -> int:
@@ -126,6 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--twice", action="store_true", help="run each seed twice and compare the digests")
     parser.add_argument("--planted", choices=sorted(PLANTED), help="with a bug planted: some seed should fail")
     parser.add_argument("--counts", type=Path, metavar="FILE", help="add what was done to the counts in FILE, and print the sum")
+    parser.add_argument("--unrun", action="store_true", help="print which statements of the services no seed ran (several times slower)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each processor)")
     return parser
 

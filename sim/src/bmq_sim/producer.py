@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from bmq.wire.messages import Message
@@ -35,7 +36,7 @@ class _Batch:
 def produce_fields(place: Place, data: bytes) -> dict[str, object]:
     """A Produce request with one batch, acks=all."""
     part = {"index": place.partition, "records": data}
-    return {"acks": -1, "timeout_ms": TIMEOUT_MS, "topic_data": [{"name": place.topic, "partition_data": [part]}]}
+    return {"acks": -1, "timeout_ms": TIMEOUT_MS, "topic_data": [{"name": place.name, "partition_data": [part]}]}
 
 
 def _part(answer: Message) -> Message:
@@ -43,10 +44,20 @@ def _part(answer: Message) -> Message:
     return part
 
 
+Age = Callable[[int], int]
+"""How many ms before now the records of a batch say that they were made, by the batch's number."""
+
+
+def young(_: int) -> int:
+    """Now."""
+    return 0
+
+
 class _Values:
     """Values that are unique in a run, and whose batches come at seeded moments."""
 
-    def __init__(self, client: SimClient, history: History, place: Place, *, batch_records_max: int) -> None:
+    def __init__(self, client: SimClient, history: History, place: Place, *, batch_records_max: int, age_ms: Age = young) -> None:
+        self.age_ms = age_ms
         self.batch_records_max = batch_records_max
         self.client = client
         self.history = history
@@ -56,15 +67,21 @@ class _Values:
 
     def next(self, *, idempotent: bool) -> tuple[Attempt, list[Record]]:
         count = self.client.rng.randint(1, self.batch_records_max)
-        now_ms = true_now_ms()
+        timestamp_ms = true_now_ms() - self.age_ms(self.batches)
         values = tuple(f"{self.client.name}:{self.place}:{self.records + index}".encode() for index in range(count))
         self.records += count
         attempt = Attempt(
-            producer=self.client.name, place=self.place, values=values, idempotent=idempotent, sent=self.history.turn(), number=self.batches
+            producer=self.client.name,
+            place=self.place,
+            values=values,
+            idempotent=idempotent,
+            sent=self.history.turn(),
+            number=self.batches,
+            timestamp_ms=timestamp_ms,
         )
         self.batches += 1
         self.history.attempts.append(attempt)
-        return attempt, [Record(0, now_ms, None, value) for value in values]
+        return attempt, [Record(0, timestamp_ms, None, value) for value in values]
 
 
 class IdempotentProducer:
@@ -132,6 +149,7 @@ class IdempotentProducer:
                 continue
             attempt, records = self._values.next(idempotent=True)
             data = build_batch(records, producer_id=self._producer_id, producer_epoch=self._producer_epoch, base_sequence=self._sequence)
+            attempt.size_bytes = len(data)
             self._sequence += len(records)
             self._waiting.append(_Batch(attempt, data))
             self._batches_left -= 1
@@ -190,12 +208,20 @@ class PlainProducer:
     """Sends each batch once, several in flight; what is not acknowledged is not sent again."""
 
     def __init__(
-        self, client: SimClient, history: History, place: Place, *, batches: int, pace_s: float, batch_records_max: int = BATCH_RECORDS_MAX
+        self,
+        client: SimClient,
+        history: History,
+        place: Place,
+        *,
+        batches: int,
+        pace_s: float,
+        batch_records_max: int = BATCH_RECORDS_MAX,
+        age_ms: Age = young,
     ) -> None:
         self._client = client
         self._history = history
         self._place = place
-        self._values = _Values(client, history, place, batch_records_max=batch_records_max)
+        self._values = _Values(client, history, place, batch_records_max=batch_records_max, age_ms=age_ms)
         self._batches = batches
         self._pace_s = pace_s
         self._stopped = False
@@ -214,7 +240,9 @@ class PlainProducer:
             connection = await self._connected()
             attempt, records = self._values.next(idempotent=False)
             attempt.connection = connection.number
-            answer = connection.send(PRODUCE, produce_fields(self._place, build_batch(records)))
+            data = build_batch(records)
+            attempt.size_bytes = len(data)
+            answer = connection.send(PRODUCE, produce_fields(self._place, data))
             answers.append(asyncio.get_running_loop().create_task(self._await(attempt, answer)))
             await asyncio.sleep(self._pace_s * rng.random() * (5 if rng.random() < 0.2 else 0.2))
         await asyncio.gather(*answers)

@@ -57,7 +57,16 @@ class World:
         """Of the store's changes, of every event of the history, and of how many steps the run took."""
         digest = hashlib.blake2b(self.store.digest().encode(), digest_size=16)
         history = self.history
-        for part in (history.attempts, history.seen, history.ends, history.commits, history.commits_seen, history.refused):
+        for part in (
+            history.attempts,
+            history.seen,
+            history.ends,
+            history.commits,
+            history.commits_seen,
+            history.refused,
+            history.starts,
+            history.told,
+        ):
             digest.update(repr(part).encode())
         digest.update(f"{self.loop.steps} {self.loop.time()}".encode())
         return digest.hexdigest()

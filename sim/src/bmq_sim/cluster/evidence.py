@@ -70,7 +70,7 @@ class Evidence:
                 self._wrong.append(f"at {new.position}: {stream.prefix} ends at {end}, it ended at {before}")
         for topic in new.topics.values():
             for index in range(len(topic.partitions)):
-                self._names.setdefault(TopicPartition(topic.topic_id, index), Place(topic.name, index))
+                self._names.setdefault(TopicPartition(topic.topic_id, index), Place(f"{topic.name}#{topic.topic_id}", index))
         now_s = self._world.loop.time()
         self.fenced += [(now_s, node_id) for node_id, epoch in new.fencing.items() if old.fencing.get(node_id) != epoch]
 

@@ -54,7 +54,7 @@ async def _ask(world: World, workload: ClusterWorkload, host: str, number: int) 
     part = {"partition_index": place.partition, "timestamp": LATEST}
     while True:
         asked = world.history.turn()
-        answer = await client.call(LIST_OFFSETS, {"replica_id": -1, "isolation_level": 0, "topics": [{"name": place.topic, "partitions": [part]}]})
+        answer = await client.call(LIST_OFFSETS, {"replica_id": -1, "isolation_level": 0, "topics": [{"name": place.name, "partitions": [part]}]})
         found = answer.topics[0].partitions[0]
         if not found.error_code:
             world.history.ends.append(EndOffset(asked=asked, told=world.history.turn(), place=place, offset=int(found.offset)))

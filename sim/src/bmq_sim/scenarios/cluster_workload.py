@@ -8,6 +8,7 @@ from bmq_sim.cluster.cluster import SimCluster
 from bmq_sim.history import Place
 from bmq_sim.process import SimProcess
 from bmq_sim.producer import PlainProducer
+from bmq_sim.scenarios.cluster_programs import KINDS, ClusterPrograms
 from bmq_sim.scenarios.workload import TOPIC, Clients
 from bmq_sim.world import World
 
@@ -33,6 +34,8 @@ class ClusterWorkload:
         self._segment_ms = self._rng.choice((500, 5_000, 604_800_000))
         self._configs = {"segment.ms": str(self._segment_ms)}
         self._administering: asyncio.Task[None] | None = None
+        rng = world.rng("programs")
+        self.programs = ClusterPrograms(self.clients, self.followed, rng=rng, configs=self._configs, kinds=() if writes_only else KINDS)
 
     @property
     def rolls_soon(self) -> bool:
@@ -54,11 +57,14 @@ class ClusterWorkload:
             return
         for index in range(rng.choice((1, 2, 3))):
             clients.member(f"member-{index}")
+        await self.programs.start()
+        self.clients.look = self.programs.look
         self._administering = SimProcess("admin", host="admin").start(self._administer(Random(rng.random())))
 
     async def stop(self) -> None:
         """Nothing new is produced from now on, and no topic is made or deleted."""
         self.clients.stop()
+        await self.programs.stop()
         if self._administering is not None:
             self._administering.cancel()
             await asyncio.gather(self._administering, return_exceptions=True)

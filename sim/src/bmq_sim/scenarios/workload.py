@@ -1,7 +1,7 @@
 """Clients of every kind for scenarios with a whole node, and the end of such a run: heal, finish, read everything, check."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ from bmq_sim.consumer import FollowingConsumer, read_final
 from bmq_sim.group_member import GroupMember
 from bmq_sim.history import History, Place
 from bmq_sim.process import SimProcess
-from bmq_sim.producer import BATCH_RECORDS_MAX, IdempotentProducer, PlainProducer
+from bmq_sim.producer import BATCH_RECORDS_MAX, Age, IdempotentProducer, PlainProducer, young
 from bmq_sim.world import World, ordinary_network_faults
 
 TOPIC = "orders"
@@ -49,6 +49,8 @@ class Clients:
     producers: list[IdempotentProducer | PlainProducer] = field(default_factory=list)
     before_check: Callable[[History], None] = lambda _: None
     """Adds what others than clients saw."""
+    look: Callable[[], Awaitable[None]] | None = None
+    """Adds what clients see in the end beside records."""
 
     def client(self, name: str, *, host: str | None = None) -> SimClient:
         """A new client program's connections; `host` is the one that it tries first."""
@@ -63,9 +65,9 @@ class Clients:
         self.producers.append(producer)
         self._begin(name, producer.run(), self.finishing)
 
-    def plain(self, name: str, place: Place, *, batches: int, pace_s: float, host: str | None = None) -> None:
+    def plain(self, name: str, place: Place, *, batches: int, pace_s: float, host: str | None = None, age_ms: Age = young) -> None:
         """One more plain producer."""
-        producer = PlainProducer(self.client(name, host=host), self.world.history, place, batches=batches, pace_s=pace_s)
+        producer = PlainProducer(self.client(name, host=host), self.world.history, place, batches=batches, pace_s=pace_s, age_ms=age_ms)
         self.producers.append(producer)
         self._begin(name, producer.run(), self.finishing)
 
@@ -119,3 +121,5 @@ async def _finish(clients: Clients) -> None:
     reader = clients.client("final-reader")
     for place in clients.places:
         await read_final(reader, clients.world.history, place)
+    if clients.look is not None:
+        await clients.look()

@@ -1,0 +1,168 @@
+"""Which statements of the services no seed ever ran: those of their functions, less those whose lines were seen.
+
+A function is traced until each of its lines has run, then no more. What runs when a module is imported is not counted.
+"""
+
+import ast
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final
+
+PACKAGES: Final = ("bmq.metadata", "bmq.storage", "bmq_broker", "bmq_controller", "bmq_proxy")
+MODULES: Final = (
+    "bmq_cli.cluster_node",
+    "bmq_cli.node",
+    "bmq_cli.living",
+    "bmq_cli.membership",
+    "bmq_cli.owners",
+    "bmq_cli.current_owner",
+    "bmq_cli.role_settings",
+)
+"""What is watched: the roles, what is stored, and what puts a node together."""
+
+Lines = dict[str, set[int]]
+"""Numbers of lines, by module."""
+_Trace = Callable[[FrameType, str, Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Statement:
+    """One statement of a function, or the head of a compound one. `text` is its first line."""
+
+    module: str
+    number: int
+    end: int
+    function: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.number} {self.function}: {self.text}"
+
+
+class Watch:
+    """Notes the lines of the watched modules that run while it is on."""
+
+    def __init__(self) -> None:
+        self.ran: Lines = {}
+        self._modules = {str(path): name for name, path in watched_modules().items()}
+        self._traces: dict[int, _Trace | None] = {}
+        """By id of a function's code; None: of no interest, or all of it has run."""
+        self._kept: list[CodeType] = []
+        """Ids are those of living codes."""
+
+    def __enter__(self) -> "Watch":
+        assert sys.gettrace() is None, "a debugger or a coverage tool traces this process"
+        sys.settrace(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _called(self, frame: FrameType, event: str, arg: Any) -> _Trace | None:
+        code = frame.f_code
+        try:
+            return self._traces[id(code)]
+        except KeyError:
+            return self._first_call(code)
+
+    def _first_call(self, code: CodeType) -> _Trace | None:
+        self._kept.append(code)
+        module = self._modules.get(code.co_filename)
+        trace = None
+        if module is not None:
+            ran = self.ran.setdefault(module, set())
+            ran.add(code.co_firstlineno)
+            left = {number for _, _, number in code.co_lines() if number is not None} - ran
+            trace = self._tracing(id(code), left, ran) if left else None
+        self._traces[id(code)] = trace
+        return trace
+
+    def _tracing(self, key: int, left: set[int], ran: set[int]) -> _Trace:
+        def trace(frame: FrameType, event: str, arg: Any) -> _Trace:
+            if frame.f_lineno in left:
+                left.discard(frame.f_lineno)
+                ran.add(frame.f_lineno)
+                if not left:
+                    self._traces[key] = None
+            return trace
+
+        return trace
+
+
+def merged(into: Lines, more: Mapping[str, set[int]]) -> None:
+    """Adds."""
+    for module, numbers in more.items():
+        into.setdefault(module, set()).update(numbers)
+
+
+def unrun(ran: Mapping[str, set[int]]) -> list[Statement]:
+    """Statements of which no line ran, in order."""
+    return [
+        statement
+        for module, path in sorted(watched_modules().items())
+        for statement in statements(module, path)
+        if not any(number in ran.get(module, ()) for number in range(statement.number, statement.end + 1))
+    ]
+
+
+def count() -> int:
+    """Statements of the watched modules."""
+    return sum(len(statements(module, path)) for module, path in watched_modules().items())
+
+
+@cache
+def watched_modules() -> Mapping[str, Path]:
+    """Their files, by name."""
+    found = {}
+    for name in (*PACKAGES, *MODULES):
+        spec = importlib.util.find_spec(name)
+        assert spec is not None and spec.origin is not None
+        found[name] = Path(spec.origin)
+        for module in pkgutil.walk_packages(spec.submodule_search_locations or [], f"{name}."):
+            inner = importlib.util.find_spec(module.name)
+            assert inner is not None and inner.origin is not None
+            found[module.name] = Path(inner.origin)
+    return found
+
+
+@cache
+def statements(module: str, path: Path) -> tuple[Statement, ...]:
+    """Those of all functions, methods and what is nested in them."""
+    source = path.read_text()
+    lines = source.splitlines()
+
+    def walk(node: ast.AST, function: str, *, inside: bool) -> Iterator[Statement]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                name = f"{function}.{child.name}" if function else child.name
+                yield from walk(child, name, inside=not isinstance(child, ast.ClassDef))
+            elif isinstance(child, ast.stmt):
+                if inside and not _is_nothing(child):
+                    yield Statement(module=module, number=child.lineno, end=_head_end(child), function=function, text=lines[child.lineno - 1].strip())
+                yield from walk(child, function, inside=inside)
+            elif isinstance(child, ast.ExceptHandler | ast.match_case):
+                yield from walk(child, function, inside=inside)
+
+    return tuple(walk(ast.parse(source), "", inside=False))
+
+
+def _head_end(node: ast.stmt) -> int:
+    """The last line of a simple statement, or of what stands before the body of a compound one."""
+    body = getattr(node, "body", None) or getattr(node, "cases", None)
+    if not body:
+        return node.end_lineno or node.lineno
+    first = body[0].pattern if isinstance(body[0], ast.match_case) else body[0]
+    return max(node.lineno, int(first.lineno) - 1)
+
+
+def _is_nothing(node: ast.stmt) -> bool:
+    """What makes no code, or none that stands in a line of its own."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    return isinstance(node, ast.Pass | ast.Global | ast.Nonlocal | ast.Import | ast.ImportFrom | ast.Try)

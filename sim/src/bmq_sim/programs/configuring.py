@@ -1,0 +1,67 @@
+"""IncrementalAlterConfigs: what was acknowledged last is what the topic has in the end."""
+
+from collections.abc import Mapping, Sequence
+
+from bmq_sim.client import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, RETRIABLE, SimClient
+from bmq_sim.history import History, Told
+from bmq_sim.programs.asking import set_until_told
+
+_TOPIC_RESOURCE = 2
+_SET, _DELETE = 0, 1
+
+
+class ConfigChanger:
+    """Sets keys of one topic, each to one of its values, again and again."""
+
+    def __init__(self, client: SimClient, history: History, topic: str, choices: Mapping[str, Sequence[str]], *, pause_s: float) -> None:
+        """`choices` by key."""
+        self._client = client
+        self._history = history
+        self._topic = topic
+        self._choices = choices
+        self._pause_s = pause_s
+
+    async def run(self) -> None:
+        """Never returns: cancel it."""
+        client, rng = self._client, self._client.rng
+        for register, value in (await self._described()).items():
+            self._history.initial[register] = value
+        while True:
+            await client.rest(self._pause_s * rng.random())
+            key = rng.choice(sorted(self._choices))
+            value = rng.choice(self._choices[key])
+            config = {"name": key, "config_operation": _SET, "value": value}
+            await set_until_told(
+                client,
+                self._history,
+                api_key=INCREMENTAL_ALTER_CONFIGS,
+                fields={
+                    "resources": [{"resource_type": _TOPIC_RESOURCE, "resource_name": self._topic, "configs": [config]}],
+                    "validate_only": False,
+                },
+                code_of=lambda answer: int(answer.responses[0].error_code),
+                writes=((self._register(key), value),),
+            )
+
+    async def look(self) -> None:
+        """Keeps what the topic has; for when all is well and every node has heard of everything."""
+        asked = self._history.turn()
+        for register, value in (await self._described()).items():
+            self._history.told.append(Told(register=register, value=value, asked=asked, told=self._history.turn()))
+
+    def _register(self, key: str) -> str:
+        return f"{key} of {self._topic}"
+
+    async def _described(self) -> dict[str, str]:
+        asked = {"resource_type": _TOPIC_RESOURCE, "resource_name": self._topic, "configuration_keys": sorted(self._choices)}
+        attempt = 0
+        while True:
+            answer = await self._client.call(DESCRIBE_CONFIGS, {"resources": [asked], "include_synonyms": False, "include_documentation": False})
+            found = answer.results[0]
+            if not found.error_code:
+                return {self._register(config.name): config.value for config in found.configs}
+            if found.error_code not in RETRIABLE:
+                self._history.refused.append(f"DescribeConfigs of {self._topic} was told {found.error_code}")
+                return {}
+            attempt += 1
+            await self._client.back_off(attempt)

@@ -1,0 +1,129 @@
+"""What else goes on in a simulated cluster: retention, DeleteRecords, changed configurations, more partitions, topics made again, offsets deleted.
+
+A seed has some of it, so that what it has meets the faults often, and a run stays as short as it is.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from random import Random
+from typing import Any, Final
+
+from bmq_sim.clock import true_now_ms
+from bmq_sim.history import Expiry, History, Place
+from bmq_sim.process import SimProcess
+from bmq_sim.programs.committed import OffsetWriter
+from bmq_sim.programs.configuring import ConfigChanger
+from bmq_sim.programs.deleting import RecordDeleter
+from bmq_sim.programs.growing import TopicGrower
+from bmq_sim.programs.remaking import TopicRemaker
+from bmq_sim.scenarios.workload import Clients
+
+EXPIRING: Final = "expiring"
+DAY_MS: Final = 24 * 60 * 60 * 1000
+OLD_MS: Final = 3 * DAY_MS
+KINDS: Final = ("retention", "deleting", "growing", "remaking", "configuring", "offsets")
+SHARE: Final = 0.35
+"""Of the seeds that have a kind."""
+CHOICES: Final[Mapping[str, Sequence[str]]] = {
+    "max.message.bytes": ("1048588", "2097152", "4194304"),
+    "retention.ms": ("604800000", "1209600000", "-1"),
+    "retention.bytes": ("-1", "1073741824"),
+    "message.timestamp.after.max.ms": ("3600000", "86400000"),
+}
+"""None of them takes or refuses anything that the other clients write."""
+
+
+class ClusterPrograms:
+    """Of one run."""
+
+    def __init__(self, clients: Clients, followed: Sequence[Place], *, rng: Random, configs: dict[str, str], kinds: Sequence[str] = KINDS) -> None:
+        """`followed`: partitions of a topic that stays; `configs` of the topics that are made."""
+        self._clients = clients
+        self._followed = list(followed)
+        self._rng = rng
+        self._configs = configs
+        self.kinds = [kind for kind in kinds if rng.random() < SHARE]
+        """What this seed has."""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._configuring: ConfigChanger | None = None
+        self._offsets: OffsetWriter | None = None
+        self._remaking: TopicRemaker | None = None
+
+    async def start(self) -> None:
+        """Returns when the topics that need one are there."""
+        for kind in self.kinds:
+            self._clients.world.work.operations[kind] += 1
+            match kind:
+                case "retention":
+                    await self._start_expiring()
+                case "deleting":
+                    deleter = RecordDeleter(self._clients.client("deleter"), self._history, self._followed, pause_s=self._pause_s(8))
+                    self._run("deleter", deleter.run())
+                case "growing":
+                    client = self._clients.client("grower")
+                    places = self._clients.places
+                    grower = TopicGrower(client, self._history, places, configs=self._configs, pause_s=self._pause_s(8))
+                    self._run("grower", grower.run())
+                case "remaking":
+                    client = self._clients.client("remaker")
+                    self._remaking = TopicRemaker(client, self._history, configs=self._configs, pause_s=self._pause_s(3))
+                    self._run("remaker", self._remaking.run())
+                case "configuring":
+                    client = self._clients.client("configurer")
+                    self._configuring = ConfigChanger(client, self._history, self._followed[0].topic, CHOICES, pause_s=self._pause_s(4))
+                    self._run("configurer", self._configuring.run())
+                case "offsets":
+                    self._offsets = OffsetWriter(self._clients.client("keeper"), self._history, self._followed[:2], pause_s=self._pause_s(2))
+                    self._run("keeper", self._offsets.run())
+
+    async def stop(self) -> None:
+        """Nothing new."""
+        for task in self._tasks:
+            task.cancel()
+        results = await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._remaking is not None:
+            self._remaking.ended()
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def look(self) -> None:
+        """Keeps what is set and committed, now that all is well."""
+        if self._configuring is not None:
+            await self._configuring.look()
+        if self._offsets is not None:
+            await self._offsets.look()
+
+    @property
+    def _history(self) -> History:
+        return self._clients.world.history
+
+    def _pause_s(self, most_s: float) -> float:
+        return most_s * self._rng.choice((0.2, 1.0))
+
+    def _run(self, name: str, program: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(SimProcess(name, host=name).start(program))
+
+    async def _start_expiring(self) -> None:
+        """Two thirds of what is written are so old that time takes them; size takes all but a few batches."""
+        rng, clients = self._rng, self._clients
+        by_time, kept_bytes = rng.choice(((True, None), (False, 2_000), (True, 2_000), (False, 20_000)))
+        configs = {
+            **self._configs,
+            "retention.ms": str(DAY_MS if by_time else -1),
+            "retention.bytes": str(-1 if kept_bytes is None else kept_bytes),
+        }
+        await clients.client("expirer").create_topic(EXPIRING, partitions=1, configs=configs)
+        place = Place(EXPIRING, 0)
+        began_ms = true_now_ms()
+        self._history.expires[place] = Expiry(young_from_ms=began_ms - OLD_MS // 2 if by_time else None, kept_bytes=kept_bytes)
+        turns = rng.choice((3, 10, 40))
+        clients.plain(
+            "expiring-producer",
+            place,
+            batches=100_000,
+            pace_s=0.4,
+            age_ms=lambda number: OLD_MS if by_time and number // turns % 3 else 0,
+        )
+        clients.follower("expiring-follower", place)
+        clients.places.append(place)
