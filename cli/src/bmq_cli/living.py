@@ -2,19 +2,27 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 from bmq.errors import BmqError
 from bmq.storage.durable import cancelled
-from bmq_cli.cluster_node import ClusterNode
 
 
 class CannotGoOn(BmqError):
     """The node served, and may only end now."""
 
 
+class Living(Protocol):
+    """A node of a cluster, or one that has all roles."""
+
+    ended: asyncio.Future[str]
+    """Resolves with the reason once it may only end."""
+
+    async def stop(self, *, grace_s: float = ...) -> None: ...
+
+
 async def live(
-    node: ClusterNode,
+    node: Living,
     *,
     start: Coroutine[Any, Any, None],
     stop: asyncio.Event,

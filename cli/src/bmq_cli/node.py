@@ -19,6 +19,7 @@ from bmq.values import NodeId, TopicPartition
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.main import BrokerRole
 from bmq_broker.settings import BrokerSettings
+from bmq_cli.role_settings import group_settings
 from bmq_controller.main import ControllerRole, start_controller
 from bmq_controller.settings import ControllerSettings
 from bmq_proxy.main import ProxyRole, start_proxy
@@ -46,6 +47,9 @@ class NodeSettings:
     cluster_configs: Mapping[str, str] = field(default_factory=dict)
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     proxy: ProxySettings = field(default_factory=lambda: proxy_settings(one_disk=False))
+    controller: ControllerSettings = field(default_factory=ControllerSettings)
+    groups: GroupSettings | None = None
+    """None: as the cluster's configuration says."""
     log_dir: str = "object-store"
     """What DescribeLogDirs calls the store."""
 
@@ -75,7 +79,7 @@ class Node:
             node_id=node_id,
             clock=self._clock,
             rng=self._rng,
-            settings=ControllerSettings(cluster_configs=settings.cluster_configs),
+            settings=replace(settings.controller, cluster_configs=settings.cluster_configs),
             on_deposed=self._end,
         )
         guard = ClockGuard(self._store, self._clock, self._rng, node_id=node_id)
@@ -96,12 +100,7 @@ class Node:
             rng=self._rng,
             clock_guard=guard,
             settings=_broker_settings(settings, cluster),
-            group_settings=GroupSettings(
-                initial_rebalance_delay_ms=cluster.group_initial_rebalance_delay_ms,
-                session_timeout_ms_min=cluster.group_min_session_timeout_ms,
-                session_timeout_ms_max=cluster.group_max_session_timeout_ms,
-                offsets_retention_ms=cluster.offsets_retention_minutes * 60_000,
-            ),
+            group_settings=settings.groups or group_settings(cluster),
             cluster_configs=settings.cluster_configs,
             on_fenced=self._fenced,
         )

@@ -88,6 +88,10 @@ class UnknownTopic(RequestError):
     """No such topic or partition."""
 
 
+class UnknownTopicId(RequestError):
+    """No topic has this id (any more)."""
+
+
 class CorruptBatch(RequestError):
     """CRC, length, magic or counts of a record batch do not hold."""
 

@@ -1,6 +1,7 @@
 """A broker that stops tells a controller so, also where the leading one is being replaced at that moment; a partition that cannot be read stops."""
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from held_store import HeldStore
 from moving_brokers import Brokers
 
 from bmq.errors import PartitionStopped
-from bmq_broker.handing_over import REPORT_S
+from bmq_broker.handing_over import REPORT_S, sign_off
 from bmq_sim.loop import on_virtual_time
 
 
@@ -85,3 +86,18 @@ async def test_the_wal_of_a_newer_bmq_stops_its_partitions_alone_and_says_upgrad
     await cluster.append(other, b"d")
     assert await cluster.read_all(other) == [(0, b"d")]
     await cluster.stop()
+
+
+def test_a_sign_off_that_cannot_begin_leaves_nothing_that_was_never_awaited() -> None:
+    """As where a start is closed after its loop has ended."""
+    begun = []
+
+    async def hand_over() -> None: ...
+
+    def begin() -> Coroutine[None, None, None]:
+        begun.append(True)
+        return hand_over()
+
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        sign_off(begin).send(None)
+    assert begun == []

@@ -202,6 +202,16 @@ def test_produce_is_refused_for_each_partition_by_its_own_reason() -> None:
     run(test)
 
 
+def test_a_topic_that_is_deleted_by_its_id_a_second_time_is_an_unknown_id() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        topic = proxy.metadata.add_topic("orders", 1)
+        by_id = {"topics": [{"name": None, "topic_id": topic.topic_id}], "timeout_ms": 1_000}
+        codes = [(await client.ask(20, 6, by_id)).responses[0].error_code for _ in range(2)]
+        assert codes == [ErrorCode.none, ErrorCode.unknown_topic_id], "whoever got no answer to the first try may take the second for success"
+
+    run(test)
+
+
 def test_topics_are_created_described_grown_and_deleted() -> None:
     async def test(proxy: Running, client: Client) -> None:
         reply = await client.ask(

@@ -32,20 +32,26 @@ def acknowledged_records_are_never_lost_or_changed(history: History) -> Iterator
 
 
 def retention_takes_only_what_it_may(history: History) -> Iterator[str]:
-    """The log starts at or below the first record that is young, or where as many bytes follow as are to be kept."""
+    """What was young goes only where as many bytes followed it as are to be kept; where size alone decides, as many are there in the end."""
     acknowledged = history.acknowledged()
     for place, expiry in history.expires.items():
         log, asked_for = history.final.get(place), history.deleted_below.get(place, 0)
         if log is None or log.start <= asked_for:
             continue
-        attempts = acknowledged[place]
+        attempts = sorted(acknowledged[place], key=lambda attempt: attempt.base_offset or 0)
         taken = [attempt for attempt in attempts if (attempt.base_offset or 0) + len(attempt.values) <= log.start]
-        kept_bytes = sum(attempt.size_bytes for attempt in attempts) - sum(attempt.size_bytes for attempt in taken)
-        if expiry.kept_bytes is not None and kept_bytes >= expiry.kept_bytes:
-            continue
-        young = [attempt for attempt in taken if expiry.young_from_ms is None or attempt.timestamp_ms >= expiry.young_from_ms]
-        if young:
-            yield f"{place}: retention took {young[0].values[0]!r}, and {kept_bytes} bytes are left; the log starts at {log.start}"
+        there = set(_values(log).values())
+        left_bytes = sum(attempt.size_bytes for attempt in history.attempts if attempt.place == place and not there.isdisjoint(attempt.values))
+        unsure_bytes = sum(attempt.size_bytes for attempt in history.attempts if attempt.place == place and attempt.base_offset is None)
+        following_bytes = sum(attempt.size_bytes for attempt in attempts) + unsure_bytes
+        for attempt in taken:
+            following_bytes -= attempt.size_bytes
+            is_young = expiry.young_from_ms is None or attempt.timestamp_ms >= expiry.young_from_ms
+            kept = expiry.kept_bytes is not None and following_bytes >= expiry.kept_bytes
+            if is_young and not kept:
+                yield f"{place}: retention took {attempt.values[0]!r}, which {following_bytes} bytes followed; the log starts at {log.start}"
+        if expiry.young_from_ms is None and expiry.kept_bytes is not None and taken and left_bytes < expiry.kept_bytes:
+            yield f"{place}: retention left {left_bytes} bytes; the log starts at {log.start}"
 
 
 def deleted_records_stay_deleted(history: History) -> Iterator[str]:

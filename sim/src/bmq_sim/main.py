@@ -31,6 +31,7 @@ RARER: Mapping[str, int] = {
     "cluster-leader-sleeps": 250,
     "cluster-moves": 250,
     "cluster-seals": 250,
+    "cluster-topics": 50,
     "sleeper": 10,
 }
 """Where all scenarios are run, these get one of so many seeds: a cluster, or an hour, takes seconds where one node takes a tenth of a second."""
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         begun = {}  # all of them at once, so that no process waits for the end of a scenario
         for name in names:
             seeds = options.seeds if options.scenario else options.seeds[:: RARER.get(name, 1)]
-            size = max(1, min(CHUNK, len(seeds) // (2 * options.jobs)))
+            size = 1 if name in RARER else max(1, min(CHUNK, len(seeds) // (2 * options.jobs)))
             chunks = [seeds[start : start + size] for start in range(0, len(seeds), size)]
             begun[name] = (pool.map if pool else map)(partial(_chunk, name, options), chunks)
         for name, chunks_run in begun.items():

@@ -1,22 +1,23 @@
-"""One node with all roles, composed of the services' own main modules, and the supervisor that kills it, stops it and starts it again."""
+"""One node with all roles as `bmq up` runs it, and the supervisor that kills it, stops it and starts it again."""
 
 import asyncio
 import contextvars
+from dataclasses import replace
 from random import Random
 from typing import Any
 
-from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError
 from bmq.metadata.image import Image
-from bmq.roles.controller import Registration
+from bmq.ports import ObjectStore
 from bmq.roles.owner import Appended, Owner
 from bmq.values import NodeId, TopicPartition
 from bmq_broker.groups.settings import GroupSettings
-from bmq_broker.main import BrokerRole
 from bmq_broker.settings import BrokerSettings
-from bmq_controller.main import ControllerRole, start_controller
+from bmq_cli.listening import bound
+from bmq_cli.living import live
+from bmq_cli.node import Node
+from bmq_cli.node import NodeSettings as ShippedSettings
 from bmq_controller.settings import ControllerSettings
-from bmq_proxy.main import ProxyRole, start_proxy
 from bmq_proxy.settings import ProxySettings
 from bmq_sim.checkers import InvariantViolated
 from bmq_sim.client import Address
@@ -37,7 +38,7 @@ class NodeSettings:
     def __init__(self, rng: Random, *, tail_limit_factor: int | None = None) -> None:
         """`tail_limit_factor`: how many times its budget the tail may grow before nothing more is written; None: far."""
         tail_budget_bytes = rng.choice((500, 2_000, 20_000))
-        self.broker = BrokerSettings(
+        broker = BrokerSettings(
             linger_ms=rng.choice((0.0, 5.0, 100.0)),
             eager=rng.random() < 0.5,
             flush_bytes=rng.choice((300, 4096)),
@@ -58,27 +59,32 @@ class NodeSettings:
             shared_look_ms_max=5_000,
             collect_again_ms=20_000,
         )
-        self.groups = GroupSettings(
+        groups = GroupSettings(
             initial_rebalance_delay_ms=rng.choice((0, 1_000)),
             snapshot_record_interval=rng.choice((5, 20, 10_000)),
         )
-        self.controller = ControllerSettings(
+        controller = ControllerSettings(
             snapshot_entries=rng.choice((3, 10, 1_000)),
             leading_check_s=rng.choice((1.0, 5.0)),
             collect_delay_s=2.0,
             collect_interval_s=1.0,
             stray_interval_s=rng.choice((2.0, 20.0)),
         )
-        self.offsets_topic_partitions = rng.choice((1, 3))
+        proxy = ProxySettings(offsets_topic_partitions=rng.choice((1, 3)))
+        self.made = ShippedSettings(node_id=NODE_ID, port=PORT, broker=broker, groups=groups, controller=controller, proxy=proxy)
+
+    def at(self, host: str) -> ShippedSettings:
+        """For a start on this host."""
+        return replace(self.made, host=host, proxy=replace(self.made.proxy, advertised_host=host))
 
 
 class _RecordingOwner:
     """The broker, with every acknowledgement kept in the history."""
 
-    def __init__(self, owner: Owner, world: World, role: ControllerRole, name: str) -> None:
+    def __init__(self, owner: Owner, world: World, image: Image, name: str) -> None:
         self._owner = owner
         self._world = world
-        self._role = role
+        self._image = image
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
@@ -86,8 +92,7 @@ class _RecordingOwner:
 
     def append(self, tp: TopicPartition, records: Any, *, produce_version: int) -> "asyncio.Future[Appended]":
         future = self._owner.append(tp, records, produce_version=produce_version)
-        image = self._role.metadata.image
-        topic, meta = image.topics.get(tp.topic_id), image.partition(tp)
+        topic, meta = self._image.topics.get(tp.topic_id), self._image.partition(tp)
         if topic is not None and meta is not None:
             append = OwnerAppend(place=Place(topic.name, tp.partition), leader_epoch=meta.leader_epoch, owner=self._name)
             future.add_done_callback(lambda done: self._keep(append, done))
@@ -96,6 +101,19 @@ class _RecordingOwner:
     def _keep(self, append: OwnerAppend, done: "asyncio.Future[Appended]") -> None:
         if not done.cancelled() and done.exception() is None:
             self._world.history.owner_appends.append(append)
+
+
+class _RecordedNode(Node):
+    """What `bmq up` runs, and nothing else: only what its proxy asks of its broker is seen on the way."""
+
+    def __init__(self, world: World, name: str, *, settings: ShippedSettings, store: ObjectStore, rng: SimRng) -> None:
+        super().__init__(store, clock=SimClock(), rng=rng, settings=settings)
+        self._world = world
+        self._name = name
+
+    def _owner_for(self, tp: TopicPartition) -> Owner:
+        recording: Any = _RecordingOwner(super()._owner_for(tp), self._world, self.controller.metadata.image, self._name)
+        return recording  # type: ignore[no-any-return]
 
 
 class Incarnation:
@@ -107,14 +125,12 @@ class Incarnation:
         self.process = SimProcess(self.name, host=host)
         self.ended_by: str | None = None
         """Why it ended by itself."""
+        self.node: _RecordedNode | None = None
+        self.serving = False
+        """Whether it has said that it takes requests."""
         self._world = world
         self._settings = settings
-        self._rng = SimRng(world.rng(self.name))
-        self._clock = SimClock()
-        self._proxy: ProxyRole | None = None
-        self._broker: BrokerRole | None = None
-        self._controller: ControllerRole | None = None
-        self._guard: asyncio.Task[None] | None = None
+        self._stop: asyncio.Event = asyncio.Event()
 
     @property
     def alive(self) -> bool:
@@ -122,100 +138,37 @@ class Incarnation:
         return self.process.state is not ProcessState.DEAD
 
     @property
-    def serving(self) -> bool:
-        """Whether it takes requests."""
-        return self.alive and self._proxy is not None
-
-    @property
     def image(self) -> Image:
         """Its image of the cluster."""
-        assert self._controller is not None
-        return self._controller.metadata.image
+        assert self.node is not None
+        return self.node.controller.metadata.image
 
     def start(self) -> None:
         """Begins, in its own process."""
         self._world.note(f"{self.name} starts")
-        self.process.start(self._run())
+        self.process.start(self._live())
 
     def stop(self) -> None:
         """SIGTERM."""
         self._world.note(f"{self.name} is told to stop")
-        self.process.start(self._stop(), name=f"{self.name} stop")
+        self._stop.set()
 
-    def exit(self, reason: object) -> None:
-        """It ends by itself."""
-        if self.ended_by is None:
-            self.ended_by = str(reason)
-            self._world.note(f"{self.name} exits: {reason}")
-            self._die()
-
-    def taken_over(self, reason: object) -> None:
-        """Another incarnation leads or owns: it goes at once, or stops what it does first, as it does for SIGTERM."""
-        if self.ended_by is None:
-            self.ended_by = str(reason)
-            self._world.note(f"{self.name} is taken over: {reason}")
-            if self._world.rng(f"{self.name} ends").random() < 0.5:
-                self._die()
-            else:
-                self.process.start(self._stop(), name=f"{self.name} stop")
-
-    def _die(self) -> None:
+    async def _live(self) -> None:
+        world = self._world
+        store, rng = world.store.for_node(self.name), SimRng(world.rng(self.name))
+        self.node = node = _RecordedNode(world, self.name, settings=self._settings.at(self.host), store=store, rng=rng)
+        await live(node, start=bound("--listen", self.host, node.start()), stop=self._stop, serving=self._serves, failed=self._failed)
+        world.note(f"{self.name} exits")
         # Outside of the process, which must not run any more.
-        self._world.loop.call_soon(self._world.loop.kill, self.process, context=contextvars.Context())
+        world.loop.call_soon(world.loop.kill, self.process, context=contextvars.Context())
 
-    async def _run(self) -> None:
-        try:
-            await self._start_roles()
-        except (BmqError, OSError) as error:
-            self.exit(f"{type(error).__name__}: {error}")
-
-    async def _start_roles(self) -> None:
-        store, clock, rng = self._world.store.for_node(self.name), self._clock, self._rng
-        self._controller = controller = await start_controller(
-            store,
-            node_id=NODE_ID,
-            clock=clock,
-            rng=rng,
-            settings=self._settings.controller,
-            on_deposed=lambda reason: self.taken_over(f"deposed: {reason}"),
-        )
-        guard = ClockGuard(store, clock, rng, node_id=NODE_ID)
-        self._guard = asyncio.get_running_loop().create_task(guard.run(), name="clock guard")
-        self._broker = broker = BrokerRole(
-            store=store,
-            control=controller.controller,
-            metadata=controller.metadata,
-            registration=Registration(node_id=NODE_ID, boot=rng.uuid(), roles=("controller", "broker", "proxy"), host=self.host, port=PORT),
-            clock=clock,
-            rng=rng,
-            clock_guard=guard,
-            settings=self._settings.broker,
-            group_settings=self._settings.groups,
-            cluster_configs={},
-            on_fenced=lambda error: self.taken_over(f"fenced: {error}"),
-        )
-        await broker.start()
-        owner: Any = _RecordingOwner(broker.owner, self._world, controller, self.name)
-        settings = ProxySettings(node_id=NODE_ID, advertised_host=self.host, offsets_topic_partitions=self._settings.offsets_topic_partitions)
-        self._proxy = await start_proxy(
-            store, lambda _: owner, controller.controller, controller.metadata, settings, clock=clock, rng=rng, host=self.host, port=PORT
-        )
+    def _serves(self) -> None:
+        self.serving = True
         self._world.note(f"{self.name} serves")
 
-    async def _stop(self) -> None:
-        if self._proxy is None:
-            self.exit("stopped")  # it was still starting: the signal ends it
-            self._die()
-            return
-        await self._proxy.stop()
-        if self._broker is not None:
-            await self._broker.stop()
-        if self._guard is not None:
-            self._guard.cancel()
-        if self._controller is not None:
-            await self._controller.stop()
-        self.exit("stopped")
-        self._die()
+    def _failed(self, error: BmqError) -> None:
+        self.ended_by = f"{type(error).__name__}: {error}"
+        self._world.note(f"{self.name} cannot go on: {error!r}")
 
 
 class Supervisor:
@@ -298,7 +251,7 @@ class Supervisor:
 
     def check(self) -> None:
         """Raises InvariantViolated where incarnations ended by themselves more often than there were others to be ended by."""
-        ended = [f"{each.name}: {each.ended_by}" for each in self.incarnations if each.ended_by is not None and each.ended_by != "stopped"]
+        ended = [f"{each.name}: {each.ended_by}" for each in self.incarnations if each.ended_by is not None]
         if len(ended) > self.seconds:
             raise InvariantViolated(f"{self.seconds} seconds were started, and these ended by themselves:\n  " + "\n  ".join(ended))
 

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from bmq_sim.history import History
+from bmq_sim.limits import small
 from bmq_sim.loop import START_S, VirtualLoop, run
 from bmq_sim.network import Network, NetworkFaults
 from bmq_sim.process import SimProcess
@@ -93,8 +94,8 @@ class Outcome:
 
 def simulate(scenario: Scenario, seed: int, *, trace: Callable[[str], None] | None = None) -> Outcome:
     """Runs one seed. Never raises for what the scenario finds: that is in the outcome."""
-    with _quiet(trace):
-        world = World(seed, trace=trace)
+    world = World(seed, trace=trace)
+    with _quiet(trace), small(world.rng("limits")):
         error = None
         try:
             run(scenario(world), loop=world.loop)

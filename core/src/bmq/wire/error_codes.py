@@ -170,6 +170,7 @@ _CODES: Final[dict[type[BaseException], ErrorCode]] = {
     errors.RequestError: ErrorCode.invalid_request,
     errors.InvalidRequest: ErrorCode.invalid_request,
     errors.UnknownTopic: ErrorCode.unknown_topic_or_partition,
+    errors.UnknownTopicId: ErrorCode.unknown_topic_id,
     errors.InvalidGroupId: ErrorCode.invalid_group_id,
     errors.UnknownLane: ErrorCode.topic_authorization_failed,
     errors.LaneExists: ErrorCode.policy_violation,

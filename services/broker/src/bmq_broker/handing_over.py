@@ -89,9 +89,9 @@ class HandingOver:
             log.info("a partition was not rolled at the stop, its heir reads the WAL", partition=str(partition.tp), error=str(error))
 
 
-async def sign_off(handing_over: Coroutine[None, None, None]) -> None:
+async def sign_off(hand_over: Callable[[], Coroutine[None, None, None]]) -> None:
     """Hands over for a broker that did not start, as far as that goes quickly: nobody waits long for what never served."""
-    task = asyncio.get_running_loop().create_task(handing_over, name="sign off")
+    task = asyncio.get_running_loop().create_task(hand_over(), name="sign off")
     await asyncio.wait([task], timeout=SIGN_OFF_S)
     await cancelled([task])
     error = None if task.cancelled() else task.exception()

@@ -154,7 +154,7 @@ class BrokerRole:
         """Ends a start that goes no further. Unless it was replaced, what it registered for goes to others at once, and not after a lease."""
         try:
             if self._ended is None:
-                await sign_off(self._seal_and_tell())
+                await sign_off(self._seal_and_tell)
         finally:
             await self.kill()
 

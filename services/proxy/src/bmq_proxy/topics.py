@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import UUID
 
-from bmq.errors import RequestError, UnknownTopic
+from bmq.errors import UnknownTopic, UnknownTopicId
 from bmq.listeners import DEFAULT_LISTENER
 from bmq.metadata.image import Image, Topic
 from bmq.names import is_internal
@@ -14,10 +14,6 @@ from bmq_proxy.proxy import Proxy
 from bmq_proxy.spreading import Proxies, ProxyAddress, zone_of
 
 AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
-
-
-class UnknownTopicId(RequestError):
-    """No topic has this id (any more)."""
 
 
 def find_topic(image: Image, key: object) -> Topic:

@@ -41,7 +41,7 @@ async def set_until_told(
                     one.acknowledged = turn
                 return code
             if code not in RETRIABLE:
-                history.refused.append(f"{client.name}: API {api_key} was told {code} for {fields}")
+                history.refused.append(f"{client.name}: API {api_key} was told {answer} for {fields}")
                 return code
         attempt += 1
         await client.back_off(attempt)

@@ -23,7 +23,7 @@ async def scenario(world: World) -> None:
     world.network.faults = ordinary_network_faults(rng)
     world.store.faults = _store_faults(rng)
     shape = {Role.CONTROLLER: rng.choice((1, 2, 3)), Role.BROKER: rng.choice((2, 3)), Role.PROXY: rng.choice((1, 2))}
-    stage = Stage(world, shape, balance_interval_s=rng.choice((0.0, 1.0)))
+    stage = Stage(world, shape, balance_interval_s=rng.choice((0.0, 1.0)), programs_share=0.1)
     await stage.begin()
     async with moving(stage.campaign, moves=rng.random() < 0.5):
         await stage.campaign.run(pairs_of(world.seed, AIMS), operations_share=0.1)

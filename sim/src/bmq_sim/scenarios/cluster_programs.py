@@ -22,8 +22,6 @@ EXPIRING: Final = "expiring"
 DAY_MS: Final = 24 * 60 * 60 * 1000
 OLD_MS: Final = 3 * DAY_MS
 KINDS: Final = ("retention", "deleting", "growing", "remaking", "configuring", "offsets")
-SHARE: Final = 0.35
-"""Of the seeds that have a kind."""
 CHOICES: Final[Mapping[str, Sequence[str]]] = {
     "max.message.bytes": ("1048588", "2097152", "4194304"),
     "retention.ms": ("604800000", "1209600000", "-1"),
@@ -36,13 +34,13 @@ CHOICES: Final[Mapping[str, Sequence[str]]] = {
 class ClusterPrograms:
     """Of one run."""
 
-    def __init__(self, clients: Clients, followed: Sequence[Place], *, rng: Random, configs: dict[str, str], kinds: Sequence[str] = KINDS) -> None:
-        """`followed`: partitions of a topic that stays; `configs` of the topics that are made."""
+    def __init__(self, clients: Clients, followed: Sequence[Place], *, rng: Random, configs: dict[str, str], share: float) -> None:
+        """`followed`: partitions of a topic that stays; `configs` of the topics that are made; `share`: how likely each kind is."""
         self._clients = clients
         self._followed = list(followed)
         self._rng = rng
         self._configs = configs
-        self.kinds = [kind for kind in kinds if rng.random() < SHARE]
+        self.kinds = [kind for kind in KINDS if rng.random() < share]
         """What this seed has."""
         self._tasks: list[asyncio.Task[None]] = []
         self._configuring: ConfigChanger | None = None

@@ -32,6 +32,8 @@ class Stage:
         partitions: int | None = None,
         writes_only: bool = False,
         deletes_soon: bool = False,
+        light: bool = False,
+        programs_share: float = 0.0,
     ) -> None:
         """See ClusterSettings and ClusterWorkload."""
         self.world = world
@@ -41,7 +43,9 @@ class Stage:
         self.activity = Activity(world, self.cluster, self.evidence)
         self.faults = Faults(world, self.cluster, self.activity)
         self.campaign = Campaign(world, self.cluster, self.activity, self.faults)
-        self.workload = ClusterWorkload(world, self.cluster, partitions=partitions, writes_only=writes_only)
+        self.workload = ClusterWorkload(
+            world, self.cluster, partitions=partitions, writes_only=writes_only, light=light, programs_share=programs_share
+        )
 
     async def begin(self) -> None:
         """Returns when all nodes serve and all clients have begun."""

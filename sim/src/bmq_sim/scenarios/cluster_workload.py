@@ -8,7 +8,7 @@ from bmq_sim.cluster.cluster import SimCluster
 from bmq_sim.history import Place
 from bmq_sim.process import SimProcess
 from bmq_sim.producer import PlainProducer
-from bmq_sim.scenarios.cluster_programs import KINDS, ClusterPrograms
+from bmq_sim.scenarios.cluster_programs import ClusterPrograms
 from bmq_sim.scenarios.workload import TOPIC, Clients
 from bmq_sim.world import World
 
@@ -21,11 +21,24 @@ ROLLS_SOON_MS = 5_000
 class ClusterWorkload:
     """Clients of one run. `places` grows by the topics that are made and kept."""
 
-    def __init__(self, world: World, cluster: SimCluster, *, partitions: int | None = None, writes_only: bool = False) -> None:
-        """`partitions` None: as the seed will. `writes_only`: no groups, no other topics."""
+    def __init__(
+        self,
+        world: World,
+        cluster: SimCluster,
+        *,
+        partitions: int | None = None,
+        writes_only: bool = False,
+        light: bool = False,
+        programs_share: float = 0.0,
+    ) -> None:
+        """`partitions` None: as the seed will. `writes_only`: no groups, no other topics. `light`: hardly more than a few batches each second.
+
+        `programs_share`: how likely each kind of program (cluster_programs) is.
+        """
         self._world = world
         self._rng = world.rng("workload")
         self._writes_only = writes_only
+        self._light = light
         count = self._rng.choice((2, 4, 6)) if partitions is None else partitions
         self.places = [Place(TOPIC, partition) for partition in range(count)]
         self.followed = tuple(self.places)
@@ -35,7 +48,7 @@ class ClusterWorkload:
         self._configs = {"segment.ms": str(self._segment_ms)}
         self._administering: asyncio.Task[None] | None = None
         rng = world.rng("programs")
-        self.programs = ClusterPrograms(self.clients, self.followed, rng=rng, configs=self._configs, kinds=() if writes_only else KINDS)
+        self.programs = ClusterPrograms(self.clients, self.followed, rng=rng, configs=self._configs, share=programs_share)
 
     @property
     def rolls_soon(self) -> bool:
@@ -47,10 +60,12 @@ class ClusterWorkload:
         rng, clients = self._rng, self.clients
         await clients.client("admin").create_topic(TOPIC, partitions=len(self.places), configs=self._configs)
         for place in self.followed:
-            records_max = rng.choice((4, 4, 40, 400))
-            clients.idempotent(f"idempotent-{place.partition}", place, batches=BATCHES, pace_s=rng.choice((0.1, 0.5)), batch_records_max=records_max)
+            records_max = 4 if self._light else rng.choice((4, 4, 40, 400))
+            slower = 5 if self._light else 1
+            pace_s = slower * rng.choice((0.1, 0.5))
+            clients.idempotent(f"idempotent-{place.partition}", place, batches=BATCHES, pace_s=pace_s, batch_records_max=records_max)
             if rng.random() < 0.5:
-                clients.plain(f"plain-{place.partition}", place, batches=BATCHES, pace_s=rng.choice((0.05, 0.5)))
+                clients.plain(f"plain-{place.partition}", place, batches=BATCHES, pace_s=slower * rng.choice((0.05, 0.5)))
             if rng.random() < 0.5:
                 clients.follower(f"follower-{place.partition}", place)
         if self._writes_only:

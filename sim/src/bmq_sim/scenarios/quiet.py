@@ -30,8 +30,8 @@ async def scenario(world: World) -> None:
         timeout_s=rng.choice((0.5, 2.0, 8.0)),
     )
     settings = NodeSettings(world.rng("settings"))
-    settings.broker = replace(
-        settings.broker,
+    broker = replace(
+        settings.made.broker,
         eager=True,
         linger_ms=0.0,
         flush_bytes=300,
@@ -44,6 +44,7 @@ async def scenario(world: World) -> None:
         carry_parts=1,
         ranges_max=rng.choice((1, 4)),
     )
+    settings.made = replace(settings.made, broker=broker)
     supervisor = Supervisor(world, settings)
     supervisor.start()
     places = [Place(TOPIC, partition) for partition in range(PARTITIONS)]

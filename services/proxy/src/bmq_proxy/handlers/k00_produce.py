@@ -14,7 +14,7 @@ from functools import partial
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, InvalidBatch, RequestError
+from bmq.errors import BmqError, InvalidBatch, RequestError, UnknownTopicId
 from bmq.names import is_internal
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.error_codes import ErrorCode, code_for
@@ -24,7 +24,7 @@ from bmq_proxy.api import Route, error_name
 from bmq_proxy.appends import Append
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.proxy import Proxy
-from bmq_proxy.topics import UnknownTopicId, find_partition, find_topic
+from bmq_proxy.topics import find_partition, find_topic
 
 ACKS = (-1, 0, 1)
 TIMEOUT_MS_MAX = 600_000

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, RequestError, UnknownTopic
+from bmq.errors import BmqError, RequestError, UnknownTopic, UnknownTopicId
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.error_codes import ErrorCode, code_for
 from bmq.wire.fetch import SESSIONS_FROM, TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, FetchRequest, encode_fetch_response, parse_fetch
@@ -24,7 +24,7 @@ from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.fetch.reader import Found, Read, Result
 from bmq_proxy.fetch.sessions import Fetching, InvalidSessionEpoch, PartitionKey, SessionNotFound, SessionTopicIdMismatch, Shown, TopicKey, Wanted
 from bmq_proxy.proxy import Proxy
-from bmq_proxy.topics import UnknownTopicId, find_partition
+from bmq_proxy.topics import find_partition
 
 READ_COMMITTED = 1
 MAX_WAIT_MS_MAX = 300_000

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from bmq.errors import BmqError, PolicyViolation
+from bmq.errors import BmqError, PolicyViolation, UnknownTopic, UnknownTopicId
 from bmq.metadata.image import Topic
 from bmq.names import is_internal
 from bmq.wire.apis import ApiKey
@@ -32,6 +32,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         keys = list(request.topic_names)
     answers: list[dict[str, Any]] = []
     topics: dict[str, Topic] = {}
+    by_id = {key for key in keys if isinstance(key, UUID)}
     for key in dict.fromkeys(keys):
         try:
             topic = find_topic(proxy.image, key)
@@ -42,18 +43,20 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         else:
             topics[topic.name] = topic
     if topics:
-        answers += await _delete(proxy, topics)
+        answers += await _delete(proxy, topics, by_id)
     return {"responses": answers}
 
 
-async def _delete(proxy: Proxy, topics: dict[str, Topic]) -> list[dict[str, Any]]:
+async def _delete(proxy: Proxy, topics: dict[str, Topic], by_id: set[UUID]) -> list[dict[str, Any]]:
     try:
         results = await proxy.controller.delete_topics([topic.topic_id for topic in topics.values()])
     except BmqError as error:
         return [{**_named(topic), "error_code": controller_code(error), "error_message": str(error)} for topic in topics.values()]
     answers = []
     for topic, result in zip(topics.values(), results, strict=True):
-        why = result.error
+        why: BmqError | None = result.error
+        if isinstance(why, UnknownTopic) and topic.topic_id in by_id:
+            why = UnknownTopicId(f"topic id {topic.topic_id} does not exist")
         code = 0 if why is None else controller_code(why)
         answers.append({**_named(topic), "error_code": code, "error_message": None if why is None else str(why)})
     return answers

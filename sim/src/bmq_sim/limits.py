@@ -1,0 +1,123 @@
+"""Constants of the services beyond which another way through the code opens: a seed has them tiny, as it has tiny settings.
+
+They are what nobody who runs bmq has to set. All nodes of a run have the same, for some decide what an image or a stored object is.
+`FIXED` names every other number of those modules with why no seed changes it; a test compares both with the modules.
+"""
+
+import contextlib
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Final
+
+SMALL: Final[Mapping[str, Sequence[int]]] = {
+    # what is stored
+    "bmq.storage.flatlog:READS_AHEAD": (1, 2),
+    "bmq.storage.flatlog:DELETES_AT_ONCE": (1, 2),
+    "bmq.storage.stream_read:READS_AHEAD": (1, 2),
+    "bmq.storage.stream_seal:SEALS_AHEAD_MAX": (1, 2, 4),
+    "bmq.storage.segment_index:BLOCK_SIZE_BYTES": (100, 1_000),
+    "bmq.storage.stream:DELETES_AT_ONCE": (1,),
+    "bmq.metadata.fold:TOMBSTONES_MAX": (1, 3),
+    "bmq.metadata.fold:PAST_BOOTS_MAX": (1, 2),
+    "bmq.metadata.journal:SNAPSHOTS_KEPT": (1,),
+    # between nodes
+    "bmq.internal.client:WRITE_BYTES": (1_000,),
+    "bmq.internal.frames:_JOIN_BYTES_MAX": (0, 100),
+    "bmq.internal.controller_calls:ENTRIES_BYTES_MAX": (1, 1_000),
+    # the broker
+    "bmq_broker.broker:UNREAD_AT_ONCE": (1, 2),
+    "bmq_broker.carrying:PARTITIONS_AT_ONCE": (1, 2),
+    "bmq_broker.commit:BUFFER_MAX_FLUSHES": (1,),
+    "bmq_broker.garbage:DELETES_PER_SWEEP_MAX": (1, 3, 10),
+    "bmq_broker.garbage:DELETES_AT_ONCE": (1, 2),
+    "bmq_broker.groups.loading:_BATCHES_PER_TURN": (1, 3),
+    "bmq_broker.groups.service:_DEADLINES_PER_TURN": (1,),
+    "bmq_broker.groups.service:_GROUPS_PER_TURN": (1,),
+    "bmq_broker.groups.timers:_SLACK": (0, 2),
+    "bmq_broker.heartbeats:REPORTS_MAX": (1, 2),
+    "bmq_broker.inheriting:PASSES_AT_ONCE": (1,),
+    "bmq_broker.lag:POSITIONS_MAX": (1,),
+    "bmq_broker.lag:POSITIONS_AT_ONCE": (1,),
+    "bmq_broker.leaving:ROLLS_MAX": (1,),
+    "bmq_broker.maintenance:YIELD_EVERY": (1, 2),
+    "bmq_broker.manifests:KEPT_VERSIONS": (1, 2, 4),
+    "bmq_broker.opening:ORDINARY_BYTES_MAX": (100, 1_000),
+    "bmq_broker.pacing:LARGE_BYTES": (100, 2_000),
+    "bmq_broker.partitions.tail:OF_ONE_AGE_SHARE": (2,),
+    "bmq_broker.recovery:STREAMS_AT_ONCE": (1,),
+    "bmq_broker.recovery:READS_AHEAD": (1,),
+    "bmq_broker.recovery:COPY_BELOW": (1, 8),
+    "bmq_broker.roll_writing:ATTEMPTS_MAX": (2,),
+    "bmq_broker.roll_writing:COMMITS_AT_ONCE": (1, 2),
+    "bmq_broker.roll_writing:SHARED_BYTES_MAX": (400, 2_000),
+    "bmq_broker.roll_writing:SHARED_RUNS_MAX": (1, 2),
+    "bmq_broker.rolling:RELIEF_PARTS": (2,),
+    "bmq_broker.rolling:REFUSED_MAX": (1,),
+    "bmq_broker.rolling:LOOKED_AT_PER_OBJECT": (1,),
+    "bmq_broker.rolling:OBJECTS_PER_ROLL": (1, 2),
+    "bmq_broker.rolling:ROLLS_SAVED_PARTS": (1,),
+    "bmq_broker.rolling:TOGETHER_PARTS": (1, 2),
+    "bmq_broker.shared_garbage:WATCHED_MAX": (1, 4),
+    "bmq_broker.shared_garbage:DIRECTORIES_PER_SWEEP_MAX": (1, 2),
+    "bmq_broker.shared_garbage:CLAIMS_PER_SWEEP_MAX": (1,),
+    # the controller
+    "bmq_controller.collector:DELETES_AT_ONCE": (1,),
+    "bmq_controller.collector:KEYS_AT_ONCE": (1, 3),
+    "bmq_controller.fencer:SEALS_AT_ONCE": (1,),
+    "bmq_controller.machine.balance_evening:_EXCHANGES_TRIED_MAX": (1,),
+    "bmq_controller.recent:ENTRIES_MAX": (1, 3),
+    "bmq_controller.recent:BYTES_MAX": (100, 1_000),
+    "bmq_controller.recent:REPLY_BYTES_MAX": (1, 300),
+    "bmq_controller.strays:DELETES_AT_ONCE": (1,),
+    "bmq_controller.strays:PER_ROUND_MAX": (3, 10),
+    # the proxy
+    "bmq_proxy.appends:GIVEN_UP_MAX": (1, 2),
+    "bmq_proxy.budget:ROOMS_AT_ONCE": (1,),
+    "bmq_proxy.connection:OUTGOING_PARTS_MAX": (1, 2),
+    "bmq_proxy.connection:WAITING_BYTES_MAX": (300,),
+    "bmq_proxy.coordinators:CALLS_AT_ONCE": (1,),
+    "bmq_proxy.fetch.blocks:BLOCK_SIZE_BYTES": (300, 3_000),
+    "bmq_proxy.fetch.blocks:TAIL_GETS_AT_ONCE": (1,),
+    "bmq_proxy.fetch.reader:SMALL_BYTES": (100,),
+    "bmq_proxy.fetch.reader:NEAR_TAIL_ENTRIES": (0, 1),
+    "bmq_proxy.fetch.segments:READERS_MAX": (1, 2),
+    "bmq_proxy.handlers.k02_list_offsets:LOOK_UPS_AT_ONCE": (1,),
+    "bmq_proxy.lanes.reading:ENDS_KEPT_MAX": (1,),
+    "bmq_proxy.producer_ids:BLOCK_SIZE": (1, 2),
+    "bmq_proxy.server:SWEEP_EVERY": (1,),
+}
+"""By module and name: what a seed may make of it. A third of the seeds have what is shipped, of each."""
+
+IMPORTED: Final[Mapping[str, Sequence[str]]] = {
+    "bmq_broker.carrying:PARTITIONS_AT_ONCE": ("bmq_broker.rolling",),
+    "bmq_broker.heartbeats:REPORTS_MAX": ("bmq_broker.main",),
+    "bmq_broker.roll_writing:SHARED_BYTES_MAX": ("bmq_broker.rolling",),
+    "bmq_broker.roll_writing:SHARED_RUNS_MAX": ("bmq_broker.rolling",),
+    "bmq_proxy.fetch.blocks:BLOCK_SIZE_BYTES": ("bmq_proxy.fetch.segments",),
+}
+"""Modules that have them under the same name."""
+
+_TIMES: Final = ("_S", "_MS", "_S_MAX", "_S_MIN", "_MS_MAX", "_TICKS", "_TICKS_MAX")
+"""Times pass in virtual time; faults are longer than all of them."""
+
+
+@contextlib.contextmanager
+def small(rng: Random) -> Iterator[None]:
+    """Has the constants as this seed wants them, until the block ends."""
+    shipped = {place: getattr(importlib.import_module(place.split(":")[0]), place.split(":")[1]) for place in SMALL}
+    try:
+        for place, choices in SMALL.items():
+            choice = rng.choice(choices)
+            if rng.random() < 2 / 3:
+                _set(place, choice)
+        yield
+    finally:
+        for place, value in shipped.items():
+            _set(place, value)
+
+
+def _set(place: str, value: int) -> None:
+    module, name = place.split(":")
+    for holder in (module, *IMPORTED.get(place, ())):
+        setattr(importlib.import_module(holder), name, value)
