@@ -42,7 +42,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_broker.leaving:ROLLS_MAX": (1,),
     "bmq_broker.maintenance:YIELD_EVERY": (1, 2),
     "bmq_broker.manifests:KEPT_VERSIONS": (1, 2, 4),
-    "bmq_broker.opening:ORDINARY_BYTES_MAX": (100, 1_000),
+    "bmq.opening:ORDINARY_BYTES_MAX": (100, 1_000),
     "bmq_broker.pacing:LARGE_BYTES": (100, 2_000),
     "bmq_broker.partitions.tail:OF_ONE_AGE_SHARE": (2,),
     "bmq_broker.recovery:STREAMS_AT_ONCE": (1,),

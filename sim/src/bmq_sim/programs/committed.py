@@ -65,6 +65,7 @@ class OffsetKeeper:
 
     async def look(self, place: Place) -> None:
         """OffsetFetch, until there is an answer."""
+        self._history.initial.setdefault(self.register(place), NONE)
         fields = {"groups": [{"group_id": self._group, "topics": [{"name": place.name, "partition_indexes": [place.partition]}]}]}
         attempt = 0
         while True:
