@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bmq.storage import leader_epochs, manifest_format
 from bmq.storage.leader_epochs import EpochStart
-from bmq.storage.manifest import ENTRIES_MAX, PAGED_AT_ONCE, InvalidEdit, Manifest, PageRef, page_ref, part_at
+from bmq.storage.manifest import ENTRIES_MAX, InvalidEdit, Manifest, PageRef, page_ref, part_at
 from bmq.storage.segment import SegmentEntry
 
 
@@ -188,13 +188,13 @@ def test_the_oldest_entries_overflow_into_a_page() -> None:
     assert found.overflow() == ()
     found = found.add_segment(entries[-1], last_stable_offset=ENTRIES_MAX + 1)
     moved = found.overflow()
-    assert moved == tuple(entries[:PAGED_AT_ONCE])
+    assert moved == tuple(entries[: ENTRIES_MAX // 2])
     with pytest.raises(InvalidEdit, match="a page holds the oldest entries"):
-        found.move_to_page(page_ref("page", entries[1 : PAGED_AT_ONCE + 1]))
+        found.move_to_page(page_ref("page", entries[1 : ENTRIES_MAX // 2 + 1]))
     found = found.move_to_page(page_ref("page", moved))
     assert found.overflow() == ()
-    assert found.entry_for_offset(PAGED_AT_ONCE - 1) == found.pages[0]
-    assert found.entry_for_offset(PAGED_AT_ONCE) == entries[PAGED_AT_ONCE]
+    assert found.entry_for_offset(ENTRIES_MAX // 2 - 1) == found.pages[0]
+    assert found.entry_for_offset(ENTRIES_MAX // 2) == entries[ENTRIES_MAX // 2]
 
 
 def test_edits_that_would_lose_or_double_records_are_refused() -> None:

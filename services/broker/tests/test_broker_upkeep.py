@@ -7,7 +7,7 @@ import pytest
 from broker_under_test import Cluster, small
 from held_store import HeldStore
 
-from bmq.errors import UnknownOutcome
+from bmq.errors import Fenced, UnknownOutcome
 from bmq.storage.keys import coordinator_snapshot_key, manifest_page_key, segment_key, segment_prefix
 from bmq.values import LeaderEpoch, Nonce, Offset
 from bmq_broker.settings import BrokerSettings
@@ -105,7 +105,8 @@ async def test_upkeep_goes_on_after_it_failed() -> None:
 
 
 @on_virtual_time
-async def test_an_owner_learns_of_what_an_earlier_owner_merged_before_it_was_stopped() -> None:
+async def test_an_owner_learns_of_what_an_earlier_owner_merged_and_deleted() -> None:
+    """An earlier owner that was replaced deletes nothing; what an earlier release of bmq deleted is found again all the same."""
     store = SimStore()
     old = Cluster(store, settings=small(segment_linger_ms=0))
     await old.start("old")
@@ -117,8 +118,10 @@ async def test_an_owner_learns_of_what_an_earlier_owner_merged_before_it_was_sto
     await new.start("new")
     partition = await new.broker._ownership.open(tp)
     assert await old.broker._maintenance._merger.merge(old.broker._ownership.partitions[tp])
-    await old.broker._maintenance._garbage.sweep()
-    assert partition.manifest.entries[0].key not in store.objects
+    with pytest.raises(Fenced):
+        await old.broker._maintenance._garbage.sweep()
+    assert all(entry.key in store.objects for entry in partition.manifest.entries)
+    store.apply_delete("an earlier release", partition.manifest.entries[0].key)
     assert (await new.broker.owner.offset_for_time(tp, 0)).offset == 0
     assert (await new.broker.owner.offset_for_time(tp, -3)).offset == 0
     assert await new.read_all(tp) == [(number, b"%d" % number) for number in range(10)]

@@ -71,6 +71,7 @@ class NodeSettings:
             stray_interval_s=rng.choice((2.0, 20.0)),
         )
         proxy = ProxySettings(offsets_topic_partitions=rng.choice((1, 3)))
+        broker = replace(broker, manifest_entries_max=rng.choice((2, 5, 1_024)))
         self.made = ShippedSettings(node_id=NODE_ID, port=PORT, broker=broker, groups=groups, controller=controller, proxy=proxy)
 
     def at(self, host: str) -> ShippedSettings:

@@ -14,7 +14,7 @@ from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import TroubleLog, create_once, together, when_available
 from bmq.storage.flatlog import FIRST_NUMBER, NO_PREDECESSOR, Entry, FlatLog
 from bmq.storage.keys import manifest_page_key, manifest_prefix, segment_key
-from bmq.storage.manifest import ENTRIES_MAX, PAGED_AT_ONCE, Manifest, PageRef, broken_invariant, page_ref
+from bmq.storage.manifest import ENTRIES_MAX, Manifest, PageRef, broken_invariant, page_ref
 from bmq.storage.manifest_format import encode_manifest, encode_page
 from bmq.storage.numbered import just_before, number_of
 from bmq.storage.segment import SegmentEntry, SegmentRun, encode_segment
@@ -132,7 +132,7 @@ class Repairer:
     ) -> tuple[tuple[PageRef, ...], tuple[SegmentEntry, ...]]:
         """The entries that fit into a manifest, and those before them on new pages."""
         while len(entries) > ENTRIES_MAX:
-            moved, entries = entries[:PAGED_AT_ONCE], entries[PAGED_AT_ONCE:]
+            moved, entries = entries[: ENTRIES_MAX // 2], entries[ENTRIES_MAX // 2 :]
             nonce = self._rng.nonce()
             key = manifest_page_key(tp, nonce)
             await create_once(self._store, key, encode_page(nonce, tp, moved), nonce=nonce, rng=self._rng, trouble=self._trouble)

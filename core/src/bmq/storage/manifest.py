@@ -17,9 +17,7 @@ from bmq.storage.leader_epochs import EpochHistory
 from bmq.storage.segment import SegmentEntry
 
 ENTRIES_MAX: Final = 1024
-"""How many entries a manifest or a page holds."""
-PAGED_AT_ONCE: Final = 512
-"""How many of the oldest move to a page when there are more than ENTRIES_MAX: the others stay within reach of merges."""
+"""How many entries a manifest or a page holds at most."""
 
 Kind = Literal["dense", "mirrored"]
 """dense: every offset from the log start to the end exists. mirrored: offsets come from elsewhere, with gaps."""
@@ -196,9 +194,12 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbi
 
     # --- paging ---
 
-    def overflow(self) -> tuple[SegmentEntry, ...]:
-        """The oldest entries, that are to be written as a page now; none while there are at most ENTRIES_MAX."""
-        return self.entries[:PAGED_AT_ONCE] if len(self.entries) > ENTRIES_MAX else ()
+    def overflow(self, entries_max: int = ENTRIES_MAX) -> tuple[SegmentEntry, ...]:
+        """The oldest entries, that are to be written as a page now; none while there are at most `entries_max`.
+
+        Half of what is kept at most: the others stay within reach of merges.
+        """
+        return self.entries[: (entries_max + 1) // 2] if len(self.entries) > entries_max else ()
 
     def move_to_page(self, page: PageRef) -> "Manifest":
         """Names a page instead of the oldest entries, which it holds. Raises InvalidEdit."""

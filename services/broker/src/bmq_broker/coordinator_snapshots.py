@@ -6,7 +6,6 @@ from bmq.storage.durable import create_once
 from bmq.storage.keys import coordinator_snapshot_key
 from bmq.storage.snapshot import CoordinatorSnapshot, decode_snapshot, encode_snapshot
 from bmq.values import Offset
-from bmq_broker.garbage import Garbage
 from bmq_broker.manifests import Manifests
 from bmq_broker.partitions.partition import Partition
 
@@ -14,11 +13,10 @@ from bmq_broker.partitions.partition import Partition
 class CoordinatorSnapshots:
     """Of one broker's partitions."""
 
-    def __init__(self, *, store: ObjectStore, rng: Rng, manifests: Manifests, garbage: Garbage) -> None:
+    def __init__(self, *, store: ObjectStore, rng: Rng, manifests: Manifests) -> None:
         self._store = store
         self._rng = rng
         self._manifests = manifests
-        self._garbage = garbage
 
     async def load(self, partition: Partition) -> tuple[Offset, bytes] | None:
         """What the manifest names. Raises StoreError, FormatError."""
@@ -38,7 +36,4 @@ class CoordinatorSnapshots:
         snapshot = CoordinatorSnapshot(nonce=nonce, tp=partition.tp, offset=offset, state=state)
         async with self._manifests.lock(partition.tp):
             await create_once(self._store, key, encode_snapshot(snapshot), nonce=nonce, rng=self._rng)
-            earlier = partition.manifest.coordinator_snapshot
             await self._manifests.commit(partition, lambda manifest: manifest.name_coordinator_snapshot(key, offset))
-        if earlier is not None:
-            self._garbage.give_up([earlier.key])

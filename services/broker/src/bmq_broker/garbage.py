@@ -1,8 +1,11 @@
-"""Objects that this broker gave up: deleted once no reader can still want them. What it does not know it never deletes."""
+"""Objects that this broker gave up: deleted once no reader can still want them. What it does not know it never deletes.
+
+Before it deletes anything it makes sure that nobody had replaced it: what it gave up, believing to be the owner, an heir may still name.
+"""
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
@@ -20,8 +23,10 @@ DELETES_AT_ONCE = 8
 class Garbage:
     """Keys with the loop time from which on they may go, in order of that time."""
 
-    def __init__(self, store: ObjectStore, *, linger_ms: int) -> None:
+    def __init__(self, store: ObjectStore, *, linger_ms: int, verify_not_sealed: Callable[[], Awaitable[None]]) -> None:
+        """`verify_not_sealed` returns if nobody had replaced this broker when it was called."""
         self._store = store
+        self._verify_not_sealed = verify_not_sealed
         self._linger_ms = linger_ms
         self._keys: deque[tuple[float, str]] = deque()
         self._shared: set[str] = set()
@@ -44,8 +49,11 @@ class Garbage:
         self._keys.extend((due_s, key) for key in keys)
 
     async def sweep(self) -> None:
-        """Deletes what is due; what the store refuses now is tried again at the next sweep."""
+        """Deletes what is due; what the store refuses now is tried again at the next sweep. Raises Fenced, NotReady."""
         now_s = asyncio.get_running_loop().time()
+        if not self._keys or self._keys[0][0] > now_s:
+            return
+        await self._verify_not_sealed()  # asked after everything that is due was given up
         due: list[tuple[float, str]] = []
         while self._keys and self._keys[0][0] <= now_s and len(due) < DELETES_PER_SWEEP_MAX:
             due.append(self._keys.popleft())

@@ -22,6 +22,7 @@ from bmq_broker.commit import GroupCommit
 from bmq_broker.coordinators import Coordinators
 from bmq_broker.coverage import Coverage
 from bmq_broker.departures import Departures
+from bmq_broker.garbage import Garbage
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.handing_over import HandingOver, sign_off
 from bmq_broker.heartbeats import REPORTS_MAX, Heartbeats
@@ -229,7 +230,15 @@ class BrokerRole:
         self._commit = GroupCommit(
             settings, may_send=self._may_send, woken=self._woken, carried=self._carried, completed=self._completed, tracer=self._tracer
         )
-        self._manifests = Manifests(store, rng=rng, released=self._commit.released, fenced=self._fenced)
+        garbage = Garbage(store, linger_ms=settings.segment_linger_ms, verify_not_sealed=self._verify_not_sealed)
+        self._manifests = Manifests(
+            store,
+            rng=rng,
+            covered=self._commit.released,
+            give_up=garbage.give_up,
+            fenced=self._fenced,
+            entries_max=settings.manifest_entries_max,
+        )
         stream = StreamId(self._registration.node_id, self.epoch)
         inheriting = Inheriting(partial(read_ranges, store, clock=clock, rng=rng, is_sealed=self._is_known_to_be_sealed, read=self._wal_read))
         self._departures = Departures(stream, unpin=self._commit.unpin, closed=self._partitions_closed)
@@ -259,7 +268,7 @@ class BrokerRole:
             manifests=self._manifests,
             commit=self._commit,
             total=total,
-            verify_not_sealed=self._verify_not_sealed,
+            garbage=garbage,
         )
         self._roller, self._maintenance, self.segments = upkeep.roller, upkeep.maintenance, upkeep.segments
         self._writer = StreamWriter(

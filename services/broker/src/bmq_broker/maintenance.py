@@ -57,9 +57,7 @@ class Maintenance:
         clock: Clock,
         clock_guard: ClockGuard,
         settings: BrokerSettings,
-        verify_not_sealed: Callable[[], Awaitable[None]],
     ) -> None:
-        """`verify_not_sealed` returns if nobody had replaced this broker when it was called."""
         self._store = store
         self._metadata = metadata
         self._departures = departures
@@ -75,7 +73,6 @@ class Maintenance:
         self._clock = clock
         self._clock_guard = clock_guard
         self._settings = settings
-        self._verify_not_sealed = verify_not_sealed
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
         self._collect_again_s: dict[TopicPartition, float] = {}
 
@@ -185,8 +182,8 @@ class Maintenance:
             async for meta in self._store.list(manifest_page_prefix(tp)):
                 if meta.key not in named and (settled or meta.key not in self._manifests.pages_of(tp)):
                     pages.append(meta.key)
-            if pages:  # their keys have no epoch: whose they are follows from there having been no heir when they were listed
-                await self._verify_not_sealed()
+            # Pages' keys have no epoch: whose they are follows from there having been no heir when they were listed, as is made sure of
+            # before any is deleted.
             if not partition.claimed or partition.state is not PartitionState.APPENDING:
                 return
             orphans += pages

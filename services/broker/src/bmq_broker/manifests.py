@@ -1,17 +1,22 @@
-"""Loading and committing a partition's manifest: the one place where the owner writes to its flat log."""
+"""Loading and committing a partition's manifest: the one place where the owner writes to its flat log, and where what it names no more is given up.
+
+A version that comes into force gives up what the one before it named and it does not (bmq_broker.released), if the partition is still this
+broker's and appending when that is known: an heir that has begun with the version before would still name it, and gives it up itself when it
+takes the newer one into force. Who fails to commit gives up nothing.
+"""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from weakref import WeakValueDictionary
 
 import structlog
 
-from bmq.errors import BmqError, Corrupt, Fenced, NotOwner, UnknownOutcome
+from bmq.errors import BmqError, Corrupt, Fenced, FormatError, NotOwner, ObjectMissing, UnknownOutcome
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import create_once
 from bmq.storage.flatlog import Entry, FlatLog, Overtaken
 from bmq.storage.keys import manifest_page_key, manifest_prefix
-from bmq.storage.manifest import Manifest, PageRef, page_ref
+from bmq.storage.manifest import ENTRIES_MAX, Manifest, PageRef, page_ref
 from bmq.storage.manifest_format import check_page, decode_manifest, encode_manifest, encode_page
 from bmq.storage.segment import SegmentEntry, decode_producer_snapshot
 from bmq.values import ManifestVersion, TopicPartition
@@ -19,6 +24,7 @@ from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import Run
+from bmq_broker.released import pages_apart, released
 
 log = structlog.get_logger()
 
@@ -30,6 +36,8 @@ class ManifestMoved(BmqError):
     """An earlier owner wrote a version meanwhile, and the edit does not fit it: plan again."""
 
 
+Entries = tuple[SegmentEntry, ...]
+
 Edit = Callable[[Manifest], Manifest]
 """The next manifest made from the newest one; may raise ManifestMoved."""
 
@@ -38,13 +46,26 @@ class Manifests:
     """The manifests of the partitions that a broker owns."""
 
     def __init__(
-        self, store: ObjectStore, *, rng: Rng, released: Callable[[list[Run]], None], fenced: Callable[[BmqError], None] = lambda _: None
+        self,
+        store: ObjectStore,
+        *,
+        rng: Rng,
+        covered: Callable[[list[Run]], None],
+        give_up: Callable[[Iterable[str]], None],
+        fenced: Callable[[BmqError], None] = lambda _: None,
+        entries_max: int = ENTRIES_MAX,
     ) -> None:
-        """`released` is called with the runs that a new version covers, `fenced` where another owner's version shows that there is one."""
+        """`covered` is called with the runs that a new version covers, `give_up` with the keys that it names no more.
+
+        `fenced` is called where another owner's version shows that there is one. `entries_max`: with more entries the older half is paged.
+        """
+        assert 2 <= entries_max <= ENTRIES_MAX
         self._store = store
         self._rng = rng
-        self._released = released
+        self._covered = covered
+        self._give_up = give_up
         self._fenced = fenced
+        self._entries_max = entries_max
         self._locks: WeakValueDictionary[TopicPartition, asyncio.Lock] = WeakValueDictionary()
         self._logs: dict[TopicPartition, FlatLog] = {}
         self._pages: dict[TopicPartition, set[str]] = {}
@@ -122,7 +143,7 @@ class Manifests:
         flat_log = self._log_of(partition)
         epoch = partition.leader_epoch
         while True:
-            manifest = await self._paged(partition.tp, edit(partition.manifest))
+            manifest, known = await self._paged(partition.tp, partition.manifest, edit(partition.manifest))
             payload = encode_manifest(manifest)
             self._log_of(partition)  # it may have left meanwhile
             try:
@@ -134,7 +155,7 @@ class Manifests:
                 # What stands there may be an own earlier try that fell into the deleted past: only as the newest does it count.
                 await self._adopt(partition, await flat_log.newest(overtaken.entry.number))
                 continue
-            self._released(partition.manifest_changed(manifest, entry, rolled=rolled))
+            await self._take_into_force(partition, manifest, entry, known, rolled=rolled)
             try:
                 await flat_log.delete_covered(entry.number - KEPT_VERSIONS)
             except BmqError as error:  # the version is in force all the same
@@ -152,19 +173,49 @@ class Manifests:
         if newest.number > partition.manifest_version:
             manifest = decode_manifest(newest.payload)
             producers = await self._producers(manifest)
-            self._released(partition.manifest_changed(manifest, newest, rolled=producers))
+            await self._take_into_force(partition, manifest, newest, {}, rolled=producers)
 
-    async def _paged(self, tp: TopicPartition, manifest: Manifest) -> Manifest:
-        """The manifest with its oldest entries on pages, and without entries wholly below the log start on its first page."""
+    async def _take_into_force(
+        self, partition: Partition, manifest: Manifest, entry: Entry, known: Mapping[str, Entries], *, rolled: Producers | None
+    ) -> None:
+        """`known`: entries of pages that need not be read for it."""
+        before = partition.manifest
+        is_ours = partition.state is PartitionState.APPENDING  # asked now that the version stands: an heir of after now begins with it
+        self._covered(partition.manifest_changed(manifest, entry, rolled=rolled))
+        if is_ours:
+            self._give_up(await self._released(partition.tp, before, manifest, known))
+
+    async def _released(self, tp: TopicPartition, old: Manifest, new: Manifest, known: Mapping[str, Entries]) -> frozenset[str]:
+        """What is lost from sight here because a page cannot be read, the collection of what nothing names finds."""
+        entries = dict(known)
+        for page in pages_apart(old, new):
+            if page.key not in entries:
+                try:
+                    entries[page.key] = check_page(page, tp, await self._store.get(page.key))
+                except BmqError as error:
+                    log.warning("a manifest page cannot be read, what it names stays for now", partition=str(tp), page=page.key, error=str(error))
+        return released(old, new, entries)
+
+    async def _paged(self, tp: TopicPartition, before: Manifest, manifest: Manifest) -> tuple[Manifest, dict[str, Entries]]:
+        """(the manifest with its oldest entries on pages, and without entries wholly below the log start on its first page; pages' entries)."""
+        known: dict[str, Entries] = {}
         cut = manifest.cut_page()
-        if cut is not None:
-            entries = check_page(cut, tp, await self._store.get(cut.key))
-            kept = manifest.kept_of_page(entries)
-            if len(kept) < len(entries):
-                manifest = manifest.replace_page(entries, await self._write_page(tp, kept))
-        while overflow := manifest.overflow():
-            manifest = manifest.move_to_page(await self._write_page(tp, overflow))
-        return manifest
+        if cut is not None and manifest.log_start > before.log_start:
+            try:
+                known[cut.key] = entries = check_page(cut, tp, await self._store.get(cut.key))
+            except (FormatError, ObjectMissing) as error:  # then it goes whole, when the log start has passed it
+                log.warning("a manifest page cannot be read and stays as it is", partition=str(tp), page=cut.key, error=str(error))
+            else:
+                kept = manifest.kept_of_page(entries)
+                if len(kept) < len(entries):
+                    page = await self._write_page(tp, kept)
+                    known[page.key] = kept
+                    manifest = manifest.replace_page(entries, page)
+        while overflow := manifest.overflow(self._entries_max):
+            page = await self._write_page(tp, overflow)
+            known[page.key] = overflow
+            manifest = manifest.move_to_page(page)
+        return manifest, known
 
     async def _write_page(self, tp: TopicPartition, entries: Sequence[SegmentEntry]) -> PageRef:
         nonce = self._rng.nonce()

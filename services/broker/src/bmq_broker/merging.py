@@ -12,7 +12,6 @@ from bmq.storage.keys import segment_key
 from bmq.storage.manifest import Manifest
 from bmq.storage.segment import SegmentEntry, decode_producer_snapshot
 from bmq.values import Offset
-from bmq_broker.garbage import Garbage
 from bmq_broker.manifests import ManifestMoved, Manifests
 from bmq_broker.metrics import MERGES
 from bmq_broker.partitions.partition import Partition
@@ -51,15 +50,12 @@ def plan_merge(
 class Merger:
     """Merges segments of one broker's partitions."""
 
-    def __init__(
-        self, *, store: ObjectStore, cluster_id: str, rng: Rng, manifests: Manifests, segments: Segments, garbage: Garbage, settings: BrokerSettings
-    ) -> None:
+    def __init__(self, *, store: ObjectStore, cluster_id: str, rng: Rng, manifests: Manifests, segments: Segments, settings: BrokerSettings) -> None:
         self._store = store
         self._cluster_id = cluster_id
         self._rng = rng
         self._manifests = manifests
         self._segments = segments
-        self._garbage = garbage
         self._settings = settings
 
     async def merge(self, partition: Partition) -> bool:
@@ -93,8 +89,6 @@ class Merger:
             try:
                 await self._manifests.commit(partition, edit)
             except (ManifestMoved, NotOwner):
-                self._garbage.give_up([key])
                 return False
-            self._garbage.give_up(old.key for old in chosen)
             MERGES.inc()
             return True

@@ -3,7 +3,6 @@
 from bmq.ports import Clock
 from bmq.storage.manifest import part_size_bytes, retained_among
 from bmq.values import Offset
-from bmq_broker.garbage import Garbage
 from bmq_broker.manifests import Manifests
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.rolling import Roller
@@ -15,30 +14,17 @@ DAY_MS = 86_400_000
 class Retention:
     """Of the partitions of one broker."""
 
-    def __init__(self, *, manifests: Manifests, segments: Segments, garbage: Garbage, roller: Roller, clock: Clock) -> None:
+    def __init__(self, *, manifests: Manifests, segments: Segments, roller: Roller, clock: Clock) -> None:
         self._manifests = manifests
         self._segments = segments
-        self._garbage = garbage
         self._roller = roller
         self._clock = clock
 
     async def raise_log_start(self, partition: Partition, offset: Offset) -> None:
         """Durable when it returns. Raises BmqError."""
         async with self._manifests.lock(partition.tp):
-            if offset <= partition.log_start:
-                return
-            named = await self._names(partition, below=offset)
-            await self._manifests.commit(partition, lambda manifest: manifest.raise_log_start(offset))
-            self._garbage.give_up(named - await self._names(partition, below=offset) - partition.manifest.keys())
-
-    async def _names(self, partition: Partition, *, below: int) -> set[str]:
-        """Keys of the pages, and of the segments on pages and in the manifest, that begin below the offset."""
-        manifest = partition.manifest
-        names = {part.key for part in manifest.parts if part.base_offset < below}
-        for page in manifest.pages:
-            if page.base_offset < below:
-                names.update(entry.key for entry in await self._segments.page(partition.tp, page))
-        return names
+            if offset > partition.log_start:
+                await self._manifests.commit(partition, lambda manifest: manifest.raise_log_start(offset))
 
     async def apply(self, partition: Partition, *, by_time: bool) -> None:
         """Lets go of segments that are too old or too many. `by_time` False: this node's clock is not trusted."""

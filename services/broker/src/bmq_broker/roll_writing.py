@@ -12,14 +12,13 @@ from typing import Final
 
 import structlog
 
-from bmq.errors import BmqError, NotOwner, StoreError
+from bmq.errors import BmqError
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.storage.durable import create_once, together
 from bmq.storage.keys import segment_key, shared_segment_key
 from bmq.storage.manifest import Manifest
 from bmq.storage.segment import SegmentEntry
 from bmq.values import StreamId, TopicPartition
-from bmq_broker.garbage import Garbage
 from bmq_broker.manifests import ManifestMoved, Manifests
 from bmq_broker.metrics import ROLLED_BYTES, ROLLS
 from bmq_broker.partitions.partition import Partition, RollPlan
@@ -41,16 +40,13 @@ Outcomes = dict[TopicPartition, "bool | BmqError"]
 class RollWriter:
     """Of one broker incarnation."""
 
-    def __init__(
-        self, *, store: ObjectStore, cluster_id: str, stream: StreamId, rng: Rng, clock: Clock, manifests: Manifests, garbage: Garbage
-    ) -> None:
+    def __init__(self, *, store: ObjectStore, cluster_id: str, stream: StreamId, rng: Rng, clock: Clock, manifests: Manifests) -> None:
         self._store = store
         self._cluster_id = cluster_id
         self._stream = stream
         self._rng = rng
         self._clock = clock
         self._manifests = manifests
-        self._garbage = garbage
         self.writing: set[str] = set()
         """Shared segments that a manifest version under way may yet name."""
 
@@ -101,14 +97,7 @@ class RollWriter:
         key = segment_key(partition.tp, partition.leader_epoch, plan.base_offset, nonce)
         await create_once(self._store, key, encoded.parts, nonce=nonce, rng=self._rng)
         (entry,) = encoded.entries_at(key)
-        try:
-            await self._name(partition, plan, entry, producers)
-        except (ManifestMoved, NotOwner):
-            await self._give_up(key)
-            raise
-        named = partition.manifest.keys()
-        if key not in named:  # its records were deleted meanwhile
-            await self._give_up(key)
+        await self._name(partition, plan, entry, producers)
 
     async def _write_shared(self, plans: Sequence[tuple[Partition, RollPlan]], cause: str) -> Outcomes:
         nonce = self._rng.nonce()
@@ -137,7 +126,6 @@ class RollWriter:
 
     async def _name(self, partition: Partition, plan: RollPlan, entry: SegmentEntry, producers: Producers) -> None:
         """The manifest version. Raises ManifestMoved and NotOwner, after which none ever will name the entry, and what `commit` raises."""
-        outlived = partition.manifest.producer_snapshot
         epochs = [each for each in partition.epochs if each.start_offset < plan.next_offset]
 
         def edit(manifest: Manifest) -> Manifest:
@@ -149,16 +137,6 @@ class RollWriter:
             return manifest.add_segment(entry, last_stable_offset=plan.next_offset)
 
         await self._manifests.commit(partition, edit, rolled=producers)
-        named = partition.manifest.keys()
-        if outlived is not None and outlived.key not in named:
-            self._garbage.give_up([outlived.key])
-
-    async def _give_up(self, key: str) -> None:
-        """Deletes a segment that no manifest names and, its entry having certainly not come to count, none ever will."""
-        try:
-            await self._store.delete(key)
-        except StoreError as error:
-            log.info("a segment that no manifest names is left behind", key=key, error=str(error))
 
 
 def _count(plan: RollPlan, cause: str) -> None:

@@ -73,6 +73,8 @@ class BrokerSettings:
     """What one merge makes at most; it holds as much in memory."""
     merge_count: int = 8
     """So many small segments in a row are merged into one."""
+    manifest_entries_max: int = 1_024
+    """So many segments stand in a manifest itself, at least 2 and at most 1024; with one more, the older half moves to a page."""
     shared_look_ms: int = 600_000
     """How often it is looked which shared segments may go."""
     shared_look_ms_max: int = 21_600_000

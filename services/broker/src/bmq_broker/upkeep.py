@@ -1,7 +1,5 @@
 """A broker's segments put together: what rolls, retains, merges and collects them. Decides nothing itself."""
 
-from collections.abc import Awaitable, Callable
-
 from bmq.clock_guard import ClockGuard
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import Metadata
@@ -43,10 +41,9 @@ class Upkeep:
         manifests: Manifests,
         commit: GroupCommit,
         total: TailTotal,
-        verify_not_sealed: Callable[[], Awaitable[None]],
+        garbage: Garbage,
     ) -> None:
-        garbage = Garbage(store, linger_ms=settings.segment_linger_ms)
-        writer = RollWriter(store=store, cluster_id=cluster_id, stream=stream, rng=rng, clock=clock, manifests=manifests, garbage=garbage)
+        writer = RollWriter(store=store, cluster_id=cluster_id, stream=stream, rng=rng, clock=clock, manifests=manifests)
         self.roller = Roller(
             writer=writer,
             carrier=Carrier(commit, settings),
@@ -57,8 +54,8 @@ class Upkeep:
             total=total,
         )
         self.segments = Segments(store)
-        self.retention = Retention(manifests=manifests, segments=self.segments, garbage=garbage, roller=self.roller, clock=clock)
-        self.snapshots = CoordinatorSnapshots(store=store, rng=rng, manifests=manifests, garbage=garbage)
+        self.retention = Retention(manifests=manifests, segments=self.segments, roller=self.roller, clock=clock)
+        self.snapshots = CoordinatorSnapshots(store=store, rng=rng, manifests=manifests)
         shared = SharedGarbage(
             store=store,
             stream=stream,
@@ -71,7 +68,7 @@ class Upkeep:
             writing=writer.writing,
             settings=settings,
         )
-        merger = Merger(store=store, cluster_id=cluster_id, rng=rng, manifests=manifests, segments=self.segments, garbage=garbage, settings=settings)
+        merger = Merger(store=store, cluster_id=cluster_id, rng=rng, manifests=manifests, segments=self.segments, settings=settings)
         self.maintenance = Maintenance(
             store=store,
             metadata=metadata,
@@ -88,5 +85,4 @@ class Upkeep:
             clock=clock,
             clock_guard=clock_guard,
             settings=settings,
-            verify_not_sealed=verify_not_sealed,
         )
