@@ -17,6 +17,7 @@ from bmq.storage.manifest import ENTRIES_MAX, Manifest, page_ref
 from bmq.storage.manifest_format import check_page, decode_manifest
 from bmq.storage.numbered import numbered_key, wal_key
 from bmq.storage.segment import SegmentEntry
+from bmq.storage.snapshot import decode_snapshot
 from bmq.values import TopicPartition
 
 FIRST = tp(ORDERS, 0)
@@ -33,7 +34,7 @@ def copied(world: World) -> World:
 def repaired(world: World) -> tuple[Report, Repaired]:
     """(what was found before, what was done)"""
     report = world.audit().report
-    return report, run(Repairer(world.store, rng=world.rng, cluster_id=CLUSTER, no_producers=b"producers").run(report.repairs))
+    return report, run(Repairer(world.store, rng=world.rng, cluster_id=CLUSTER, no_producers=b"producers", no_groups=b"state").run(report.repairs))
 
 
 def newest(world: World, part: TopicPartition) -> Manifest:
@@ -335,7 +336,7 @@ def test_what_a_mended_manifest_names_is_not_deleted_whatever_was_planned() -> N
     assert isinstance(mend, Mend)
     named = [mend.entries[0].key, mend.manifest.pages[0].key]
     repairs = [mend, *(Delete(key=key) for key in [*named, segment_prefix(FIRST)])]
-    done = run(Repairer(world.store, rng=world.rng, cluster_id=CLUSTER, no_producers=b"producers").run(repairs))
+    done = run(Repairer(world.store, rng=world.rng, cluster_id=CLUSTER, no_producers=b"producers", no_groups=b"state").run(repairs))
     assert [what for what, _ in done.failed] == [*named, segment_prefix(FIRST)]
     assert done.deleted_objects == 0
     assert world.faults() == []
@@ -358,7 +359,7 @@ def test_a_manifest_that_was_written_meanwhile_is_not_mended() -> None:
     report = world.audit().report
     world.versions[FIRST] = (3, world.versions[FIRST][1])
     key = world.manifest(FIRST, newest(world, FIRST), epoch=2, claim=True)
-    done = run(Repairer(world.store, rng=world.rng, cluster_id=CLUSTER, no_producers=b"producers").run(report.repairs))
+    done = run(Repairer(world.store, rng=world.rng, cluster_id=CLUSTER, no_producers=b"producers", no_groups=b"state").run(report.repairs))
     assert [what for what, _ in done.failed] == ["orders-0"]
     assert max(key for key in world.objects if key.startswith(manifest_prefix(FIRST))) == key
 
@@ -371,6 +372,29 @@ def test_a_lost_coordinator_snapshot_is_no_longer_named() -> None:
     del world.objects[named.key]
     repaired(world)
     assert newest(world, part).coordinator_snapshot is None
+    assert world.faults() == []
+
+
+@pytest.mark.parametrize("snapshot", ["none", "below", "lost"])
+def test_a_coordinator_whose_log_starts_above_its_snapshot_is_a_fault_and_goes_on_from_there_after_a_repair(snapshot: str) -> None:
+    world = full_world()
+    part = tp(OFFSETS, 0)
+    manifest = newest(world, part)
+    named = manifest.coordinator_snapshot
+    assert named is not None
+    raised = manifest.raise_log_start(named.offset + 1)
+    world.manifest(part, msgspec.structs.replace(raised, coordinator_snapshot=None) if snapshot == "none" else raised)
+    if snapshot == "lost":
+        del world.objects[named.key]
+    report, done = repaired(world)
+    found = [finding for finding in report.findings[Level.FAULT] if finding.topic == "__consumer_offsets-0"]
+    assert [finding.kind for finding in found] == [Kind.LOST if snapshot == "lost" else Kind.GAP]
+    assert "does not load" in found[0].means
+    assert done.failed == []
+    mended = newest(world, part)
+    assert mended.coordinator_snapshot is not None
+    assert (mended.coordinator_snapshot.offset, mended.log_start) == (named.offset + 1, named.offset + 1)
+    assert decode_snapshot(world.objects[mended.coordinator_snapshot.key]).state == b"state"
     assert world.faults() == []
 
 

@@ -18,6 +18,8 @@ from bmq.runtime.logging import configure_logging
 from bmq.runtime.self_test import prove_store
 from bmq.runtime.store_url import StoreUrl
 from bmq.runtime.system import SystemClock, SystemRng
+from bmq_broker.groups.durable import DurableState
+from bmq_broker.groups.snapshot import encode_state
 from bmq_broker.partitions.producers import Producers
 from bmq_cli.exit_codes import CommandFailed, ExitCode
 from bmq_cli.output import Output, counted
@@ -79,7 +81,8 @@ async def _carry_out(store: ObjectStore, repairs: Iterable[Repair], image: Image
         if sign is not None:
             raise CommandFailed("repair store", f"a cluster works on it: {sign}", "Stop all of its processes first.")
         await prove_store(store, SystemClock(), rng)
-    return await Repairer(store, rng=rng, cluster_id=image.cluster_id, no_producers=Producers().encode()).run(repairs)
+    no_producers, no_groups = Producers().encode(), encode_state(DurableState())
+    return await Repairer(store, rng=rng, cluster_id=image.cluster_id, no_producers=no_producers, no_groups=no_groups).run(repairs)
 
 
 async def _image(store: ObjectStore, *, at_once: int) -> Image:

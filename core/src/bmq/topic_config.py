@@ -11,6 +11,7 @@ from typing import Final, Literal, cast
 
 from bmq.config_keys import LONG_MAX, ConfigKey, ConfigSource, ConfigSynonym, ConfigType, DescribedConfig, Value, config_key, describe, unknown_key
 from bmq.errors import InvalidConfig
+from bmq.names import is_internal
 
 CREATE_TIME: Final = "CreateTime"
 LOG_APPEND_TIME: Final = "LogAppendTime"
@@ -19,6 +20,8 @@ MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """No topic takes larger batches: a batch has to fit into one request and one WAL object."""
 SEGMENT_BYTES_MIN: Final = 64 * 1024
 """Smaller segments would cost more requests than they save bytes."""
+PINNED: Final[Mapping[str, str]] = {"cleanup.policy": "compact", "compression.type": "producer"}
+"""What the internal topics have and keep: with `delete` among them, retention would take what coordinators load from."""
 POOL: Final = "bmq.pool"
 VALIDATION: Final = "bmq.validation"
 POOL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
@@ -43,6 +46,8 @@ class TopicConfig:
     delete: bool
     compact: bool
     validation: Literal["header", "lengths", "records"]
+    holds_state: bool
+    """Whether a coordinator loads from it: what its newest snapshot does not cover never goes, by no rule and at nobody's wish."""
 
 
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = (
@@ -199,13 +204,20 @@ def topic_key(name: str) -> ConfigKey:
 
 
 def validate(configs: Mapping[str, str], *, internal: bool = False) -> None:
-    """Raises InvalidConfig unless a topic may have these. Internal topics may be compacted, others not yet."""
+    """Raises InvalidConfig unless a topic may have these. Internal topics have what is PINNED, whatever is said; others are not compacted yet."""
     for name, text in configs.items():
         value = topic_key(name).parse(text)
+        if internal and name in PINNED and text.strip() != PINNED[name]:
+            raise InvalidConfig(f"{name}={text[:64]}: the coordinators' own topics keep {name}={PINNED[name]}: leave it as it is")
         if name == "cleanup.policy" and not internal:
             _check_cleanup(text, value)
         if name == POOL and text and POOL_NAME.fullmatch(text) is None:
             raise InvalidConfig(f"{POOL}={text[:64]}: {POOL_NAME_REMEDY}")
+
+
+def pinned(name: str, configs: Mapping[str, str]) -> Mapping[str, str]:
+    """The configuration of the topic `name`, of which `configs` are stored: an internal topic's holds what is PINNED, whatever was stored once."""
+    return {**configs, **PINNED} if is_internal(name) else configs
 
 
 def pool_of(configs: Mapping[str, str]) -> str:
@@ -213,8 +225,10 @@ def pool_of(configs: Mapping[str, str]) -> str:
     return configs.get(POOL, "")
 
 
-def resolve(configs: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> TopicConfig:
+def resolve(configs: Mapping[str, str], defaults: Mapping[str, str] | None = None, *, holds_state: bool = False) -> TopicConfig:
     """What `configs` of a topic come to. `defaults` are the cluster's values that were set, by their cluster-wide names.
+
+    `holds_state`: coordinators load from it.
 
     Raises InvalidConfig for a value that cannot be read (names that are unknown are passed over: a newer bmq may have stored them).
     """
@@ -232,6 +246,7 @@ def resolve(configs: Mapping[str, str], defaults: Mapping[str, str] | None = Non
         delete="delete" in policies,
         compact="compact" in policies,
         validation=cast(Literal["header", "lengths", "records"], values[VALIDATION]),
+        holds_state=holds_state,
     )
 
 

@@ -17,6 +17,7 @@ from bmq.audit.unopenable import MEANS
 from bmq.errors import Corrupt, FormatError, FormatTooNew, ObjectMissing, StoreUnavailable
 from bmq.metadata.codec import LOG_PREFIX
 from bmq.metadata.image import Image
+from bmq.names import is_internal
 from bmq.storage.durable import together
 from bmq.storage.keys import SHARED_PREFIX, manifest_prefix, parse_numbered_key, segment_prefix
 from bmq.storage.manifest import PageRef
@@ -224,6 +225,7 @@ class PartitionAudit:
     async def _coordinator_snapshot(self, state: PartitionState, topic_name: str) -> None:
         named = state.manifest.coordinator_snapshot
         if named is None:
+            self._coordinators_beginning(state, topic_name)
             return
         state.named.add(named.key)
         try:
@@ -246,6 +248,22 @@ class PartitionAudit:
             )
             return
         state.snapshot = named
+        self._coordinators_beginning(state, topic_name)
+
+    def _coordinators_beginning(self, state: PartitionState, topic_name: str) -> None:
+        """A coordinator loads from its snapshot on, or from the log's very beginning: nothing may be missing there."""
+        begins = 0 if state.snapshot is None else state.snapshot.offset
+        if not is_internal(topic_name) or state.manifest.log_start <= begins:
+            return
+        state.torn = True
+        state.report.fault(
+            Kind.GAP,
+            numbered_key(manifest_prefix(state.listing.tp), state.audited.number),
+            f"its log starts at offset {state.manifest.log_start}, and the coordinator needs it from offset {begins} on: it does not load, because "
+            "what groups committed in between is in no snapshot. Restore an older backup",
+            topic=state.topic,
+            repair="the coordinator goes on without what was in between",
+        )
 
     async def _producer_snapshot(self, state: PartitionState) -> None:
         """That of a log without segments; the others' are looked at with their segments."""

@@ -10,15 +10,17 @@ import msgspec
 from bmq.audit.findings import Delete, Mend, Repair
 from bmq.audit.mending import Gap
 from bmq.errors import BmqError, StoreError
+from bmq.names import is_internal
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import TroubleLog, create_once, together, when_available
 from bmq.storage.flatlog import FIRST_NUMBER, NO_PREDECESSOR, Entry, FlatLog
-from bmq.storage.keys import manifest_page_key, manifest_prefix, segment_key
-from bmq.storage.manifest import ENTRIES_MAX, Manifest, PageRef, broken_invariant, page_ref
+from bmq.storage.keys import coordinator_snapshot_key, manifest_page_key, manifest_prefix, segment_key
+from bmq.storage.manifest import ENTRIES_MAX, CoordinatorSnapshotRef, Manifest, PageRef, broken_invariant, page_ref
 from bmq.storage.manifest_format import encode_manifest, encode_page
 from bmq.storage.numbered import just_before, number_of
 from bmq.storage.segment import SegmentEntry, SegmentRun, encode_segment
 from bmq.storage.segment_index import SegmentBatch
+from bmq.storage.snapshot import CoordinatorSnapshot, decode_snapshot, encode_snapshot
 from bmq.values import LeaderEpoch, Offset, TopicPartition
 from bmq.wire.batches import build_empty_batch
 
@@ -44,13 +46,24 @@ class Repairer:
     """Of one store."""
 
     def __init__(
-        self, store: ObjectStore, *, rng: Rng, cluster_id: str, no_producers: bytes, told: Callable[[Repaired], None] = lambda _: None
+        self,
+        store: ObjectStore,
+        *,
+        rng: Rng,
+        cluster_id: str,
+        no_producers: bytes,
+        no_groups: bytes,
+        told: Callable[[Repaired], None] = lambda _: None,
     ) -> None:
-        """`no_producers`: a producer snapshot of a partition that nobody wrote to. `told` is called after each step."""
+        """`no_producers`: a producer snapshot of a partition that nobody wrote to. `no_groups`: the state of a coordinator without groups.
+
+        `told` is called after each step.
+        """
         self._store = store
         self._rng = rng
         self._cluster_id = cluster_id
         self._no_producers = no_producers
+        self._no_groups = no_groups
         self._trouble = TroubleLog("repair")
         self._told = told
         self.done = Repaired()
@@ -92,6 +105,7 @@ class Repairer:
         entries = tuple(sorted((*mend.entries, *filled), key=lambda entry: entry.base_offset))
         pages, entries = await self._paged(mend.tp, mend.manifest.pages, entries)
         manifest: Manifest = msgspec.structs.replace(mend.manifest, pages=pages, entries=entries)
+        manifest = await self._loadable(mend, manifest)
         broken = broken_invariant(manifest)
         if broken is not None:
             raise NotMended(f"the mended manifest would not hold that {broken}: this is a bug in bmq")
@@ -103,6 +117,19 @@ class Repairer:
             base = Entry(number=mend.base_number, epoch=mend.base_epoch, nonce=mend.base_nonce, predecessor=NO_PREDECESSOR, claim=False, payload=b"")
             await log.append(base, epoch=mend.base_epoch, payload=payload)
         self.done.mended.append(mend.topic)
+
+    async def _loadable(self, mend: Mend, manifest: Manifest) -> Manifest:
+        """With a snapshot where the log starts now, if a coordinator would miss what is gone before that: what its last one had, or nothing."""
+        named = manifest.coordinator_snapshot
+        if not is_internal(mend.topic.rpartition("-")[0]) or manifest.log_start <= (0 if named is None else named.offset):
+            return manifest
+        state = self._no_groups if named is None else decode_snapshot(await self._store.get(named.key)).state
+        nonce, offset = self._rng.nonce(), Offset(manifest.log_start)
+        key = coordinator_snapshot_key(mend.tp, LeaderEpoch(mend.leader_epoch), offset, nonce)
+        made = encode_snapshot(CoordinatorSnapshot(nonce=nonce, tp=mend.tp, offset=offset, state=state))
+        await create_once(self._store, key, made, nonce=nonce, rng=self._rng, trouble=self._trouble)
+        mended: Manifest = msgspec.structs.replace(manifest, coordinator_snapshot=CoordinatorSnapshotRef(key, offset))
+        return mended
 
     async def _fill(self, mend: Mend, gap: Gap) -> SegmentEntry:
         """A segment that has the gap's offsets and no records. It knows no producers: what they wrote last is not known."""

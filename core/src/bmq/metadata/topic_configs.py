@@ -9,7 +9,8 @@ import structlog
 from bmq.errors import BmqError
 from bmq.log_limit import RateLimited
 from bmq.metadata.image import Image
-from bmq.topic_config import TopicConfig, resolve
+from bmq.names import is_internal
+from bmq.topic_config import TopicConfig, pinned, resolve
 from bmq.values import TopicId
 
 log = structlog.get_logger()
@@ -38,7 +39,9 @@ class TopicConfigs:
         """Of a topic in the image. Raises InvalidConfig where this version cannot read a value."""
         config = self._resolved.get(topic_id)
         if config is None:
-            config = resolve(image.topics[topic_id].configs, {**self._cluster_configs, **image.configs.get(CLUSTER_WIDE, {})})
+            topic = image.topics[topic_id]
+            defaults = {**self._cluster_configs, **image.configs.get(CLUSTER_WIDE, {})}
+            config = resolve(pinned(topic.name, topic.configs), defaults, holds_state=is_internal(topic.name))
             self._resolved[topic_id] = config
         return config
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError
+from bmq.errors import BmqError, Corrupt
 from bmq.ports import Clock
 from bmq.values import Offset
 from bmq.wire.batches import Record, build_batch, read_header
@@ -53,14 +53,32 @@ class PartitionLog:
         """See CoordinatorLog."""
         partition = self._partition
         await self.barrier()  # what an earlier coordinator here appended is part of the log, too
-        at = int(max(offset, partition.log_start))
+        at, end = int(offset), int(partition.high_watermark)
+        if partition.log_start > at:
+            raise self._gap(at, partition.log_start)
         tail = partition.tail.durable_batches()
         async for batch in self._segments.read_batches(partition.tp, partition.manifest, at):
+            at = self._after(batch, at)
             yield batch
-            at = read_header(batch).next_offset
         for batch in tail:
             if read_header(batch).next_offset > at:
+                at = self._after(batch, at)
                 yield batch
+        if at < end:
+            raise self._gap(at, end)
+
+    def _after(self, batch: Buffer, at: int) -> int:
+        """The offset behind the batch, in which `at` is or with which it begins. Raises Corrupt where records are missing before it."""
+        header = read_header(batch)
+        if header.base_offset > at:
+            raise self._gap(at, header.base_offset)
+        return header.next_offset
+
+    def _gap(self, start: int, end: int) -> Corrupt:
+        return Corrupt(
+            f"{self._partition.tp}: offsets {start} to {end - 1} are in no snapshot of the coordinator and not in the log, so what groups committed "
+            "there is not known: restore the missing objects from a backup, or stop bmq and have bmq store check --repair go on without them"
+        )
 
     async def load_snapshot(self) -> tuple[Offset, bytes] | None:
         """See CoordinatorLog."""

@@ -1,5 +1,6 @@
 """Retention: the log start rises by time, by size, or because somebody asked; segments wholly below it go."""
 
+from bmq.errors import PolicyViolation
 from bmq.ports import Clock
 from bmq.storage.manifest import part_size_bytes, retained_among
 from bmq.values import Offset
@@ -23,8 +24,12 @@ class Retention:
     async def raise_log_start(self, partition: Partition, offset: Offset) -> None:
         """Durable when it returns. Raises BmqError."""
         async with self._manifests.lock(partition.tp):
-            if offset > partition.log_start:
-                await self._manifests.commit(partition, lambda manifest: manifest.raise_log_start(offset))
+            if offset <= partition.log_start:
+                return
+            loads_from = _loads_from(partition)
+            if loads_from is not None and offset > loads_from:
+                raise PolicyViolation(f"a coordinator loads {partition.tp} from offset {loads_from} on: nothing above it can be deleted")
+            await self._manifests.commit(partition, lambda manifest: manifest.raise_log_start(offset))
 
     async def apply(self, partition: Partition, *, by_time: bool) -> None:
         """Lets go of segments that are too old or too many. `by_time` False: this node's clock is not trusted."""
@@ -61,4 +66,13 @@ class Retention:
                 if entry.last_offset >= snapshot.offset or entry.max_timestamp_ms >= now_ms - DAY_MS:
                     break
                 offset = max(offset, entry.last_offset + 1)
-        return Offset(offset)
+        loads_from = _loads_from(partition)
+        return Offset(offset) if loads_from is None else min(Offset(offset), max(partition.log_start, loads_from))
+
+
+def _loads_from(partition: Partition) -> Offset | None:
+    """Where what a coordinator needs of the log begins: at its newest snapshot, or at the very beginning. None: no coordinator loads from it."""
+    if not partition.config.holds_state:
+        return None
+    snapshot = partition.manifest.coordinator_snapshot
+    return Offset(0) if snapshot is None else Offset(snapshot.offset)

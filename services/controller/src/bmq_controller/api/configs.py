@@ -10,7 +10,7 @@ from bmq.config_keys import ConfigSource, DescribedConfig
 from bmq.errors import UnknownTopic
 from bmq.metadata.image import Image
 from bmq.roles.controller import ConfigChange, ConfigResource
-from bmq.topic_config import describe_topic
+from bmq.topic_config import describe_topic, pinned
 from bmq_controller.api.models import ConfigsView, ConfigValue, ConfigView
 from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch, ValidateOnly
 from bmq_controller.api.problems import Refused
@@ -91,7 +91,9 @@ def _of_topic(sources: ApiSources, name: str, response: Response) -> ConfigsView
     topic = image.topic(name)
     if topic is None:
         raise UnknownTopic("there is no such topic: list the topics")
-    rows = describe_topic(topic.configs, dynamic_defaults=image.configs.get(("broker", ""), {}), static_defaults=sources.static_configs)
+    rows = describe_topic(
+        pinned(topic.name, topic.configs), dynamic_defaults=image.configs.get(("broker", ""), {}), static_defaults=sources.static_configs
+    )
     return _view(rows, topic_version(topic), response)
 
 

@@ -9,6 +9,7 @@ from bmq.lanes import lane_of, overlay_name
 from bmq.metadata.image import Image, Topic
 from bmq.names import is_internal
 from bmq.roles.controller import NewTopic
+from bmq.topic_config import pinned
 from bmq.values import TopicPartition
 from bmq_controller.api.configs import config_text
 from bmq_controller.api.coordinators import partition_statuses
@@ -137,4 +138,4 @@ def _shown(sources: ApiSources, name: str, response: Response) -> TopicView:
     topic = find(sources.image, name)
     summary = _summary(topic)
     response.headers["ETag"] = etag(summary.version)
-    return TopicView(**summary.model_dump(), created_ms=topic.created_ms, configs=dict(topic.configs))
+    return TopicView(**summary.model_dump(), created_ms=topic.created_ms, configs=dict(pinned(topic.name, topic.configs)))

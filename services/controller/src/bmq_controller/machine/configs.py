@@ -9,7 +9,7 @@ from bmq.metadata.image import Image
 from bmq.metadata.records import ConfigsChanged
 from bmq.names import is_internal
 from bmq.roles.controller import ConfigChange, ConfigResource
-from bmq.topic_config import topic_key, validate
+from bmq.topic_config import PINNED, topic_key, validate
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.pools import check_pool
 
@@ -30,7 +30,7 @@ def alter_configs(
 def replace_configs(image: Image, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> Decision[None]:
     """AlterConfigs of one resource: what is not named (or has no value) goes back to its default. Raises RequestError."""
     target = _Target(image, resource)
-    wanted: dict[str, str | None] = dict.fromkeys(target.configs)
+    wanted: dict[str, str | None] = dict.fromkeys(name for name in target.configs if name not in target.kept)
     wanted.update(configs)
     return target.decide(wanted, validate_only=validate_only)
 
@@ -42,6 +42,8 @@ class _Target:
         self._image = image
         self._kind = resource.kind
         self._internal = False
+        self.kept: Mapping[str, str] = {}
+        """What stays as it is, whatever goes back to its default."""
         match resource.kind:
             case "topic":
                 topic = image.topic(resource.name)
@@ -50,6 +52,7 @@ class _Target:
                 self.configs = topic.configs
                 self._name = str(topic.topic_id)
                 self._internal = is_internal(topic.name)
+                self.kept = PINNED if self._internal else {}
             case "broker":
                 if resource.name:
                     raise InvalidConfig(
@@ -67,6 +70,8 @@ class _Target:
         for name, value in wanted.items():
             if value is not None or name not in self.configs:
                 self.key(name)
+            if value is None and name in self.kept:
+                raise InvalidConfig(f"{name}: the coordinators' own topics keep {name}={self.kept[name]}: leave it as it is")
         values = {name: value for name, value in wanted.items() if value is not None}
         if self._kind == "topic":
             validate(values, internal=self._internal)

@@ -25,7 +25,7 @@ from bmq.metadata.image import Image, Lane, Topic
 from bmq.metadata.records import AnyRecord, PartitionChange, PartitionsAdded, TopicCreated, TopicDeleted
 from bmq.names import CONSUMER_OFFSETS, check_topic_name, collision_key, is_internal, may_collide
 from bmq.roles.controller import NewTopic, TopicResult
-from bmq.topic_config import pool_of, validate
+from bmq.topic_config import pinned, pool_of, validate
 from bmq.values import LeaderEpoch, NodeId, TopicId
 from bmq_controller.machine.assigning import Wanted, wanted_brokers
 from bmq_controller.machine.decision import Decision
@@ -187,6 +187,7 @@ class _Creation:
             )
         configs = _configs(topic)
         validate(configs, internal=is_internal(topic.name))
+        configs = dict(pinned(topic.name, configs))
         if lane is None:
             check_pool(self._image, configs, before={})
         else:

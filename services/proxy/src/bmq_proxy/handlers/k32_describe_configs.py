@@ -6,7 +6,7 @@ from typing import Any
 from bmq.cluster_config import describe_cluster
 from bmq.config_keys import DescribedConfig
 from bmq.errors import BmqError, RequestError
-from bmq.topic_config import describe_topic
+from bmq.topic_config import describe_topic, pinned
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import code_for
 from bmq.wire.message import Message
@@ -43,8 +43,8 @@ def _rows(proxy: Proxy, asked: Any) -> list[DescribedConfig]:
     resource = config_resource(proxy, asked.resource_type, asked.resource_name)
     match resource.kind:
         case "topic":
-            configs = find_topic(image, resource.name).configs
-            return describe_topic(configs, dynamic_defaults=proxy.dynamic_configs, static_defaults=proxy.static_configs)
+            topic = find_topic(image, resource.name)
+            return describe_topic(pinned(topic.name, topic.configs), dynamic_defaults=proxy.dynamic_configs, static_defaults=proxy.static_configs)
         case "broker":
             return describe_cluster(dynamic=proxy.dynamic_configs, static=proxy.static_configs)
         case "group":

@@ -1,0 +1,156 @@
+"""What groups committed outlives every way in which a log's beginning goes; where some of it is missing, the coordinator says so."""
+
+import asyncio
+
+import msgspec
+import pytest
+from broker_under_test import Cluster, partition_log, small
+
+from bmq.errors import Corrupt, PolicyViolation
+from bmq.metadata.records import ConfigsChanged
+from bmq.names import CONSUMER_OFFSETS
+from bmq.roles.owner import Caller
+from bmq.values import Offset, TopicPartition
+from bmq.wire.error_codes import ErrorCode
+from bmq.wire.message import Message
+from bmq_broker.groups.settings import GroupSettings
+from bmq_controller.machine.decision import Decision
+from bmq_sim.loop import on_virtual_time
+
+HOUR_S = 3_600
+CALLER = Caller(client_id="app", client_host="/h", api_version=8)
+FEW = GroupSettings(snapshot_record_interval=5, offsets_retention_ms=1 << 50)
+
+
+async def commit(cluster: Cluster, offset: int) -> int:
+    part = Message(partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="")
+    request = Message(
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        retention_time_ms=-1,
+        topics=[Message(name="orders", partitions=[part])],
+    )
+    reply = await cluster.broker.owner.group_call(0, 8, request, CALLER)
+    return int(reply["topics"][0]["partitions"][0]["error_code"])
+
+
+async def fetched(cluster: Cluster) -> tuple[int, int]:
+    """(error, offset)"""
+    topics = [Message(name="orders", partition_indexes=[0])]
+    request = Message(groups=[Message(group_id="g", member_id=None, member_epoch=-1, topics=topics)], require_stable=False)
+    [group] = (await cluster.broker.owner.group_call(0, 9, request, CALLER))["groups"]
+    return int(group["error_code"]), -1 if not group["topics"] else group["topics"][0]["partitions"][0]["committed_offset"]
+
+
+async def started(*, groups: GroupSettings | None = None) -> tuple[Cluster, TopicPartition]:
+    cluster = Cluster(settings=small(), groups=groups)
+    await cluster.start()
+    await cluster.topic("orders")
+    [tp] = await cluster.topic(CONSUMER_OFFSETS)
+    return cluster, tp
+
+
+async def forced(cluster: Cluster, tp: TopicPartition, **configs: str) -> None:
+    """Stored as an older version did, past every check."""
+    changes: dict[str, str | None] = {name.replace("_", "."): value for name, value in configs.items()}
+    records = (ConfigsChanged(kind="topic", name=str(tp.topic_id), changes=changes),)
+    await cluster.controller.leader.operate("forced", lambda image: Decision(None, records))
+
+
+@on_virtual_time
+async def test_offsets_stay_whatever_policy_was_once_stored_for_their_topic() -> None:
+    cluster, tp = await started()
+    await forced(cluster, tp, cleanup_policy="delete", segment_ms="3600000", retention_ms="3600000", retention_bytes="1")
+    assert await commit(cluster, 42) == 0
+    await cluster.roll(tp)
+    await asyncio.sleep(3 * HOUR_S)
+    assert (await cluster.broker._ownership.open(tp)).log_start == 0
+    await cluster.stop()
+    await cluster.start("again")
+    assert await fetched(cluster) == (0, 42)
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_below_a_snapshot_the_log_goes_after_a_day_and_above_it_never() -> None:
+    cluster, tp = await started(groups=FEW)
+    for offset in range(7):
+        assert await commit(cluster, offset) == 0
+    await asyncio.sleep(1)
+    partition = await cluster.broker._ownership.open(tp)
+    named = partition.manifest.coordinator_snapshot
+    assert named is not None
+    assert 0 < named.offset < partition.high_watermark
+    await cluster.roll(tp)
+    assert await commit(cluster, 7) == 0
+    await cluster.roll(tp)
+    await asyncio.sleep(30 * HOUR_S)
+    partition = await cluster.broker._ownership.open(tp)
+    named = partition.manifest.coordinator_snapshot
+    assert named is not None
+    assert partition.log_start <= named.offset
+    await cluster.stop()
+    await cluster.start("again")
+    assert await fetched(cluster) == (0, 7)
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_nobody_deletes_records_that_a_coordinator_loads_from() -> None:
+    cluster, tp = await started(groups=FEW)
+    assert await commit(cluster, 42) == 0
+    with pytest.raises(PolicyViolation, match="a coordinator loads"):
+        await cluster.broker.owner.delete_records(tp, Offset(-1))
+    for offset in range(6):
+        assert await commit(cluster, offset) == 0
+    await asyncio.sleep(1)
+    named = (await cluster.broker._ownership.open(tp)).manifest.coordinator_snapshot
+    assert named is not None
+    assert await cluster.broker.owner.delete_records(tp, Offset(named.offset)) == named.offset
+    await cluster.stop()
+    await cluster.start("again")
+    assert await fetched(cluster) == (0, 5)
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("how", ["at the beginning", "in the middle"])
+@on_virtual_time
+async def test_a_coordinator_whose_log_has_a_hole_does_not_load_and_says_what_is_missing(how: str) -> None:
+    cluster, tp = await started()
+    for offset in (41, 42, 43):
+        assert await commit(cluster, offset) == 0
+        await cluster.roll(tp)
+    partition = await cluster.broker._ownership.open(tp)
+    manifest = partition.manifest
+    if how == "at the beginning":
+        holed = msgspec.structs.replace(manifest, log_start=manifest.entries[1].base_offset, entries=manifest.entries[1:])
+    else:
+        holed = msgspec.structs.replace(manifest, entries=(manifest.entries[0], *manifest.entries[2:]))
+    partition.manifest = holed
+    log = partition_log(cluster, tp)
+    with pytest.raises(Corrupt, match="bmq store check --repair") as refused:
+        async for _ in log.read_from(Offset(0)):
+            pass
+    first, last = (0, 0) if how == "at the beginning" else (1, 1)
+    assert f"offsets {first} to {last} are in no snapshot" in str(refused.value)
+    partition.manifest = manifest
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_groups_of_a_coordinator_that_cannot_load_are_told_to_wait_and_not_that_nothing_was_committed() -> None:
+    cluster, tp = await started()
+    assert await commit(cluster, 42) == 0
+    await cluster.roll(tp)
+    partition = await cluster.broker._ownership.open(tp)
+    cluster.broker._coordinators.partition_closed(partition)
+    whole = partition.manifest
+    partition.manifest = msgspec.structs.replace(whole, log_start=1, entries=())
+    error, offset = await fetched(cluster)
+    assert error in (ErrorCode.coordinator_load_in_progress, ErrorCode.not_coordinator)
+    assert offset == -1
+    partition.manifest = whole
+    assert await fetched(cluster) == (0, 42)
+    await cluster.stop()
