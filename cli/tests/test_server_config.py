@@ -11,6 +11,8 @@ import pytest
 from cli_cluster import BMQ
 
 from bmq.errors import ConfigurationError
+from bmq.limits import limits_of
+from bmq_cli.limits_reference import limits_reference
 from bmq_cli.main import execute
 from bmq_cli.role_settings import role_settings
 from bmq_cli.server_config import ServerConfig, about, flag_of, variable_of
@@ -46,6 +48,18 @@ def written(folder: Path, text: str) -> Path:
 
 def test_the_page_is_what_the_keys_say() -> None:
     assert PAGE.read_text() == server_reference(), "run: python -m bmq_cli.server_reference >docs/server-configuration.md"
+
+
+def test_the_page_of_limits_is_what_their_tables_say() -> None:
+    page = PAGE.with_name("limits.md")
+    assert page.read_text() == limits_reference(), "run: python -m bmq_cli.limits_reference >docs/limits.md"
+
+
+def test_a_limit_is_set_by_name_and_one_that_cannot_be_is_refused_with_its_range() -> None:
+    assert limits_of({"request_elements_max": "2000"}).request_elements_max == 2000
+    for given, why in (({"requests": "1"}, "requests is no limit"), ({"request_elements_max": "5"}, "set a whole number from 1000 to 100000")):
+        with pytest.raises(ConfigurationError, match=why):
+            limits_of(given)
 
 
 def test_every_key_has_documentation_a_group_and_a_remedy() -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from bmq.cluster_config import ClusterConfig, resolve_cluster
+from bmq.limits import limits_of
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
 from bmq_cli.addresses import address_of
@@ -100,6 +101,7 @@ def _proxy_settings(config: ServerConfig, *, one_disk: bool) -> ProxySettings:
         produce_retry_ms=config.produce_retry_ms,
         write_timeout_ms_min=config.write_timeout_ms_min,
         slow_request_ms=config.slow_request_ms,
+        limits=limits_of(config.limits),
     )
     return replace(settings, catch_up_gets_at_once=ONE_DISK_CATCH_UP_GETS) if one_disk else settings
 

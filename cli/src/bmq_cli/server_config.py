@@ -23,6 +23,7 @@ from bmq_cli.server_values import (
     OFF,
     Address,
     ClusterConfigs,
+    LimitsGiven,
     OptionalAddress,
     Role,
     Roles,
@@ -121,6 +122,14 @@ class ServerConfig(BaseSettings):
         "console, or json: one object a line. Empty: console on a terminal, json elsewhere.",
         "set console or json",
         pattern="^(console|json)?$",
+    )
+
+    limits: LimitsGiven = _key(
+        PROCESS,
+        {},
+        "What a single client may do, where the defaults do not suit: limits.md has them all. In the file a mapping; as a flag NAME=VALUE, "
+        "repeatable; as a variable NAME=VALUE with commas between. Give all nodes the same.",
+        "write NAME=VALUE with a limit of limits.md, for example request_elements_max=20000",
     )
 
     otlp_endpoint: str = _key(
@@ -379,7 +388,7 @@ class ServerConfig(BaseSettings):
         return role in self.roles
 
 
-REPEATABLE: Final = frozenset(("cluster_config", "listeners", "advertised_listeners"))
+REPEATABLE: Final = frozenset(("cluster_config", "limits", "listeners", "advertised_listeners"))
 """Keys whose flag may be given several times: each a mapping."""
 
 

@@ -8,7 +8,8 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BeforeValidator
 
 from bmq.cluster_config import validate_cluster
-from bmq.errors import InvalidConfig
+from bmq.errors import ConfigurationError, InvalidConfig
+from bmq.limits import limits_of
 from bmq_cli.addresses import address_of
 
 KIB: Final = 1 << 10
@@ -102,6 +103,14 @@ def _of_the_cluster(configs: dict[str, str]) -> dict[str, str]:
     return configs
 
 
+def _as_limits(given: dict[str, str]) -> dict[str, str]:
+    try:
+        limits_of(given)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+    return given
+
+
 Roles = Annotated[tuple[Role, ...], BeforeValidator(_items), AfterValidator(_different)]
 Address = Annotated[str, AfterValidator(_address)]
 OptionalAddress = Annotated[str, AfterValidator(_address_or_off)]
@@ -113,3 +122,5 @@ Size = Annotated[int, BeforeValidator(_size)]
 """Bytes: a number, or one with a unit (64MiB)."""
 ClusterConfigs = Annotated[dict[str, str], BeforeValidator(_pairs), AfterValidator(_of_the_cluster)]
 """By Kafka's names."""
+LimitsGiven = Annotated[dict[str, str], BeforeValidator(_pairs), AfterValidator(_as_limits)]
+"""By the names of bmq.limits."""

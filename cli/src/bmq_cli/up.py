@@ -3,6 +3,8 @@
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -12,6 +14,7 @@ import typer
 
 from bmq.cluster_config import validate_cluster
 from bmq.errors import BmqError, ConfigurationError, InvalidConfig
+from bmq.limits import limits_of
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.loop import run_service, settle
 from bmq.runtime.metered_store import MeteredStore
@@ -44,6 +47,9 @@ def up(  # noqa: PLR0917 - options, not arguments
     listen: Annotated[str, typer.Option(help="Where Kafka clients connect, HOST:PORT")] = "127.0.0.1:9092",
     admin: Annotated[str, typer.Option(help="Health, metrics and REST API, HOST:PORT")] = "127.0.0.1:9080",
     config: Annotated[list[str] | None, typer.Option("--config", help="A cluster-wide setting by Kafka's name, KEY=VALUE; repeatable")] = None,
+    limit: Annotated[
+        list[str] | None, typer.Option("--limit", metavar="NAME=VALUE", help="What a single client may do (docs/limits.md); repeatable")
+    ] = None,
     linger_ms: Annotated[
         float, typer.Option(help="How long a batch may wait for company before it is made durable; 100 to 250 is cheap on S3")
     ] = 5.0,
@@ -74,11 +80,14 @@ def up(  # noqa: PLR0917 - options, not arguments
     """Start controller, broker and proxy in one process, or with --nodes each in processes of its own."""
     try:
         configure_logging()
-        settings, url = _settings(data=data, store=store, listen=listen, configs=config or [], linger_ms=linger_ms)
+        limits = _pairs("--limit", limit or [])
+        settings, url = _settings(data=data, store=store, listen=listen, configs=config or [], limits=limits, linger_ms=linger_ms)
         admin_host, admin_port = _address("--admin", admin)
         tokens = _tokens(admin_token_file)
         if nodes is not None:
-            raise typer.Exit(_up_nodes(nodes, settings, url=url, fsync=fsync, admin=(admin_host, admin_port), admin_token_file=admin_token_file))
+            raise typer.Exit(
+                _up_nodes(nodes, settings, url=url, fsync=fsync, admin=(admin_host, admin_port), admin_token_file=admin_token_file, limits=limits)
+            )
         make_bucket(url)
         opened = open_store(url, fsync=fsync)
     except BmqError as error:
@@ -136,7 +145,16 @@ async def _until_the_end(node: Node, stop: asyncio.Event) -> int:
     return 0
 
 
-def _up_nodes(shape: str, settings: NodeSettings, *, url: str, fsync: bool, admin: tuple[str, int], admin_token_file: Path | None) -> int:
+def _up_nodes(
+    shape: str,
+    settings: NodeSettings,
+    *,
+    url: str,
+    fsync: bool,
+    admin: tuple[str, int],
+    admin_token_file: Path | None,
+    limits: Mapping[str, str],
+) -> int:
     from bmq_cli.up_nodes import up_nodes
 
     return up_nodes(
@@ -148,10 +166,13 @@ def _up_nodes(shape: str, settings: NodeSettings, *, url: str, fsync: bool, admi
         admin_token_file=admin_token_file,
         linger_ms=settings.broker.linger_ms,
         cluster_configs=settings.cluster_configs,
+        limits=limits,
     )
 
 
-def _settings(*, data: Path | None, store: str | None, listen: str, configs: list[str], linger_ms: float) -> tuple[NodeSettings, str]:
+def _settings(
+    *, data: Path | None, store: str | None, listen: str, configs: list[str], limits: Mapping[str, str], linger_ms: float
+) -> tuple[NodeSettings, str]:
     if data is not None and store is not None:
         raise ConfigurationError(f"--data {data} and --store {store} are both given: give one of them")
     folder = (data or Path("bmq-data")).absolute()
@@ -159,12 +180,11 @@ def _settings(*, data: Path | None, store: str | None, listen: str, configs: lis
     host, port = _address("--listen", listen)
     if not 0 <= linger_ms <= 10_000:
         raise ConfigurationError(f"--linger-ms {linger_ms:g}: choose 0 to 10000")
-    cluster_configs: dict[str, str] = {}
-    for text in configs:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ConfigurationError(f"--config {text}: write KEY=VALUE")
-        cluster_configs[name.strip()] = value.strip()
+    cluster_configs = _pairs("--config", configs)
+    try:
+        own_limits = limits_of(limits)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--limit: {error}") from None
     try:
         validate_cluster(cluster_configs)
     except InvalidConfig as error:
@@ -174,10 +194,20 @@ def _settings(*, data: Path | None, store: str | None, listen: str, configs: lis
         port=port,
         cluster_configs=cluster_configs,
         broker=BrokerSettings(linger_ms=linger_ms, eager=store is None, hedge_creates=store is not None, tail_limit_bytes=TAIL_LIMIT_BYTES),
-        proxy=proxy_settings(one_disk=store is None),
+        proxy=replace(proxy_settings(one_disk=store is None), limits=own_limits),
         log_dir=str(folder) if store is None else url.partition("?")[0],
     )
     return settings, url
+
+
+def _pairs(option: str, texts: list[str]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigurationError(f"{option} {text}: write KEY=VALUE")
+        pairs[name.strip()] = value.strip()
+    return pairs
 
 
 def _limits(settings: NodeSettings) -> dict[str, int]:

@@ -32,6 +32,7 @@ def up_nodes(
     admin_token_file: Path | None,
     linger_ms: float,
     cluster_configs: Mapping[str, str],
+    limits: Mapping[str, str],
 ) -> int:
     """Runs the cluster until it is told to end, or cannot go on; the exit code. Raises ConfigurationError, StoreUnusable."""
     parsed = parse_store_url(url)
@@ -42,7 +43,7 @@ def up_nodes(
         store=_for_children(url, fsync=fsync) if parsed.kind is StoreKind.FILE else url,
         listen=listen,
         admin=admin,
-        options=_options(listen, admin_token_file=admin_token_file, linger_ms=linger_ms, cluster_configs=cluster_configs),
+        options=_options(listen, admin_token_file=admin_token_file, linger_ms=linger_ms, cluster_configs=cluster_configs, limits=limits),
     )
     make_bucket(url)
     folder = SharedFolder.open(parsed.folder) if parsed.folder is not None else None
@@ -69,7 +70,9 @@ def _for_children(url: str, *, fsync: bool) -> str:
     return f"{url}{'&' if '?' in url else '?'}{'&'.join(options)}"
 
 
-def _options(listen: Address, *, admin_token_file: Path | None, linger_ms: float, cluster_configs: Mapping[str, str]) -> list[str]:
+def _options(
+    listen: Address, *, admin_token_file: Path | None, linger_ms: float, cluster_configs: Mapping[str, str], limits: Mapping[str, str]
+) -> list[str]:
     options = ["--linger-ms", f"{linger_ms:g}", *OF_ONE_MACHINE]
     if admin_token_file is not None:
         options += ["--admin-token-file", str(admin_token_file.absolute())]
@@ -77,6 +80,8 @@ def _options(listen: Address, *, admin_token_file: Path | None, linger_ms: float
         options += ["--advertised-listen", "127.0.0.1:0"]
     for name, value in cluster_configs.items():
         options += ["--cluster-config", f"{name}={value}"]
+    for name, value in limits.items():
+        options += ["--limits", f"{name}={value}"]
     return options
 
 

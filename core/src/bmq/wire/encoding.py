@@ -19,6 +19,13 @@ Writer = Callable[[bytearray, Any], None]
 """Appends one value."""
 _FixedStep = tuple[struct.Struct, tuple[tuple[str, Any], ...]]
 
+
+class Encoded(bytes):
+    """An element of an array that `messages.encode_element` has written for this version: it is written as it is."""
+
+    __slots__ = ()
+
+
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _STRING_BYTES_MAX: Final = 0x7FFF
@@ -87,7 +94,10 @@ def _field_writer(field: Field, version: int, flexible: bool) -> Writer:
     def write(out: bytearray, values: Any) -> None:
         if write_count(out, None if values is None else len(values)):
             for value in values:
-                element(out, value)
+                if value.__class__ is Encoded:
+                    out += value
+                else:
+                    element(out, value)
 
     return write
 

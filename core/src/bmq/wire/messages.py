@@ -10,12 +10,22 @@ from typing_extensions import Buffer
 
 from bmq.errors import WireError
 from bmq.wire.decoding import Reader, message_reader
-from bmq.wire.encoding import Writer, message_writer
+from bmq.wire.encoding import Encoded, Writer, message_writer
 from bmq.wire.limits import ELEMENTS_MAX
 from bmq.wire.message import Fields, Message
 from bmq.wire.schemas import Field, api_schema
 
-__all__ = ["Fields", "Message", "decode_request", "decode_response", "encode_request", "encode_response", "message_fields"]
+__all__ = [
+    "Encoded",
+    "Fields",
+    "Message",
+    "decode_request",
+    "decode_response",
+    "encode_element",
+    "encode_request",
+    "encode_response",
+    "message_fields",
+]
 
 
 def decode_request(api_key: int, version: int, body: Buffer, *, elements_max: int = ELEMENTS_MAX) -> Message:
@@ -36,6 +46,14 @@ def encode_request(api_key: int, version: int, message: Fields) -> bytes:
 def encode_response(api_key: int, version: int, message: Fields) -> bytes:
     """The body; what this version lacks is left out. Raises AssertionError for what no version has or this one cannot carry."""
     return _encode(_writer(api_key, version, is_request=False), api_key, version, message)
+
+
+def encode_element(api_key: int, version: int, name: str, element: Fields) -> Encoded:
+    """One element of a response's array `name`, to be put there in its place: a long answer is written in pieces, or from kept ones.
+
+    Raises as `encode_response`.
+    """
+    return Encoded(_encode(_element_writer(api_key, version, name), api_key, version, element))
 
 
 def message_fields(api_key: int, *, is_request: bool) -> str:
@@ -73,6 +91,13 @@ def _reader(api_key: int, version: int, *, is_request: bool) -> Reader:
 def _writer(api_key: int, version: int, *, is_request: bool) -> Writer:
     fields, flexible = _schema(api_key, version, is_request=is_request)
     return message_writer(fields, version, flexible=flexible)
+
+
+@cache
+def _element_writer(api_key: int, version: int, name: str) -> Writer:
+    fields, flexible = _schema(api_key, version, is_request=False)
+    [field] = [field for field in fields if field.name == name and field.array and field.type == "struct"]
+    return message_writer(field.fields, version, flexible=flexible)
 
 
 def _schema(api_key: int, version: int, *, is_request: bool) -> tuple[tuple[Field, ...], bool]:

@@ -1,9 +1,11 @@
 """How one API key is served: the function that starts a request. The table is in dispatch.py; versions and limits are the wire's."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from typing import Final
 
 from typing_extensions import Buffer
 
@@ -11,12 +13,20 @@ from bmq.wire import messages
 from bmq.wire.apis import SERVED, Api, ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Fields, Message
+from bmq_proxy.bulk import WIDE_ELEMENTS, Bulk
 from bmq_proxy.calls import Answer, Call, Pending
+from bmq_proxy.proxy import Proxy
+from bmq_proxy.repeats import once
 
 Reply = Fields
 """A response with the field names of kio's newest version; times end in `_ms`."""
 
 Handler = Callable[[Call, Message], Awaitable[Reply]]
+
+WAIT_FOR_OTHERS: Final = frozenset((ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
+"""Whose answers wait for other members of a group."""
+ERRORS_LOOKED_AT: Final = 1_000
+"""Elements of an answer among which its first error is looked for, which is for a metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,18 +43,38 @@ class Route:
     any_version: bool = False
 
 
-def plain(key: ApiKey, handler: Handler) -> Route:
-    """An API whose handler gets a decoded Message and returns a Reply."""
-    api = SERVED[key]
+def plain(proxy: Proxy, key: ApiKey, handler: Handler) -> Route:
+    """An API whose handler gets a decoded Message, in which each thing is named once, and returns a Reply."""
+    api, bulk = SERVED[key], proxy.bulk
 
     async def run(call: Call, request: Message) -> Answer:
-        return encode(call, await handler(call, request))
+        return await encoded(bulk, call, await handler(call, request))
+
+    async def run_wide(call: Call, body: Buffer) -> Answer:
+        # Who waits for others of its group would keep all wide requests waiting.
+        size_bytes = memoryview(body).nbytes
+        async with nullcontext() if key in WAIT_FOR_OTHERS else bulk.admitted(size_bytes):
+            return await run(call, await bulk.apart(partial(decoded, bulk, call, body)))
 
     def begin(call: Call, body: Buffer) -> Pending:
-        request = messages.decode_request(call.api_key, call.version, body)
-        return asyncio.get_running_loop().create_task(run(call, request), name=api.name)
+        wide = bulk.is_wide(memoryview(body).nbytes)
+        running = run_wide(call, body) if wide else run(call, decoded(bulk, call, body))
+        return asyncio.get_running_loop().create_task(running, name=api.name)
 
     return Route(api=api, begin=begin)
+
+
+def decoded(bulk: Bulk, call: Call, body: Buffer) -> Message:
+    """The request, in which each thing is named once. Raises WireError."""
+    return once(call.api_key, messages.decode_request(call.api_key, call.version, body, elements_max=bulk.limits.request_elements_max))
+
+
+async def encoded(bulk: Bulk, call: Call, reply: Reply, *, version: int | None = None) -> Answer:
+    """The answer to a call, counted until the client has it; a wide one is encoded beside the event loop."""
+    wide = elements_of(reply, at_most=WIDE_ELEMENTS) > WIDE_ELEMENTS
+    answer = await bulk.apart(partial(encode, call, reply, version=version)) if wide else encode(call, reply, version=version)
+    answer.flushed = bulk.counted(answer.size_bytes)
+    return answer
 
 
 def encode(call: Call, reply: Reply, *, version: int | None = None) -> Answer:
@@ -53,9 +83,23 @@ def encode(call: Call, reply: Reply, *, version: int | None = None) -> Answer:
     return Answer(parts=(body,), size_bytes=len(body), error=first_error(reply))
 
 
+def elements_of(value: object, *, at_most: int) -> int:
+    """How many elements the arrays of a reply have, those of its arrays' elements included; it stops counting above `at_most`."""
+    if isinstance(value, Message):
+        value = value.__dict__
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    count = len(inner) if isinstance(inner, list | tuple) else 0
+    for one in inner:
+        if count > at_most:
+            break
+        if not isinstance(one, str | int | bytes | None):
+            count += elements_of(one, at_most=at_most - count)
+    return count
+
+
 def first_error(reply: object) -> str:
-    """The first error code in a reply by its name, "none" where there is none."""
-    return error_name(_first_code(reply))
+    """The first error code in a reply by its name, "none" where there is none (among the first elements of a wide one)."""
+    return error_name(_first_code(reply, [ERRORS_LOOKED_AT]))
 
 
 @cache
@@ -67,12 +111,23 @@ def error_name(code: int) -> str:
         return str(code)
 
 
-def _first_code(value: object) -> int:
+def _first_code(value: object, left: list[int]) -> int:
     if isinstance(value, Message):
         value = value.__dict__
     if isinstance(value, Mapping):
         code = value.get("error_code", 0)
-        return int(code) if code else next(filter(None, map(_first_code, value.values())), 0)
-    if isinstance(value, list | tuple):
-        return next(filter(None, map(_first_code, value)), 0)
+        if code:
+            return int(code)
+        inner: Iterable[object] = value.values()
+    elif isinstance(value, list | tuple):
+        inner = value
+    else:
+        return 0
+    for one in inner:
+        if left[0] <= 0:
+            return 0
+        if isinstance(one, Message | Mapping | list | tuple):
+            left[0] -= 1
+            if code := _first_code(one, left):
+                return code
     return 0

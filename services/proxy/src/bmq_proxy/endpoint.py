@@ -34,7 +34,7 @@ WINDOW_SHARE = 2
 """All who are greedy may have the memory of all requests divided by this beside the modest: what those send has to be read, and how long it waits to
 be is seen by nobody."""
 UNTAKEN_S_MAX = 3.0
-"""While consumers want more memory than there is, a peer has to take some of its answer at least this often."""
+"""While others want more memory for answers than there is, a peer has to take some of its answer at least this often."""
 LINGER_S = 1.0
 """How long a peer that was told to go may take to close; closed from this side, what it has sent meanwhile would take its last answers from it."""
 LOOK_S = 0.01
@@ -60,9 +60,10 @@ class Endpoint:
         modest: Modest,
         *,
         lanes: LaneTables,
+        answers: MemoryBudget,
         tracer: Tracer | None = None,
     ) -> None:
-        """`routes` are the base's. `modest`: who is to be protected from those who write much, is counted here."""
+        """`routes` are the base's. `modest`: who is to be protected from those who write much, is counted here. `answers`: those without records."""
         self.requests_in_flight_max = settings.requests_in_flight_max
         self.request_memory = request_memory
         self.arriving = ArrivingMemory(max(1, request_memory.limit_bytes // ARRIVING_SHARE))
@@ -84,6 +85,7 @@ class Endpoint:
         self._bytes_in = metrics.BYTES_IN.labels(BASE)
         self._bytes_out = metrics.BYTES_OUT.labels(BASE)
         self._fetch_memory = fetch_memory
+        self._answers = answers
         self._fetch_refusals = 0
         self._unsent: dict[Connection, tuple[int, float]] = {}
         """While consumers want more memory than there is: what each peer has yet to take of its answer, and since when it is so much."""
@@ -268,7 +270,7 @@ class Endpoint:
             incoming.abort()
         seen, self._unsent = self._unsent, {}
         refusals, self._fetch_refusals = self._fetch_refusals, self._fetch_memory.refusals
-        if refusals == self._fetch_refusals and not self._fetch_memory.is_waited_for:
+        if refusals == self._fetch_refusals and not self._fetch_memory.is_waited_for and not self._answers.is_waited_for:
             return
         for connection in list(self.connections):
             if not (unsent_bytes := connection.unsent_bytes):

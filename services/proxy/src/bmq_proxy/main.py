@@ -11,6 +11,7 @@ from bmq.ports import Clock, ObjectStore, Rng, Tracer
 from bmq.roles.controller import Controller, Metadata
 from bmq_proxy.appends import Appends
 from bmq_proxy.budget import MemoryBudget
+from bmq_proxy.bulk import Bulk
 from bmq_proxy.coordinators import OFFSETS_PARTITIONS_KEY, Coordinators
 from bmq_proxy.dispatch import routes
 from bmq_proxy.endpoint import Endpoint
@@ -96,6 +97,7 @@ def build_proxy(
         appends=Appends(owner_for, metadata),
         proofs=Proofs(metadata, cluster_configs or {}, clock=clock),
         producer_ids=ProducerIds(controller),
+        bulk=Bulk(settings.limits),
         log=structlog.get_logger("bmq.proxy"),
         advertised_port=settings.advertised_port,
         log_dir=log_dir,
@@ -130,7 +132,8 @@ async def start_proxy(
     proxy = build_proxy(store, owner_for, controller, metadata, settings, clock=clock, rng=rng, log_dir=log_dir, cluster_configs=cluster_configs)
     table = routes(proxy)
     memory = MemoryBudget(settings.request_memory_bytes)
-    server = ProxyServer(Endpoint(settings, table, memory, proxy.reader.memory, proxy.modest, lanes=LaneTables(proxy, table), tracer=tracer))
+    lanes = LaneTables(proxy, table)
+    server = ProxyServer(Endpoint(settings, table, memory, proxy.reader.memory, proxy.modest, lanes=lanes, answers=proxy.bulk.answers, tracer=tracer))
     listening_host, listening_port = await server.start(host, port)
     if not proxy.advertised_port:
         proxy.advertised_port = listening_port

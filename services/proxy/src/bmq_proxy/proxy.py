@@ -19,6 +19,7 @@ from bmq.roles.owner import Owner
 from bmq.values import TopicPartition
 from bmq_proxy import metrics
 from bmq_proxy.appends import Appends
+from bmq_proxy.bulk import Bulk
 from bmq_proxy.coordinators import GroupCalls
 from bmq_proxy.fetch.reader import Reader
 from bmq_proxy.fetch.sessions import SessionCache
@@ -51,6 +52,8 @@ class Proxy:
     appends: Appends
     proofs: Proofs
     producer_ids: ProducerIds
+    bulk: Bulk
+    """How requests and answers with many elements are worked on."""
     log: structlog.stdlib.BoundLogger
     complaints: RateLimited = field(default_factory=lambda: RateLimited(interval_s=COMPLAIN_EVERY_S))
     """Of what many requests fail for at the same time."""

@@ -1,9 +1,10 @@
 """What an operator may set of a proxy. Defaults work; a value that cannot is refused with its key and a remedy."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from bmq.errors import ConfigurationError, InvalidRequest
 from bmq.lanes import check_lane_name
+from bmq.limits import Limits
 
 MIB = 1 << 20
 MAY_BE_0 = ("node_id", "advertised_port", "read_ahead_blocks", "produce_retry_ms", "slow_request_ms", "write_timeout_ms_min")
@@ -67,13 +68,16 @@ class ProxySettings:
     write_timeout_ms_min: int = 10_000
     """What an owner has of a Produce or a DeleteRecords is waited for at least so long, however short the request's own time."""
 
+    limits: Limits = field(default_factory=Limits)
+    """What a single client may ask for."""
+
     def __post_init__(self) -> None:
         """Raises ConfigurationError."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            minimum = 0 if field.name in MAY_BE_0 else 1
+        for one in fields(self):
+            value = getattr(self, one.name)
+            minimum = 0 if one.name in MAY_BE_0 else 1
             if isinstance(value, int) and not isinstance(value, bool) and value < minimum:
-                raise ConfigurationError(f"{field.name} = {value}: set it to {minimum} or more")
+                raise ConfigurationError(f"{one.name} = {value}: set it to {minimum} or more")
         if self.lane:
             try:
                 check_lane_name(self.lane)

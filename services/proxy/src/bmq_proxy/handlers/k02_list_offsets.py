@@ -3,17 +3,17 @@
 Who says that it is a replica is answered as everybody else: kafka-python 3.0 says that it is replica 0, and nothing above the high watermark is told.
 """
 
-import asyncio
 from functools import partial
 from typing import Any
 
 from bmq.errors import BmqError
 from bmq.wire.apis import ApiKey
-from bmq.wire.error_codes import code_for
+from bmq.wire.error_codes import ErrorCode, code_for
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.proxy import Proxy
+from bmq_proxy.repeats import is_repeated
 from bmq_proxy.topics import find_partition
 
 LOOK_UPS_AT_ONCE = 64
@@ -22,25 +22,25 @@ READ_COMMITTED = 1
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.LIST_OFFSETS, partial(handle, proxy))
+    return plain(proxy, ApiKey.LIST_OFFSETS, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
-    """One look-up per partition."""
-    at_once = asyncio.Semaphore(LOOK_UPS_AT_ONCE)
+    """One look-up per partition; one that is named twice is refused."""
+    committed = request.isolation_level == READ_COMMITTED
 
-    async def look_up(name: str, asked: Any) -> dict[str, Any]:
-        async with at_once:
-            try:
-                return await _look_up(proxy, name, asked, committed=request.isolation_level == READ_COMMITTED)
-            except BmqError as error:
-                return _failed(asked, code_for(error))
+    async def look_up(one: tuple[str, Any]) -> dict[str, Any]:
+        name, asked = one
+        if is_repeated(asked):
+            return _failed(asked, int(ErrorCode.invalid_request))
+        try:
+            return await _look_up(proxy, name, asked, committed=committed)
+        except BmqError as error:
+            return _failed(asked, code_for(error))
 
-    topics = []
-    for topic in request.topics:
-        partitions = await asyncio.gather(*(look_up(topic.name, asked) for asked in topic.partitions))
-        topics.append({"name": topic.name, "partitions": partitions})
-    return {"topics": topics}
+    wanted = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
+    found = iter(await proxy.bulk.each(look_up, wanted, at_once=LOOK_UPS_AT_ONCE))
+    return {"topics": [{"name": topic.name, "partitions": [next(found) for _ in topic.partitions]} for topic in request.topics]}
 
 
 async def _look_up(proxy: Proxy, name: str, asked: Any, *, committed: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ settings allow it. Encoded answers are kept until the image changes.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -21,23 +22,55 @@ from bmq.values import TopicId
 from bmq.wire import messages
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.error_codes import ErrorCode, code_for
-from bmq_proxy.api import Reply, Route, encode
+from bmq.wire.message import Message
+from bmq.wire.messages import Encoded
+from bmq_proxy.api import Reply, Route, decoded, encoded, error_name
+from bmq_proxy.bulk import TURN_ELEMENTS
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
 from bmq_proxy.proxy import Proxy
-from bmq_proxy.spreading import Proxies, zone_of
+from bmq_proxy.spreading import zone_of
 from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, controller_among, described_partition, described_topic, find_topic, proxies_of
 
 CREATED_AT_ONCE_MAX = 100
 SHOWN_WITHIN_S = 5.0
 _BY_ID_FROM = 10
 _EMPTY_IS_ALL_UP_TO = 0
+_PARTITION_COUNTS = 3
+"""Described and encoded, a partition takes as long as so many elements of other answers."""
+_KEPT_TOPIC_BYTES = 300
+"""What it costs to keep a topic's answer, beside its bytes."""
 
 
 Viewer = tuple[str | None, str]
 """The client's zone, and the listener by which it came."""
 _ANYBODY: Final[Viewer] = (None, DEFAULT_LISTENER)
+
+
+class KeptTopics:
+    """Topics as they stand in answers, encoded: as long as neither the topic nor the nodes change. Emptied where it is full."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._held_bytes = 0
+        self._nodes: object = None
+        self._kept: dict[tuple[TopicId, int, Viewer], tuple[Topic, Encoded]] = {}
+
+    def find(self, image: Image, topic: Topic, version: int, viewer: Viewer) -> Encoded | None:
+        """What was kept of this very topic, among these very nodes."""
+        if image.nodes is not self._nodes:
+            return None
+        found = self._kept.get((topic.topic_id, version, viewer))
+        return found[1] if found is not None and found[0] is topic else None
+
+    def keep(self, image: Image, topic: Topic, version: int, viewer: Viewer, encoded: Encoded) -> None:
+        """Remembers it."""
+        if image.nodes is not self._nodes or self._held_bytes > self._limit_bytes:
+            self._kept.clear()
+            self._held_bytes, self._nodes = 0, image.nodes
+        self._kept[topic.topic_id, version, viewer] = topic, encoded
+        self._held_bytes += len(encoded) + _KEPT_TOPIC_BYTES
 
 
 class AnswerCache:
@@ -84,14 +117,26 @@ class AnswerCache:
 def route(proxy: Proxy) -> Route:
     """Answers at once what it has answered before."""
     cache = AnswerCache(proxy.settings.metadata_cache_bytes)
+    kept = KeptTopics(proxy.settings.metadata_cache_bytes)
+    bulk = proxy.bulk
 
     async def run(call: Call, raw: bytes) -> Answer:
-        request = messages.decode_request(call.api_key, call.version, raw)
+        if not bulk.is_wide(len(raw)):
+            return await answered(call, raw, decoded(bulk, call, raw))
+        async with bulk.admitted(len(raw)):
+            return await answered(call, raw, await bulk.apart(partial(decoded, bulk, call, raw)))
+
+    async def answered(call: Call, raw: bytes, request: Message) -> Answer:
         await _auto_create(proxy, call, request)
         image = proxy.image
-        answer = encode(call, _reply(proxy, image, call, request))
-        if answer.error == "none":
-            cache.keep(image, call.version, raw, answer, _viewer(call))
+        async with bulk.building(_elements(_asked(image, call, request))):
+            image = proxy.image  # it may have waited
+            topics, error = await _topics(proxy, kept, image, call, _asked(image, call, request))
+            reply = _reply(proxy, image, call, topics)
+            answer = await encoded(bulk, call, reply)
+        answer.error = error
+        if error == "none":
+            cache.keep(image, call.version, raw, replace(answer, flushed=None), _viewer(call))
         return answer
 
     def begin(call: Call, body: Buffer) -> Pending:
@@ -106,13 +151,64 @@ def _viewer(call: Call) -> Viewer:
     return zone_of(call.client_id), call.listener
 
 
-def _reply(proxy: Proxy, image: Image, call: Call, request: Any) -> Reply:
+def _asked(image: Image, call: Call, request: Any) -> list[Topic | Message]:
+    """What is asked for, as far as it is known the topics themselves."""
     asked = request.topics
-    proxies = proxies_of(proxy, image, call)
     if asked is None or (not asked and call.version <= _EMPTY_IS_ALL_UP_TO):
-        topics = [_topic(proxies, topic) for topic in image.topics.values()]
-    else:
-        topics = [_asked_topic(proxies, image, call, one) for one in asked]
+        return list(image.topics.values())
+    return [_known(image, call, one) for one in asked]
+
+
+def _known(image: Image, call: Call, asked: Any) -> Topic | Message:
+    key = _key(call, asked)
+    try:
+        if isinstance(key, str):
+            check_topic_name(key)
+        return find_topic(image, key)
+    except BmqError:
+        found: Message = asked
+        return found
+
+
+def _key(call: Call, asked: Any) -> object:
+    return asked.topic_id if call.version >= _BY_ID_FROM and asked.topic_id is not None else asked.name
+
+
+def _elements(asked: Sequence[Topic | Message]) -> int:
+    return sum([len(one.partitions) if isinstance(one, Topic) else 1 for one in asked])
+
+
+async def _topics(proxy: Proxy, kept: KeptTopics, image: Image, call: Call, asked: Sequence[Topic | Message]) -> tuple[list[Encoded], str]:
+    """Each topic encoded, and the name of the first error."""
+    bulk, version, viewer = proxy.bulk, call.version, _viewer(call)
+    proxies = proxies_of(proxy, image, call)
+    topics: list[Encoded] = []
+    error = "none"
+    pace = bulk.pace()
+    for one in asked:
+        await pace.step()
+        if not isinstance(one, Topic):
+            unknown = _unknown(one, _why_unknown(call, one))
+            error = error_name(unknown["error_code"]) if error == "none" else error
+            topics.append(messages.encode_element(ApiKey.METADATA, version, "topics", unknown))
+            continue
+        encoded_topic = kept.find(image, one, version, viewer)
+        if encoded_topic is None:
+            described = described_topic(one)
+            described["partitions"] = partitions = []
+            for index in range(len(one.partitions)):
+                partitions.append(described_partition(proxies, one, index))
+                await pace.step(_PARTITION_COUNTS)
+            encode = partial(messages.encode_element, ApiKey.METADATA, version, "topics", described)
+            encoded_topic = await bulk.apart(encode) if len(partitions) > TURN_ELEMENTS else encode()
+            if proxies.by_id:
+                kept.keep(image, one, version, viewer, encoded_topic)
+        topics.append(encoded_topic)
+    return topics, error
+
+
+def _reply(proxy: Proxy, image: Image, call: Call, topics: Sequence[Encoded]) -> Reply:
+    proxies = proxies_of(proxy, image, call)
     return {
         "brokers": [one.described() for one in proxies.by_id.values()],
         "cluster_id": image.cluster_id,
@@ -122,25 +218,20 @@ def _reply(proxy: Proxy, image: Image, call: Call, request: Any) -> Reply:
     }
 
 
-def _asked_topic(proxies: Proxies, image: Image, call: Call, asked: Any) -> Reply:
-    key = asked.topic_id if call.version >= _BY_ID_FROM and asked.topic_id is not None else asked.name
+def _why_unknown(call: Call, asked: Any) -> int:
+    key = _key(call, asked)
     if key is None:
-        return _unknown(asked, ErrorCode.invalid_request)
+        return int(ErrorCode.invalid_request)
+    if not isinstance(key, str):
+        return int(ErrorCode.unknown_topic_id)
     try:
-        if isinstance(key, str):
-            check_topic_name(key)
-        return _topic(proxies, find_topic(image, key))
+        check_topic_name(key)
     except BmqError as error:
-        return _unknown(asked, code_for(error))
+        return int(code_for(error))
+    return int(ErrorCode.unknown_topic_or_partition)
 
 
-def _topic(proxies: Proxies, topic: Topic) -> Reply:
-    described = described_topic(topic)
-    described["partitions"] = [described_partition(proxies, topic, index) for index in range(len(topic.partitions))]
-    return described
-
-
-def _unknown(asked: Any, code: int) -> Reply:
+def _unknown(asked: Any, code: int) -> dict[str, Any]:
     return {
         "error_code": code,
         "name": asked.name,

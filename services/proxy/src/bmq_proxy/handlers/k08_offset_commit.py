@@ -17,7 +17,7 @@ _BY_ID_FROM = 10
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.OFFSET_COMMIT, partial(handle, proxy))
+    return plain(proxy, ApiKey.OFFSET_COMMIT, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:

@@ -22,7 +22,7 @@ _GROUP_ERROR_FROM = 2
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.OFFSET_FETCH, partial(handle, proxy))
+    return plain(proxy, ApiKey.OFFSET_FETCH, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:

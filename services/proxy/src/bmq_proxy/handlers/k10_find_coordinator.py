@@ -26,7 +26,7 @@ _SEVERAL_FROM = 4
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.FIND_COORDINATOR, partial(handle, proxy))
+    return plain(proxy, ApiKey.FIND_COORDINATOR, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
@@ -47,7 +47,7 @@ async def _coordinators(proxy: Proxy, call: Call, keys: Sequence[str], key_type:
     except BmqError as error:
         return [_refused(key, coordinator_code(error), str(error)) for key in keys]
     proxies = proxies_of(proxy, proxy.image, call)
-    return [_found(key, topic, proxy.coordinators.partition_of(key, topic), proxies) for key in keys]
+    return [_found(key, topic, proxy.coordinators.partition_of(key, topic), proxies) async for key in proxy.bulk.paced(keys)]
 
 
 def _found(key: str, topic: Topic, index: int, proxies: Proxies) -> dict[str, Any]:

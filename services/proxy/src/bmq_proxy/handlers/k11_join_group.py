@@ -12,7 +12,7 @@ from bmq_proxy.proxy import Proxy
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.JOIN_GROUP, partial(handle, proxy))
+    return plain(proxy, ApiKey.JOIN_GROUP, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:

@@ -12,7 +12,7 @@ from bmq_proxy.proxy import Proxy
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.HEARTBEAT, partial(handle, proxy))
+    return plain(proxy, ApiKey.HEARTBEAT, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:

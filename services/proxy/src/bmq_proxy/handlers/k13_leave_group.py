@@ -15,7 +15,7 @@ _SEVERAL_FROM = 3
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.LEAVE_GROUP, partial(handle, proxy))
+    return plain(proxy, ApiKey.LEAVE_GROUP, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:

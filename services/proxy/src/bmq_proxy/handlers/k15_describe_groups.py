@@ -15,7 +15,7 @@ from bmq_proxy.proxy import Proxy
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.DESCRIBE_GROUPS, partial(handle, proxy))
+    return plain(proxy, ApiKey.DESCRIBE_GROUPS, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:

@@ -18,7 +18,7 @@ from bmq_proxy.topics import proxies_of, stands_for
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.LIST_GROUPS, partial(handle, proxy))
+    return plain(proxy, ApiKey.LIST_GROUPS, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:

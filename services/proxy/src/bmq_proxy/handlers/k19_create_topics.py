@@ -23,7 +23,7 @@ SHOWN_WITHIN_S = 5.0
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.CREATE_TOPICS, partial(handle, proxy))
+    return plain(proxy, ApiKey.CREATE_TOPICS, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:

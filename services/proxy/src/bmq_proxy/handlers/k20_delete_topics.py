@@ -21,7 +21,7 @@ _NAME_OR_ID_FROM = 6
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.DELETE_TOPICS, partial(handle, proxy))
+    return plain(proxy, ApiKey.DELETE_TOPICS, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:

@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from bmq.errors import BmqError, PolicyViolation
+from bmq.errors import BmqError, InvalidRequest, PolicyViolation
 from bmq.names import is_internal
 from bmq.values import Offset
 from bmq.wire.apis import ApiKey
@@ -13,24 +13,28 @@ from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.proxy import Proxy
+from bmq_proxy.repeats import is_repeated
 from bmq_proxy.topics import find_partition
 
 TIMEOUT_MS_MAX = 300_000
+DELETIONS_AT_ONCE = 64
 
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.DELETE_RECORDS, partial(handle, proxy))
+    return plain(proxy, ApiKey.DELETE_RECORDS, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """Durable when answered; what the owner does not finish in time says so, and may still happen. A time-out below the least one counts as it."""
     timeout_s = min(max(request.timeout_ms, proxy.settings.write_timeout_ms_min), TIMEOUT_MS_MAX) / 1000
-    topics = []
-    for topic in request.topics:
-        partitions = await asyncio.gather(*(_delete(proxy, topic.name, asked, timeout_s) for asked in topic.partitions))
-        topics.append({"name": topic.name, "partitions": partitions})
-    return {"topics": topics}
+
+    async def delete(one: tuple[str, Any]) -> dict[str, Any]:
+        return await _delete(proxy, *one, timeout_s)
+
+    wanted = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
+    done = iter(await proxy.bulk.each(delete, wanted, at_once=DELETIONS_AT_ONCE))
+    return {"topics": [{"name": topic.name, "partitions": [next(done) for _ in topic.partitions]} for topic in request.topics]}
 
 
 async def _delete(proxy: Proxy, name: str, asked: Any, timeout_s: float) -> dict[str, Any]:
@@ -38,6 +42,8 @@ async def _delete(proxy: Proxy, name: str, asked: Any, timeout_s: float) -> dict
     try:
         if is_internal(name):
             raise PolicyViolation(f"{name} is bmq's own")
+        if is_repeated(asked):
+            raise InvalidRequest(f"The request names partition {asked.partition_index} of {name!r} more than once")
         tp = find_partition(proxy.image, name, asked.partition_index)
         async with asyncio.timeout(timeout_s):
             low_watermark = await proxy.owner_for(tp).delete_records(tp, Offset(asked.offset))

@@ -16,7 +16,7 @@ EPOCH_MAX = 2**15 - 2
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.INIT_PRODUCER_ID, partial(handle, proxy))
+    return plain(proxy, ApiKey.INIT_PRODUCER_ID, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:

@@ -1,6 +1,5 @@
 """OffsetForLeaderEpoch, key 23, versions 2 to 4. How consumers notice that what they read was cut off."""
 
-import asyncio
 from functools import partial
 from typing import Any
 
@@ -13,19 +12,23 @@ from bmq_proxy.calls import Call
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.topics import find_partition
 
+LOOK_UPS_AT_ONCE = 64
+
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.OFFSET_FOR_LEADER_EPOCH, partial(handle, proxy))
+    return plain(proxy, ApiKey.OFFSET_FOR_LEADER_EPOCH, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """One look-up per partition."""
-    topics = []
-    for topic in request.topics:
-        partitions = await asyncio.gather(*(_look_up(proxy, topic.topic, asked) for asked in topic.partitions))
-        topics.append({"topic": topic.topic, "partitions": partitions})
-    return {"topics": topics}
+
+    async def look_up(one: tuple[str, Any]) -> dict[str, Any]:
+        return await _look_up(proxy, *one)
+
+    wanted = [(topic.topic, asked) for topic in request.topics for asked in topic.partitions]
+    found = iter(await proxy.bulk.each(look_up, wanted, at_once=LOOK_UPS_AT_ONCE))
+    return {"topics": [{"topic": topic.topic, "partitions": [next(found) for _ in topic.partitions]} for topic in request.topics]}
 
 
 async def _look_up(proxy: Proxy, name: str, asked: Any) -> dict[str, Any]:

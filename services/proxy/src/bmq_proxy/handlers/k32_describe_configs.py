@@ -16,15 +16,20 @@ from bmq_proxy.config_resources import config_resource
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.topics import find_topic
 
+_RESOURCE_COUNTS = 40
+"""A resource has about so many keys."""
+
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.DESCRIBE_CONFIGS, partial(handle, proxy))
+    return plain(proxy, ApiKey.DESCRIBE_CONFIGS, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
-    """All keys of a resource, or those asked for."""
-    return {"results": [_describe(proxy, asked, request) for asked in request.resources]}
+    """All keys of a resource, or those asked for; each resource once."""
+    resources = request.resources
+    async with proxy.bulk.building(len(resources) * _RESOURCE_COUNTS):
+        return {"results": [_describe(proxy, asked, request) async for asked in proxy.bulk.paced(resources, each=_RESOURCE_COUNTS)]}
 
 
 def _describe(proxy: Proxy, asked: Any, request: Message) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from bmq.errors import BmqError
+from bmq.errors import BmqError, InvalidRequest
 from bmq.wire.apis import ApiKey
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
@@ -11,21 +11,31 @@ from bmq_proxy.calls import Call
 from bmq_proxy.config_resources import config_resource
 from bmq_proxy.failures import controller_code
 from bmq_proxy.proxy import Proxy
+from bmq_proxy.repeats import is_repeated
+
+ALTERATIONS_AT_ONCE = 64
+"""The controller makes one entry of its log of those that come together."""
 
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.ALTER_CONFIGS, partial(handle, proxy))
+    return plain(proxy, ApiKey.ALTER_CONFIGS, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
-    """Resource by resource."""
-    return {"responses": [await _alter(proxy, asked, validate_only=request.validate_only) for asked in request.resources]}
+    """Resource by resource; one that is named twice is refused."""
+
+    async def alter(asked: Any) -> dict[str, Any]:
+        return await _alter(proxy, asked, validate_only=request.validate_only)
+
+    return {"responses": await proxy.bulk.each(alter, request.resources, at_once=ALTERATIONS_AT_ONCE)}
 
 
 async def _alter(proxy: Proxy, asked: Any, *, validate_only: bool) -> dict[str, Any]:
     code, message = 0, None
     try:
+        if is_repeated(asked):
+            raise InvalidRequest("The request names this resource more than once")
         resource = config_resource(proxy, asked.resource_type, asked.resource_name)
         configs = {config.name: config.value for config in asked.configs}
         await proxy.controller.replace_configs(resource, configs, validate_only=validate_only)

@@ -18,7 +18,7 @@ from bmq_proxy.topics import find_partition
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.ALTER_REPLICA_LOG_DIRS, partial(handle, proxy))
+    return plain(proxy, ApiKey.ALTER_REPLICA_LOG_DIRS, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:

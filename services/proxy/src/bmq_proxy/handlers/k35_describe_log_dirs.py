@@ -14,10 +14,13 @@ from bmq_proxy.calls import Call
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.topics import proxies_of, stands_for
 
+ASKED_AT_ONCE = 500
+"""Partitions in one question to an owner."""
+
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.DESCRIBE_LOG_DIRS, partial(handle, proxy))
+    return plain(proxy, ApiKey.DESCRIBE_LOG_DIRS, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
@@ -29,17 +32,23 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         asked = [(image.topic(one.topic), one.partitions) for one in request.topics]
         wanted = [(topic, index) for topic, indexes in asked if topic is not None for index in indexes if 0 <= index < len(topic.partitions)]
     proxies = proxies_of(proxy, image, call, in_zone=False)
-    wanted = [(topic, index) for topic, index in wanted if stands_for(proxy, proxies, TopicPartition(topic.topic_id, index))]
+    async with proxy.bulk.building(len(wanted)):
+        paced = proxy.bulk.paced(wanted)
+        wanted = [(topic, index) async for topic, index in paced if stands_for(proxy, proxies, TopicPartition(topic.topic_id, index))]
+        return {"error_code": 0, "results": [await _described(proxy, wanted)]}
+
+
+async def _described(proxy: Proxy, wanted: list[tuple[Topic, int]]) -> dict[str, Any]:
     statuses = await partition_statuses(proxy, wanted)
     topics: dict[str, list[dict[str, Any]]] = {}
-    for topic, index in wanted:
+    async for topic, index in proxy.bulk.paced(wanted):
         status = statuses.get(TopicPartition(topic.topic_id, index))
         if status is not None:
             size_bytes = status.tail_bytes + status.segment_bytes
             topics.setdefault(topic.name, []).append(
                 {"partition_index": index, "partition_size": size_bytes, "offset_lag": 0, "is_future_key": False}
             )
-    result = {
+    return {
         "error_code": 0,
         "log_dir": proxy.log_dir,
         "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
@@ -47,13 +56,12 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         "usable_bytes": -1,
         "is_cordoned": False,
     }
-    return {"error_code": 0, "results": [result]}
 
 
 async def partition_statuses(proxy: Proxy, wanted: list[tuple[Topic, int]]) -> dict[TopicPartition, PartitionStatus]:
-    """What the owners say of these partitions, one question per owner."""
+    """What the owners say of these partitions, as few questions to each as may be."""
     shares: dict[int, tuple[Owner, list[TopicPartition]]] = {}
-    for topic, index in wanted:
+    async for topic, index in proxy.bulk.paced(wanted):
         tp = TopicPartition(topic.topic_id, index)
         try:
             owner = proxy.owner_for(tp)
@@ -62,8 +70,11 @@ async def partition_statuses(proxy: Proxy, wanted: list[tuple[Topic, int]]) -> d
         shares.setdefault(id(owner), (owner, []))[1].append(tp)
     found: dict[TopicPartition, PartitionStatus] = {}
     for owner, tps in shares.values():
-        try:
-            found |= {status.tp: status for status in await owner.status(tps)}
-        except BmqError as error:
-            proxy.log.info("owner does not answer for its partitions", error=str(error))
+        for first in range(0, len(tps), ASKED_AT_ONCE):
+            try:
+                found |= {status.tp: status for status in await owner.status(tps[first : first + ASKED_AT_ONCE])}
+            except BmqError as error:
+                proxy.log.info("owner does not answer for its partitions", error=str(error))
+                break
+            await proxy.bulk.turn()
     return found

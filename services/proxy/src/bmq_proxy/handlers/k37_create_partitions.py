@@ -21,7 +21,7 @@ SHOWN_WITHIN_S = 5.0
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.CREATE_PARTITIONS, partial(handle, proxy))
+    return plain(proxy, ApiKey.CREATE_PARTITIONS, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:

@@ -15,7 +15,7 @@ from bmq_proxy.proxy import Proxy
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.DELETE_GROUPS, partial(handle, proxy))
+    return plain(proxy, ApiKey.DELETE_GROUPS, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:

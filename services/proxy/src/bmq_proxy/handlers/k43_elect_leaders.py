@@ -21,7 +21,7 @@ UNCLEAN = 1
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.ELECT_LEADERS, partial(handle, proxy))
+    return plain(proxy, ApiKey.ELECT_LEADERS, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
@@ -31,13 +31,17 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     image = proxy.image
     unclean = request.election_type == UNCLEAN
     if request.topic_partitions is None:
-        found = [(topic.name, _ownerless(topic, unclean=unclean)) for topic in image.topics.values()]
+        found = [(topic.name, _ownerless(topic, unclean=unclean)) async for topic in proxy.bulk.paced(list(image.topics.values()), each=10)]
         results = [(name, outcomes) for name, outcomes in found if outcomes]
     else:
-        results = [
-            (one.topic, [_outcome(image.topic(one.topic), one.topic, index, unclean=unclean) for index in one.partitions])
-            for one in request.topic_partitions
-        ]
+        results = []
+        pace = proxy.bulk.pace()
+        for one in request.topic_partitions:
+            outcomes = []
+            for index in one.partitions:
+                await pace.step()
+                outcomes.append(_outcome(image.topic(one.topic), one.topic, index, unclean=unclean))
+            results.append((one.topic, outcomes))
     return {
         "error_code": 0,
         "replica_election_results": [{"topic": name, "partition_result": outcomes} for name, outcomes in results],

@@ -4,7 +4,7 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from bmq.errors import BmqError, RequestError
+from bmq.errors import BmqError, InvalidRequest, RequestError
 from bmq.roles.controller import ConfigChange
 from bmq.wire.apis import ApiKey
 from bmq.wire.message import Message
@@ -13,23 +13,34 @@ from bmq_proxy.calls import Call
 from bmq_proxy.config_resources import config_resource
 from bmq_proxy.failures import controller_code
 from bmq_proxy.proxy import Proxy
+from bmq_proxy.repeats import is_repeated
 
 OPERATIONS = ("set", "delete", "append", "subtract")
 
 
+ALTERATIONS_AT_ONCE = 64
+"""The controller makes one entry of its log of those that come together."""
+
+
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.INCREMENTAL_ALTER_CONFIGS, partial(handle, proxy))
+    return plain(proxy, ApiKey.INCREMENTAL_ALTER_CONFIGS, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
-    """Resource by resource."""
-    return {"responses": [await _alter(proxy, asked, validate_only=request.validate_only) for asked in request.resources]}
+    """Resource by resource; one that is named twice is refused."""
+
+    async def alter(asked: Any) -> dict[str, Any]:
+        return await _alter(proxy, asked, validate_only=request.validate_only)
+
+    return {"responses": await proxy.bulk.each(alter, request.resources, at_once=ALTERATIONS_AT_ONCE)}
 
 
 async def _alter(proxy: Proxy, asked: Any, *, validate_only: bool) -> dict[str, Any]:
     code, message = 0, None
     try:
+        if is_repeated(asked):
+            raise InvalidRequest("The request names this resource more than once")
         resource = config_resource(proxy, asked.resource_type, asked.resource_name)
         await proxy.controller.alter_configs(resource, _changes(asked.configs), validate_only=validate_only)
     except BmqError as error:

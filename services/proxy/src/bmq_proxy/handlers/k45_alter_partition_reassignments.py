@@ -33,7 +33,7 @@ Outcomes = dict[Key, BmqError | None]
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.ALTER_PARTITION_REASSIGNMENTS, partial(handle, proxy))
+    return plain(proxy, ApiKey.ALTER_PARTITION_REASSIGNMENTS, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:

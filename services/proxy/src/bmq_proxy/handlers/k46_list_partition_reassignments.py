@@ -19,7 +19,7 @@ from bmq_proxy.proxy import Proxy
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.LIST_PARTITION_REASSIGNMENTS, partial(handle, proxy))
+    return plain(proxy, ApiKey.LIST_PARTITION_REASSIGNMENTS, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:

@@ -13,7 +13,7 @@ from bmq_proxy.topics import name_topic
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.OFFSET_DELETE, partial(handle, proxy))
+    return plain(proxy, ApiKey.OFFSET_DELETE, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:

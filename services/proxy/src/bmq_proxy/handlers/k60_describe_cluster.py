@@ -15,7 +15,7 @@ BROKERS = 1
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.DESCRIBE_CLUSTER, partial(handle, proxy))
+    return plain(proxy, ApiKey.DESCRIBE_CLUSTER, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:

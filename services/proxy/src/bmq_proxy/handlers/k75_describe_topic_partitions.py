@@ -20,7 +20,7 @@ PARTITIONS_MAX = 2_000
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return plain(ApiKey.DESCRIBE_TOPIC_PARTITIONS, partial(handle, proxy))
+    return plain(proxy, ApiKey.DESCRIBE_TOPIC_PARTITIONS, partial(handle, proxy))
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:

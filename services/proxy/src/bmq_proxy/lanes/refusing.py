@@ -27,7 +27,7 @@ def refusing_routes(proxy: Proxy, served: Mapping[int, Route]) -> dict[int, Rout
             found: Reply = reply(proxy, call, request)
             return found
 
-        routes[key] = plain(key, handle)
+        routes[key] = plain(proxy, key, handle)
     return routes
 
 

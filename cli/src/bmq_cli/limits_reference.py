@@ -1,0 +1,107 @@
+"""Writes docs/limits.md from the tables of limits themselves: `python -m bmq_cli.limits_reference >docs/limits.md`."""
+
+import ast
+import inspect
+import sys
+from types import ModuleType
+from typing import Final
+
+from bmq.internal import limits as internal_limits
+from bmq.limits import LIMITS
+from bmq.wire import limits as wire_limits
+from bmq_cli.server_config import ServerConfig, about
+from bmq_cli.server_values import KIB, size_text
+
+_INTRODUCTION: Final = """\
+# What one client may do
+
+<!-- Written by `python -m bmq_cli.limits_reference >docs/limits.md`: change bmq.limits, bmq.wire.limits or bmq.internal.limits, not this page. -->
+
+One client must not be able to stop the others. So what a request may cost is bounded before work on it begins, in elements as well as in bytes, and
+work that takes long is done in turns between which everybody else is served:
+
+- What a request names several times is answered once, or refused once (INVALID_REQUEST) where that says two things, as Kafka does.
+- A wide request (of more than `request_inline_bytes_max`) and a wide answer (of more than 1,000 elements) wait their turn; small ones never wait
+  for them.
+- Whoever sends half a request, or does not take its answer, is cut off when others need the room.
+
+`tests/abuse` walks every API and every path of the admin address from their schemas, and asks each for as much as it takes.
+
+## Limits that can be set
+
+All of them at once are the key `limits` of [bmq server](server-configuration.md): in its file a mapping, as a flag `--limits NAME=VALUE`,
+repeatable; `bmq up` has `--limit NAME=VALUE`. Give them to all nodes. A value out of range is refused at the start.
+
+| limit | default | from, to | meaning | beyond it |
+| --- | --- | --- | --- | --- |
+"""
+_MEMORY: Final = (
+    "connections_max",
+    "connection_idle_ms_max",
+    "request_memory_bytes",
+    "fetch_memory_bytes",
+    "fetch_bytes_max",
+    "buffer_max_bytes",
+    "tail_limit_bytes",
+)
+
+
+def limits_reference() -> str:
+    """The page."""
+    rows = [
+        f"| `{one.name}` | {_shown(one.name, one.metadata['default'])} | {_shown(one.name, one.metadata['minimum'])} to "
+        f"{_shown(one.name, one.metadata['maximum'])} | {one.metadata['doc']} | {one.metadata['beyond']} |"
+        for one in LIMITS
+    ]
+    keys = [f"| `{key}` | {ServerConfig.model_fields[key].description} {_remedy(key)} |" for key in _MEMORY]
+    return "\n".join(
+        [
+            _INTRODUCTION + "\n".join(rows),
+            "",
+            "## Keys of the configuration that bound memory and connections",
+            "",
+            "| key | meaning |",
+            "| --- | --- |",
+            *keys,
+            "",
+            "## Bounds of the protocol",
+            "",
+            "They are not set: no client of Kafka's comes near them.",
+            "",
+            *_constants(wire_limits),
+            "",
+            "## Bounds between nodes",
+            "",
+            *_constants(internal_limits),
+            "",
+        ]
+    )
+
+
+def _shown(name: str, value: int) -> str:
+    return size_text(value) if "bytes" in name and value >= KIB else f"{value:,}"
+
+
+def _remedy(key: str) -> str:
+    remedy = str(about(key, "remedy"))
+    return f"{remedy[0].upper()}{remedy[1:]}."
+
+
+def _constants(module: ModuleType) -> list[str]:
+    """Each constant with its value and what the module says of it."""
+    rows = ["| bound | value | meaning |", "| --- | --- | --- |"]
+    body = ast.parse(inspect.getsource(module)).body
+    for statement, follows in zip(body, [*body[1:], None], strict=True):
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        name = statement.target.id
+        text = ""
+        if isinstance(follows, ast.Expr) and isinstance(follows.value, ast.Constant):
+            text = " ".join(str(follows.value.value).split())
+        value = getattr(module, name)
+        rows.append(f"| `{name}` | {_shown(name.lower(), value) if isinstance(value, int) else value} | {text} |")
+    return rows
+
+
+if __name__ == "__main__":
+    sys.stdout.write(limits_reference())

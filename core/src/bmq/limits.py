@@ -1,0 +1,84 @@
+"""The one table of what a single peer may make a process do: name, default, range, meaning, and what who goes beyond it is told.
+
+Every limit here is a setting (`limits` of `bmq server`, `--limit` of `bmq up`), and stands on docs/limits.md, which is written from this table.
+What the protocol itself bounds, and nobody would set, is in `bmq.wire.limits` and `bmq.internal.limits`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, Final
+
+from bmq.errors import ConfigurationError
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+
+
+def _limit(default: int, doc: str, *, beyond: str, maximum: int, minimum: int = 1) -> Any:
+    assert minimum <= default <= maximum
+    return field(default=default, metadata={"default": default, "doc": doc, "beyond": beyond, "minimum": minimum, "maximum": maximum})
+
+
+_CLOSED: Final = "The connection is closed, and the log says why."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What was set, or the defaults. Counts, bytes and milliseconds, as the names say."""
+
+    request_elements_max: int = _limit(
+        40_000,
+        "Names, partitions and other elements of arrays in one request of any API but Produce and Fetch, in all.",
+        beyond=_CLOSED,
+        maximum=100_000,
+        minimum=1_000,
+    )
+    request_inline_bytes_max: int = _limit(
+        16 * KIB,
+        "A request above it is a wide one: it is decoded beside the event loop, and only as many are worked on at a time as the next limit lets.",
+        beyond="It waits its turn.",
+        maximum=MIB,
+        minimum=256,
+    )
+    wide_requests_bytes: int = _limit(
+        4 * MIB,
+        "Wide requests that are worked on at a time, all connections together.",
+        beyond="They wait their turn, first come first served.",
+        maximum=64 * MIB,
+        minimum=2 * MIB,
+    )
+    wide_answer_elements: int = _limit(
+        50_000,
+        "Elements of wide answers (of more than 1,000) that are put together at a time, all connections together.",
+        beyond="They wait their turn; one alone may be larger.",
+        maximum=10_000_000,
+        minimum=1_000,
+    )
+    answer_memory_bytes: int = _limit(
+        64 * MIB,
+        "Answers without records (lists of topics, configurations, offsets) that clients have yet to take, all connections together.",
+        beyond="No further wide answer is begun, and after three seconds who takes nothing of its answer is disconnected.",
+        maximum=16 * 1024 * MIB,
+        minimum=64 * KIB,
+    )
+
+
+LIMITS: Final[tuple["Field[Any]", ...]] = fields(Limits)
+"""The table: each has its default, and `doc`, `beyond`, `minimum`, `maximum` in its metadata."""
+
+_BY_NAME: Final = {one.name: one for one in LIMITS}
+
+
+def limits_of(given: Mapping[str, object]) -> Limits:
+    """The defaults but for what is given, as text or numbers. Raises ConfigurationError, which names key, value and remedy."""
+    values: dict[str, int] = {}
+    for name, value in given.items():
+        known = _BY_NAME.get(name)
+        if known is None:
+            raise ConfigurationError(f"{name} is no limit: use one of {', '.join(sorted(_BY_NAME))}")
+        low, high = known.metadata["minimum"], known.metadata["maximum"]
+        text = str(value).strip()
+        if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
+            raise ConfigurationError(f"{name} = {text}: set a whole number from {low} to {high}")
+        values[name] = int(text)
+    return Limits(**values)

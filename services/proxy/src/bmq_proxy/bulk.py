@@ -1,0 +1,146 @@
+"""Work with many elements: bounded before it begins, and done so that others wait for no more than a moment of it.
+
+Three means. Wide requests are admitted by their bytes, and wide answers by their elements. What is pure (decoding, encoding) is done beside
+the event loop, one piece of work at a time. What has to look at the node's state is done in turns: one short turn of one request in each turn
+of the loop, however many requests are at it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final, TypeVar
+
+from bmq.limits import Limits
+from bmq_proxy.budget import MemoryBudget
+
+T = TypeVar("T")
+
+TURN_ELEMENTS: Final = 200
+"""What a request does in one turn: a millisecond or two."""
+WIDE_ELEMENTS: Final = 1_000
+"""An answer with more is a wide one."""
+COUNTED_ANSWER_BYTES: Final = 64 << 10
+"""Smaller answers are not counted: sockets take them."""
+
+
+class Bulk:
+    """One proxy's. Counts nothing of Produce and Fetch, which have budgets of their own."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.answers = MemoryBudget(limits.answer_memory_bytes)
+        """Answers that clients have yet to take."""
+        self._requests = MemoryBudget(limits.wide_requests_bytes)
+        self._building = MemoryBudget(limits.wide_answer_elements)
+        self._apart: asyncio.Lock | None = None
+        self._turns: deque[asyncio.Future[None]] = deque()
+        self._turn_due = False
+
+    def is_wide(self, size_bytes: int) -> bool:
+        """Whether a request of that size has to be admitted."""
+        return size_bytes > self.limits.request_inline_bytes_max
+
+    @asynccontextmanager
+    async def admitted(self, size_bytes: int) -> AsyncIterator[None]:
+        """While a wide request is worked on."""
+        await self._requests.reserve(size_bytes)
+        try:
+            yield
+        finally:
+            self._requests.release(size_bytes)
+
+    @asynccontextmanager
+    async def building(self, elements: int) -> AsyncIterator[None]:
+        """While an answer of so many elements is put together. A wide one is begun only where clients take theirs."""
+        if elements <= WIDE_ELEMENTS:
+            yield
+            return
+        await self._building.reserve(elements)
+        try:
+            if not self.answers.has_room:
+                await self.answers.reserve(1)
+                self.answers.release(1)
+            yield
+        finally:
+            self._building.release(elements)
+
+    def counted(self, size_bytes: int) -> Callable[[], None] | None:
+        """Counts an answer until what is returned is called; None: it is too small for that."""
+        if size_bytes <= COUNTED_ANSWER_BYTES:
+            return None
+        self.answers.hold(size_bytes)
+        return partial(self.answers.release, size_bytes)
+
+    async def apart(self, work: Callable[[], T]) -> T:
+        """The result of pure work, done in a thread. Raises what it raises."""
+        if self._apart is None:
+            self._apart = asyncio.Lock()
+        async with self._apart:
+            return await asyncio.get_running_loop().run_in_executor(None, work)
+
+    async def turn(self) -> None:
+        """Lets the loop go on, until it is this request's turn again."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._turns.append(waiter)
+        if not self._turn_due:
+            self._turn_due = True
+            loop.call_soon(self._next)
+        await waiter
+
+    def pace(self) -> "Pace":
+        """What one request's loops ask after each step."""
+        return Pace(self)
+
+    async def paced(self, items: Iterable[T], *, each: int = 1) -> AsyncIterator[T]:
+        """The items, with a turn between as many as make TURN_ELEMENTS; `each` is what one counts."""
+        pace = self.pace()
+        for item in items:
+            yield item
+            await pace.step(each)
+
+    async def each(self, work: Callable[[T], "asyncio.Future[object] | object"], items: Sequence[T], *, at_once: int) -> list[object]:
+        """`work` (a coroutine function) for each item, in order, at most so many at a time: no task for each of thousands."""
+        results: list[object] = [None] * len(items)
+        numbers = iter(range(len(items)))
+
+        async def worker() -> None:
+            done = 0
+            for number in numbers:
+                if done >= TURN_ELEMENTS // at_once:
+                    done = 0
+                    await self.turn()
+                done += 1
+                results[number] = await work(items[number])  # type: ignore[misc]
+
+        await asyncio.gather(*(worker() for _ in range(min(at_once, len(items)))))
+        return results
+
+    def _next(self) -> None:
+        while self._turns:
+            waiter = self._turns.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                break
+        self._turn_due = bool(self._turns)
+        if self._turn_due:
+            asyncio.get_running_loop().call_soon(self._next)
+
+
+class Pace:
+    """How far one request has come since its last turn."""
+
+    __slots__ = ("_bulk", "_done")
+
+    def __init__(self, bulk: Bulk) -> None:
+        self._bulk = bulk
+        self._done = 0
+
+    async def step(self, elements: int = 1) -> None:
+        """So many elements were done: waits for the next turn where that is enough for one."""
+        self._done += elements
+        if self._done >= TURN_ELEMENTS:
+            self._done = 0
+            await self._bulk.turn()

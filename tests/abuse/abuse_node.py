@@ -1,0 +1,138 @@
+"""A whole bmq in a thread of the test, whose loop says how long it was held: in seconds of the processor, which no neighbour stretches.
+
+Everybody else's wait is the longest turn of the loop: between two turns the loop reads what others sent.
+"""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bmq.limits import Limits
+from bmq.roles.controller import NewTopic
+from bmq.runtime.folder_store import FolderStore
+from bmq.runtime.system import SystemClock, SystemRng
+from bmq.values import NodeId
+from bmq_broker.settings import BrokerSettings
+from bmq_cli.admin_api import AdminApi
+from bmq_cli.admin_server import AdminServer
+from bmq_cli.node import Node, NodeSettings
+from bmq_proxy.settings import ProxySettings
+
+T = TypeVar("T")
+MIB = 1 << 20
+_START_S = 60
+
+
+class WatchedLoop(asyncio.SelectorEventLoop):
+    """Notes its longest turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.longest_s = 0.0
+
+    def _run_once(self) -> None:
+        before_s = time.thread_time()
+        super()._run_once()  # type: ignore[misc]
+        self.longest_s = max(self.longest_s, time.thread_time() - before_s)
+
+
+@dataclass
+class AbusedNode:
+    """Where it listens, and its loop."""
+
+    loop: WatchedLoop
+    kafka: tuple[str, int] = ("", 0)
+    admin: tuple[str, int] = ("", 0)
+    node: Node = field(init=False)
+    _over: asyncio.Event = field(init=False)
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = 120) -> T:
+        """Its result, from within the node's loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(timeout_s)
+
+    def ask(self, function: Callable[[], T]) -> T:
+        """What a function gives within the loop."""
+
+        async def asked() -> T:
+            return function()
+
+        return self.run(asked())
+
+    def longest_turn_s(self) -> float:
+        """Since this was asked last."""
+
+        def take() -> float:
+            found, self.loop.longest_s = self.loop.longest_s, 0.0
+            return found
+
+        return self.ask(take)
+
+    def have_topics(self, topics: dict[str, int]) -> None:
+        """Makes those that are not there."""
+        image = self.node.controller.metadata.image
+        missing = [NewTopic(name=name, partitions=count) for name, count in topics.items() if image.topic(name) is None]
+        for first in range(0, len(missing), 100):
+            for result in self.run(self.node.controller.controller.create_topics(missing[first : first + 100])):
+                assert result.error is None, result.error
+
+    async def _main(self, folder: Path, limits: Limits, started: threading.Event) -> None:
+        clock, rng = SystemClock(), SystemRng()
+        self._over = asyncio.Event()
+        store = FolderStore.open(folder, fsync=False)
+        proxy = ProxySettings(request_memory_bytes=64 * MIB, fetch_memory_bytes=64 * MIB, limits=limits)
+        settings = NodeSettings(port=0, proxy=proxy, broker=BrokerSettings(eager=True), cluster_configs={"group.initial.rebalance.delay.ms": "0"})
+        self.node = Node(store, clock=clock, rng=rng, settings=settings)
+        api = AdminApi(store, node_id=NodeId(1), clock=clock, rng=rng, describe=dict)
+        server = AdminServer(api.front, host="127.0.0.1", port=0)
+        await server.start()
+        await self.node.start()
+        api.serve(
+            self.node.controller.metadata,
+            leading=lambda: self.node.controller.controller,
+            owner_for=lambda tp: self.node.broker.owner,
+            reader=self.node.proxy.proxy.reader,
+            static_configs={},
+        )
+        server.serve(ended=self.node.ended)
+        self.kafka = self.node.proxy.host, self.node.proxy.port
+        self.admin = server.host, server.port
+        started.set()
+        await self._over.wait()
+        await self.node.stop()
+        await api.stop()
+        await server.stop()
+        store.close()
+
+
+@contextlib.contextmanager
+def abused_node(folder: Path, limits: Limits | None = None) -> Iterator[AbusedNode]:
+    """Starts one over `folder`, and stops it."""
+    abused = AbusedNode(WatchedLoop())
+    started = threading.Event()
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        asyncio.set_event_loop(abused.loop)
+        try:
+            abused.loop.run_until_complete(abused._main(folder, limits or Limits(), started))
+        except Exception as error:  # noqa: BLE001 - the test fails with it
+            failures.append(error)
+        finally:
+            started.set()
+            abused.loop.close()
+
+    thread = threading.Thread(target=run, name="abused node")
+    thread.start()
+    assert started.wait(_START_S)
+    assert not failures, failures
+    try:
+        yield abused
+    finally:
+        abused.loop.call_soon_threadsafe(abused._over.set)
+        thread.join(_START_S)
+        assert not failures, failures

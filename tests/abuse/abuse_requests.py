@@ -1,0 +1,197 @@
+"""Requests that ask for as much as their schema lets: made from the schemas of all APIs that are served, so that a new one is among them by itself.
+
+For each array of a request: many times the same, many that are not there, many that are. For each text and each run of bytes: its longest.
+Counts that lie, and requests that never come to their end.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+from uuid import UUID
+
+from bmq.wire import messages
+from bmq.wire.apis import SERVED, ApiKey
+from bmq.wire.frames import encode_request_frame
+from bmq.wire.schemas import Field, api_schema
+
+LARGE: Final = os.environ.get("ABUSE", "") == "large"
+"""ABUSE=large: every version, and arrays as long as they may be."""
+ELEMENTS: Final = 39_000 if LARGE else 5_000
+WIDE_PARTITIONS: Final = 5_000
+MANY_TOPICS: Final = 500
+TOPICS: Final = {"wide": WIDE_PARTITIONS, "one": 1, **{f"many-{n:04}": 1 for n in range(MANY_TOPICS)}}
+"""What is there, with its number of partitions."""
+LONG_TEXT: Final = 32_000
+LONG_BYTES: Final = 1 << 20
+
+KINDS: Final = ("same", "unknown", "known")
+_TEXTS: Final = {"topic": "wide", "name": "wide", "topic_name": "wide", "group_id": "g", "resource_name": "one", "key": "g", "member_id": ""}
+_NUMBERS: Final = {
+    "resource_type": 2,
+    "replication_factor": 1,
+    "num_partitions": 1,
+    "count": 1,
+    "replica_id": -1,
+    "session_timeout_ms": 10_000,
+    "rebalance_timeout_ms": 1_000,
+    "timeout_ms": 100,
+    "timestamp": -1,
+    "max_bytes": 1 << 20,
+    "partition_max_bytes": 1 << 20,
+    "acks": -1,
+    "session_epoch": -1,
+    "generation_id": -1,
+    "generation_id_or_member_epoch": -1,
+    "retention_time_ms": -1,
+    "response_partition_limit": 2_000,
+    "offset": 0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Abuse:
+    """One request: its whole frame, and what is the matter with it."""
+
+    api_key: int
+    version: int
+    what: str
+    frame: bytes
+    ends: bool = True
+    """Whether it is whole, so that an answer or the connection's end may be expected at once."""
+
+
+def versions(api_key: int) -> list[int]:
+    """The newest, and one older one; with ABUSE=large all."""
+    api = SERVED[api_key]
+    every = list(range(api.version_min, api.version_max + 1))
+    return every if LARGE else sorted({api.version_max, Random(api_key).choice(every)})
+
+
+def abuses(api_key: int, version: int) -> Iterator[Abuse]:
+    """All of an API's version."""
+    schema = api_schema(api_key).request
+    for path in arrays(schema, version):
+        for kind in KINDS:
+            message = _Shape(version, kind, blown=path).struct(schema)
+            yield Abuse(api_key, version, f"{'.'.join(path)} × {ELEMENTS}: {kind}", framed(api_key, version, message))
+    for path in _texts(schema, version):
+        message = _Shape(version, "known", long=path).struct(schema)
+        yield Abuse(api_key, version, f"{'.'.join(path)} at its longest", framed(api_key, version, message))
+    plain = framed(api_key, version, _Shape(version, "known").struct(schema))
+    rng = Random(api_key * 100 + version)
+    for _ in range(100 if LARGE else 6):
+        yield Abuse(api_key, version, "a count that lies", _lying(plain, rng))
+    yield Abuse(api_key, version, "half of it", plain[: max(6, len(plain) // 2)], ends=False)
+
+
+def framed(api_key: int, version: int, message: dict[str, Any]) -> bytes:
+    body = messages.encode_request(api_key, version, message)
+    return encode_request_frame(api_key=api_key, api_version=version, correlation_id=7, client_id="abuse", body=body)
+
+
+def arrays(fields: tuple[Field, ...], version: int, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The path of each array, the outer ones first."""
+    for field in fields:
+        if field.in_version(version):
+            path = (*above, field.name)
+            if field.array:
+                yield path
+            yield from arrays(field.fields, version, path)
+
+
+def _texts(fields: tuple[Field, ...], version: int, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for field in fields:
+        if field.in_version(version):
+            path = (*above, field.name)
+            if field.type in ("string", "bytes"):
+                yield path
+            yield from _texts(field.fields, version, path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A message in which the array at `blown` has ELEMENTS, and the text at `long` is as long as may be; everything else is there once.
+
+    Of both paths, what is left below the field that is being made; None: it is not on the way.
+    """
+
+    version: int
+    kind: str
+    blown: tuple[str, ...] | None = None
+    long: tuple[str, ...] | None = None
+
+    def struct(self, fields: tuple[Field, ...], number: int = 0) -> dict[str, Any]:
+        return {field.name: self._below(field.name).value(field, number) for field in fields if field.in_version(self.version)}
+
+    def value(self, field: Field, number: int) -> Any:
+        if not field.array:
+            is_left_out = field.type == "struct" and self.blown is None and field.nullable_in(self.version)
+            return None if is_left_out else self.single(field, number, several=False)
+        here = self.blown == ()
+        return [self.single(field, n if here else number, several=here) for n in range(ELEMENTS if here else 1)]
+
+    def single(self, field: Field, number: int, *, several: bool) -> Any:
+        """`several`: it is an element of the array that is blown up; then its names differ by `number`, but for the kind `same`."""
+        own = number if self.kind != "same" else 0
+        match field.type:
+            case "struct":
+                if several:
+                    return {one.name: _named(one, self.version, self.kind, own) for one in field.fields if one.in_version(self.version)}
+                return self.struct(field.fields, number)
+            case "string":
+                if self.long == ():
+                    return "x" * LONG_TEXT
+                return _text(field.name, self.kind, own) if several else _TEXTS.get(field.name, "x")
+            case "bytes":
+                return bytes(LONG_BYTES if self.long == () else 4)
+            case _:
+                return _number(field, own if several else 0)
+
+    def _below(self, name: str) -> "_Shape":
+        blown = self.blown[1:] if self.blown and self.blown[0] == name else None
+        long = self.long[1:] if self.long and self.long[0] == name else None
+        return _Shape(self.version, self.kind, blown, long)
+
+
+def _named(field: Field, version: int, kind: str, number: int) -> Any:
+    if field.array:
+        return None if field.nullable_in(version) else [_Shape(version, "same").single(field, 0, several=False)]
+    if field.type == "string":
+        return _text(field.name, kind, number)
+    if field.type == "struct":
+        return None if field.nullable_in(version) else _Shape(version, "same").struct(field.fields)
+    if field.type == "bytes":
+        return bytes(4)
+    return _number(field, number)
+
+
+def _text(name: str, kind: str, number: int) -> str:
+    if kind == "same":
+        return _TEXTS.get(name, "x")
+    if kind == "unknown":
+        return f"no-{number}"
+    return f"many-{number % MANY_TOPICS:04}" if name in ("topic", "name", "topic_name", "resource_name", "topics") else f"g{number}"
+
+
+def _number(field: Field, number: int) -> Any:
+    if field.type == "uuid":
+        return UUID(int=number + 1)
+    if field.type == "bool":
+        return False
+    if field.name in ("partition_index", "partition", "partition_indexes", "partitions", "index"):
+        return number
+    return _NUMBERS.get(field.name, 0)
+
+
+def _lying(frame: bytes, rng: Random) -> bytes:
+    """A count or a length of it, wherever there is one, says more than there is."""
+    at = rng.randrange(8, len(frame))
+    lie = rng.choice((b"\xff\xff\xff\xff\x07", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\x00\x01\x86\x9f", b"\xa0\x8d\x06"))
+    lying = frame[:at] + lie + frame[at + rng.choice((0, len(lie))) :]
+    return struct.pack(">i", len(lying) - 4) + lying[4:]
+
+
+API_KEYS: Final = sorted(SERVED, key=lambda key: (key in (ApiKey.DELETE_TOPICS, ApiKey.DELETE_GROUPS), key))

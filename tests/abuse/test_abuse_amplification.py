@@ -1,0 +1,72 @@
+"""No request of n bytes may cost much more than n: not in bytes answered, not in memory kept, not in time that all others wait.
+
+Walks every API that is served, from its schema; ABUSE=large makes it every version, with arrays as long as they may be.
+"""
+
+import gc
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+from abuse_node import AbusedNode, abused_node
+from abuse_requests import API_KEYS, TOPICS, Abuse, abuses, framed, versions
+
+from bmq.runtime.loop import settle
+from bmq.wire.apis import SERVED
+from bmq_proxy import metrics
+
+TURN_S_MAX = 0.1
+"""How long one client may hold the loop, and so everybody else."""
+ANSWER_WITHIN_S = 30
+KIB = 1 << 10
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
+    with abused_node(tmp_path_factory.mktemp("abused")) as running:
+        running.have_topics(TOPICS)
+        thresholds = gc.get_threshold()
+        settle()  # as a process of bmq does: what lives now is not looked at again while somebody waits
+        yield running
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+
+
+def answered_bytes(node: AbusedNode, abuse: Abuse) -> int:
+    """How many bytes come back, until the answer is whole or the connection ends."""
+    with socket.create_connection(node.kafka, timeout=ANSWER_WITHIN_S) as client:
+        client.sendall(abuse.frame)
+        if not abuse.ends:
+            return 0
+        head = client.recv(4, socket.MSG_WAITALL)
+        if len(head) < 4:
+            return 0
+        size = struct.unpack(">i", head)[0]
+        left, buffer = size, bytearray(256 * KIB)
+        while left:
+            count = client.recv_into(buffer, min(left, len(buffer)))
+            assert count, f"the answer ends after {size - left} of {size} bytes"
+            left -= count
+        return 4 + int(size)
+
+
+@pytest.mark.parametrize("api_key", API_KEYS, ids=lambda key: SERVED[key].name)
+def test_no_request_costs_much_more_than_it_is_long(node: AbusedNode, api_key: int) -> None:
+    node.have_topics(TOPICS)
+    failures = metrics.HANDLER_FAILURES._value.get()
+    whole = answered_bytes(node, Abuse(3, 1, "everything", framed(3, 1, {"topics": None})))
+    node.longest_turn_s()
+    found = []
+    for version in versions(api_key):
+        for abuse in abuses(api_key, version):
+            size = answered_bytes(node, abuse)
+            turn_s = node.longest_turn_s()
+            count = len(abuse.frame)
+            may = 64 * count + 64 * KIB + (whole if abuse.what.endswith("known") else 0)
+            if size > may:
+                found.append(f"v{version} {abuse.what}: {count} bytes are answered with {size}, more than {may}")
+            if turn_s > TURN_S_MAX:
+                found.append(f"v{version} {abuse.what}: {count} bytes hold the loop for {turn_s * 1000:.0f} ms")
+    assert not found, "\n" + "\n".join(found)
+    assert metrics.HANDLER_FAILURES._value.get() == failures, "a handler failed by a bug: see the log"
