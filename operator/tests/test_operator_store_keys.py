@@ -21,7 +21,7 @@ def gathered(url: str, **keys: str) -> Inputs:
     spec = {"store": {"url": url, "credentials": {"secretName": "keys"}}}
     cluster = Cluster.model_validate({**CLUSTER, "metadata": {**CLUSTER["metadata"], "uid": "u-1"}, "spec": spec})
     data = {name: base64.b64encode(value.encode()).decode() for name, value in keys.items()}
-    secret: dict[str, Any] = {"kind": "Secret", "metadata": {"name": "keys", "namespace": "shop"}, "data": data}
+    secret: dict[str, Any] = {"kind": "Secret", "metadata": {"name": "keys", "namespace": "shop", "labels": {"bmq.io/use": "allowed"}}, "data": data}
     auth = {name: base64.b64encode(b"c" * 32).decode() for name in ("cluster-secret", "admin-token")}
     kube = KubeOfATest(secret, {"kind": "Secret", "metadata": {"name": "bmq-auth", "namespace": "shop"}, "data": auth})
 

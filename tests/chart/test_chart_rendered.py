@@ -32,6 +32,7 @@ EVERYTHING: dict[str, Any] = {
     },
 }
 NAMESPACED: dict[str, Any] = {"watchNamespaces": ["first", "second"]}
+ALL: dict[str, Any] = {"watchNamespaces": ["*"]}
 
 
 def test_helm_finds_nothing_to_say_about_it() -> None:
@@ -107,12 +108,30 @@ def rules(*kinds: str, values: dict[str, Any]) -> list[dict[str, Any]]:
     return [rule for one in objects(rendered(values)) if one["kind"] in kinds for rule in one["rules"]]
 
 
-def test_no_role_has_a_wildcard_or_reads_all_secrets_by_watching() -> None:
+def test_no_role_has_a_wildcard_or_gives_others_rights() -> None:
     for values in ({}, EVERYTHING, NAMESPACED):
         for rule in rules("Role", "ClusterRole", values=values):
             assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
-            assert not {"secrets"} & set(rule["resources"]) or "watch" not in rule["verbs"]
             assert not {"roles", "clusterroles", "rolebindings", "clusterrolebindings", "pods/exec"} & set(rule["resources"])
+
+
+def test_where_nothing_is_said_the_operator_looks_after_the_releases_namespace_and_has_no_rights_on_secrets_elsewhere() -> None:
+    made = objects(rendered({}))
+    assert not [rule for one in made if one["kind"] == "ClusterRole" for rule in one["rules"] if {"secrets", "pods"} & set(rule["resources"])]
+    assert {one["metadata"]["namespace"] for one in made if one["kind"] == "Role"} == {"here"}
+    for values, namespaces in (({}, "here"), (NAMESPACED, "first,second"), (ALL, "")):
+        (deployment,) = of_kind("Deployment", values)
+        told = {one["name"]: one.get("value") for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
+        assert told["BMQ_OPERATOR_NAMESPACES"] == namespaces
+    assert [rule for rule in rules("ClusterRole", values=ALL) if "secrets" in rule["resources"]]
+
+
+def test_what_resources_may_use_is_what_the_operator_takes_for_granted() -> None:
+    from bmq_operator.allowed import Allowed
+
+    (deployment,) = of_kind("Deployment")
+    told = {one["name"]: one.get("value") for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert Allowed.model_validate_json(told["BMQ_OPERATOR_ALLOW"]) == Allowed()
 
 
 def test_with_named_namespaces_it_has_rights_elsewhere_on_its_own_resources_alone() -> None:
@@ -142,7 +161,7 @@ VERBS = {
 def test_what_the_operator_asks_of_the_api_server_it_may() -> None:
     from bmq_operator.kinds import path_of
 
-    granted = {(resource, verb) for rule in rules("Role", "ClusterRole", values={}) for resource in rule["resources"] for verb in rule["verbs"]}
+    granted = {(resource, verb) for rule in rules("Role", "ClusterRole", values=ALL) for resource in rule["resources"] for verb in rule["verbs"]}
     sources = "".join(file.read_text() for file in sorted((ROOT / "operator" / "src").rglob("*.py")))
     calls = re.findall(r"kube\.(get|list|apply|create|replace|merge|delete)\(\s*\"([A-Z][A-Za-z]+)\"", sources)
     assert len(calls) > 10

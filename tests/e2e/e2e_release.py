@@ -41,6 +41,7 @@ class Release:
             "image": {"repository": self.images.repository, "tag": self.images.tag},
             "watchNamespaces": [self.namespace],
             "rbac": {"readNodes": True},
+            "allow": {"images": [self.images.minio.rpartition(":")[0]], "secrets": [f"{CLUSTER}-minio"]},
             "resources": SMALL,
             "test": {"bootstrapServers": self.bootstrap_servers},
         }

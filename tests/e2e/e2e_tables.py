@@ -65,7 +65,7 @@ class Bucket:
     def keys(self, name: str) -> Manifest:
         """A Secret with the keys to all buckets."""
         data = {"AWS_ACCESS_KEY_ID": self.user, "AWS_SECRET_ACCESS_KEY": self.password}
-        return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": {"bmq.io/use": "allowed"}}, "stringData": data}
 
     def fetched(self, name: str, prefix: str, folder: Path) -> list[Path]:
         """The Parquet files below a prefix, on this machine."""

@@ -22,7 +22,7 @@ def of_release(namespace: str, more: dict[str, Any]) -> list[Manifest]:
 @pytest.mark.parametrize(
     "more",
     [
-        {"watchNamespaces": [], "replicas": 2, "cluster": {"create": True}, "monitoring": MONITORING},
+        {"watchNamespaces": ["*"], "replicas": 2, "cluster": {"create": True}, "monitoring": MONITORING},
         {"networkPolicy": {"metricsFromNamespaces": ["monitoring"]}, "affinity": {"nodeAffinity": {}}, "tolerations": [{"operator": "Exists"}]},
         {"podAnnotations": {"a": "b"}, "extraEnv": [{"name": "TZ", "value": "UTC"}], "imagePullSecrets": [{"name": "registry"}]},
     ],

@@ -27,7 +27,7 @@ def store_secret(running: Running) -> dict[str, object]:
     keys = running.kubectl.json("get", "secret/bmq-minio")["data"]
     names = {"AWS_ACCESS_KEY_ID": keys["user"], "AWS_SECRET_ACCESS_KEY": keys["password"]}
     data = {name: base64.b64decode(value).decode() for name, value in names.items()}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "second-store"}, "stringData": data}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "second-store", "labels": {"bmq.io/use": "allowed"}}, "stringData": data}
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def over(store: Release, name: str, *, bucket: str = "", secret: str = f"{CLUSTE
 
 def secret(name: str, **values: str) -> Manifest:
     data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": {"bmq.io/use": "allowed"}}, "data": data}
 
 
 def why_not(kubectl: Kubectl, name: str, reason: str) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
 import yaml
 from chart_helm import ROOT
 from e2e_cluster import Kubernetes
@@ -72,15 +71,15 @@ class World:
         return key[0], self._namespace, key[1]
 
 
-def test_what_is_taken_away_is_gone_from_every_object(kubernetes: Kubernetes, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(kubectl.kubeconfig))
+def test_what_is_taken_away_is_gone_from_every_object(kubernetes: Kubernetes, kubectl: Kubectl) -> None:
     kubectl.apply(NO_PODS)
     with _spark_crds(kubectl):
-        asyncio.run(_walk(kubectl.namespace))
+        asyncio.run(_walk(kubectl))
 
 
-async def _walk(namespace: str) -> None:
-    kube = await Kube.connect()
+async def _walk(kubectl: Kubectl) -> None:
+    namespace = kubectl.namespace
+    kube = await Kube.connect(str(kubectl.kubeconfig))
     try:
         for kind in KINDS:
             world = World(kube, namespace)

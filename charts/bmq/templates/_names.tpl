@@ -11,6 +11,11 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The namespaces that are looked after, as JSON; empty: all. */}}
+{{- define "bmq.namespaces" -}}
+{{- if has "*" .Values.watchNamespaces -}}[]{{- else -}}{{ .Values.watchNamespaces | default (list .Release.Namespace) | toJson }}{{- end -}}
+{{- end -}}
+
 {{- define "bmq.selector" -}}
 app.kubernetes.io/name: bmq-operator
 app.kubernetes.io/instance: {{ .Release.Name }}

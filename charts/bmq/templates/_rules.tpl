@@ -31,8 +31,12 @@
   resources: [pods/eviction]
   verbs: [create]
 - apiGroups: [""]
-  resources: [configmaps, secrets, serviceaccounts]
+  resources: [configmaps, serviceaccounts]
   verbs: [get, list, create, patch, update, delete]
+# Watched are those with the label bmq.io/use alone, which the rights of Kubernetes cannot say.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, list, watch, create, patch, update, delete]
 # Applied with a Cluster's policy Delete alone.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]

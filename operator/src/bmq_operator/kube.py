@@ -51,13 +51,15 @@ class Kube:
         """When the API server answered last, by the loop's clock."""
 
     @classmethod
-    async def connect(cls) -> "Kube":
-        """By the pod's service account, else by KUBECONFIG."""
+    async def connect(cls, kubeconfig: str | None = None) -> "Kube":
+        """By this file, else by the pod's service account, else by KUBECONFIG."""
         configuration = client.Configuration()
         try:
+            if kubeconfig is not None:
+                raise config.ConfigException
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         except config.ConfigException:
-            await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            await config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)  # type: ignore[no-untyped-call]
         configuration.retries = 0
         configuration.connection_pool_maxsize = 32
         return cls(client.ApiClient(configuration))

@@ -6,6 +6,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from bmq.errors import ConfigurationError
+from bmq_operator.allowed import Allowed
 from bmq_operator.spark_settings import SparkSettings
 
 
@@ -34,6 +35,8 @@ class OperatorSettings(BaseSettings):
     """Resources that are worked on at a time."""
     spark: SparkSettings = SparkSettings()
     """How tables are written, as JSON: the chart's values `spark`."""
+    allow: Allowed = Allowed()
+    """What resources may use that is not their own, as JSON: the chart's values `allow`."""
     admin_url_template: str = "http://{name}-admin.{namespace}.svc:9080"
     """The admin REST API of a Cluster by {name} and {namespace}, or by {cluster_ip}, its Service's address, for an operator outside Kubernetes."""
 

@@ -15,7 +15,8 @@ class Credentials(Part):
     secret_name: str = Field(
         default="",
         max_length=253,
-        description="The Secret. Empty: the pods' own identity (workload identity, instance roles) is what the store knows. "
+        description="The Secret; it has the label bmq.io/use: allowed, or the chart allows its name. "
+        "Empty: the pods' own identity (workload identity, instance roles) is what the store knows. "
         "Of gs:// it has the key GOOGLE_SERVICE_ACCOUNT_KEY (a service account's JSON), of az:// AZURE_STORAGE_ACCOUNT_KEY.",
     )
     access_key_id_key: str = Field(default="AWS_ACCESS_KEY_ID", max_length=253, description="Of s3://: under which key the access key's id is.")

@@ -58,7 +58,7 @@ class Placement(Part):
 class Image(Part):
     """Which image the pods run."""
 
-    repository: str = Field(default="", max_length=400, description="The image without its tag. Empty: the operator's own image.")
+    repository: str = Field(default="", max_length=400, description="The image without its tag, one that the chart allows. Empty: the operator's.")
     tag: str = Field(default="", max_length=128, description="Its tag. Empty: the operator's own version; changing it is a rolling upgrade.")
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(default="IfNotPresent", description="When the image is pulled.")
     pull_secrets: list[str] = Field(default=[], max_length=8, description="Names of Secrets with the registry's credentials.")

@@ -85,7 +85,8 @@ class StoreAccess(Part):
     secret_name: str = Field(
         default="",
         max_length=253,
-        description="A Secret of the resource's namespace. Empty: the Cluster's own keys, where it is in the same namespace and has any on s3://; "
+        description="A Secret of the resource's namespace, with the label bmq.io/use: allowed, or one that the chart allows. "
+        "Empty: the Cluster's own keys, where it is in the same namespace and has any on s3://; "
         "else the pods' own identity is what the store knows.",
     )
     access_key_id_key: str = Field(default="AWS_ACCESS_KEY_ID", min_length=1, max_length=253, description="Under which key the access key's id is.")
@@ -210,7 +211,7 @@ class Table(
     consumer_config: dict[str, str] = Field(
         default={},
         max_length=64,
-        description="Further settings of the Kafka consumer, by Kafka's names.",
+        description="Further settings of the Kafka consumer, by Kafka's names, of those that the chart allows.",
         json_schema_extra=rules(
             rule(JOBS_OWN_RULE, "consumerConfig: servers, group, first offsets, commits, client and isolation are the job's: leave them out"),
             rule(CONSUMER_NAMES_RULE, "consumerConfig: names are of letters, digits, dots, dashes and underscores: correct the name"),
@@ -223,12 +224,17 @@ class Table(
     spark_conf: dict[str, str] = Field(
         default={},
         max_length=64,
-        description='Further settings of Spark, for example spark.sql.shuffle.partitions: "8".',
+        description='Further settings of Spark, of those that the chart allows, for example spark.sql.shuffle.partitions: "8".',
         json_schema_extra=rules(rule("self.all(name, name.startsWith('spark.'))", "sparkConf: names begin with spark.: correct the name")),
     )
-    image: str = Field(default="", max_length=500, pattern=r"^[^ ]*$", description="Their image. Empty: the chart's `spark.image`.")
+    image: str = Field(
+        default="", max_length=500, pattern=r"^[^ ]*$", description="Their image, one that the chart allows. Empty: the chart's `spark.image`."
+    )
     service_account: str = Field(
-        default="", max_length=253, pattern=r"^[a-z0-9.-]*$", description="The driver's ServiceAccount. Empty: the chart's `spark.serviceAccount`."
+        default="",
+        max_length=253,
+        pattern=r"^[a-z0-9.-]*$",
+        description="The driver's ServiceAccount, with the label bmq.io/use: allowed, or one that the chart allows. Empty: the chart's.",
     )
     suspend: bool = Field(default=False, description="true: nothing runs, and the place in the topics is kept.")
 

@@ -7,6 +7,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from bmq.resources.cluster import Cluster
+from bmq_operator.allowed import OWN, USE
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import ADMIN_TOKEN, CLUSTER_SECRET
 from bmq_operator.clusters.names import ADMIN_PORT, INTERNAL_PORT, KAFKA_PORT, MINIO_PORT, Names, labels_of
@@ -86,4 +87,4 @@ def configuration(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
 def secret(name: str, labels: dict[str, str], values: dict[str, str]) -> Manifest:
     """A Secret of texts."""
     data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels}, "type": "Opaque", "data": data}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels | {USE: OWN}}, "type": "Opaque", "data": data}

@@ -71,10 +71,9 @@ async def bring_about(kube: Kube, cluster: Cluster, existing: Existing, wanted: 
         there = existing.get(kind, name)
         if there is None:
             there = await kube.get(kind, cluster.metadata.namespace, name)
-        if there is not None and owner_of(there) not in ("", cluster.metadata.uid):
-            raise ObjectTaken(
-                f"{kind} {name} belongs to another object: this Cluster needs that name. Delete that object, or create the Cluster with another name"
-            )
+        if there is not None and owner_of(there) != cluster.metadata.uid:
+            whose = "belongs to another object" if owner_of(there) else "was there before"
+            raise ObjectTaken(f"{kind} {name} {whose}: this Cluster needs that name. Delete that object, or create the Cluster with another name")
         if there is None or not as_wanted(there, manifest):
             await write(kube, manifest)
             done.append(f"{'made' if there is None else 'changed'} {kind} {name}")

@@ -9,12 +9,12 @@ from bmq.resources.cluster import Cluster
 from bmq.resources.lane import Lane, LaneStatus
 from bmq_operator.admin import AdminClient, AdminError, AdminProblem
 from bmq_operator.applied import as_wanted, write
-from bmq_operator.clusters.names import LANE_LABEL, Names, selector_of
+from bmq_operator.clusters.names import Names, selector_of
 from bmq_operator.conditions import Finding, next_conditions, timestamp
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
 from bmq_operator.lanes.claims import Claim, LaneClaims, claim_of, lane_claims
-from bmq_operator.lanes.desired import all_names, desired, names_of, why_unusable
+from bmq_operator.lanes.desired import OF_LANE, OF_NAMESPACE, all_names, desired, names_of, why_unusable
 from bmq_operator.lanes.plan import SOON_S, ChangeLane, CreateLane, DeleteLane, DeleteResource, Plan, expires_ms, plan
 from bmq_operator.lanes.situation import PresentLane, Ready, Situation, present_from
 from bmq_operator.lanes.slots import free_from
@@ -170,7 +170,7 @@ async def _bring_about(context: Context, lane: Lane, cluster: Cluster, situation
     """Makes, changes and deletes the lane's objects in the Cluster's namespace; the plan, with what kept it from that."""
     names = names_of(cluster, lane)
     if not planned.objects:
-        await _delete(context, all_names(names), names.namespace, lane)
+        await _delete(context, all_names(names), names.namespace, lane, cluster)
         return planned
     base = await context.kube.get("StatefulSet", names.namespace, Names.of(cluster).role("proxy"))
     if base is None:
@@ -182,7 +182,7 @@ async def _bring_about(context: Context, lane: Lane, cluster: Cluster, situation
     try:
         there = await asyncio.gather(*(context.kube.get(one["kind"], names.namespace, one["metadata"]["name"]) for one in wanted))
         for one, found in zip(wanted, there, strict=True):
-            if found is not None and (other := _of_another(found, lane)):
+            if found is not None and (other := _of_another(found, lane, cluster)):
                 finding = Finding(
                     status="False", reason="NameTaken", message=f"{one['kind']} {one['metadata']['name']} belongs to {other}: delete it"
                 )
@@ -190,7 +190,7 @@ async def _bring_about(context: Context, lane: Lane, cluster: Cluster, situation
             if found is None or not as_wanted(found, one):
                 await write(context.kube, one)
         if not with_brokers and not own_brokers:
-            await _delete(context, [(kind, name) for kind, name in all_names(names) if name == names.role("broker")], names.namespace, lane)
+            await _delete(context, [(kind, name) for kind, name in all_names(names) if name == names.role("broker")], names.namespace, lane, cluster)
     except KubeProblem as problem:
         if problem.status == 409:
             raise
@@ -199,19 +199,21 @@ async def _bring_about(context: Context, lane: Lane, cluster: Cluster, situation
     return planned
 
 
-async def _delete(context: Context, objects: Iterable[tuple[str, str]], namespace: str, lane: Lane) -> None:
+async def _delete(context: Context, objects: Iterable[tuple[str, str]], namespace: str, lane: Lane, cluster: Cluster) -> None:
     for kind, name in objects:
         found = await context.kube.get(kind, namespace, name)
-        if found is not None and not _of_another(found, lane):
+        if found is not None and not _of_another(found, lane, cluster):
             await context.kube.delete(kind, namespace, name, uid=found["metadata"]["uid"])
 
 
-def _of_another(manifest: Manifest, lane: Lane) -> str:
-    """Whose an object is where it is not this lane's; empty: it is."""
+def _of_another(manifest: Manifest, lane: Lane, cluster: Cluster) -> str:
+    """Whose an object is where it is not this lane's; empty: it is. What a label says anybody may have written: its owner counts."""
     meta = manifest["metadata"]
-    if meta.get("labels", {}).get(LANE_LABEL) == lane.lane_name:
-        return ""
+    annotations = meta.get("annotations") or {}
+    of_lane = (annotations.get(OF_NAMESPACE), annotations.get(OF_LANE)) == (lane.metadata.namespace, lane.metadata.name)
     owner = next((one for one in meta.get("ownerReferences", ()) if one.get("controller")), None)
+    if owner is not None and (owner["uid"] == lane.metadata.uid or (owner["uid"] == cluster.metadata.uid and of_lane)):
+        return ""
     return "somebody else" if owner is None else f"{owner['kind']} {owner['name']}"
 
 

@@ -18,6 +18,7 @@ from bmq_operator.metrics import STREAMS_BEGUN_ANEW
 from bmq_operator.outcome import Outcome
 from bmq_operator.references import ClusterState, Referred, refer
 from bmq_operator.rivals import Rival
+from bmq_operator.tables.borrowed import why_not_allowed
 from bmq_operator.tables.claims import taken_by
 from bmq_operator.tables.desired import desired
 from bmq_operator.tables.existing import Existing, NameTaken, NoSparkOperator, bring_about, delete_others, read_existing
@@ -182,6 +183,8 @@ def _desired(context: Context, job: TableJob, existing: Existing) -> list[Manife
 async def _table(context: Context, job: TableJob, referred: Referred, *, existing: Existing, wanted: Sequence[Manifest], old: TableStatus) -> Report:
     """One table. Raises KubeError where the API server does not answer."""
     uid, now_ms = job.owner.meta.uid, context.clock.now_ms()
+    if why := await why_not_allowed(context, job):
+        return _refused(job, "NotAllowed", why, old)
     try:
         await bring_about(context, existing, wanted, uid=uid)
     except NameTaken as taken:

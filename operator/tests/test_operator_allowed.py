@@ -1,0 +1,116 @@
+"""What a resource may use that its author could not: only what its owner or the chart allows. What is there under a needed name stays whose it is."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from kinds_of_a_test import INPUTS
+from kube_of_a_test import KubeOfATest, context_of
+from tables_of_a_test import STREAM
+from tables_world import World, ready, run
+
+from bmq.resources.cluster import Cluster
+from bmq_operator.allowed import Allowed, without_tag
+from bmq_operator.clusters.desired import desired
+from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
+from bmq_operator.clusters.gathering import NotToBe, gather
+from bmq_operator.settings import OperatorSettings
+
+
+def described(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}"} | more.pop("meta", {}), **more}
+
+
+BEYOND: dict[str, tuple[dict[str, Any], str]] = {
+    "an image": ({"image": "evil.example/pwn:1"}, "image: the image evil.example/pwn"),
+    "an account": ({"serviceAccount": "admin-bot"}, "serviceAccount: the ServiceAccount admin-bot"),
+    "a secret": ({"store": {"secretName": "database", "accessKeyIdKey": "password"}}, "store.secretName: the Secret database"),
+    "another namespace": ({"sparkConf": {"spark.kubernetes.namespace": "kube-system"}}, "sparkConf: spark.kubernetes.namespace"),
+    "a host's folder": ({"sparkConf": {"spark.kubernetes.driver.volumes.hostPath.h.mount.path": "/host"}}, "sparkConf: spark.kubernetes.driver"),
+    "a secret by sparkConf": ({"sparkConf": {"spark.kubernetes.driver.secretKeyRef.X": "other:password"}}, "sparkConf: spark.kubernetes.driver"),
+    "code": ({"sparkConf": {"spark.jars.packages": "evil:pkg:1"}}, "sparkConf: spark.jars.packages"),
+    "options of Java": ({"sparkConf": {"spark.driver.extraJavaOptions": "-javaagent:x"}}, "sparkConf: spark.driver.extraJavaOptions"),
+    "options by a variable": ({"placement": {"env": [{"name": "JAVA_TOOL_OPTIONS", "value": "-XX:OnError=x"}]}}, "placement.env: JAVA_TOOL_OPTIONS"),
+    "a class": ({"consumerConfig": {"kafka.interceptor.classes": "evil.Class"}}, "consumerConfig: interceptor.classes"),
+}
+
+
+@pytest.mark.parametrize(("beyond", "says"), BEYOND.values(), ids=BEYOND)
+def test_a_table_that_reaches_for_what_is_not_its_authors_is_not_written_and_says_what_allows_it(beyond: dict[str, Any], says: str) -> None:
+    async def use(world: World) -> None:
+        for kind, name in (("ServiceAccount", "admin-bot"), ("Secret", "database"), ("Secret", "keys")):
+            world.kube.keep(described(kind, name, meta={"labels": {"bmq.io/use": "allowed"}} if name == "keys" else {}))
+        outcome = await world.look({**STREAM, **beyond}, oneTable=True)
+        assert (ready(outcome).status, ready(outcome).reason) == ("False", "NotAllowed")
+        assert says in ready(outcome).message and "bmq's chart" in ready(outcome).message
+        assert world.kube.writes == []
+
+    run(use)
+
+
+@pytest.mark.parametrize("by", ["the label", "the chart"])
+def test_what_its_owner_labels_or_the_chart_names_is_used(by: str) -> None:
+    async def use(world: World) -> None:
+        labels = {"bmq.io/use": "allowed"} if by == "the label" else {}
+        for kind, name in (("ServiceAccount", "admin-bot"), ("Secret", "keys")):
+            world.kube.keep(described(kind, name, meta={"labels": labels}))
+        if by == "the chart":
+            allow = Allowed(secrets=("key*",), service_accounts=("admin-*",))
+            object.__setattr__(world.context, "settings", world.context.settings.model_copy(update={"allow": allow}))
+        outcome = await world.look({**STREAM, "serviceAccount": "admin-bot"}, oneTable=True)
+        assert ready(outcome).reason == "Submitting"
+
+    run(use)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"image": {"repository": "evil.example/pwn"}}, "image.repository: the image evil.example/pwn"),
+        ({"store": {"minio": {"embedded": True, "image": "evil.example/minio:1"}}}, "store.minio.image: the image evil.example/minio"),
+        ({"store": {"url": "s3://b", "credentials": {"secretName": "database", "accessKeyIdKey": "password"}}}, "the Secret database"),
+    ],
+)
+def test_a_cluster_that_reaches_for_what_is_not_its_authors_is_not_made(spec: dict[str, Any], says: str) -> None:
+    cluster = Cluster.model_validate({"metadata": {"name": "bmq", "namespace": "shop", "uid": "uid-bmq"}, "spec": spec})
+    context = context_of(KubeOfATest(described("Secret", "database", data={"password": "eA=="})), "", {})
+    with pytest.raises(NotToBe) as told:
+        asyncio.run(gather(context, cluster, Existing(objects={}, pods=()), advertised=""))
+    assert told.value.finding.reason == "NotAllowed"
+    assert says in told.value.finding.message
+
+
+VICTIMS = {
+    "an account": described("ServiceAccount", "vault", meta={"annotations": {"role": "admin"}}),
+    "a service": described("Service", "vault-admin", spec={"selector": {"app": "vault"}}),
+    "a secret": described("Secret", "vault-auth", data={"root-token": "c2VjcmV0"}),
+    "configuration": described("ConfigMap", "vault-config", data={"vault.hcl": "storage {}"}),
+    "one that is labelled like its own": described("ConfigMap", "vault-config", data={}, meta={"labels": {"bmq.io/cluster": "vault"}}),
+}
+
+
+@pytest.mark.parametrize("victim", VICTIMS.values(), ids=VICTIMS)
+def test_an_object_that_was_there_under_a_name_that_a_cluster_needs_stays_as_it_is(victim: dict[str, Any]) -> None:
+    cluster = Cluster.model_validate({"metadata": {"name": "vault", "namespace": "shop", "uid": "uid-of-the-cluster"}})
+    kube, before = KubeOfATest(victim), {**victim, "metadata": dict(victim["metadata"])}
+
+    async def main() -> None:
+        existing = await read_existing(kube, cluster)  # type: ignore[arg-type]
+        await bring_about(kube, cluster, existing, desired(cluster, INPUTS))  # type: ignore[arg-type]
+
+    with pytest.raises(ObjectTaken, match="was there before"):
+        asyncio.run(main())
+    assert kube.manifests[victim["kind"], "shop", victim["metadata"]["name"]] == before
+
+
+@pytest.mark.parametrize(
+    ("image", "repository"), [("a", "a"), ("a:1", "a"), ("r:5000/a", "r:5000/a"), ("r:5000/a:1", "r:5000/a"), ("a@sha256:1", "a")]
+)
+def test_of_an_image_the_repository_is_what_is_allowed(image: str, repository: str) -> None:
+    assert without_tag(image) == repository
+
+
+def test_the_chart_tells_what_is_allowed_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BMQ_OPERATOR_ALLOW", '{"images": ["mine/*"], "sparkConf": []}')
+    allow = OperatorSettings().allow
+    assert (allow.images, allow.spark_conf, allow.env) == (("mine/*",), (), Allowed().env)
