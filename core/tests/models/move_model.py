@@ -4,8 +4,13 @@ The controller begins a move (or takes it back, which leads it to the owner itse
 and says up to where its stream holds any. That report may arrive late, and again. The heir reads the range; the owner of the moment rolls, and
 tells when its manifest covers what it inherited; both delete of their streams what they think nobody needs. Every node's image is behind.
 
-Safe: each acknowledged offset is in a segment or in a WAL object that is named or its owner's, whoever serves has all of them, and none is
-given twice. Manifests are as in flatlog_model.py, deaths and seals as in takeover_model.py.
+An owner also writes manifest versions that name other objects than the version before (a merge, an expiry). One that is on its way when the
+partition leaves may come to stand after the heir has begun with the version before it, and its writer hears of that later still; the heir
+learns of it when it writes a version itself. Here each version names one object of its own and no other.
+
+Safe: each acknowledged offset is in a segment or in a WAL object that is named or its owner's, whoever serves has all of them and every object
+that the version which it has in force names, and no offset is given twice. Manifests are otherwise as in flatlog_model.py, deaths and seals as
+in takeover_model.py.
 """
 
 from collections.abc import Iterator
@@ -13,14 +18,26 @@ from typing import NamedTuple
 
 from exploration import Outcome, explore
 
-APPENDS = 2
-MOVES = 3
 RULES = {
     "flush": "a partition is closed when everything buffered is durable (else: when the move is heard of)",
     "once": "a closed partition is not opened again under the same leader epoch (else: when no move is named any more)",
     "epoch": "a report counts for the leader epoch under which the partition was closed (else: for any move of its owner)",
     "pin": "what the range names stays until the image names it no more (else: until the image names the heir)",
+    "released": "what a version names no more goes if the partition is still its writer's and appending when that is known to stand "
+    "(else: if it was when it was sent)",
 }
+
+
+class Bounds(NamedTuple):
+    """How many offsets are appended, moves begun, and manifest versions written after the first."""
+
+    appends: int
+    moves: int
+    versions: int
+
+
+STREAMS = Bounds(appends=2, moves=3, versions=0)
+MANIFESTS = Bounds(appends=0, moves=3, versions=1)
 
 
 class Range(NamedTuple):
@@ -48,6 +65,12 @@ class WalObject(NamedTuple):
     offset: int
 
 
+class Version(NamedTuple):
+    number: int
+    epoch: int
+    stands: bool = False
+
+
 class Node(NamedTuple):
     at: int = 0  # how much of the image's history it has heard
     epoch: int = 0  # under which it serves; 0: it does not
@@ -59,6 +82,8 @@ class Node(NamedTuple):
     number: int = 0
     wal: frozenset[WalObject] = frozenset()
     pins: frozenset[tuple[int, int]] = frozenset()  # (epoch, number) of what it has handed over
+    in_force: int = 0  # the manifest version that it serves with
+    sent: Version | None = None  # the one of which it has yet to hear
 
 
 class State(NamedTuple):
@@ -68,6 +93,8 @@ class State(NamedTuple):
     reports: frozenset[Report]
     a: Node
     b: Node
+    newest: Version = Version(1, 0, stands=True)  # of the manifest
+    gone: frozenset[int] = frozenset()  # objects, by the version that names them
     problem: str = ""
 
     def node(self, name: str) -> Node:
@@ -84,12 +111,12 @@ def other(name: str) -> str:
     return "b" if name == "a" else "a"
 
 
-def control(s: State, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
+def control(s: State, rules: frozenset[str], bounds: Bounds) -> Iterator[tuple[str, State]]:
     meta = s.history[-1]
     begun = sum(1 for was, then in zip(s.history, s.history[1:], strict=False) if then.to and then.to != was.to)
-    if begun < MOVES and not meta.to:
+    if begun < bounds.moves and not meta.to:
         yield "a move begins", s.commit(meta._replace(to=other(meta.owner)))
-    if begun < MOVES and meta.to == other(meta.owner):
+    if begun < bounds.moves and meta.to == other(meta.owner):
         yield "the move is taken back", s.commit(meta._replace(to=meta.owner if "once" in rules else ""))
     for report in s.reports:
         if meta.to and report.node == meta.owner and (report.epoch == meta.epoch or "epoch" not in rules):
@@ -130,7 +157,7 @@ def adopt(s: State, name: str, node: Node, meta: Meta) -> State:
     while following in read:
         following += 1
     problem = f"{name} reads a hole: {sorted(read)} above {s.covered}" if any(offset > following for offset in read) else s.problem
-    node = node._replace(epoch=meta.epoch, closing=False, next_offset=following, inherited_below=following)
+    node = node._replace(epoch=meta.epoch, closing=False, next_offset=following, inherited_below=following, in_force=s.newest.number)
     return s.put(name, node)._replace(problem=problem)
 
 
@@ -143,11 +170,11 @@ def unpinned(node: Node, meta: Meta, name: str, rules: frozenset[str]) -> Node:
     return node._replace(pins=kept)
 
 
-def serve(s: State, name: str, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
+def serve(s: State, name: str, rules: frozenset[str], bounds: Bounds) -> Iterator[tuple[str, State]]:
     node = s.node(name)
     if not node.epoch:
         return
-    if not node.closing and s.acknowledged + len(node.buffered) < APPENDS:
+    if not node.closing and s.acknowledged + len(node.buffered) < bounds.appends:
         then = node._replace(buffered=(*node.buffered, node.next_offset), next_offset=node.next_offset + 1)
         yield f"{name} appends {node.next_offset}", s.put(name, then)
     if not node.closing and s.covered < node.next_offset - len(node.buffered):
@@ -176,12 +203,39 @@ def write(s: State, name: str) -> Iterator[tuple[str, State]]:
             yield f"{name} deletes {each.number}", s.put(name, node._replace(wal=node.wal - {each}))
 
 
-def steps(s: State, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
-    yield from control(s, rules)
+def version(s: State, name: str, rules: frozenset[str], bounds: Bounds) -> Iterator[tuple[str, State]]:
+    """One manifest version at a time: sent, standing or beaten, heard of."""
+    node = s.node(name)
+    sent = node.sent
+    if sent is None:
+        if node.epoch and not node.closing and node.in_force <= bounds.versions:
+            following = Version(node.in_force + 1, node.epoch)
+            yield f"{name} sends version {following.number}", s.put(name, node._replace(sent=following))
+        return
+    serves = node.epoch == sent.epoch and not node.closing
+    if sent.stands:
+        then = s.put(name, node._replace(sent=None, in_force=sent.number if node.epoch == sent.epoch else node.in_force))
+        if serves or "released" not in rules:
+            then = then._replace(gone=s.gone | {sent.number - 1})
+        yield f"{name} hears that version {sent.number} stands", then
+    elif s.newest.number < sent.number:
+        stands = sent._replace(stands=True)
+        yield f"version {sent.number} of {name} stands", s.put(name, node._replace(sent=stands))._replace(newest=stands)
+    elif serves and s.newest.epoch < sent.epoch:
+        # Another's stands there: it comes into force, as an own one would.
+        then = s.put(name, node._replace(sent=None, in_force=s.newest.number))
+        yield f"{name} takes version {s.newest.number} into force", then._replace(gone=s.gone | {node.in_force})
+    else:
+        yield f"version {sent.number} of {name} is beaten", s.put(name, node._replace(sent=None))
+
+
+def steps(s: State, rules: frozenset[str], bounds: Bounds) -> Iterator[tuple[str, State]]:
+    yield from control(s, rules, bounds)
     for name in ("a", "b"):
         yield from hear(s, name, rules)
-        yield from serve(s, name, rules)
+        yield from serve(s, name, rules, bounds)
         yield from write(s, name)
+        yield from version(s, name, rules, bounds)
 
 
 def wrong(s: State) -> str | None:
@@ -194,11 +248,13 @@ def wrong(s: State) -> str | None:
         node = s.node(name)
         if node.epoch and node.next_offset - len(node.buffered) < s.acknowledged:
             return f"{name} serves up to {node.next_offset} and knows not all of {s.acknowledged} that are acknowledged"
+        if node.epoch and node.in_force in s.gone:
+            return f"{name} serves with version {node.in_force}, whose objects are gone"
     return None
 
 
-def check(*, without: str | None = None) -> Outcome:
+def check(bounds: Bounds, *, without: str | None = None) -> Outcome:
     """The protocol, or what is left of it without one rule."""
     rules = frozenset(RULES) - {without}
-    start = State(history=(Meta("a", 1),), covered=0, acknowledged=0, reports=frozenset(), a=Node(epoch=1), b=Node())
-    return explore(start, steps=lambda s: steps(s, rules), wrong=wrong)
+    start = State(history=(Meta("a", 1),), covered=0, acknowledged=0, reports=frozenset(), a=Node(epoch=1, in_force=1), b=Node())
+    return explore(start, steps=lambda s: steps(s, rules, bounds), wrong=wrong)
