@@ -1,4 +1,7 @@
-"""Manifests as readers need them: the version that an owner named (or a later one), got by its number, never by a listing.
+"""Manifests as readers need them: the version that an owner named (or a later one), got by its number.
+
+A listing comes only after something that the version names was missing: an earlier owner may have written a later one that the owner of now
+has not met yet, and will meet.
 
 Bounded by the segment entries that are kept; each object is got once however many wait for it.
 """
@@ -10,7 +13,7 @@ from collections.abc import Coroutine
 from typing import Final, NamedTuple
 
 from bmq.ports import ObjectStore, Rng
-from bmq.storage.flatlog import FlatLog
+from bmq.storage.flatlog import Entry, FlatLog
 from bmq.storage.keys import manifest_prefix
 from bmq.storage.manifest import Manifest, PageRef
 from bmq.storage.manifest_format import check_page, decode_manifest
@@ -57,6 +60,17 @@ class ManifestCache:
         self._manifests.move_to_end(tp)
         return kept.manifest
 
+    async def look_above(self, tp: TopicPartition, version: ManifestVersion) -> bool:
+        """Whether there is a version above this one and what is kept: `get` gives it from now on. Raises FormatError. Waits out a store that is
+        down.
+        """
+        kept = self._manifests.get(tp)
+        entry = await self._log(tp).newest(max(version, kept.version if kept is not None else 0) + 1)
+        if entry is None:
+            return False
+        self._keep(tp, entry)
+        return True
+
     async def run_from(self, tp: TopicPartition, manifest: Manifest, offset: int) -> Run | None:
         """Where to read an offset; None where the manifest has nothing at or above it. Raises ObjectMissing, StoreUnavailable, FormatError."""
         part = manifest.entry_for_offset(offset)
@@ -81,12 +95,18 @@ class ManifestCache:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _load(self, tp: TopicPartition, version: ManifestVersion) -> Manifest:
-        entry = await FlatLog(self._store, manifest_prefix(tp), rng=self._rng, what=f"manifest of {tp}").read(version)
+        return self._keep(tp, await self._log(tp).read(version))
+
+    def _log(self, tp: TopicPartition) -> FlatLog:
+        return FlatLog(self._store, manifest_prefix(tp), rng=self._rng, what=f"manifest of {tp}")
+
+    def _keep(self, tp: TopicPartition, entry: Entry) -> Manifest:
+        """The newer one of this and what is kept."""
         manifest = decode_manifest(entry.payload)
         kept = self._manifests.get(tp)
-        if kept is not None and kept.version >= version:
+        if kept is not None and kept.version >= entry.number:
             return kept.manifest
-        self._manifests[tp] = _Kept(version, manifest)
+        self._manifests[tp] = _Kept(entry.number, manifest)
         self._held += len(manifest.entries) + _OVERHEAD_ENTRIES - (len(kept.manifest.entries) + _OVERHEAD_ENTRIES if kept is not None else 0)
         self._manifests.move_to_end(tp)
         while self._held > self._entries_max and (self._pages or len(self._manifests) > 1):

@@ -232,12 +232,19 @@ class FetchReader:
                 manifest = await self._manifests.get(read.tp, answer.manifest_version)
                 slice_ = await self._run_through(read, manifest, limit, at_least_one=at_least_one)
             except ObjectMissing:
-                # A merge or an expiry took a segment, or the manifest version is gone: what the owner names now is there.
+                # A merge or an expiry took a segment, or the manifest version is gone: what the owner names now is there. If it names the same
+                # version again, it has yet to meet what an earlier owner wrote above it.
+                before = answer.manifest_version
                 [answer] = await self._tails([read], min_bytes=0, max_bytes=limit, max_wait_ms=0)
+                if answer.error is None and answer.manifest_version == before and not await self._manifests.look_above(read.tp, before):
+                    break
             else:
                 metrics.FETCHED_BYTES.labels("segments").inc(slice_.size_bytes)
                 return _from_slice(answer, manifest, slice_)
-        raise NotReady(f"{read.tp}: offset {read.offset} was in none of {MANIFESTS_TRIED_MAX} manifests in a row")
+        raise NotReady(
+            f"{read.tp}: offset {read.offset} is in none of the newest manifests' segments that are there; if that lasts, `bmq store check` "
+            "tells which object is missing"
+        )
 
     async def _run_through(self, read: Read, manifest: Manifest, limit: int, *, at_least_one: bool) -> Slice:
         """Raises ObjectMissing also where the manifest has moved past the offset: whether it is out of range only the owner says."""
