@@ -297,13 +297,13 @@ def test_a_segment_that_an_earlier_owner_merged_late_is_found_though_the_owner_n
     async def test(proxy: Running, client: Any) -> None:
         old = await rolled(proxy, [[some_batch(0)], [some_batch(1)]])
         merged = await put_segment(proxy.store, [some_batch(0), some_batch(1)])
+        last = await put_segment(proxy.store, [some_batch(0), some_batch(1)])
         await put_manifest(proxy.store, [merged])
         for entry in old:
             await proxy.store.delete(entry.key)
         for offset in (0, 1):
             [topic] = (await client.ask(1, 12, fetch_request("orders", 0, offset))).responses
             assert offsets_of(topic.partitions[0])[-1] == 1
-        last = await put_segment(proxy.store, [some_batch(0), some_batch(1)])
         await put_manifest(proxy.store, [last])
         await proxy.store.delete(merged.key)
         proxy.role.proxy.reader._segments = reader_over(proxy.store)  # with nothing in its caches
