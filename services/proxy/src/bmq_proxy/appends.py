@@ -135,14 +135,21 @@ class Appends:
 
     def give_up(self, append: Append) -> None:
         """Does not send it again. What is with its owner already stays there, and `done` still tells how it ends."""
-        append.give_up_at = float("-inf")
         lane = append.lane
         if append in lane.unproved:
+            append.give_up_at = float("-inf")
             lane.unproved.remove(append)
             append.done.cancel()
             _give_up_followers(append)
             self._proved(lane)
-        elif append in lane.waiting:
+        else:
+            self.give_up_waiting(append)
+
+    def give_up_waiting(self, append: Append) -> None:
+        """As `give_up`, but what is still being proved is sent once it is, to be taken by its owner then or never."""
+        append.give_up_at = float("-inf")
+        lane = append.lane
+        if append in lane.waiting:
             lane.waiting.remove(append)
             append.done.cancel()
             _give_up_followers(append)

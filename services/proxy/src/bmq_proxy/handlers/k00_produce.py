@@ -151,7 +151,7 @@ class _Producing:
         """The client's time is over: what no owner has goes to none any more; what one has is waited for, `left_ms` longer."""
         self._timer = None
         for at, append in list(self._pending.items()):
-            self._proxy.appends.give_up(append)
+            self._proxy.appends.give_up_waiting(append)
             if append.done.cancelled():
                 del self._pending[at]
                 self._missing -= 1
