@@ -76,8 +76,8 @@ def test_values_with_spaces_and_capitals_are_read_as_java_reads_them() -> None:
         ("cleanup.policy", "", "does not compact"),
         ("cleanup.policy", "shred", "delete or compact"),
         ("cleanup.policy", "delete,delete", "once"),
-        ("compression.type", "zstd", "never compresses again"),
-        ("compression.type", "brotli", "set producer"),
+        ("compression.type", "brotli", "set producer or uncompressed or gzip or snappy or lz4 or zstd"),
+        ("compression.gzip.level", "10", "set at most 9"),
         ("preallocate", "yes", "true or false"),
         ("min.cleanable.dirty.ratio", "1.5", "at most 1"),
         ("min.cleanable.dirty.ratio", "nan", "decimal"),
@@ -139,7 +139,7 @@ def test_the_cluster_gives_topics_their_defaults_under_kafkas_names() -> None:
 
 def test_the_clusters_configuration_resolves_and_is_described() -> None:
     config = resolve_cluster({"num.partitions": "6", "auto.create.topics.enable": "false"})
-    assert (config.num_partitions, config.auto_create_topics, config.offsets_topic_partitions) == (6, False, 50)
+    assert (config.num_partitions, config.auto_create_topics, config.offsets_topic_partitions) == (6, False, 16)
     rows = {row.name: row for row in describe_cluster(dynamic={"num.partitions": "6"}, static={"num.partitions": "4"})}
     assert (rows["num.partitions"].value, rows["num.partitions"].source) == ("6", ConfigSource.DYNAMIC_DEFAULT_BROKER)
     assert [s.value for s in rows["num.partitions"].synonyms] == ["6", "4", "1"]

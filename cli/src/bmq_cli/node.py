@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from bmq.clock_guard import ClockGuard
-from bmq.cluster_config import ClusterConfig, resolve_cluster
 from bmq.errors import BmqError, Fenced
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import Registration
@@ -19,7 +18,6 @@ from bmq.values import NodeId, TopicPartition
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.main import BrokerRole
 from bmq_broker.settings import BrokerSettings
-from bmq_cli.role_settings import group_settings
 from bmq_controller.main import ControllerRole, start_controller
 from bmq_controller.settings import ControllerSettings
 from bmq_proxy.main import ProxyRole, start_proxy
@@ -48,8 +46,8 @@ class NodeSettings:
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     proxy: ProxySettings = field(default_factory=lambda: proxy_settings(one_disk=False))
     controller: ControllerSettings = field(default_factory=ControllerSettings)
-    groups: GroupSettings | None = None
-    """None: as the cluster's configuration says."""
+    groups: GroupSettings = field(default_factory=GroupSettings)
+    """Where the cluster's configuration says nothing else."""
     log_dir: str = "object-store"
     """What DescribeLogDirs calls the store."""
 
@@ -73,7 +71,6 @@ class Node:
         """Leads, recovers, listens. Raises BmqError, OSError where it cannot listen."""
         settings = self._settings
         node_id = NodeId(settings.node_id)
-        cluster = resolve_cluster(settings.cluster_configs)
         self.controller = await start_controller(
             self._store,
             node_id=node_id,
@@ -99,8 +96,8 @@ class Node:
             clock=self._clock,
             rng=self._rng,
             clock_guard=guard,
-            settings=_broker_settings(settings, cluster),
-            group_settings=settings.groups or group_settings(cluster),
+            settings=settings.broker,
+            group_settings=settings.groups,
             cluster_configs=settings.cluster_configs,
             on_fenced=self._fenced,
         )
@@ -116,6 +113,7 @@ class Node:
             host=settings.host,
             port=settings.port,
             log_dir=settings.log_dir,
+            cluster_configs=settings.cluster_configs,
         )
 
     async def stop(self, *, grace_s: float = 5.0) -> None:
@@ -139,13 +137,3 @@ class Node:
     def _end(self, reason: str) -> None:
         if not self.ended.done():
             self.ended.set_result(reason)
-
-
-def _broker_settings(settings: NodeSettings, cluster: ClusterConfig) -> BrokerSettings:
-    """The node's, with what was set for the cluster."""
-    given, broker = settings.cluster_configs, settings.broker
-    return replace(
-        broker,
-        retention_interval_ms=cluster.retention_check_interval_ms if "log.retention.check.interval.ms" in given else broker.retention_interval_ms,
-        producer_expiry_ms=cluster.producer_id_expiration_ms if "producer.id.expiration.ms" in given else broker.producer_expiry_ms,
-    )

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-from bmq.cluster_config import ClusterConfig, resolve_cluster
 from bmq.limits import limits_of
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
@@ -29,11 +28,10 @@ class RoleSettings:
 
 def role_settings(config: ServerConfig, *, one_disk: bool, log_dir: str) -> RoleSettings:
     """`one_disk`: the store is a folder of this machine. `log_dir`: what DescribeLogDirs calls it."""
-    cluster = resolve_cluster(config.cluster_config)
     return RoleSettings(
         controller=_controller_settings(config),
-        broker=_broker_settings(config, cluster, one_disk=one_disk),
-        groups=group_settings(cluster),
+        broker=_broker_settings(config, one_disk=one_disk),
+        groups=GroupSettings(),
         proxy=_proxy_settings(config, one_disk=one_disk),
         log_dir=log_dir,
     )
@@ -55,17 +53,7 @@ def _controller_settings(config: ServerConfig) -> ControllerSettings:
     )
 
 
-def group_settings(cluster: ClusterConfig) -> GroupSettings:
-    """The limits of groups."""
-    return GroupSettings(
-        initial_rebalance_delay_ms=cluster.group_initial_rebalance_delay_ms,
-        session_timeout_ms_min=cluster.group_min_session_timeout_ms,
-        session_timeout_ms_max=cluster.group_max_session_timeout_ms,
-        offsets_retention_ms=cluster.offsets_retention_minutes * 60_000,
-    )
-
-
-def _broker_settings(config: ServerConfig, cluster: ClusterConfig, *, one_disk: bool) -> BrokerSettings:
+def _broker_settings(config: ServerConfig, *, one_disk: bool) -> BrokerSettings:
     return BrokerSettings(
         linger_ms=config.linger_ms,
         eager=one_disk,  # a create on a disk costs nothing but its time
@@ -80,8 +68,6 @@ def _broker_settings(config: ServerConfig, cluster: ClusterConfig, *, one_disk: 
         lag_metrics=config.lag_metrics,
         lease_ms=config.lease_ms,
         stop_timeout_ms=config.stop_timeout_ms,
-        retention_interval_ms=cluster.retention_check_interval_ms,
-        producer_expiry_ms=cluster.producer_id_expiration_ms,
     )
 
 

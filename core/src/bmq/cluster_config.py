@@ -19,19 +19,12 @@ _NO_THROTTLE: Final = "No effect in bmq: a move of a partition copies nothing."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """What the cluster's configuration comes to."""
+    """What the cluster's configuration comes to for controllers and proxies (for brokers: bmq_broker.cluster_values)."""
 
     num_partitions: int
     auto_create_topics: bool
     delete_topics: bool
     offsets_topic_partitions: int
-    offsets_retention_minutes: int
-    group_initial_rebalance_delay_ms: int
-    group_min_session_timeout_ms: int
-    group_max_session_timeout_ms: int
-    group_max_size: int
-    producer_id_expiration_ms: int
-    retention_check_interval_ms: int
 
 
 def _default_of_topics(key: ConfigKey) -> ConfigKey:
@@ -56,14 +49,14 @@ _OWN_KEYS: Final = (
     config_key("follower.replication.throttled.rate", ConfigType.LONG, LONG_MAX, _NO_THROTTLE, minimum=0),
     config_key("group.initial.rebalance.delay.ms", ConfigType.INT, 3000, "How long a new group waits for more members, in ms.", minimum=0),
     config_key("group.max.session.timeout.ms", ConfigType.INT, 1800000, "The longest session timeout a member may ask for, in ms.", minimum=1),
-    config_key("group.max.size", ConfigType.INT, 2147483647, "The most members that a group may have.", minimum=1),
+    config_key("group.max.size", ConfigType.INT, 5000, "The most members that a group may have.", minimum=1),
     config_key("group.min.session.timeout.ms", ConfigType.INT, 6000, "The shortest session timeout a member may ask for, in ms.", minimum=1),
     config_key("leader.replication.throttled.rate", ConfigType.LONG, LONG_MAX, _NO_THROTTLE, minimum=0),
     config_key(
         "log.retention.check.interval.ms",
         ConfigType.LONG,
         60_000,
-        "How often it is looked for data to be deleted, in ms. Takes effect at the next start.",
+        "How often it is looked for data to be deleted, in ms.",
         minimum=1000,
     ),
     config_key(
@@ -78,7 +71,7 @@ _OWN_KEYS: Final = (
     config_key(
         "offsets.topic.num.partitions",
         ConfigType.INT,
-        50,
+        16,
         "Partitions of __consumer_offsets; used when it is created.",
         minimum=1,
         maximum=PARTITIONS_PER_TOPIC_MAX,
@@ -128,13 +121,6 @@ def resolve_cluster(configs: Mapping[str, str]) -> ClusterConfig:
         auto_create_topics=switch("auto.create.topics.enable"),
         delete_topics=switch("delete.topic.enable"),
         offsets_topic_partitions=number("offsets.topic.num.partitions"),
-        offsets_retention_minutes=number("offsets.retention.minutes"),
-        group_initial_rebalance_delay_ms=number("group.initial.rebalance.delay.ms"),
-        group_min_session_timeout_ms=number("group.min.session.timeout.ms"),
-        group_max_session_timeout_ms=number("group.max.session.timeout.ms"),
-        group_max_size=number("group.max.size"),
-        producer_id_expiration_ms=number("producer.id.expiration.ms"),
-        retention_check_interval_ms=number("log.retention.check.interval.ms"),
     )
 
 

@@ -15,7 +15,6 @@ from bmq.names import is_internal
 
 CREATE_TIME: Final = "CreateTime"
 LOG_APPEND_TIME: Final = "LogAppendTime"
-COMPRESSION_REFUSED: Final = "bmq keeps batches as the producer compressed them and never compresses again: set producer"
 MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """No topic takes larger batches: a batch has to fit into one request and one WAL object."""
 SEGMENT_BYTES_MIN: Final = 64 * 1024
@@ -72,9 +71,9 @@ _KEYS: Final = (
         "compression.type",
         _STRING,
         "producer",
-        "producer: batches are kept as the producer compressed them. bmq never compresses again, so no other value is accepted.",
-        choices=("producer",),
-        refused=dict.fromkeys(("uncompressed", "gzip", "snappy", "lz4", "zstd"), COMPRESSION_REFUSED),
+        "No effect in bmq: batches are kept as the producer compressed them, whatever is set here, and readers take every codec. "
+        "Set compression.type of the producer.",
+        choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         synonym="compression.type",
     ),
     config_key(
@@ -114,7 +113,7 @@ _KEYS: Final = (
         "min.insync.replicas",
         _INT,
         1,
-        "Stored and not needed: a batch is acknowledged once the object store has it, whatever the producer's acks. Any number counts as met.",
+        _STORED + "a batch is acknowledged once the object store has it, whatever the producer's acks. Any number counts as met.",
         minimum=1,
         synonym="min.insync.replicas",
     ),
@@ -150,6 +149,9 @@ _KEYS: Final = (
         minimum=1,
         synonym="log.roll.ms",
     ),
+    config_key("compression.gzip.level", _INT, -1, _STORED + "batches are kept as the producer compressed them.", minimum=-1, maximum=9),
+    config_key("compression.lz4.level", _INT, 9, _STORED + "batches are kept as the producer compressed them.", minimum=1, maximum=17),
+    config_key("compression.zstd.level", _INT, 3, _STORED + "batches are kept as the producer compressed them.", minimum=-131072, maximum=22),
     config_key(
         "delete.retention.ms",
         _LONG,

@@ -98,7 +98,7 @@ def test_the_clusters_partitions_are_bounded() -> None:
 def test_internal_topics_may_be_compacted_and_neither_grow_nor_go() -> None:
     cluster = Committed(brokers=1)
     [made] = cluster.create(NewTopic(name="__consumer_offsets", configs={"cleanup.policy": "compact"}))
-    assert getattr(made, "partitions", 0) == 50
+    assert getattr(made, "partitions", 0) == 16
     topic_id = cluster.image.topic_ids["__consumer_offsets"]
     [result] = delete_topics(cluster.image, [topic_id], cluster={}).result
     assert isinstance(result.error, PolicyViolation)

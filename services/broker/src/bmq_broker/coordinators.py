@@ -14,11 +14,11 @@ from bmq.ports import Clock, Rng
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Caller
 from bmq.values import NodeId, TopicId, TopicPartition
+from bmq_broker.cluster_values import ClusterValues
 from bmq_broker.commit import GroupCommit
 from bmq_broker.coordinator_log import PartitionLog
 from bmq_broker.coordinator_snapshots import CoordinatorSnapshots
 from bmq_broker.groups.service import GroupCoordinatorShard
-from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.handlers.group_calls import handle_group_call
 from bmq_broker.manifests import Manifests
 from bmq_broker.ownership import Ownership
@@ -69,7 +69,7 @@ class Coordinators:
         snapshots: CoordinatorSnapshots,
         clock: Clock,
         rng: Rng,
-        settings: GroupSettings,
+        values: ClusterValues,
         verify_not_sealed: Callable[[], Awaitable[None]],
         expiry_allowed: Callable[[], bool],
     ) -> None:
@@ -83,7 +83,7 @@ class Coordinators:
         self._snapshots = snapshots
         self._clock = clock
         self._rng = rng
-        self._settings = settings
+        self._values = values
         self._verify_not_sealed = verify_not_sealed
         self._expiry_allowed = expiry_allowed
         self._shards: dict[TopicPartition, GroupCoordinatorShard] = {}
@@ -149,6 +149,9 @@ class Coordinators:
         if old.lanes.keys() - new.lanes.keys() or any(lane.number != old.lanes[name].number for name, lane in new.lanes.items() if name in old.lanes):
             for shard in self._shards.values():
                 shard.drop_abandoned()
+        if old.configs is not new.configs:
+            for shard in self._shards.values():
+                shard.configure(self._values.groups)
         if old.topics is new.topics:
             return
         self._load_those_that_came(old.topic(CONSUMER_OFFSETS), new.topic(CONSUMER_OFFSETS))
@@ -194,7 +197,7 @@ class Coordinators:
             tp.partition,
             clock=self._clock,
             rng=self._rng,
-            settings=self._settings,
+            settings=self._values.groups,
             topics=self._names,
             fence_check=self._verify_not_sealed,
             expiry_allowed=self._expiry_allowed,

@@ -18,6 +18,7 @@ from bmq.storage.durable import LatencyWindow, cancelled
 from bmq.storage.stream import StreamWriter
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicPartition
 from bmq_broker.broker import Broker
+from bmq_broker.cluster_values import ClusterValues
 from bmq_broker.commit import GroupCommit
 from bmq_broker.coordinators import Coordinators
 from bmq_broker.coverage import Coverage
@@ -226,6 +227,7 @@ class BrokerRole:
     def _build(self, cluster_id: str) -> None:
         store, rng, clock, settings = self._store, self._rng, self._clock, self._settings
         total = TailTotal()
+        self.values = values = ClusterValues(self._metadata, self._cluster_configs, settings=settings, groups=self._group_settings)
         self._waiters = Waiters()
         self._commit = GroupCommit(
             settings, may_send=self._may_send, woken=self._woken, carried=self._carried, completed=self._completed, tracer=self._tracer
@@ -262,6 +264,7 @@ class BrokerRole:
             clock=clock,
             clock_guard=self._clock_guard,
             settings=settings,
+            values=values,
             metadata=self._metadata,
             ownership=self._ownership,
             departures=self._departures,
@@ -293,7 +296,7 @@ class BrokerRole:
             snapshots=upkeep.snapshots,
             clock=clock,
             rng=rng,
-            settings=self._group_settings,
+            values=values,
             verify_not_sealed=self._verify_not_sealed,
             expiry_allowed=lambda: self._clock_guard.trusted,
         )

@@ -14,6 +14,7 @@ from bmq.ports import Clock, ObjectStore
 from bmq.roles.controller import Metadata
 from bmq.storage.keys import coordinator_snapshot_prefix, manifest_page_prefix, parse_numbered_key, segment_prefix
 from bmq.values import TopicPartition
+from bmq_broker.cluster_values import ClusterValues
 from bmq_broker.commit import GroupCommit
 from bmq_broker.departures import Departures
 from bmq_broker.garbage import Garbage
@@ -32,6 +33,8 @@ from bmq_broker.shared_garbage import SharedGarbage
 log = structlog.get_logger()
 
 LOG_INTERVAL_S = 10.0
+INTERVAL_LOOK_S = 60.0
+"""How long it may take until a shorter interval is noticed."""
 YIELD_EVERY = 100
 """Partitions looked at before other work gets its turn."""
 
@@ -57,6 +60,7 @@ class Maintenance:
         clock: Clock,
         clock_guard: ClockGuard,
         settings: BrokerSettings,
+        values: ClusterValues,
     ) -> None:
         self._store = store
         self._metadata = metadata
@@ -73,6 +77,7 @@ class Maintenance:
         self._clock = clock
         self._clock_guard = clock_guard
         self._settings = settings
+        self._values = values
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
         self._collect_again_s: dict[TopicPartition, float] = {}
 
@@ -94,7 +99,7 @@ class Maintenance:
         Data grows old in partitions, too, that nobody writes to or reads any more: they are opened for it, one by one.
         """
         while self._ownership.alive:
-            await asyncio.sleep(self._settings.retention_interval_ms / 1000)
+            await self._until_retention_is_due()
             for tp in self._ownership.unopened():
                 await self._go_on_after(partial(self._open, tp))
             for number, partition in enumerate(list(self._ownership.partitions.values())):
@@ -103,6 +108,13 @@ class Maintenance:
                     await asyncio.sleep(0)
             if self._ownership.alive:
                 await self._go_on_after(self._shared.sweep_if_due)
+
+    async def _until_retention_is_due(self) -> None:
+        """The interval may be changed meanwhile."""
+        loop = asyncio.get_running_loop()
+        since_s = loop.time()
+        while (left_s := since_s + self._values.broker.retention_interval_ms / 1000 - loop.time()) > 0:
+            await asyncio.sleep(min(left_s, INTERVAL_LOOK_S))
 
     async def _go_on_after(self, step: Callable[[], Awaitable[None]]) -> None:
         """Whatever a step fails with, upkeep goes on: it comes again at the next round."""
@@ -151,7 +163,7 @@ class Maintenance:
             return
         trusted = self._clock_guard.trusted
         if trusted:
-            expiry_ms = self._clock.now_ms() - self._settings.producer_expiry_ms
+            expiry_ms = self._clock.now_ms() - self._values.broker.producer_expiry_ms
             partition.live = partition.live.unexpired(before_ms=expiry_ms)
             partition.rolled = partition.rolled.unexpired(before_ms=expiry_ms)
         await self._retention.apply(partition, by_time=trusted)

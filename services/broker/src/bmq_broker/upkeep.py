@@ -5,6 +5,7 @@ from bmq.ports import Clock, ObjectStore, Rng
 from bmq.roles.controller import Metadata
 from bmq.values import StreamId
 from bmq_broker.carrying import Carrier
+from bmq_broker.cluster_values import ClusterValues
 from bmq_broker.commit import GroupCommit
 from bmq_broker.coordinator_snapshots import CoordinatorSnapshots
 from bmq_broker.departures import Departures
@@ -35,6 +36,7 @@ class Upkeep:
         clock: Clock,
         clock_guard: ClockGuard,
         settings: BrokerSettings,
+        values: ClusterValues,
         metadata: Metadata,
         ownership: Ownership,
         departures: Departures,
@@ -85,4 +87,5 @@ class Upkeep:
             clock=clock,
             clock_guard=clock_guard,
             settings=settings,
+            values=values,
         )

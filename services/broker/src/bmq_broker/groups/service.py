@@ -94,6 +94,12 @@ class GroupCoordinatorShard:
         self._snapshots = Snapshotting(log, settings, self._fail)
         self._appending = Appending(log, settings, fail=self._fail, grown=self._snapshots.count)
 
+    def configure(self, settings: GroupSettings) -> None:
+        """What holds from now on; members and waits that are there already keep what they were given."""
+        self.settings = settings
+        if self._machine is not None:
+            self._machine.settings = settings
+
     # --- life ---
 
     async def load(self) -> None:
