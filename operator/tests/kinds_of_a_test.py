@@ -19,7 +19,9 @@ from bmq_operator.spark_settings import SparkSettings
 from bmq_operator.tables.desired import desired as objects_of_table
 from bmq_operator.tables.jobs import jobs_of_sink, jobs_of_topic
 
-INPUTS: Final = Inputs(default_image="bmq:1", cluster_secret="c" * 32, admin_token="a" * 32, minio_user="bmq", minio_password="m" * 32)
+INPUTS: Final = Inputs(
+    default_image="bmq:1", cluster_secret="c" * 32, admin_token="a" * 32, minio_user="bmq", minio_password="m" * 32, keys_name="bmq-keys-1"
+)
 NOT_IN_OBJECTS: Final = "it is acted on when the resource is looked at, and in no object"
 
 
@@ -110,6 +112,7 @@ KINDS: Final = (
         elsewhere={
             "deletionPolicy": "the volume goes once its annotation confirms it, too (test_operator_desired)",
             "paused": NOT_IN_OBJECTS,
+            "rollout.settleSeconds": NOT_IN_OBJECTS,
             "topicsFrom.namespaces": NOT_IN_OBJECTS,
             "store.minio.embedded": "it cannot be changed",
             "listeners/advertisedHost": "it is in the file of addresses (test_operator_clusters)",

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from bmq.resources.cluster import Cluster
+from bmq.resources.cluster import Cluster, ClusterStatus
 from bmq_operator.applied import covers
 from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.existing import Existing
@@ -81,13 +81,47 @@ def test_a_paused_cluster_says_so() -> None:
     assert (found.status, found.reason) == ("False", "Paused")
 
 
+def test_it_is_not_ready_in_the_middle_of_a_roll_though_all_pods_are() -> None:
+    step = Wait(reason="Upgrading", message="before the next one is replaced: demo-broker-0 is to work for 20 s first")
+    assert ready(replace(FOUND, step=step, of_base=step))[:2] == ("False", "Upgrading")
+    assert ready(replace(FOUND, step=step))[:2] == ("True", "Ready"), "a lane's roll is the lane's own affair"
+    assert ready(replace(FOUND, step=step, of_base=step), paused=True)[1] == "Paused"
+
+
+def test_a_store_that_was_away_is_away_until_somebody_says_otherwise() -> None:
+    nobody = Answer(finding=Finding(status="Unknown", reason="NoAnswer", message="no controller answers"))
+    away = report(cluster(), replace(FOUND, answer=Answer(state=replace(STATE, store_ok=False, store_detail="list: timed out"))), now_ms=0)
+
+    def after(found: Found, status: ClusterStatus) -> tuple[tuple[str, str], tuple[str, str], ClusterStatus]:
+        new = report(cluster().model_copy(update={"status": status}), found, now_ms=1)
+        first, store = condition(new.conditions), condition(new.conditions, "StoreAvailable")
+        assert first is not None
+        assert store is not None
+        return (first.status, first.reason), (store.status, store.reason), new
+
+    gone = ("False", "StoreUnavailable")
+    *said, status = after(replace(FOUND, answer=nobody), away)
+    assert said == [gone, gone]
+    *said, status = after(replace(FOUND, answer=nobody, pods=()), status)
+    assert said == [gone, gone]
+    *said, status = after(FOUND, status)
+    assert said == [("True", "Ready"), ("True", "Answers")]
+    assert after(replace(FOUND, answer=nobody), status)[:2] == (("Unknown", "NoAnswer"), ("Unknown", "NotAsked"))
+
+
+def test_a_controller_that_does_not_lead_says_that_the_store_is_away() -> None:
+    finding = Finding(status="False", reason="NoLeader", message="no controller leads")
+    assert ready(replace(FOUND, answer=Answer(finding=finding)))[1] == "NoLeader"
+    assert ready(replace(FOUND, answer=Answer(finding=finding, store_trouble="list: timed out")))[1:] == ("StoreUnavailable", "list: timed out")
+
+
 def test_pods_of_lanes_and_of_minio_are_not_counted_as_the_bases() -> None:
     def made(name: str, component: str, lane: str = "") -> dict[str, Any]:
         labels = {"app.kubernetes.io/component": component, "bmq.io/lane": lane, "controller-revision-hash": "r1"}
         return {"metadata": {"name": name, "labels": labels}, "spec": {"containers": [{"image": "bmq:1"}]}, "status": {}}
 
     sets = {"proxy": {"metadata": {"generation": 1}, "status": {"updateRevision": "r2", "observedGeneration": 1}}}
-    found = pods_seen([made("demo-proxy-0", "proxy"), made("demo-lane-a-proxy-0", "proxy", "a"), made("demo-minio-0", "minio")], sets)
+    found = pods_seen([made("demo-proxy-0", "proxy"), made("demo-lane-a-proxy-0", "proxy", "a"), made("demo-minio-0", "minio")], sets, now_ms=0)
     assert [(pod.name, pod.outdated) for pod in found] == [("demo-proxy-0", True)]
 
 

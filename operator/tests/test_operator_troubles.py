@@ -41,7 +41,12 @@ UNREACHED = "error: store s3://b?endpoint=http://m:9000: it is not reached: conn
         (ended(OTHER, code=2), "StoreOfAnotherCluster", "belongs to cluster 'b'"),
         (ended(BAD_KEY, code=2), "Misconfigured", "BMQ_FLUSH_BYTES 'huge'"),
         (ended(UNREACHED), "StoreUnavailable", "is not reached"),
-        (ended("", code=137, reason="OOMKilled"), "Crashing", "raise its memory limit"),
+        (ended("", code=137, reason="OOMKilled"), "OutOfMemory", "raise its memory limit, or leave it out"),
+        (
+            ended("error: lagging", code=137, reason="OOMKilled"),
+            "OutOfMemory",
+            "out of memory: raise its memory limit, or leave it out; the last that it",
+        ),
         (ended("Traceback\n  File x\nKeyError: 1"), "Crashing", "ended: KeyError: 1"),
     ],
 )

@@ -94,6 +94,34 @@ def test_a_pod_that_is_outdated_and_broken_is_replaced_though_nobody_answers() -
     assert step.pod == "c-proxy-0"
 
 
+def test_the_next_one_is_replaced_only_once_the_one_before_has_worked_for_a_while() -> None:
+    def worked(worked_s: float, restarts: int = 0) -> tuple[Pod, ...]:
+        return tuple(replace(one, worked_s=worked_s, restarts=restarts) if one.name == "c-broker-0" else one for one in outdated("c-broker-1"))
+
+    step = next_step(view(*worked(19), settle_s=20))
+    assert isinstance(step, Wait)
+    assert "c-broker-0 is to work for 20 s first" in step.message
+    assert isinstance(next_step(view(*worked(20), settle_s=20)), Drain)
+    again = next_step(view(*worked(20, restarts=2), settle_s=20))
+    assert isinstance(again, Wait)
+    assert "for 80 s first, as it ended 2 times" in again.message
+    assert isinstance(next_step(view(*worked(600, restarts=9), settle_s=20)), Drain)
+
+
+def test_how_long_an_old_one_has_worked_keeps_nothing_from_being_replaced() -> None:
+    pods = tuple(replace(one, outdated=True, worked_s=0) for one in ALL)
+    assert isinstance(next_step(view(*pods, settle_s=20)), DeletePod)
+
+
+def test_settings_with_which_a_node_has_ended_are_not_given_to_others_that_are_broken_too() -> None:
+    ended = pod("broker", 0, ready=False)
+    others = (pod("controller", 0), pod("proxy", 0))
+    waiting = pod("broker", 1, ready=False, outdated=True)
+    assert isinstance(next_step(view(*others, replace(ended, restarts=1), waiting)), Wait)
+    assert isinstance(next_step(view(*others, ended, waiting)), DeletePod), "one that only starts is no reason"
+    assert isinstance(next_step(view(*others, replace(ended, restarts=1, outdated=True), waiting)), DeletePod), "corrected ones reach all"
+
+
 def test_a_broker_that_somebody_else_cordoned_stays_cordoned() -> None:
     made = view(*ALL)
     assert made.state is not None

@@ -82,6 +82,7 @@ class Release:
         for part, value in spec.items():
             manifest["spec"][part] = manifest["spec"].get(part, {}) | value if isinstance(value, dict) else value
         if manifest["kind"] == "Cluster":
+            manifest["spec"].setdefault("rollout", {"settleSeconds": 1})
             for role in ("controllers", "brokers", "proxies"):
                 manifest["spec"].setdefault(role, {}).setdefault("resources", SMALL)
             if minio := manifest["spec"].get("store", {}).get("minio"):

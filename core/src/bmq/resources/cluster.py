@@ -190,6 +190,18 @@ class Settings(Part):
     )
 
 
+class Rollout(Part):
+    """How changes reach the nodes: one after the other, those of lanes after the base's."""
+
+    settle_seconds: int = Field(
+        default=20,
+        ge=0,
+        le=600,
+        description="How long a node that was replaced has to work before the next one is, so that a setting that breaks nodes breaks one. One that "
+        "ended meanwhile has to work twice as long for each time.",
+    )
+
+
 class Probe(Part):
     """A producer and consumer that measures, end to end, what clients see."""
 
@@ -231,6 +243,7 @@ class ClusterSpec(Part):
     settings: Settings = Field(default=Settings(), description="How the nodes work.")
     network: Network = Field(default=Network(), description="Who may reach the pods.")
     topics_from: TopicsFrom = Field(default=TopicsFrom(), description="Where Topics and Lanes of this Cluster may be.")
+    rollout: Rollout = Field(default=Rollout(), description="How changes reach the nodes.")
     probe: Probe = Field(default=Probe(), description="End-to-end latency as a metric.")
     paused: bool = Field(
         default=False, description="true: the operator changes nothing of it until this is false again; the status is kept up to date."
@@ -269,6 +282,7 @@ class ClusterStatus(Status):
     controllers: RoleStatus = Field(default=RoleStatus(), description="Controllers.")
     brokers: RoleStatus = Field(default=RoleStatus(), description="Brokers.")
     proxies: RoleStatus = Field(default=RoleStatus(), description="Proxies.")
+    lanes: RoleStatus = Field(default=RoleStatus(), description="Proxies and brokers of all lanes.")
     selector: str = Field(default="", description="The labels of the brokers' pods.")
 
 

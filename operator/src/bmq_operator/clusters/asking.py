@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from bmq.resources.cluster import Cluster
-from bmq_operator.admin import AdminProblem, AdminUnreachable
+from bmq_operator.admin import AdminError, AdminProblem, AdminUnreachable
 from bmq_operator.cluster_access import admin_of
-from bmq_operator.clusters.nodes import ClusterState, state_from
+from bmq_operator.clusters.nodes import ClusterState, failed_step, state_from
 from bmq_operator.conditions import Finding
 from bmq_operator.context import Context
 
@@ -17,6 +17,8 @@ class Answer:
     state: ClusterState | None = None
     finding: Finding | None = None
     """Why there is no state."""
+    store_trouble: str = ""
+    """What a controller that does not lead says of the store; empty: nothing is wrong, or nobody could say."""
 
     @property
     def why_not(self) -> str:
@@ -32,8 +34,19 @@ async def ask_state(context: Context, cluster: Cluster) -> Answer:
     except AdminUnreachable as error:
         return Answer(finding=Finding(status="Unknown", reason="NoAnswer", message=f"no controller answers: {error}"))
     except AdminProblem as problem:
-        reason = "NoLeader" if problem.passes else "AdminRefuses"
-        return Answer(finding=Finding(status="False", reason=reason, message=f"no controller leads: {problem}" if problem.passes else str(problem)))
+        if not problem.passes:
+            return Answer(finding=Finding(status="False", reason="AdminRefuses", message=str(problem)))
+        finding = Finding(status="False", reason="NoLeader", message=f"no controller leads: {problem}")
+        return Answer(finding=finding, store_trouble=await _store_trouble(context, cluster))
+
+
+async def _store_trouble(context: Context, cluster: Cluster) -> str:
+    """Any controller can say it, whoever leads."""
+    try:
+        store = await (await admin_of(context, cluster)).get("debug", "store")
+    except AdminError:
+        return ""
+    return "" if store["ok"] else failed_step(store)
 
 
 async def drain(context: Context, cluster: Cluster, node_id: int) -> bool:

@@ -47,6 +47,14 @@ class Existing:
             if kind == "StatefulSet" and not one["metadata"]["labels"].get(LANE_LABEL)
         }
 
+    def sets_of_lane(self, lane: str) -> dict[str, Manifest]:
+        """Of a lane, by component."""
+        return {
+            one["metadata"]["labels"].get(COMPONENT_LABEL, ""): one
+            for (kind, _), one in self.objects.items()
+            if kind == "StatefulSet" and one["metadata"]["labels"].get(LANE_LABEL) == lane
+        }
+
 
 async def read_existing(kube: Kube, cluster: Cluster) -> Existing:
     """Raises KubeError."""

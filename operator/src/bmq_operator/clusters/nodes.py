@@ -1,7 +1,9 @@
 """Pods and nodes of a Cluster as they are: what the API server lists and what the leading controller tells, as values. Pure."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, cast
 
 from bmq_operator.clusters.names import COMPONENT_LABEL, LANE_LABEL, NODE_IDS_FROM, ROLES, Component
@@ -12,7 +14,7 @@ REVISION_LABEL = "controller-revision-hash"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod of the base: not of a lane, and not of MinIO."""
+    """A pod of the base or of a lane, and not of MinIO."""
 
     name: str
     component: Component
@@ -22,6 +24,12 @@ class Pod:
     """It was made from an older template than its StatefulSet has now."""
     deleting: bool = False
     image: str = ""
+    restarts: int = 0
+    """How often its container has ended."""
+    worked_s: float = math.inf
+    """For how long it has been ready without a break."""
+    lane: str = ""
+    """Empty: it is of the base."""
 
     @property
     def node_id(self) -> int:
@@ -55,10 +63,15 @@ class ClusterState:
     store_detail: str = ""
 
 
-def pods_seen(manifests: Iterable[Manifest], sets: Mapping[str, Manifest]) -> tuple[Pod, ...]:
-    """The pods of the base, by role and number. `sets` are its StatefulSets by component."""
-    found = [_pod(one, sets) for one in manifests if _is_base_node(one)]
+def pods_seen(manifests: Iterable[Manifest], sets: Mapping[str, Manifest], *, now_ms: int, lane: str = "") -> tuple[Pod, ...]:
+    """The pods of the base, or of a lane, by role and number. `sets` are its StatefulSets by component."""
+    found = [_pod(one, sets, now_ms=now_ms) for one in manifests if _lane_of_node(one) == lane]
     return tuple(sorted(found, key=lambda pod: (ROLES.index(pod.component), pod.ordinal)))
+
+
+def lanes_seen(manifests: Iterable[Manifest]) -> list[str]:
+    """The lanes that have nodes of their own."""
+    return sorted({lane for one in manifests if (lane := _lane_of_node(one))})
 
 
 def is_ready(pod: Manifest) -> bool:
@@ -73,7 +86,6 @@ def settled(stateful_set: Manifest) -> bool:
 
 def state_from(cluster: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]], store: Mapping[str, Any]) -> ClusterState:
     """From the answers to /v1/cluster, /v1/nodes and /v1/debug/store."""
-    failed = next((step for step in store["steps"] if not step["ok"]), None)
     return ClusterState(
         cluster_id=cluster["cluster_id"],
         nodes={
@@ -90,17 +102,32 @@ def state_from(cluster: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]], s
         },
         unowned=cluster["partitions_unowned"],
         store_ok=store["ok"],
-        store_detail="" if failed is None else f"{failed['name']}: {failed['detail']}",
+        store_detail=failed_step(store),
     )
 
 
-def _is_base_node(manifest: Manifest) -> bool:
+def failed_step(store: Mapping[str, Any]) -> str:
+    """What the answer to /v1/debug/store says that failed; empty: nothing."""
+    failed = next((step for step in store["steps"] if not step["ok"]), None)
+    return "" if failed is None else f"{failed['name']}: {failed['detail']}"
+
+
+def _lane_of_node(manifest: Manifest) -> str | None:
+    """Empty: of the base; None: it is no node."""
     labels = manifest["metadata"].get("labels", {})
-    return labels.get(COMPONENT_LABEL) in ROLES and not labels.get(LANE_LABEL)
+    return str(labels.get(LANE_LABEL, "")) if labels.get(COMPONENT_LABEL) in ROLES else None
 
 
-def _pod(manifest: Manifest, sets: Mapping[str, Manifest]) -> Pod:
+def _ready_since_ms(pod: Manifest) -> int | None:
+    times = (one.get("lastTransitionTime") for one in pod.get("status", {}).get("conditions", ()) if one["type"] == "Ready")
+    text = next(times, None)
+    return round(datetime.fromisoformat(text).timestamp() * 1000) if text else None
+
+
+def _pod(manifest: Manifest, sets: Mapping[str, Manifest], *, now_ms: int) -> Pod:
     meta = manifest["metadata"]
+    since_ms = _ready_since_ms(manifest)
+    worked_s = math.inf if since_ms is None else (now_ms - since_ms) / 1000
     component = cast(Component, meta["labels"][COMPONENT_LABEL])
     newest = sets.get(component, {}).get("status", {}).get("updateRevision", "")
     return Pod(
@@ -111,4 +138,7 @@ def _pod(manifest: Manifest, sets: Mapping[str, Manifest]) -> Pod:
         outdated=bool(newest) and meta["labels"].get(REVISION_LABEL) != newest,
         deleting="deletionTimestamp" in meta,
         image=str(manifest["spec"]["containers"][0].get("image", "")),
+        restarts=sum(one.get("restartCount", 0) for one in manifest.get("status", {}).get("containerStatuses", ())),
+        worked_s=worked_s,
+        lane=meta["labels"].get(LANE_LABEL, ""),
     )

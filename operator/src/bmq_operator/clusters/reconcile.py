@@ -11,10 +11,11 @@ from bmq_operator.clusters.deletion import delete
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
 from bmq_operator.clusters.gathering import NotToBe, gather, replacing
+from bmq_operator.clusters.lane_nodes import LaneNodes, lanes_status, next_lane_step
 from bmq_operator.clusters.listeners import advertised_file, listener_statuses, node_address
 from bmq_operator.clusters.minio import volume_note
 from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_LABEL, ROLES, Component
-from bmq_operator.clusters.nodes import Pod, is_ready, pods_seen, settled
+from bmq_operator.clusters.nodes import Pod, is_ready, lanes_seen, pods_seen, settled
 from bmq_operator.clusters.report import Found, report
 from bmq_operator.clusters.steps import marked, take
 from bmq_operator.clusters.troubles import trouble
@@ -55,10 +56,15 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     if brought.changed:
         existing = await read_existing(context.kube, cluster)
     sets = existing.stateful_sets()
-    pods = pods_seen(existing.pods, sets)
+    now_ms = context.clock.now_ms()
+    pods = pods_seen(existing.pods, sets, now_ms=now_ms)
     answer = await _ask(context, cluster, pods)
-    view = _view(cluster, sets, answer, existing)
-    step = next_step(view) if brought.obstacle is None and view is not None else Idle()
+    view = _view(cluster, sets, answer, pods)
+    lanes = _lanes(existing, now_ms=now_ms)
+    of_base: Step = Idle()
+    if brought.obstacle is None:
+        of_base = Wait(reason="Starting", message="the nodes are yet to be made") if view is None else next_step(view)
+    step = of_base if brought.obstacle is not None or not isinstance(of_base, Idle) else next_lane_step(lanes, settle_s=settle_s(cluster))
     events: tuple[Event, ...] = ()
     if not cluster.spec.paused and not isinstance(step, Idle | Wait):
         _log.info("a step", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", step=type(step).__name__, why=step.message)
@@ -69,13 +75,35 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         wanted=_wanted(cluster, sets),
         answer=answer,
         step=step,
+        of_base=of_base,
+        lanes=lanes_status(lanes),
         trouble=trouble(pod for pod in existing.pods if _counts(pod)),
         obstacle=brought.obstacle,
         listeners=listener_statuses(cluster, existing, nodes),
         notes=[note for note in (brought.note, volume_note(cluster, sets.get("minio"))) if note is not None],
     )
-    status = report(cluster, found, now_ms=context.clock.now_ms())
+    status = report(cluster, found, now_ms=now_ms)
     return Outcome(status=status, events=events, again_after_s=_again_after(step, status.conditions[0].status))
+
+
+def settle_s(cluster: Cluster) -> float:
+    """How long a node that was replaced has to work before the next one is."""
+    return float(cluster.spec.rollout.settle_seconds)
+
+
+def _lanes(existing: Existing, *, now_ms: int) -> dict[str, LaneNodes]:
+    found = {}
+    sets = [one for (kind, _), one in existing.objects.items() if kind == "StatefulSet"]
+    for lane in lanes_seen((*sets, *existing.pods)):
+        if lane:
+            own = existing.sets_of_lane(lane)
+            found[lane] = LaneNodes(
+                lane=lane,
+                pods=pods_seen(existing.pods, own, now_ms=now_ms, lane=lane),
+                wanted=sum(int(one["spec"].get("replicas", 1)) for one in own.values()),
+                settled=all(settled(one) for one in own.values()),
+            )
+    return found
 
 
 def _counts(pod: Manifest) -> bool:
@@ -143,18 +171,19 @@ async def _node_addresses(context: Context, cluster: Cluster) -> dict[str, str]:
         return {}
 
 
-def _view(cluster: Cluster, sets: dict[str, Manifest], answer: Answer, existing: Existing) -> View | None:
+def _view(cluster: Cluster, sets: dict[str, Manifest], answer: Answer, pods: tuple[Pod, ...]) -> View | None:
     if not {"controller", "broker", "proxy"} <= sets.keys():
         return None
     wanted = _wanted(cluster, sets)
     return View(
-        pods=pods_seen(existing.pods, sets),
+        pods=pods,
         wanted=wanted,
         current={role: int(sets[role]["spec"].get("replicas", 1)) for role in wanted},
         settled=all(settled(sets[role]) for role in wanted),
         state=answer.state,
         why_no_state=answer.why_not,
         marked=marked(sets["broker"]),
+        settle_s=settle_s(cluster),
     )
 
 

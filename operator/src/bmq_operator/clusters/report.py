@@ -1,7 +1,7 @@
 """A Cluster's status from what was found. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bmq.resources.cluster import Cluster, ClusterStatus, ListenerStatus, RoleStatus
 from bmq_operator.clusters.asking import Answer
@@ -9,7 +9,7 @@ from bmq_operator.clusters.names import ADMIN_PORT, KAFKA_PORT, ROLES, Component
 from bmq_operator.clusters.nodes import Pod
 from bmq_operator.clusters.troubles import STORE_REASONS
 from bmq_operator.clusters.upgrade import Idle, Step
-from bmq_operator.conditions import Finding, next_conditions
+from bmq_operator.conditions import Finding, condition, next_conditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,9 @@ class Found:
     wanted: Mapping[Component, int] = field(default_factory=dict)
     answer: Answer = Answer()
     step: Step = Idle()
+    of_base: Step = Idle()
+    """The base's own, where `step` may be about a lane."""
+    lanes: RoleStatus = RoleStatus()
     trouble: Finding | None = None
     """What keeps pods from being ready."""
     obstacle: Finding | None = None
@@ -32,7 +35,8 @@ class Found:
 def report(cluster: Cluster, found: Found, *, now_ms: int) -> ClusterStatus:
     """The whole status."""
     names = Names.of(cluster)
-    findings = [_ready(found), _progressing(cluster, found), _store(found), *found.notes]
+    store = _store(cluster, found)
+    findings = [_ready(cluster, found, store), _progressing(cluster, found), store, *found.notes]
     brokers = selector_of(names.cluster, "broker")
     return ClusterStatus(
         observed_generation=cluster.metadata.generation,
@@ -45,18 +49,20 @@ def report(cluster: Cluster, found: Found, *, now_ms: int) -> ClusterStatus:
         controllers=_role(found, "controller"),
         brokers=_role(found, "broker"),
         proxies=_role(found, "proxy"),
+        lanes=found.lanes,
         selector=",".join(f"{key}={value}" for key, value in brokers.items()),
     )
 
 
-def _ready(found: Found) -> Finding:
+def _ready(cluster: Cluster, found: Found, store: Finding) -> Finding:
     if found.obstacle is not None:
         return found.obstacle
+    without_store = replace(store, type="Ready") if store.status == "False" else None
     missing = [text for role in ROLES if (text := _missing(found, role))]
     if missing:
-        return found.trouble or Finding(status="False", reason="PodsNotReady", message=f"waiting for pods: {', '.join(missing)}")
+        return found.trouble or without_store or Finding(status="False", reason="PodsNotReady", message=f"waiting for pods: {', '.join(missing)}")
     if found.answer.finding is not None:
-        return found.answer.finding
+        return without_store or found.answer.finding
     state = found.answer.state
     if state is None:
         return Finding(status="Unknown", reason="NotAsked", message="no controller has been asked yet")
@@ -65,6 +71,9 @@ def _ready(found: Found) -> Finding:
     absent = [pod.name for pod in found.pods if pod.ordinal < found.wanted[pod.component] and not _alive(found, pod)]
     if absent:
         return Finding(status="False", reason="NodesMissing", message=f"not alive to the leading controller: {', '.join(absent)}")
+    if not isinstance(found.of_base, Idle):
+        held = "spec.paused is true, and there is something to do: " if cluster.spec.paused else ""
+        return Finding(status="False", reason="Paused" if held else found.of_base.reason, message=f"{held}{found.of_base.message}")
     return Finding(status="True", reason="Ready", message="a controller leads, all pods are ready, the store answers")
 
 
@@ -77,7 +86,8 @@ def _progressing(cluster: Cluster, found: Found) -> Finding:
     return Finding(type="Progressing", status="False" if done else "True", reason=found.step.reason, message=found.step.message)
 
 
-def _store(found: Found) -> Finding:
+def _store(cluster: Cluster, found: Found) -> Finding:
+    """What was wrong with it is so until somebody says otherwise: without a store nodes end, and nobody may be left to ask."""
     state = found.answer.state
     if state is not None and state.store_ok:
         return Finding(type="StoreAvailable", status="True", reason="Answers", message="a controller reads from the store")
@@ -85,6 +95,11 @@ def _store(found: Found) -> Finding:
         return Finding(type="StoreAvailable", status="False", reason="StoreUnavailable", message=state.store_detail)
     if found.trouble is not None and found.trouble.reason in STORE_REASONS:
         return Finding(type="StoreAvailable", status="False", reason=found.trouble.reason, message=found.trouble.message)
+    if found.answer.store_trouble:
+        return Finding(type="StoreAvailable", status="False", reason="StoreUnavailable", message=found.answer.store_trouble)
+    before = condition(cluster.status.conditions, "StoreAvailable")
+    if before is not None and before.status == "False":
+        return Finding(type="StoreAvailable", status="False", reason=before.reason, message=before.message)
     return Finding(type="StoreAvailable", status="Unknown", reason="NotAsked", message="no controller answers that could be asked")
 
 

@@ -22,7 +22,16 @@ _STORE_REASONS: Final = (
     ("is not reached", "StoreUnavailable"),
 )
 STORE_REASONS: Final = frozenset(("StoreOfAnotherCluster", "StoreRefusesKeys", "StoreUnavailable"))
-_RANK: Final = ("StoreOfAnotherCluster", "StoreRefusesKeys", "ImageUnavailable", "Misconfigured", "Unschedulable", "StoreUnavailable", "Crashing")
+_RANK: Final = (
+    "StoreOfAnotherCluster",
+    "StoreRefusesKeys",
+    "ImageUnavailable",
+    "Misconfigured",
+    "Unschedulable",
+    "OutOfMemory",
+    "StoreUnavailable",
+    "Crashing",
+)
 
 
 def trouble(pods: Iterable[Manifest]) -> Finding | None:
@@ -57,8 +66,10 @@ def _of_container(pod: str, status: Manifest) -> Finding | None:
     if not ended or ended.get("exitCode", 0) == 0:
         return None
     said = last_words(ended.get("message", ""))
-    if not said:
-        said = "out of memory: raise its memory limit" if ended.get("reason") == "OOMKilled" else f"exit code {ended.get('exitCode')}: see its log"
+    if ended.get("reason") == "OOMKilled":
+        last = f"; the last that it said: {said}" if said else ""
+        return _finding("OutOfMemory", f"{pod} was ended by Kubernetes, as it was out of memory: raise its memory limit, or leave it out{last}")
+    said = said or f"exit code {ended.get('exitCode')}: see its log"
     return _finding(_reason_of(said, exit_code=ended.get("exitCode", 0)), f"{pod} ended: {said}")
 
 

@@ -1,16 +1,21 @@
 """What to do next to running nodes: roll out a change, drain brokers before they go, take them back into use. Pure; one step at a time.
 
 - A node that is outdated and not ready is replaced at once: it serves nobody.
+- Where a node with the newest settings has ended already, they are not given to others that are broken: the settings may be what breaks them.
 - Otherwise nothing is taken away unless everything else is there: all pods ready, a leading controller that answers, all nodes alive, all partitions
-  owned. Controllers first, the leading one last of them; then brokers, each drained before; then proxies.
+  owned, and what was replaced before has worked for a while. Controllers first, the leading one last of them; then brokers, each drained before; then
+  proxies.
 - What the operator drained it notes (`marked`), so that it uncordons that and nothing that somebody else cordoned.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from bmq_operator.clusters.names import NODE_IDS_FROM, ROLES, Component
 from bmq_operator.clusters.nodes import ClusterState, Node, Pod
+
+SETTLE_S_MAX: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +33,8 @@ class View:
     why_no_state: str = ""
     marked: frozenset[int] = field(default_factory=frozenset)
     """Brokers, by node id, that the operator itself drained."""
+    settle_s: float = 0
+    """How long a node that was replaced has to work before the next one is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +111,9 @@ def next_step(view: View) -> Step:
 def _outdated_and_broken(view: View) -> Step | None:
     if not view.settled:
         return None
+    doubtful = {pod.component for pod in view.pods if not pod.outdated and not pod.ready and pod.restarts}
     for pod in view.pods:
-        if pod.outdated and not pod.ready and not pod.deleting:
+        if pod.outdated and not pod.ready and not pod.deleting and pod.component not in doubtful:
             return DeletePod(reason="Upgrading", message=f"{pod.name} is not ready and has old settings: it is replaced at once", pod=pod.name)
     return None
 
@@ -166,8 +174,20 @@ def _not_all_there(view: View) -> Step | None:
         node = view.state.nodes.get(pod.node_id)
         if pod.ordinal < view.wanted[pod.component] and (node is None or not node.alive):
             return Wait(reason="Upgrading", message=f"nothing is replaced while node {pod.node_id} ({pod.name}) is not alive to the controller")
+    if (settling := why_settling(view.pods, view.settle_s)) is not None:
+        return Wait(reason="Upgrading", message=f"before the next one is replaced: {settling}")
     if view.state.unowned:
         return Wait(reason="Upgrading", message=f"nothing is replaced while {view.state.unowned} partitions have no owner")
+    return None
+
+
+def why_settling(pods: Iterable[Pod], settle_s: float) -> str | None:
+    """Which pod with the newest settings has yet to work for a while: the longer, the more often it ended; None: all have."""
+    for pod in pods:
+        needed_s = min(SETTLE_S_MAX, settle_s * 2**pod.restarts)
+        if not pod.outdated and pod.worked_s < needed_s:
+            ended = f", as it ended {pod.restarts} times" if pod.restarts else ""
+            return f"{pod.name} is to work for {needed_s:g} s first{ended}"
     return None
 
 

@@ -110,10 +110,7 @@ def _nodes(
     # The lane's nodes talk to the base's: with the keys that those are to have.
     keys_name, _ = reference(template["spec"])
     inputs = Inputs(default_image=template["spec"]["containers"][0]["image"], cluster_secret="", admin_token="", keys_name=keys_name)
-    found = stateful_set(cluster, inputs, workload)
-    # A lane's nodes are replaced by Kubernetes: SIGTERM drains them, and what they do concerns the lane alone.
-    found["spec"]["updateStrategy"] = {"type": "RollingUpdate"}
-    return found
+    return stateful_set(cluster, inputs, workload)
 
 
 def _service(names: LaneNames) -> Manifest:
