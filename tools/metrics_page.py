@@ -12,6 +12,7 @@ import bmq.runtime.loop
 import bmq.runtime.metered_store
 import bmq_broker.lag
 import bmq_broker.metrics
+import bmq_cli.admin_connections
 import bmq_cli.exposition
 import bmq_cli.prober
 import bmq_controller.metrics
@@ -36,7 +37,7 @@ class Metric(NamedTuple):
 
 
 SECTIONS: Final[tuple[tuple[str, tuple[ModuleType, ...]], ...]] = (
-    ("Every node", (bmq_cli.exposition, bmq.runtime.loop, bmq.runtime.metered_store)),
+    ("Every node", (bmq_cli.exposition, bmq_cli.admin_connections, bmq.runtime.loop, bmq.runtime.metered_store)),
     ("Controllers", (bmq_controller.metrics,)),
     ("Brokers", (bmq_broker.metrics, bmq.clock_guard, bmq_broker.lag)),
     ("Proxies", (bmq_proxy.metrics,)),

@@ -88,7 +88,7 @@ class AbusedNode:
         settings = NodeSettings(port=0, proxy=proxy, broker=BrokerSettings(eager=True), cluster_configs={"group.initial.rebalance.delay.ms": "0"})
         self.node = Node(store, clock=clock, rng=rng, settings=settings)
         api = AdminApi(store, node_id=NodeId(1), clock=clock, rng=rng, describe=dict)
-        server = AdminServer(api.front, host="127.0.0.1", port=0)
+        server = AdminServer(api.front, host="127.0.0.1", port=0, limits=limits)
         await server.start()
         await self.node.start()
         api.serve(

@@ -3,17 +3,21 @@
 import asyncio
 import contextlib
 import errno
+import logging
 from typing import cast
 
 import uvicorn
 from prometheus_client import REGISTRY
 from prometheus_client.registry import Collector
 
+from bmq.limits import Limits
+from bmq_cli.admin_connections import AdminConnections, OncePerInterval, protocol_of
 from bmq_cli.exposition import Lags
 from bmq_controller.api.front import AdminFront
 
 STOP_S = 3.0
-CONNECTIONS_MAX = 1_000
+HEADER_BYTES_MAX = 64 << 10
+"""The first lines of a request."""
 
 
 class _Server(uvicorn.Server):
@@ -27,7 +31,8 @@ class _Server(uvicorn.Server):
 class AdminServer:
     """Listens from `start` on; says that it is not ready until `serve`."""
 
-    def __init__(self, front: AdminFront, *, host: str, port: int) -> None:
+    def __init__(self, front: AdminFront, *, host: str, port: int, limits: Limits | None = None) -> None:
+        self.connections = AdminConnections(limits or Limits())
         self.host = host
         self.port = port
         self._front = front
@@ -39,9 +44,12 @@ class AdminServer:
             lifespan="off",
             timeout_graceful_shutdown=2,
             proxy_headers=False,
-            limit_concurrency=CONNECTIONS_MAX,
+            http=protocol_of(self.connections),
+            ws="none",
+            h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         )
         self._server = _Server(config)
+        self._lines = OncePerInterval()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -53,6 +61,7 @@ class AdminServer:
         sockets = [socket.dup() for socket in listener.sockets]
         listener.close()
         self.port = int(sockets[0].getsockname()[1])
+        logging.getLogger("uvicorn.error").addFilter(self._lines)
         self._task = loop.create_task(self._server.serve(sockets=sockets), name="admin server")
 
     def serve(self, *, ended: "asyncio.Future[str]", lags: Lags | None = None) -> None:
@@ -67,6 +76,7 @@ class AdminServer:
         if self._task is None:
             return
         self._server.should_exit = True
+        logging.getLogger("uvicorn.error").removeFilter(self._lines)
         try:
             async with asyncio.timeout(STOP_S):
                 await self._task

@@ -11,6 +11,7 @@ import structlog
 import typer
 
 from bmq.errors import BmqError, ConfigurationError
+from bmq.limits import limits_of
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.loop import run_service, settle
 from bmq.runtime.metered_store import MeteredStore
@@ -99,7 +100,7 @@ async def _live(config: ServerConfig, store: MeteredStore, stop: asyncio.Event, 
         file = Path(config.admin_token_file) if config.admin_token_file else None
         tokens = [one for one in (config.admin_token, *config.admin_tokens_accepted.splitlines()) if one]
         node.admin.front.state.tokens = AdminTokens(file, option="admin_token_file", tokens=tokens)
-    admin = AdminServer(node.admin.front, host=address[0], port=address[1]) if address is not None else None
+    admin = AdminServer(node.admin.front, host=address[0], port=address[1], limits=limits_of(config.limits)) if address is not None else None
     listener_file = None
     if config.advertised_listeners_file and config.has(Role.PROXY):
         listener_file = ListenerFile(Path(config.advertised_listeners_file), config.listeners, host_name=socket.gethostname())

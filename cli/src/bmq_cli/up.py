@@ -101,7 +101,7 @@ def up(  # noqa: PLR0917 - options, not arguments
         node = Node(metered, clock=clock, rng=rng, settings=settings)
         api = AdminApi(metered, node_id=NodeId(settings.node_id), clock=clock, rng=rng, describe=lambda: _described(settings, url))
         api.front.state.tokens = tokens
-        server = AdminServer(api.front, host=admin_host, port=admin_port)
+        server = AdminServer(api.front, host=admin_host, port=admin_port, limits=settings.proxy.limits)
         try:
             await bound("--admin", admin, server.start())
             await prove_store(metered, clock, rng)

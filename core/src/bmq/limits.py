@@ -12,6 +12,7 @@ from bmq.errors import ConfigurationError
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
+_HOUR_MS: Final = 3_600_000
 
 
 def _limit(default: int, doc: str, *, beyond: str, maximum: int, minimum: int = 1) -> Any:
@@ -60,6 +61,27 @@ class Limits:
         beyond="No further wide answer is begun, and after three seconds who takes nothing of its answer is disconnected.",
         maximum=16 * 1024 * MIB,
         minimum=64 * KIB,
+    )
+    admin_connections_max: int = _limit(
+        256,
+        "Connections to the admin address, those that ask for health and metrics included.",
+        beyond="None is refused: the one that has waited longest for its peer is closed, of the address that has the most.",
+        maximum=100_000,
+        minimum=8,
+    )
+    admin_connections_per_address: int = _limit(
+        64,
+        "The same of one address.",
+        beyond="Likewise, of that address.",
+        maximum=100_000,
+        minimum=2,
+    )
+    admin_request_within_ms: int = _limit(
+        5_000,
+        "How long a request's first lines may take to arrive at the admin address, from the connection's opening or the last answer.",
+        beyond="The connection is closed.",
+        maximum=_HOUR_MS,
+        minimum=100,
     )
 
 

@@ -14,6 +14,8 @@ Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BODY_BYTES_MAX: Final = 1 << 20
 BODY_WITHIN_S: Final = 10.0
+BODIES_BYTES_MAX: Final = 32 << 20
+"""Of all bodies that are arriving."""
 
 
 async def call(application: Application, request: AdminRequest) -> AdminReply:
@@ -54,21 +56,43 @@ async def call(application: Application, request: AdminRequest) -> AdminReply:
     return AdminReply(status=status, headers=headers, body=b"".join(parts))
 
 
-async def body_of(receive: Receive) -> bytes | None:
-    """A request's body; None where it is too large. Raises TimeoutError where it does not come."""
+class NoRoom(Exception):
+    """Bodies of others use up the memory for bodies that are arriving."""
+
+
+class BodyRoom:
+    """Memory of bodies that are arriving, of all requests of a process together."""
+
+    def __init__(self, size_bytes: int = BODIES_BYTES_MAX) -> None:
+        self.left_bytes = size_bytes
+
+    def take(self, size_bytes: int) -> None:
+        """Raises NoRoom."""
+        if size_bytes > self.left_bytes:
+            raise NoRoom("the bodies of other requests that are arriving use up the memory for them")
+        self.left_bytes -= size_bytes
+
+
+async def body_of(receive: Receive, room: BodyRoom) -> bytes | None:
+    """A request's body; None where it is too large. Raises TimeoutError where it does not come, NoRoom."""
     parts: list[bytes] = []
     size_bytes = 0
-    async with asyncio.timeout(BODY_WITHIN_S):
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":
-                return b"".join(parts)
-            parts.append(message.get("body", b""))
-            size_bytes += len(parts[-1])
-            if size_bytes > BODY_BYTES_MAX:
-                return None
-            if not message.get("more_body", False):
-                return b"".join(parts)
+    try:
+        async with asyncio.timeout(BODY_WITHIN_S):
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    return b"".join(parts)
+                part = message.get("body", b"")
+                room.take(len(part))
+                parts.append(part)
+                size_bytes += len(part)
+                if size_bytes > BODY_BYTES_MAX:
+                    return None
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+    finally:
+        room.left_bytes += size_bytes
 
 
 async def say(send: Send, reply: AdminReply, *, with_body: bool) -> None:

@@ -23,7 +23,7 @@ from bmq.errors import BmqError
 from bmq.internal import ADMIN_REPLY_BYTES_MAX
 from bmq.log_limit import RateLimited
 from bmq.roles.admin import AdminReply, AdminRequest
-from bmq_controller.api.asgi import BODY_BYTES_MAX, BODY_WITHIN_S, Application, Receive, Scope, Send, body_of, call, say
+from bmq_controller.api.asgi import BODY_BYTES_MAX, BODY_WITHIN_S, Application, BodyRoom, NoRoom, Receive, Scope, Send, body_of, call, say
 from bmq_controller.api.bodies import unusable
 from bmq_controller.api.own_pages import OWN_PAGES
 from bmq_controller.api.problems import Refusal, subject_of
@@ -79,6 +79,8 @@ class AdminFront:
         self._pages: Application | None = None
         self._loading = asyncio.Lock()
         self._under_way = 0
+        self._bodies = BodyRoom()
+        self._exposing: asyncio.Task[bytes] | None = None
         self._handed_on_here = 0
 
     @property
@@ -144,42 +146,44 @@ class AdminFront:
                 missing = self.state.not_ready()
                 return _text(200, "ok\n") if missing is None else _text(503, f"{missing}\n")
             case "/metrics":
-                for refresh in self.state.refreshers:
-                    await refresh()
-                # In a thread: the text of tens of thousands of series takes longer than the event loop may wait.
-                text = await asyncio.get_running_loop().run_in_executor(None, generate_latest)
-                return AdminReply(status=200, headers={"content-type": CONTENT_TYPE_LATEST}, body=text)
+                if self._exposing is None:
+                    self._exposing = asyncio.get_running_loop().create_task(self._exposition(), name="metrics")
+                return AdminReply(status=200, headers={"content-type": CONTENT_TYPE_LATEST}, body=await asyncio.shield(self._exposing))
             case _:
                 return None
 
-    async def _bounded(self, scope: Scope, request: AdminRequest, receive: Receive) -> AdminReply:
-        if self._under_way >= REQUESTS_AT_ONCE:
-            return _too_many(request, self._under_way)
-        self._under_way += 1
+    async def _exposition(self) -> bytes:
+        """The metrics, for all who ask meanwhile. In a thread: the text of tens of thousands of series takes longer than the loop may wait."""
         try:
-            if _crosses_sites(scope):
-                return _refusal(request, 403, "OtherSite", "a page of another site sent it", "send it from elsewhere than a browser").reply()
-            return await self._authenticated(scope, request, receive)
+            for refresh in self.state.refreshers:
+                await refresh()
+            return await asyncio.get_running_loop().run_in_executor(None, generate_latest)
         finally:
-            self._under_way -= 1
+            self._exposing = None
 
-    async def _authenticated(self, scope: Scope, request: AdminRequest, receive: Receive) -> AdminReply:
-        """Looks at who asks before it reads what they sent."""
+    async def _bounded(self, scope: Scope, request: AdminRequest, receive: Receive) -> AdminReply:
+        """Looks at who asks before it reads what they sent. Who sends slowly holds up nobody: only a whole request counts as under way."""
+        if _crosses_sites(scope):
+            return _refusal(request, 403, "OtherSite", "a page of another site sent it", "send it from elsewhere than a browser").reply()
         tokens = self.state.tokens
         known = tokens is not None and await tokens.admits(_bearer(request))
         if tokens is not None and not known and request.path not in _PUBLIC:
             return _unknown(request)
         try:
-            body = await body_of(receive)
+            body = await body_of(receive, self._bodies)
+        except NoRoom as error:
+            return _refusal(request, 503, "TooManyRequests", str(error), "try again in a moment").reply()
         except TimeoutError:
             return _refusal(request, 408, "RequestTooSlow", f"its body did not come within {BODY_WITHIN_S:g} s", "send it at once").reply()
         if body is None:
             return _refusal(request, 413, "RequestTooLarge", f"its body has more than {BODY_BYTES_MAX} bytes", "send less").reply()
-        trusted = known or _is_local(scope)
-        return await self._authorised(
-            AdminRequest(method=request.method, path=request.path, query=request.query, headers=request.headers, body=body, trusted=trusted),
-            hand_on=True,
-        )
+        if self._under_way >= REQUESTS_AT_ONCE:
+            return _too_many(request, self._under_way)
+        self._under_way += 1
+        try:
+            return await self._authorised(replace(request, body=body, trusted=known or _is_local(scope)), hand_on=True)
+        finally:
+            self._under_way -= 1
 
     async def _authorised(self, request: AdminRequest, *, hand_on: bool) -> AdminReply:
         """By the node that answers, too: it may have tokens where the one that was asked has none."""
