@@ -4,6 +4,7 @@ import itertools
 
 import kopf
 
+from bmq_operator.allowed import USE
 from bmq_operator.clusters.names import CLUSTER_LABEL
 from bmq_operator.handlers import CHILDREN, kopf_settings
 from bmq_operator.runner import FINALIZER
@@ -32,4 +33,5 @@ def test_of_what_may_belong_to_a_cluster_only_what_has_its_label_is_asked_for() 
     resources = [kopf.Resource(group=group, version=version, plural=plural) for group, version, plural in CHILDREN]
     selectors = kopf_settings(namespaced=True).watching.label_selectors
     assert [selectors.collect(one) for one in resources] == [[CLUSTER_LABEL]] * len(CHILDREN)
+    assert selectors.collect(kopf.Resource(group="", version="v1", plural="secrets")) == [USE]
     assert selectors.collect(kopf.Resource(group="metrics.k8s.io", version="v1beta1", plural="pods")) == []

@@ -12,7 +12,9 @@ import kopf
 
 from bmq.resources import KINDS
 from bmq.resources.base import GROUP, VERSION
+from bmq_operator.allowed import USE
 from bmq_operator.clusters.names import CLUSTER_LABEL
+from bmq_operator.due import Due
 from bmq_operator.hearing import Hearing
 from bmq_operator.lanes.desired import OF_LANE, OF_NAMESPACE
 from bmq_operator.metrics import EVENTS
@@ -21,6 +23,8 @@ from bmq_operator.workqueue import Key, WorkQueue
 
 CHILDREN: Final = (("apps", "v1", "statefulsets"), ("", "v1", "pods"), ("", "v1", "services"), ("batch", "v1", "jobs"))
 """What is watched of what belongs to Clusters."""
+SECRETS: Final = ("", "v1", "secrets")
+"""Those alone that are the operator's own, or say that resources may use them."""
 SPARK: Final = tuple(("sparkoperator.k8s.io", "v1beta2", plural) for plural in ("sparkapplications", "scheduledsparkapplications"))
 """What is watched of what belongs to tables, once the Spark Operator's CRDs are there."""
 _OF_TABLES: Final = frozenset(("Topic", "ParquetSink"))
@@ -53,12 +57,13 @@ def kopf_settings(*, namespaced: bool) -> kopf.OperatorSettings:
     settings.networking.error_backoffs = Backoffs()
     for child in CHILDREN:
         settings.watching.label_selectors[child] = CLUSTER_LABEL
+    settings.watching.label_selectors[SECRETS] = USE
     for child in SPARK:
         settings.watching.label_selectors[child] = KIND_LABEL
     return settings
 
 
-def register(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing, *, spark: bool) -> None:
+def register(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing, due: Due, *, spark: bool) -> None:
     """Has kopf watch all that matters; `spark`: applications of tables too."""
 
     @kopf.on.login(registry=registry)
@@ -66,20 +71,32 @@ def register(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing
         return kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
 
     for model in KINDS:
-        _watch_resources(registry, queue, hearing, kind=model.__name__, plural=model.naming.plural)
+        _watch_resources(registry, queue, hearing, due, kind=model.__name__, plural=model.naming.plural)
     for group, version, plural in CHILDREN:
         _watch_children(registry, queue, group=group, version=version, plural=plural)
+    _watch_secrets(registry, due)
     for group, version, plural in SPARK if spark else ():
         _watch_applications(registry, queue, group=group, version=version, plural=plural)
 
 
-def _watch_resources(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing, *, kind: str, plural: str) -> None:
+def _watch_resources(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing, due: Due, *, kind: str, plural: str) -> None:
     @kopf.on.event(group=GROUP, version=VERSION, plural=plural, id=f"hear-{plural}", registry=registry)
     async def _hear(event: Any, meta: Any, **_: Any) -> None:
         key = Key(kind, meta["namespace"], meta["name"])
         EVENTS.labels(kind).inc()
         hearing.heard(key, meta["resourceVersion"], now_s=asyncio.get_running_loop().time(), gone=event["type"] == "DELETED")
         queue.add(key)
+        if kind == "Cluster":
+            due.by_cluster(key, meta, gone=event["type"] == "DELETED")
+
+
+def _watch_secrets(registry: kopf.OperatorRegistry, due: Due) -> None:
+    group, version, plural = SECRETS
+
+    @kopf.on.event(group=group, version=version, plural=plural, id="hear-secrets", labels={USE: kopf.PRESENT}, registry=registry)
+    async def _hear(meta: Any, **_: Any) -> None:
+        EVENTS.labels(plural).inc()
+        due.by_secret(meta)
 
 
 def _watch_children(registry: kopf.OperatorRegistry, queue: WorkQueue, *, group: str, version: str, plural: str) -> None:

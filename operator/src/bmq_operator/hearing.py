@@ -26,6 +26,10 @@ class Hearing:
         else:
             self._heard[key] = version
 
+    def heard_of(self) -> list[Key]:
+        """All that is known to be there."""
+        return [*self._heard]
+
     def listed(self, kind: str, versions: dict[Key, str], *, now_s: float) -> None:
         """A resync found all of a kind's resources in these versions."""
         for key in [key for key in (*self._heard, *self._unheard) if key.kind == kind and key not in versions]:

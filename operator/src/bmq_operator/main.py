@@ -22,6 +22,7 @@ from bmq.runtime.system import SystemClock, SystemRng
 from bmq_operator.admin import AdminClient
 from bmq_operator.clusters import reconcile as clusters
 from bmq_operator.context import Context
+from bmq_operator.due import Due
 from bmq_operator.handlers import kopf_settings, register
 from bmq_operator.health import HealthServer
 from bmq_operator.hearing import Hearing
@@ -117,7 +118,8 @@ class Operator:
     async def lead(self, stop: asyncio.Event) -> None:
         """Watches and works, until `stop`."""
         registry = kopf.OperatorRegistry()
-        register(registry, self.queue, self.hearing, spark=self.settings.spark.enabled)
+        due = Due(self.queue, self.hearing, self.context.known)
+        register(registry, self.queue, self.hearing, due, spark=self.settings.spark.enabled)
         async with asyncio.TaskGroup() as tasks:
             others = [tasks.create_task(self.runner.work()) for _ in range(self.settings.workers)]
             others.append(tasks.create_task(self._close_retired()))

@@ -25,7 +25,7 @@ from bmq_operator.tables.existing import Existing, NameTaken, NoSparkOperator, b
 from bmq_operator.tables.jobs import Anew, TableJob, jobs_of_sink, jobs_of_topic
 from bmq_operator.tables.lag import lag_of
 from bmq_operator.tables.report import SOON_S, Report, of_compaction, of_schedule, of_stream, summed_up
-from bmq_operator.tables.runs import Run, Schedule, last_ended, run_of, schedule_of
+from bmq_operator.tables.runs import Run, Schedule, has_another_image, last_ended, run_of, schedule_of, waiting
 from bmq_operator.topics import reconcile as topics
 
 LATER_S: Final = 30.0
@@ -196,13 +196,16 @@ async def _table(context: Context, job: TableJob, referred: Referred, *, existin
     if job.table.continuous is not None:
         application = existing.application(job.name)
         run = None if application is None else run_of(application)
-        report = of_stream(job, run, await _driver(context, job, run), old, now_ms=now_ms)
+        image = job.table.image or context.settings.spark.image
+        report = of_stream(job, run, await _driver(context, job, run), old, now_ms=now_ms, image=image)
         if report.begin_anew is not None:
             await _begin_anew(context, job, report.begin_anew)
     else:
         schedule = _schedule(existing, job.name)
         newest = schedule.runs[0] if schedule is not None and schedule.runs else None
-        report = of_schedule(job, schedule, await _driver(context, job, newest), old, now_ms=now_ms)
+        pod = await _driver(context, job, newest)
+        report = of_schedule(job, schedule, pod, old, now_ms=now_ms)
+        await _give_up(context, job, newest, pod, now_ms=now_ms)
     if report.finding.reason not in _RAN and (missing := await _account_missing(context, job)) is not None:
         report = replace(report, finding=missing, again_after_s=SOON_S)
     status = report.status.model_copy(update={"lag": await lag_of(context, job, referred.client)})
@@ -245,10 +248,18 @@ def _refused(job: TableJob, reason: str, message: str, old: TableStatus) -> Repo
 
 
 async def _driver(context: Context, job: TableJob, run: Run | None) -> Manifest | None:
-    """The driver's pod of a run of which something has to be found out."""
-    if run is None or not run.driver or run.state in ("RUNNING", "COMPLETED", "SUSPENDED"):
+    """The driver's pod of a run of which something has to be found out. Of one that is said to run: empty where it is gone."""
+    if run is None or not run.driver or run.state in ("COMPLETED", "SUSPENDED"):
         return None
-    return await context.kube.get("Pod", job.owner.meta.namespace, run.driver)
+    found = await context.kube.get("Pod", job.owner.meta.namespace, run.driver)
+    return {} if found is None and run.state == "RUNNING" else found
+
+
+async def _give_up(context: Context, job: TableJob, run: Run | None, pod: Manifest | None, *, now_ms: int) -> None:
+    """A run that cannot start with the image that it was made with would keep all later ones, which have another, waiting for ever."""
+    image = job.table.image or context.settings.spark.image
+    if run is not None and waiting(pod) and has_another_image(pod, image, now_ms=now_ms):
+        await context.kube.delete("SparkApplication", job.owner.meta.namespace, run.name)
 
 
 async def _begin_anew(context: Context, job: TableJob, anew: Anew) -> None:

@@ -8,7 +8,7 @@ from bmq.resources.tables import TableStatus
 from bmq_operator.conditions import Finding, timestamp
 from bmq_operator.kube import Manifest
 from bmq_operator.tables.jobs import Anew, TableJob
-from bmq_operator.tables.runs import ENDED, Run, Schedule, said, waiting
+from bmq_operator.tables.runs import ENDED, HEARD_AFTER_MS, Run, Schedule, broken, has_another_image, said, time_ms, waiting
 
 SOON_S: Final = 10.0
 NOT_TAKEN_AFTER_MS: Final = 60_000
@@ -17,6 +17,8 @@ BACKOFF_FIRST_MS: Final = 10_000
 BACKOFF_MAX_MS: Final = 600_000
 RAN_WELL_MS: Final = 600_000
 """A stream that ran so long before it ended is begun anew as if it had never failed."""
+RUNNING: Final = "Running"
+_TAKEN_UP: Final = frozenset(("SUBMITTED", "RUNNING"))
 _BEGINNING: Final = frozenset(("PENDING_RERUN", "INVALIDATING", "RESUMING", "SUBMITTED", "UNKNOWN", ""))
 _FAILING: Final = frozenset(("FAILING", "FAILED", "SUBMISSION_FAILED"))
 _SUSPENDED: Final = frozenset(("SUSPENDING", "SUSPENDED"))
@@ -34,8 +36,8 @@ class Report:
     compaction: Finding | None = None
 
 
-def of_stream(job: TableJob, run: Run | None, pod: Manifest | None, old: TableStatus, *, now_ms: int) -> Report:
-    """Of a SparkApplication that is to run for ever. `pod`: its driver's, where that was looked at."""
+def of_stream(job: TableJob, run: Run | None, pod: Manifest | None, old: TableStatus, *, now_ms: int, image: str = "") -> Report:
+    """Of a SparkApplication that is to run for ever. `pod`: its driver's where that was looked at, empty where it is gone; `image`: its image."""
     status = TableStatus(output=job.output, kind="SparkApplication", application=job.name, last_error=old.last_error, lag=old.lag)
     if run is None:
         return Report(finding=_unknown("Submitting", "the application was made a moment ago"), running=False, status=status, again_after_s=SOON_S)
@@ -57,7 +59,14 @@ def of_stream(job: TableJob, run: Run | None, pod: Manifest | None, old: TableSt
         return Report(finding=finding, running=not done, status=status, again_after_s=None if done else SOON_S)
     finding, error = _of_run(run, pod, now_ms=now_ms)
     status = status.model_copy(update={"last_error": error or status.last_error})
-    report = Report(finding=finding, running=run.state == "RUNNING", status=status, again_after_s=None if run.state == "RUNNING" else SOON_S)
+    running = finding.reason == RUNNING
+    report = Report(finding=finding, running=running, status=status, again_after_s=None if running else SOON_S)
+    if run.state in _TAKEN_UP and has_another_image(pod, image, now_ms=now_ms) and now_ms - time_ms(run.anew.after) >= HEARD_AFTER_MS:
+        # The Spark Operator misses a change that comes while it submits, and would go on with an image that may not be had.
+        finding = _unknown("Starting", f"its driver was made with another image than {image}: it is begun anew")
+        return replace(
+            report, finding=finding, running=False, begin_anew=Anew(failures=max(1, failures), after=timestamp(now_ms)), again_after_s=SOON_S
+        )
     return _begun_anew(report, run, failures, now_ms=now_ms) if run.state in ENDED else report
 
 
@@ -77,7 +86,7 @@ def of_schedule(job: TableJob, schedule: Schedule | None, pod: Manifest | None, 
             "next_run": "" if job.table.suspend else schedule.next_run,
         }
     )
-    running = newest is not None and newest.state == "RUNNING"
+    running = newest is not None and newest.state == "RUNNING" and not broken(newest, pod)
     if job.table.suspend:
         finding = Finding(status="True", reason="Suspended", message="suspend: true: nothing runs, and the place is kept")
         return Report(finding=finding, running=running, status=status)
@@ -96,7 +105,7 @@ def of_schedule(job: TableJob, schedule: Schedule | None, pod: Manifest | None, 
     if newest.state == "FAILED":
         finding = replace(finding, message=f"{finding.message}. The next run begins at {schedule.next_run}")
     status = status.model_copy(update={"last_error": error or status.last_error})
-    return Report(finding=finding, running=running, status=status, again_after_s=None if newest.state in (*ENDED, "RUNNING") else SOON_S)
+    return Report(finding=finding, running=running, status=status, again_after_s=None if running or newest.state in ENDED else SOON_S)
 
 
 def of_compaction(job: TableJob, schedule: Schedule | None, ended: Run | None, pod: Manifest | None, *, now_ms: int) -> Finding:
@@ -141,8 +150,10 @@ def _rank(finding: Finding) -> int:
 
 def _of_run(run: Run, pod: Manifest | None, *, now_ms: int) -> tuple[Finding, str]:
     """What is said of a run, and why it failed."""
+    if run.state == "RUNNING" and (why := broken(run, pod)):
+        return _failed("DriverBroken", why), why
     if run.state == "RUNNING":
-        return Finding(status="True", reason="Running", message=f"it runs since {timestamp(run.submitted_ms)}"), ""
+        return Finding(status="True", reason=RUNNING, message=f"it runs since {timestamp(run.submitted_ms)}"), ""
     if run.state == "" and now_ms - run.created_ms > NOT_TAKEN_AFTER_MS:
         return _not_taken("the application"), ""
     if run.state in _FAILING:

@@ -8,11 +8,12 @@ from typing import Final
 
 from bmq_operator.clusters.troubles import trouble
 from bmq_operator.kube import Manifest
-from bmq_operator.tables.desired import AFTER, FAILURES
+from bmq_operator.tables.desired import AFTER, DRIVER_CONTAINER, FAILURES
 from bmq_operator.tables.jobs import Anew
 
 SCHEDULED_LABEL: Final = "sparkoperator.k8s.io/scheduled-app-name"
 ENDED: Final = frozenset(("COMPLETED", "FAILED"))
+HEARD_AFTER_MS: Final = 60_000
 _NOISE: Final = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d |\s+at |\s+File \"|Traceback |During handling|Caused by|\s*\^|\.\.\. \d+ more|\s+\w")
 _ERROR: Final = "error: "
 
@@ -111,6 +112,28 @@ def waiting(pod: Manifest | None) -> str:
     """What keeps the driver from starting; empty: nothing that is known."""
     found = trouble([pod]) if pod is not None and pod.get("status", {}).get("phase") == "Pending" else None
     return "" if found is None else found.message
+
+
+def broken(run: Run, pod: Manifest | None) -> str:
+    """Why a run that the Spark Operator takes for running does not, by its driver's pod; empty: nothing is wrong, or nobody looked (None)."""
+    if pod is None:
+        return ""
+    if not pod:
+        return f"the driver's pod {run.driver} is gone"
+    ended = [one for one in pod.get("status", {}).get("containerStatuses", ()) if one.get("state", {}).get("terminated")]
+    if pod.get("status", {}).get("phase") in ("Failed", "Succeeded") or ended:
+        return f"the driver ended: {said(run, pod)}"
+    if (found := trouble([pod])) is not None:
+        return found.message
+    lost = next((one for one in pod.get("status", {}).get("conditions", ()) if one["type"] == "Ready" and one["status"] != "True"), None)
+    return f"the driver's pod {run.driver} is not ready: {lost.get('message') or lost.get('reason') or 'no reason is given'}" if lost else ""
+
+
+def has_another_image(pod: Manifest | None, wanted: str, *, now_ms: int) -> bool:
+    """Whether a driver was made with another image, and long enough ago for the Spark Operator to have heard of the change."""
+    if not pod or now_ms - time_ms(pod["metadata"].get("creationTimestamp")) < HEARD_AFTER_MS:
+        return False
+    return any(one.get("name") == DRIVER_CONTAINER and one.get("image") != wanted for one in pod.get("spec", {}).get("containers", ()))
 
 
 def last_words(log: str) -> str:

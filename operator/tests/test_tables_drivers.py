@@ -1,0 +1,94 @@
+"""A driver that does not work is told by its table, whatever the Spark Operator says of the run; one of an image of before is not waited for."""
+
+from typing import Any
+
+import pytest
+from tables_of_a_test import HOURLY, STREAM, cluster, sink
+from tables_world import World, ready, run
+
+from bmq.resources.tables import TableStatus
+from bmq_operator.conditions import timestamp
+from bmq_operator.tables.jobs import jobs_of_sink
+from bmq_operator.tables.report import Report, of_stream
+from bmq_operator.tables.runs import SCHEDULED_LABEL, run_of
+
+NOW_MS = 1_700_000_000_000
+
+
+def driver(*, ago_s: int = 300, image: str = "bmq-spark:1", phase: str = "Running", **status: Any) -> dict[str, Any]:
+    containers = [{"name": "spark-kubernetes-driver", "image": image}]
+    meta = {"name": "driver", "namespace": "shop", "creationTimestamp": timestamp(NOW_MS - ago_s * 1000)}
+    return {"kind": "Pod", "metadata": meta, "spec": {"containers": containers}, "status": {"phase": phase, **status}}
+
+
+def stream(pod: dict[str, Any] | None, *, state: str = "RUNNING", after: str = "") -> Report:
+    [job] = jobs_of_sink(sink(**STREAM), cluster())
+    annotations = {"bmq.io/failures": "1", "bmq.io/begun-anew-after": after} if after else {}
+    manifest = {
+        "metadata": {"name": "lake", "creationTimestamp": timestamp(NOW_MS - 900_000)},
+        "spec": {"driver": {"annotations": annotations}},
+        "status": {
+            "applicationState": {"state": state},
+            "driverInfo": {"podName": "driver"},
+            "lastSubmissionAttemptTime": timestamp(NOW_MS - 300_000),
+        },
+    }
+    return of_stream(job, run_of(manifest), pod, TableStatus(), now_ms=NOW_MS, image="bmq-spark:1")
+
+
+ENDED = {"state": {"terminated": {"exitCode": 1, "message": "error: the bucket is gone"}}}
+UNREADY = {"type": "Ready", "status": "False", "reason": "NodeNotReady"}
+
+
+@pytest.mark.parametrize(
+    ("pod", "says"),
+    [
+        ({}, "the driver's pod driver is gone"),
+        (driver(phase="Failed", containerStatuses=[ENDED]), "the driver ended: the bucket is gone"),
+        (driver(containerStatuses=[ENDED]), "the driver ended: the bucket is gone"),
+        (driver(containerStatuses=[{"image": "i", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]), "cannot be pulled"),
+        (driver(conditions=[UNREADY]), "is not ready: NodeNotReady"),
+    ],
+    ids=["gone", "failed", "its container ended", "waiting", "its node is lost"],
+)
+def test_a_driver_that_does_not_work_is_in_the_tables_ready_though_the_run_is_said_to_run(pod: dict[str, Any], says: str) -> None:
+    report = stream(pod)
+    assert (report.finding.status, report.finding.reason, report.running) == ("False", "DriverBroken", False)
+    assert says in report.finding.message
+    assert report.again_after_s is not None
+
+
+def test_a_driver_that_works_is_ready() -> None:
+    for pod in (None, driver(), driver(conditions=[{"type": "Ready", "status": "True"}])):
+        assert (stream(pod).finding.reason, stream(pod).running) == ("Running", True)
+
+
+@pytest.mark.parametrize("state", ["SUBMITTED", "RUNNING"])
+def test_a_stream_whose_driver_has_an_image_of_before_is_begun_anew_once_in_a_while(state: str) -> None:
+    old = driver(image="bmq-spark:0")
+    found = stream(old, state=state)
+    assert found.begin_anew is not None
+    assert (found.finding.status, found.running) == ("Unknown", False)
+    assert stream(old, state=state, after=found.begin_anew.after).begin_anew is None, "the Spark Operator is given its time"
+    assert stream(old, state="INVALIDATING").begin_anew is None
+    assert stream(driver(image="bmq-spark:0", ago_s=10), state=state).begin_anew is None
+
+
+def test_a_run_of_a_schedule_that_cannot_start_with_an_image_of_before_gives_way_to_the_next() -> None:
+    async def use(world: World) -> None:
+        world.clock.ms = NOW_MS
+        await world.look(HOURLY, oneTable=True)
+        labels = {**world.kube.manifests["ScheduledSparkApplication", "shop", "lake-sink"]["metadata"]["labels"], SCHEDULED_LABEL: "lake-sink"}
+        meta = {"name": "lake-sink-1", "namespace": "shop", "uid": "1", "labels": labels, "creationTimestamp": timestamp(NOW_MS - 300_000)}
+        status = {"applicationState": {"state": "SUBMITTED"}, "driverInfo": {"podName": "driver"}}
+        made = {"kind": "SparkApplication", "metadata": meta, "spec": {}, "status": status}
+        waits = {"containerStatuses": [{"image": "gone:1", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]}
+        world.kube.keep(made)
+        world.kube.keep(driver(image=world.context.settings.spark.image, phase="Pending", **waits))
+        assert ready(await world.look(HOURLY, oneTable=True)).reason == "CannotStart"
+        assert world.kube.writes == [], "the image that is wanted is waited for"
+        world.kube.keep(driver(image="gone:1", phase="Pending", **waits))
+        await world.look(HOURLY, oneTable=True)
+        assert world.kube.writes == ["delete SparkApplication lake-sink-1"]
+
+    run(use)
