@@ -1,4 +1,4 @@
-"""`bmq store`: what a store holds, whether it is whole, what it costs, and its end. Works on the store itself, with or without a cluster on it."""
+"""`bmq store`: what a store holds, whether it is whole, what it costs, copies of it, its end. On the store itself, with or without a cluster."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +8,7 @@ import typer
 from bmq_cli.output import Output
 from bmq_cli.session import NoColorOption, OutputClosed, OutputOption, SharedOptions
 
-app = typer.Typer(name="store", help="Check a store, see what it costs, erase it.", no_args_is_help=True)
+app = typer.Typer(name="store", help="Check a store, see what it costs, copy it, erase it.", no_args_is_help=True)
 
 StoreOption = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="The store, e.g. s3://bucket?endpoint=http://127.0.0.1:9000 (docs/stores.md).")
@@ -89,6 +89,34 @@ def cost(
     shown = _output(context, output=output, no_color=no_color)
     try:
         code = cost_of_store(url_of(store=store, data=data), shown, prices=prices, at_once=concurrency)
+    except BrokenPipeError as error:
+        raise OutputClosed from error
+    raise typer.Exit(code)
+
+
+@app.command()
+def copy(
+    context: typer.Context,
+    *,
+    to: Annotated[str, typer.Option("--to", metavar="URL|DIR", help="Where the copy goes: a store's URL or a folder, with nothing of bmq in it.")],
+    store: StoreOption = None,
+    data: DataOption = None,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Do not read the copy afterwards to see whether it is whole.")] = False,
+    concurrency: Concurrency = 8,
+    output: OutputOption = None,
+    no_color: NoColorOption = None,
+) -> None:
+    """Copy a store as it is at one moment, while a cluster works on it, and check the copy.
+
+    One that was interrupted goes on when it is run again. bmq started over the copy finds everything that was acknowledged before the copy
+    began. Exit code 1: the copy has faults, or none could be made. 2: wrong usage, or no bmq store there.
+    """
+    from bmq_cli.store_copy import copy_store
+    from bmq_cli.store_opening import target_of, url_of
+
+    shown = _output(context, output=output, no_color=no_color)
+    try:
+        code = copy_store(url_of(store=store, data=data), target_of(to), shown, check=not no_check, at_once=concurrency)
     except BrokenPipeError as error:
         raise OutputClosed from error
     raise typer.Exit(code)

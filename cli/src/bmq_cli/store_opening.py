@@ -24,6 +24,14 @@ def url_of(*, store: str | None, data: Path | None) -> StoreUrl:
     return url
 
 
+def target_of(text: str) -> StoreUrl:
+    """Where something is written to: a URL, or a folder, which is made where it is not there. Raises ConfigurationError."""
+    url = parse_store_url(text if "://" in text else f"file://{quote(str(Path(text).absolute()))}")
+    if url.kind is StoreKind.MEMORY:
+        raise ConfigurationError(f"--to {text}: nothing of it outlives this command: name a folder or a bucket")
+    return url
+
+
 @contextmanager
 def opened(url: StoreUrl, *, alone: bool) -> Iterator[ObjectStore]:
     """`alone`: a folder is locked, so that no bmq runs on it meanwhile; else nothing at all is written to it. Raises BmqError."""

@@ -1,0 +1,354 @@
+"""Copies a store as it is at one moment, while a cluster works on it. What starts over the copy finds what it would after a crash at that moment.
+
+Objects never change, so a copy is wrong only by what it lacks. The order makes it whole:
+
+1. The image, at an entry of the metadata log.
+2. The WAL, until two listings in a row agree (`_Streams`). Whatever the owners roll and delete afterwards is in manifests that come later.
+3. Of each partition the manifest, then what it names. What a newer version released meanwhile lives on for ten minutes; is it gone, again.
+4. The metadata log, to its end at that time, provided that nothing since 1 changed who owns what or which stream ends where; else again from 1,
+   which copies only what is new. It is copied last, entries from the newest down and then the snapshots: what was interrupted is no store.
+
+Everything acknowledged before 1 is in the copy, of what came later a part: of each partition a beginning.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeVar
+
+from bmq.audit.findings import Report
+from bmq.audit.metadata_audit import Metadata, NoMetadata, audit_metadata
+from bmq.audit.reading import TRIES_MAX, Reader, in_groups
+from bmq.errors import BmqError, Conflict, FormatError, ObjectMissing, StoreError
+from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, decode_records
+from bmq.metadata.image import Image
+from bmq.metadata.records import (
+    AnyRecord,
+    ConfigsChanged,
+    FeatureLevel,
+    LaneDeclared,
+    LaneDeleted,
+    LeaderAlive,
+    LeaderElected,
+    NodeCordoned,
+    NodeListeners,
+    PartitionChange,
+    PartitionMoveBegun,
+    PartitionsAdded,
+    ProducerIdsAllocated,
+    TopicCollected,
+    TopicCreated,
+    TopicDeleted,
+)
+from bmq.ports import ObjectMeta, ObjectStore, Rng
+from bmq.storage.durable import Backoff, together
+from bmq.storage.flatlog import decode_entry
+from bmq.storage.keys import SHARED_PREFIX, manifest_page_prefix, manifest_prefix, partition_prefix
+from bmq.storage.manifest_format import check_page, decode_manifest
+from bmq.storage.numbered import number_of, numbered_key
+from bmq.storage.wal import WalHeader, decode_head
+from bmq.values import TopicId, TopicPartition
+
+T = TypeVar("T")
+
+WAL_PREFIX: Final = "wal/"
+PASSES_MAX: Final = 30
+WAL_ROUNDS_MAX: Final = 200
+MANIFEST_ROUNDS_MAX: Final = 20
+MEMORY_BYTES: Final = 256 << 20
+"""Of objects that are on their way; one larger than this goes alone."""
+
+_HARMLESS: Final = (
+    LeaderAlive,
+    LeaderElected,
+    ConfigsChanged,
+    NodeListeners,
+    NodeCordoned,
+    PartitionMoveBegun,
+    ProducerIdsAllocated,
+    TopicDeleted,
+    TopicCollected,
+    LaneDeclared,
+    LaneDeleted,
+    FeatureLevel,
+)
+"""Records that leave owners, streams and what must be read of them as they were."""
+
+
+class NotCopied(BmqError):
+    """The copy could not be made; the message says why, and what helps."""
+
+
+@dataclass(slots=True)
+class Copied:
+    """What was done. `position`: the metadata entry that the copy ends with."""
+
+    cluster_id: str = ""
+    position: int = 0
+    passes: int = 0
+    objects: int = 0
+    size_bytes: int = 0
+    there_already: int = 0
+    """Objects of an earlier try."""
+    told: Callable[["Copied"], None] = field(default=lambda _: None)
+
+
+class Copier:
+    """One copy, from a store that others write to into one that nobody else writes to."""
+
+    def __init__(self, source: Reader, target: ObjectStore, *, rng: Rng, told: Callable[[Copied], None] = lambda _: None) -> None:
+        """`source.at_once` objects are on their way at a time. `told` hears of progress."""
+        self._source = source
+        self._target = target
+        self._rng = rng
+        self._there = Reader(target, rng=rng, at_once=source.at_once, progress=source.progress)
+        self._memory = _Memory(MEMORY_BYTES)
+        self._done = Copied(told=told)
+
+    async def run(self) -> Copied:
+        """Raises NotCopied, NoMetadata (the source is no store), StoreLost, StoreError (the target)."""
+        start = await audit_metadata(self._source, Report())
+        await self._check(start)
+        for _ in range(PASSES_MAX):
+            self._done.passes += 1
+            whole = await self._wal()
+            whole = await self._topics(start.image, start.image.topics) and whole
+            end = await self._settled(start)
+            if end is not None and whole and await self._metadata(end):
+                self._done.cluster_id, self._done.position = end.image.cluster_id, end.position
+                return self._done
+            start = await audit_metadata(self._source, Report())
+        raise NotCopied(
+            f"partitions changed hands, or objects went, in each of {PASSES_MAX} passes: try again when no node restarts and with the balancer "
+            "off (balance_interval_ms: 0); what is copied already is not copied again"
+        )
+
+    async def _check(self, start: Metadata) -> None:
+        if not start.whole:
+            raise NotCopied("the source's metadata is damaged: bmq store check says where; mend it first")
+        try:
+            earlier = await audit_metadata(self._there, Report())
+        except NoMetadata:
+            return
+        other = earlier.image.cluster_id
+        of_whom = "an older copy of the same cluster" if other == start.image.cluster_id else f"the store of cluster {other!r}"
+        raise NotCopied(f"the target is {of_whom} already: a copy goes where there is none, name an empty folder, bucket or prefix")
+
+    async def _settled(self, start: Metadata) -> Metadata | None:
+        """The image as it is now, with the topics that are new copied, too; None where something changed that the copy must follow."""
+        known, position = dict(start.image.topics), start.position
+        while True:
+            now = await audit_metadata(self._source, Report())
+            records = await self._records(position, now.position)
+            if records is None or not _is_harmless(records, start.image):
+                return None
+            grown = {
+                topic_id: topic
+                for topic_id, topic in now.image.topics.items()
+                if topic_id not in known or len(topic.partitions) != len(known[topic_id].partitions)
+            }
+            if not grown:
+                return now
+            if not await self._topics(now.image, grown):
+                return None
+            known, position = {**known, **grown}, now.position
+
+    async def _records(self, after: int, last: int) -> list[AnyRecord] | None:
+        """Of the metadata log's entries above `after`; None where one was deleted meanwhile."""
+        found: list[AnyRecord] = []
+        for number in range(after + 1, last + 1):
+            try:
+                entry = decode_entry(await self._source.get(numbered_key(LOG_PREFIX, number)), what=f"metadata log entry {number}")
+            except ObjectMissing:
+                return None
+            found += decode_records(entry.payload, what=f"metadata log entry {number}")
+        return found
+
+    async def _wal(self) -> bool:
+        """Whether it came to a moment at which all of it was copied.
+
+        What is deleted while this looks was rolled before, or carried forward into an object with a higher number: a listing, which goes
+        upwards, has that one. So two listings in a row are compared. Nothing of the first may be gone: then nothing is carried elsewhere
+        meanwhile. And nothing may be new below what was durable when the newest copied object was sent: that was on its way while its
+        successors were listed, and missing it would look as if it had been deleted.
+        """
+        durable_below: dict[str, int] = defaultdict(int)
+        heads: set[str] = set()
+        before: Mapping[str, frozenset[int]] | None = None
+        for _ in range(WAL_ROUNDS_MAX):
+            listed = await self._listed(WAL_PREFIX)
+            now = _by_stream(listed)
+            if before is not None and _agree(before, now, durable_below):
+                return True
+            copied = await self._copy_all(listed, WAL_PREFIX)
+            for meta in listed:
+                if meta.key in copied and meta.key not in heads:
+                    heads.add(meta.key)
+                    stream, _, _ = meta.key.rpartition("/")
+                    durable_below[stream] = max(durable_below[stream], await self._durable_below(meta.key))
+            before = now if len(copied) == len(listed) else None
+        return False
+
+    async def _durable_below(self, key: str) -> int:
+        """What a copied object says; 0: it is a seal."""
+        head = await self._read(key, decode_head)
+        return head.durable_below if isinstance(head, WalHeader) else 0
+
+    async def _topics(self, image: Image, topics: Iterable[TopicId]) -> bool:
+        """Whether everything that the manifests name is there."""
+        tps = [TopicPartition(topic_id, index) for topic_id in topics for index in range(len(image.topics[topic_id].partitions))]
+        shared: set[str] = set()
+        whole = True
+        for group in in_groups(tps, self._source.at_once):
+            for found in await together(self._partition(tp, shared) for tp in group):
+                whole = whole and found
+        return await self._copy_named(shared, SHARED_PREFIX) and whole
+
+    async def _partition(self, tp: TopicPartition, shared: set[str]) -> bool:
+        """Nothing but what the newest version names: a segment that a later one names would look as if that one were lost."""
+        prefix = manifest_prefix(tp)
+        for _ in range(MANIFEST_ROUNDS_MAX):
+            versions = await self._listed(prefix)
+            if len(await self._copy_all(versions, prefix)) == len(versions):
+                break
+        else:
+            return False
+        newest = max(versions, key=lambda meta: meta.key, default=None)
+        if newest is None:
+            return True
+        manifest = await self._read(newest.key, lambda data: decode_manifest(decode_entry(data, what=newest.key).payload))
+        named = set(manifest.keys())
+        if not await self._copy_named({page.key for page in manifest.pages}, manifest_page_prefix(tp)):
+            return False
+        for page in manifest.pages:
+            named |= {entry.key for entry in await self._read(page.key, partial(check_page, page, tp))}
+        shared |= {key for key in named if key.startswith(SHARED_PREFIX)}
+        return await self._copy_named({key for key in named if not key.startswith(SHARED_PREFIX)}, partition_prefix(tp))
+
+    async def _copy_named(self, named: Collection[str], prefix: str) -> bool:
+        """Whether all of them are in the target now."""
+        if not named:
+            return True
+        listed = [meta for meta in await self._listed(prefix) if meta.key in named]
+        return len(await self._copy_all(listed, prefix)) == len(named)
+
+    async def _read(self, key: str, decode: Callable[[bytes], T]) -> T:
+        """A copied object. Raises NotCopied where it is not what bmq wrote."""
+        try:
+            return decode(await self._there.get(key))
+        except FormatError as error:
+            raise NotCopied(f"{key}: {error}: the source is damaged: bmq store check says where; mend it first") from error
+
+    async def _metadata(self, end: Metadata) -> bool:
+        """Newest entries first, snapshots last: whoever reads half of it finds a gap, and not an older cluster."""
+        entries = [meta for meta in await self._listed(LOG_PREFIX) if (number_of(LOG_PREFIX, meta.key) or 0) <= end.position]
+        snapshots = [meta for meta in await self._listed(SNAPSHOT_PREFIX) if (number_of(SNAPSHOT_PREFIX, meta.key) or 0) <= end.position]
+        data: dict[str, bytes] = {}
+        for meta in (*entries, *snapshots):
+            try:
+                data[meta.key] = await self._source.get(meta.key)
+            except ObjectMissing:
+                return False
+        for meta in (*sorted(entries, key=lambda each: each.key, reverse=True), *snapshots):
+            await self._put(meta.key, data[meta.key])
+        return True
+
+    async def _listed(self, prefix: str) -> list[ObjectMeta]:
+        return [meta async for meta in self._source.list(prefix)]
+
+    async def _copy_all(self, objects: Sequence[ObjectMeta], prefix: str) -> set[str]:
+        """Copies what the target does not have. Returns the keys that are there now: some may have gone from the source."""
+        there = {meta.key: meta.size_bytes async for meta in self._there.list(prefix)} if objects else {}
+        copied = {meta.key for meta in objects if there.get(meta.key) == meta.size_bytes}
+        missing = [meta for meta in objects if meta.key not in copied]
+        for group in in_groups(missing, self._source.at_once):
+            for meta, found in zip(group, await together(self._copy(meta) for meta in group), strict=True):
+                if found:
+                    copied.add(meta.key)
+        return copied
+
+    async def _copy(self, meta: ObjectMeta) -> bool:
+        """Whether it was still there."""
+        async with self._memory.of(meta.size_bytes):
+            try:
+                data = await self._source.get(meta.key)
+            except ObjectMissing:
+                return False
+            await self._put(meta.key, data)
+        return True
+
+    async def _put(self, key: str, data: bytes) -> None:
+        backoff = Backoff(self._rng)
+        for tries in range(1, TRIES_MAX + 1):
+            try:
+                await self._target.create(key, [data])
+                break
+            except Conflict:
+                if await self._there.get(key) != data:
+                    raise NotCopied(f"{key} is in the target already, and is another object: name an empty folder, bucket or prefix") from None
+                self._done.there_already += 1
+                return
+            except StoreError:
+                if tries == TRIES_MAX:
+                    raise
+            await backoff.wait()
+        self._done.objects += 1
+        self._done.size_bytes += len(data)
+        self._done.told(self._done)
+
+
+class _Memory:
+    """So many bytes at a time; one that is larger than all of them goes alone."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+        self._held_bytes = 0
+        self._freed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def of(self, size_bytes: int) -> AsyncIterator[None]:
+        taken = min(size_bytes, self._size_bytes)
+        async with self._freed:
+            await self._freed.wait_for(lambda: self._held_bytes + taken <= self._size_bytes)
+            self._held_bytes += taken
+        try:
+            yield
+        finally:
+            async with self._freed:
+                self._held_bytes -= taken
+                self._freed.notify_all()
+
+
+def _is_harmless(records: Iterable[AnyRecord], image: Image) -> bool:
+    """Whether the copy may end after these though it was begun before them. Topics that are new, or grow, are copied besides."""
+    for record in records:
+        if isinstance(record, PartitionChange):
+            topic = image.topics.get(TopicId(record.topic_id))
+            if topic is not None and record.partition < len(topic.partitions):
+                return False
+        elif not isinstance(record, (*_HARMLESS, TopicCreated, PartitionsAdded)):
+            return False
+    return True
+
+
+def _by_stream(listed: Iterable[ObjectMeta]) -> dict[str, frozenset[int]]:
+    found: dict[str, set[int]] = defaultdict(set)
+    for meta in listed:
+        stream, _, _ = meta.key.rpartition("/")
+        number = number_of(f"{stream}/", meta.key)
+        if number is not None:
+            found[stream].add(number)
+    return {stream: frozenset(numbers) for stream, numbers in found.items()}
+
+
+def _agree(before: Mapping[str, Collection[int]], now: Mapping[str, frozenset[int]], durable_below: Mapping[str, int]) -> bool:
+    for stream, numbers in before.items():
+        later = now.get(stream, frozenset())
+        if not later.issuperset(numbers):
+            return False
+        if any(number < durable_below[stream] for number in later.difference(numbers)):
+            return False
+    return True
