@@ -77,8 +77,9 @@ DUPLICATE_SEQUENCE_NUMBER: Final = 46
 GROUP_ID_NOT_FOUND: Final = 69
 UNKNOWN_TOPIC_ID: Final = 100
 MEMBER_ID_REQUIRED: Final = 79
+FENCED_INSTANCE_ID: Final = 82
 
-RETRIABLE: Final = frozenset({2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 72, 74, 75, 78, 82, 84, 86, 88, 89, 100, 103})
+RETRIABLE: Final = frozenset({2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 72, 74, 75, 78, 84, 86, 88, 89, 100, 103})
 """Error codes after which Kafka's clients send the request again."""
 
 REQUEST_TIMEOUT_S: Final = 40.0

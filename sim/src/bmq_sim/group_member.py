@@ -7,6 +7,7 @@ from bmq.wire.messages import Message
 from bmq_sim.client import (
     COORDINATOR_LOAD_IN_PROGRESS,
     COORDINATOR_NOT_AVAILABLE,
+    FENCED_INSTANCE_ID,
     FIND_COORDINATOR,
     HEARTBEAT,
     ILLEGAL_GENERATION,
@@ -30,9 +31,11 @@ from bmq_sim.history import CommitSeen, Committed, History, Place
 SESSION_TIMEOUT_MS = 10_000
 REBALANCE_TIMEOUT_MS = 10_000
 HEARTBEAT_S = 2.0
+RETURNS_SHARE = 0.3
+"""Of the joins of a static member that are those of a new process."""
 
 _COORDINATOR_MOVED = frozenset({NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS})
-_JOIN_AGAIN = frozenset({REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID})
+_JOIN_AGAIN = frozenset({REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID})
 
 
 class _JoinAgain(Exception):
@@ -42,8 +45,10 @@ class _JoinAgain(Exception):
 class GroupMember:
     """One member. Its readers are named `group/member/round`: it begins a round with what is committed."""
 
-    def __init__(self, client: SimClient, history: History, *, group: str, places: list[Place]) -> None:
+    def __init__(self, client: SimClient, history: History, *, group: str, places: list[Place], instance_id: str | None = None) -> None:
+        """`instance_id`: of a static member, which now and then comes back as a new process does, with that alone."""
         self._client = client
+        self._instance_id = instance_id
         self._history = history
         self._group = group
         self._places = places
@@ -56,8 +61,11 @@ class GroupMember:
     async def run(self) -> None:
         """Never returns: cancel it, then `leave`."""
         attempt = 0
+        rng = self._client.rng
         while True:
             try:
+                if self._instance_id is not None and rng.random() < RETURNS_SHARE:
+                    self._member_id = ""
                 assignment = await self._join()
                 attempt = 0
                 self.rounds += 1
@@ -87,6 +95,7 @@ class GroupMember:
                 "session_timeout_ms": SESSION_TIMEOUT_MS,
                 "rebalance_timeout_ms": REBALANCE_TIMEOUT_MS,
                 "member_id": self._member_id,
+                "group_instance_id": self._instance_id,
                 "protocol_type": "consumer",
                 "protocols": [{"name": "range", "metadata": metadata}],
             },
@@ -97,6 +106,9 @@ class GroupMember:
         self._judge(answer.error_code, JOIN_GROUP)
         self._member_id, self._generation = answer.member_id, answer.generation_id
         assignments = []
+        instances = [member.group_instance_id for member in answer.members if member.group_instance_id is not None]
+        if len(set(instances)) < len(instances):
+            self._history.refused.append(f"group {self._group}: generation {answer.generation_id} has an instance twice: {sorted(instances)}")
         if answer.leader == answer.member_id:
             members = sorted(member.member_id for member in answer.members)
             shares = {member: self._places[index :: len(members)] for index, member in enumerate(members)}
@@ -106,6 +118,7 @@ class GroupMember:
             {
                 "generation_id": self._generation,
                 "member_id": self._member_id,
+                "group_instance_id": self._instance_id,
                 "protocol_type": "consumer",
                 "protocol_name": "range",
                 "assignments": assignments,
@@ -133,14 +146,19 @@ class GroupMember:
                     await self._commit(place, reader.position)
                     committed[reader] = reader.position
             if loop.time() >= next_heartbeat_s:
-                answer = await self._ask(HEARTBEAT, {"generation_id": self._generation, "member_id": self._member_id})
+                answer = await self._ask(HEARTBEAT, {**self._myself(), "generation_id": self._generation})
                 next_heartbeat_s = loop.time() + HEARTBEAT_S
                 if answer.error_code == REBALANCE_IN_PROGRESS:
                     for reader, place in zip(readers, assignment, strict=True):
                         if reader.position > committed[reader]:
                             await self._commit(place, reader.position)
                 self._judge(answer.error_code, HEARTBEAT)
+            if self._instance_id is not None and rng.random() < RETURNS_SHARE / 10:
+                raise _JoinAgain  # its process starts again: only the instance is the same
             await asyncio.sleep(rng.random() * 0.3)
+
+    def _myself(self) -> dict[str, object]:
+        return {"member_id": self._member_id, "group_instance_id": self._instance_id}
 
     async def _committed(self, place: Place) -> int:
         asked = self._history.turn()
@@ -161,7 +179,7 @@ class GroupMember:
             OFFSET_COMMIT,
             {
                 "generation_id_or_member_epoch": self._generation,
-                "member_id": self._member_id,
+                **self._myself(),
                 "topics": [{"name": place.name, "partitions": [part]}],
             },
         )
@@ -187,7 +205,7 @@ class GroupMember:
     def _judge(self, code: int, api_key: int) -> None:
         if not code:
             return
-        if code == UNKNOWN_MEMBER_ID:
+        if code in (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID):
             self._member_id = ""
         if code in _JOIN_AGAIN:
             raise _JoinAgain

@@ -6,6 +6,7 @@ import contextvars
 from bmq.errors import BmqError
 from bmq_cli.cluster_node import ClusterNode
 from bmq_cli.living import CannotGoOn, live
+from bmq_controller.api.front import AdminFront
 from bmq_sim.clock import SimClock, SimRng
 from bmq_sim.cluster.settings import ClusterSettings, NodeSpec
 from bmq_sim.process import ProcessState, SimProcess
@@ -43,6 +44,12 @@ class ServerProcess:
     def stopping(self) -> bool:
         """Whether it was told to stop."""
         return self._stop.is_set()
+
+    @property
+    def admin(self) -> AdminFront:
+        """Its admin API."""
+        assert self._node is not None
+        return self._node.admin.front
 
     def start(self) -> None:
         """Begins, in its own process."""

@@ -9,19 +9,23 @@ from random import Random
 from typing import Any, Final
 
 from bmq_sim.clock import true_now_ms
+from bmq_sim.cluster.cluster import SimCluster
+from bmq_sim.cluster.rest import Rest
 from bmq_sim.history import Expiry, History, Place
 from bmq_sim.process import SimProcess
 from bmq_sim.programs.committed import OffsetWriter
 from bmq_sim.programs.configuring import ConfigChanger
 from bmq_sim.programs.deleting import RecordDeleter
 from bmq_sim.programs.growing import TopicGrower
+from bmq_sim.programs.laning import LaneUser, client_id
 from bmq_sim.programs.remaking import TopicRemaker
+from bmq_sim.programs.resting import RestAdministrator
 from bmq_sim.scenarios.workload import Clients
 
 EXPIRING: Final = "expiring"
 DAY_MS: Final = 24 * 60 * 60 * 1000
 OLD_MS: Final = 3 * DAY_MS
-KINDS: Final = ("retention", "deleting", "growing", "remaking", "configuring", "offsets")
+KINDS: Final = ("retention", "deleting", "growing", "remaking", "configuring", "offsets", "static", "lanes", "rest")
 CHOICES: Final[Mapping[str, Sequence[str]]] = {
     "max.message.bytes": ("1048588", "2097152", "4194304"),
     "retention.ms": ("604800000", "1209600000", "-1"),
@@ -34,9 +38,12 @@ CHOICES: Final[Mapping[str, Sequence[str]]] = {
 class ClusterPrograms:
     """Of one run."""
 
-    def __init__(self, clients: Clients, followed: Sequence[Place], *, rng: Random, configs: dict[str, str], share: float) -> None:
+    def __init__(
+        self, clients: Clients, cluster: SimCluster, followed: Sequence[Place], *, rng: Random, configs: dict[str, str], share: float
+    ) -> None:
         """`followed`: partitions of a topic that stays; `configs` of the topics that are made; `share`: how likely each kind is."""
         self._clients = clients
+        self._cluster = cluster
         self._followed = list(followed)
         self._rng = rng
         self._configs = configs
@@ -46,6 +53,7 @@ class ClusterPrograms:
         self._configuring: ConfigChanger | None = None
         self._offsets: OffsetWriter | None = None
         self._remaking: TopicRemaker | None = None
+        self._laning: LaneUser | None = None
 
     async def start(self) -> None:
         """Returns when the topics that need one are there."""
@@ -70,6 +78,16 @@ class ClusterPrograms:
                     client = self._clients.client("configurer")
                     self._configuring = ConfigChanger(client, self._history, self._followed[0].topic, CHOICES, pause_s=self._pause_s(4))
                     self._run("configurer", self._configuring.run())
+                case "static":
+                    for index in range(2):
+                        self._clients.member(f"static-{index}", group="statics", instance_id=f"instance-{index}")
+                case "rest":
+                    rest = self._rest("rest")
+                    self._run("rester", RestAdministrator(self._clients.client("rester"), self._history, rest, pause_s=self._pause_s(4)).run())
+                case "lanes":
+                    client, topic = self._clients.client(client_id("laner")), self._followed[0].topic
+                    self._laning = LaneUser(client, self._history, self._rest("lanes"), topic=topic, pause_s=self._pause_s(3))
+                    self._run("laner", self._laning.run())
                 case "offsets":
                     self._offsets = OffsetWriter(self._clients.client("keeper"), self._history, self._followed[:2], pause_s=self._pause_s(2))
                     self._run("keeper", self._offsets.run())
@@ -81,6 +99,8 @@ class ClusterPrograms:
         results = await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._remaking is not None:
             self._remaking.ended()
+        if self._laning is not None:
+            self._laning.ended()
         for result in results:
             if isinstance(result, Exception):
                 raise result
@@ -95,6 +115,9 @@ class ClusterPrograms:
     @property
     def _history(self) -> History:
         return self._clients.world.history
+
+    def _rest(self, name: str) -> Rest:
+        return Rest(self._cluster, self._history, rng=self._clients.world.rng(name))
 
     def _pause_s(self, most_s: float) -> float:
         return most_s * self._rng.choice((0.2, 1.0))

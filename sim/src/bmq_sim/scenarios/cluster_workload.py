@@ -48,7 +48,7 @@ class ClusterWorkload:
         self._configs = {"segment.ms": str(self._segment_ms)}
         self._administering: asyncio.Task[None] | None = None
         rng = world.rng("programs")
-        self.programs = ClusterPrograms(self.clients, self.followed, rng=rng, configs=self._configs, share=programs_share)
+        self.programs = ClusterPrograms(self.clients, cluster, self.followed, rng=rng, configs=self._configs, share=programs_share)
 
     @property
     def rolls_soon(self) -> bool:

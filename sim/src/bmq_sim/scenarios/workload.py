@@ -75,9 +75,9 @@ class Clients:
         """One more reader of a partition."""
         self._begin(name, FollowingConsumer(self.client(name), self.world.history, place).run(), self.following)
 
-    def member(self, name: str) -> None:
-        """One more member of the one group."""
-        member = GroupMember(self.client(name), self.world.history, group="group", places=self.places)
+    def member(self, name: str, *, group: str = "group", instance_id: str | None = None) -> None:
+        """One more member of a group; a static one with `instance_id`."""
+        member = GroupMember(self.client(name), self.world.history, group=group, places=self.places, instance_id=instance_id)
         self._begin(name, member.run(), self.following)
 
     def stop(self) -> None:

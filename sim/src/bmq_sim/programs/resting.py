@@ -1,0 +1,69 @@
+"""Who administers by REST: makes topics, grows them, sets what they have, reads every list by small pages, deletes again."""
+
+from typing import Final
+
+from bmq_sim.client import SimClient
+from bmq_sim.cluster.rest import Rest
+from bmq_sim.history import History, Told
+
+LISTS: Final = ("/v1/topics", "/v1/groups", "/v1/nodes", "/v1/lanes", "/v1/placement")
+PAGES: Final = ("/v1/cluster", "/v1/self", "/v1/configs", "/v1/balance", "/openapi.json")
+RETENTIONS: Final = ("604800000", "86400000", "-1")
+
+
+class RestAdministrator:
+    """One topic at a time."""
+
+    def __init__(self, client: SimClient, history: History, rest: Rest, *, pause_s: float) -> None:
+        self._client = client
+        self._history = history
+        self._rest = rest
+        self._pause_s = pause_s
+
+    async def run(self) -> None:
+        """Never returns: cancel it."""
+        client, rest, rng = self._client, self._rest, self._client.rng
+        number = 0
+        while True:
+            await client.rest(self._pause_s * rng.random())
+            number += 1
+            name = f"rested-{number}"
+            await rest.until_told("POST", "/v1/topics", {"name": name, "partitions": 1}, fine=(409,))
+            await self._expect(name, 1)
+            await rest.until_told("POST", f"/v1/topics/{name}/partitions", {"total": 2}, fine=(400,))  # an earlier try did it
+            await self._expect(name, 2)
+            await self._configure(name, rng.choice(RETENTIONS))
+            await self._look(rng.choice(LISTS), rng.choice(PAGES))
+            await client.rest(self._pause_s * rng.random())
+            await rest.until_told("DELETE", f"/v1/topics/{name}", fine=(404,))
+            found = await rest.until_told("GET", f"/v1/topics/{name}", fine=(404,))
+            if found.status != 404:
+                self._history.refused.append(f"{name} was deleted and is there: {found.document}")
+
+    async def _expect(self, name: str, partitions: int) -> None:
+        asked = self._history.turn()
+        found = await self._rest.until_told("GET", f"/v1/topics/{name}", fine=(404,))
+        told = str(found.document.get("partitions")) if found.status == 200 else "none"
+        register = f"the number of partitions of {name}, of which {partitions} were acknowledged"
+        self._history.initial[register] = str(partitions)
+        self._history.told.append(Told(register=register, value=told, asked=asked, told=self._history.turn()))
+
+    async def _configure(self, name: str, value: str) -> None:
+        register = f"retention.ms of {name}"
+        await self._rest.until_told("PATCH", f"/v1/topics/{name}/configs", {"retention.ms": value}, writes=[(register, value)])
+        asked = self._history.turn()
+        found = await self._rest.until_told("GET", f"/v1/topics/{name}")
+        if found.status == 200:
+            told = found.document["configs"].get("retention.ms", "")
+            self._history.told.append(Told(register=register, value=told, asked=asked, told=self._history.turn()))
+
+    async def _look(self, listed: str, page: str) -> None:
+        await self._rest.until_told("GET", page)
+        after, count = "", 0
+        while count < 10:
+            found = await self._rest.until_told("GET", f"{listed}?limit=1{after}", fine=(400,))
+            token = found.document.get("continue") if isinstance(found.document, dict) else None
+            if not token:
+                return
+            after = f"&continue={token}"
+            count += 1
