@@ -18,6 +18,7 @@ from bmq.values import NodeId, TopicPartition
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.main import BrokerRole
 from bmq_broker.settings import BrokerSettings
+from bmq_cli.admin_api import AdminApi
 from bmq_controller.main import ControllerRole, start_controller
 from bmq_controller.settings import ControllerSettings
 from bmq_proxy.main import ProxyRole, start_proxy
@@ -114,6 +115,16 @@ class Node:
             port=settings.port,
             log_dir=settings.log_dir,
             cluster_configs=settings.cluster_configs,
+        )
+
+    def serve_admin(self, api: AdminApi) -> None:
+        """Its pages are of this node, which is the whole cluster, from now on. Once it has started."""
+        api.serve(
+            self.controller.metadata,
+            leading=lambda: None if self.controller.deposed.done() else self.controller.controller,
+            owner_for=self._owner_for,
+            reader=self.proxy.proxy.reader,
+            static_configs=self._settings.cluster_configs,
         )
 
     async def stop(self, *, grace_s: float = 5.0) -> None:

@@ -111,13 +111,7 @@ def up(  # noqa: PLR0917 - options, not arguments
             await node.stop()
             await server.stop()
             return FAILED
-        api.serve(
-            node.controller.metadata,
-            leading=lambda: None if node.controller.deposed.done() else node.controller.controller,
-            owner_for=lambda tp: node.broker.owner,
-            reader=node.proxy.proxy.reader,
-            static_configs=settings.cluster_configs,
-        )
+        node.serve_admin(api)
         server.serve(ended=node.ended, lags=node.broker.lags)
         settle()
         _say_hello(node, url, admin=f"{admin_host}:{server.port}")

@@ -206,6 +206,7 @@ class History:
         self.ends = [end for end in self.ends if end.place.topic not in self.deleted_topics]
         self.starts = [start for start in self.starts if start.place.topic not in self.deleted_topics]
         self.deleted = [deleted for deleted in self.deleted if deleted.place.topic not in self.deleted_topics]
+        self.final = {place: log for place, log in self.final.items() if place.topic not in self.deleted_topics}
         self.commits = [commit for commit in self.commits if commit.place.topic not in self.deleted_topics]
         self.commits_seen = [seen for seen in self.commits_seen if seen.place.topic not in self.deleted_topics]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -13,10 +14,12 @@ from bmq.roles.owner import Appended, Owner
 from bmq.values import NodeId, TopicPartition
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
+from bmq_cli.admin_api import AdminApi
 from bmq_cli.listening import bound
 from bmq_cli.living import live
 from bmq_cli.node import Node
 from bmq_cli.node import NodeSettings as ShippedSettings
+from bmq_controller.api.front import AdminFront
 from bmq_controller.settings import ControllerSettings
 from bmq_proxy.settings import ProxySettings
 from bmq_sim.checkers import InvariantViolated
@@ -24,6 +27,7 @@ from bmq_sim.client import Address
 from bmq_sim.clock import SimClock, SimRng
 from bmq_sim.history import OwnerAppend, Place
 from bmq_sim.process import ProcessState, SimProcess
+from bmq_sim.rest import Admin
 from bmq_sim.world import World
 
 NODE_ID = NodeId(1)
@@ -127,6 +131,7 @@ class Incarnation:
         self.ended_by: str | None = None
         """Why it ended by itself."""
         self.node: _RecordedNode | None = None
+        self.admin: AdminFront | None = None
         self.serving = False
         """Whether it has said that it takes requests."""
         self._world = world
@@ -158,7 +163,15 @@ class Incarnation:
         world = self._world
         store, rng = world.store.for_node(self.name), SimRng(world.rng(self.name))
         self.node = node = _RecordedNode(world, self.name, settings=self._settings.at(self.host), store=store, rng=rng)
-        await live(node, start=bound("--listen", self.host, node.start()), stop=self._stop, serving=self._serves, failed=self._failed)
+        clock, rng = SimClock(), SimRng(world.rng(f"{self.name} admin"))
+        api = AdminApi(store, node_id=NODE_ID, clock=clock, rng=rng, describe=dict)
+        self.admin = api.front
+
+        async def start() -> None:
+            await bound("--listen", self.host, node.start())
+            node.serve_admin(api)
+
+        await live(node, start=start(), stop=self._stop, serving=self._serves, failed=self._failed)
         world.note(f"{self.name} exits")
         # Outside of the process, which must not run any more.
         world.loop.call_soon(world.loop.kill, self.process, context=contextvars.Context())
@@ -193,6 +206,11 @@ class Supervisor:
     def addresses(self) -> tuple[Address, ...]:
         """Where Kafka clients begin."""
         return tuple((host, PORT) for host in HOSTS)
+
+    @property
+    def admins(self) -> Sequence[Admin]:
+        """Where the admin API is asked."""
+        return [(each.process, each.admin) for each in self.living if each.serving and each.admin is not None]
 
     @property
     def living(self) -> list[Incarnation]:

@@ -1,7 +1,7 @@
 """The nodes of one simulated cluster, and the supervisor that starts each of them again when it has ended."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from bmq.metadata.image import Image
@@ -11,6 +11,7 @@ from bmq_sim.client import Address
 from bmq_sim.cluster.operator import Operator
 from bmq_sim.cluster.process import SimNode
 from bmq_sim.cluster.settings import KAFKA_PORT, ClusterSettings, NodeSpec
+from bmq_sim.rest import Admin
 from bmq_sim.world import World
 
 FIRST_IDS: Mapping[Role, int] = {Role.PROXY: 1, Role.BROKER: 101, Role.CONTROLLER: 201}
@@ -42,6 +43,12 @@ class SimCluster:
     def addresses(self) -> tuple[Address, ...]:
         """Where Kafka clients find proxies."""
         return tuple((node.host, KAFKA_PORT) for node in self.with_role(Role.PROXY))
+
+    @property
+    def admins(self) -> Sequence[Admin]:
+        """Where the admin API is asked."""
+        serving = [node.current for node in self.nodes.values() if node.serving and node.current is not None]
+        return [(process.process, process.admin) for process in serving]
 
     def start(self) -> None:
         """Starts all nodes, in an order of the seed's."""

@@ -1,11 +1,11 @@
 """A lane that is made, used, deleted and made again under its name: it never has anything of the base, of another, or of its predecessor."""
 
 from bmq_sim.client import METADATA, Address, ConnectionLost, SimClient
-from bmq_sim.cluster.rest import Rest
 from bmq_sim.consumer import read_final
 from bmq_sim.history import History, Place
 from bmq_sim.producer import IdempotentProducer
 from bmq_sim.programs.committed import NONE, OffsetKeeper
+from bmq_sim.rest import Rest
 
 LANE = "dev"
 TOPIC_AUTHORIZATION_FAILED = 29

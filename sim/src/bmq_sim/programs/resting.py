@@ -3,8 +3,8 @@
 from typing import Final
 
 from bmq_sim.client import SimClient
-from bmq_sim.cluster.rest import Rest
 from bmq_sim.history import History, Told
+from bmq_sim.rest import Rest
 
 LISTS: Final = ("/v1/topics", "/v1/groups", "/v1/nodes", "/v1/lanes", "/v1/placement")
 PAGES: Final = ("/v1/cluster", "/v1/self", "/v1/configs", "/v1/balance", "/openapi.json")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from bmq_sim.scenarios import (
+    administration,
     cluster,
     cluster_calm,
     cluster_island,
@@ -26,6 +27,7 @@ from bmq_sim.scenarios import (
 from bmq_sim.world import Scenario
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
+    "administration": administration.scenario,
     "cluster": cluster.scenario,
     "cluster-calm": cluster_calm.scenario,
     "cluster-island": cluster_island.scenario,

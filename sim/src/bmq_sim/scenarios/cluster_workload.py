@@ -8,7 +8,7 @@ from bmq_sim.cluster.cluster import SimCluster
 from bmq_sim.history import Place
 from bmq_sim.process import SimProcess
 from bmq_sim.producer import PlainProducer
-from bmq_sim.scenarios.cluster_programs import ClusterPrograms
+from bmq_sim.scenarios.programs import Programs
 from bmq_sim.scenarios.workload import TOPIC, Clients
 from bmq_sim.world import World
 
@@ -33,7 +33,7 @@ class ClusterWorkload:
     ) -> None:
         """`partitions` None: as the seed will. `writes_only`: no groups, no other topics. `light`: hardly more than a few batches each second.
 
-        `programs_share`: how likely each kind of program (cluster_programs) is.
+        `programs_share`: how likely each kind of program (bmq_sim.scenarios.programs) is.
         """
         self._world = world
         self._rng = world.rng("workload")
@@ -48,7 +48,7 @@ class ClusterWorkload:
         self._configs = {"segment.ms": str(self._segment_ms)}
         self._administering: asyncio.Task[None] | None = None
         rng = world.rng("programs")
-        self.programs = ClusterPrograms(self.clients, cluster, self.followed, rng=rng, configs=self._configs, share=programs_share)
+        self.programs = Programs(self.clients, cluster, self.followed, rng=rng, configs=self._configs, share=programs_share)
 
     @property
     def rolls_soon(self) -> bool:

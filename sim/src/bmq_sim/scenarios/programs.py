@@ -1,4 +1,4 @@
-"""What else goes on in a simulated cluster: retention, DeleteRecords, changed configurations, more partitions, topics made again, offsets deleted.
+"""What else goes on beside producers, readers and groups: retention, deletions, changed configurations, topics made again, lanes, REST.
 
 A seed has some of it, so that what it has meets the faults often, and a run stays as short as it is.
 """
@@ -9,8 +9,6 @@ from random import Random
 from typing import Any, Final
 
 from bmq_sim.clock import true_now_ms
-from bmq_sim.cluster.cluster import SimCluster
-from bmq_sim.cluster.rest import Rest
 from bmq_sim.history import Expiry, History, Place
 from bmq_sim.process import SimProcess
 from bmq_sim.programs.committed import OffsetWriter
@@ -20,6 +18,7 @@ from bmq_sim.programs.growing import TopicGrower
 from bmq_sim.programs.laning import LaneUser, client_id
 from bmq_sim.programs.remaking import TopicRemaker
 from bmq_sim.programs.resting import RestAdministrator
+from bmq_sim.rest import Administered, Rest
 from bmq_sim.scenarios.workload import Clients
 
 EXPIRING: Final = "expiring"
@@ -35,15 +34,15 @@ CHOICES: Final[Mapping[str, Sequence[str]]] = {
 """None of them takes or refuses anything that the other clients write."""
 
 
-class ClusterPrograms:
+class Programs:
     """Of one run."""
 
     def __init__(
-        self, clients: Clients, cluster: SimCluster, followed: Sequence[Place], *, rng: Random, configs: dict[str, str], share: float
+        self, clients: Clients, deployment: Administered, followed: Sequence[Place], *, rng: Random, configs: dict[str, str], share: float
     ) -> None:
         """`followed`: partitions of a topic that stays; `configs` of the topics that are made; `share`: how likely each kind is."""
         self._clients = clients
-        self._cluster = cluster
+        self._deployment = deployment
         self._followed = list(followed)
         self._rng = rng
         self._configs = configs
@@ -117,7 +116,7 @@ class ClusterPrograms:
         return self._clients.world.history
 
     def _rest(self, name: str) -> Rest:
-        return Rest(self._cluster, self._history, rng=self._clients.world.rng(name))
+        return Rest(self._deployment, self._history, rng=self._clients.world.rng(name))
 
     def _pause_s(self, most_s: float) -> float:
         return most_s * self._rng.choice((0.2, 1.0))

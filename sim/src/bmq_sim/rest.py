@@ -8,16 +8,28 @@ import json
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeAlias
 
+from bmq_controller.api.front import AdminFront
 from bmq_sim.client import ConnectionLost
-from bmq_sim.cluster.cluster import SimCluster
 from bmq_sim.history import History
+from bmq_sim.process import SimProcess
 
 ASKED_S: Final = 45.0
 BACKOFF_S: Final = 0.5
 _DONE: Final = range(200, 300)
 _AGAIN: Final = frozenset((408, 503, 504))
+
+
+Admin: TypeAlias = tuple[SimProcess, AdminFront]
+
+
+class Administered(Protocol):
+    """One node, or a cluster."""
+
+    @property
+    def admins(self) -> Sequence[Admin]:
+        """Nodes that serve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,19 +43,18 @@ class Answer:
 class Rest:
     """One client. Each request goes to some node that serves."""
 
-    def __init__(self, cluster: SimCluster, history: History, *, rng: Random) -> None:
-        self._cluster = cluster
+    def __init__(self, deployment: Administered, history: History, *, rng: Random) -> None:
+        self._deployment = deployment
         self._history = history
         self._rng = rng
 
     async def once(self, method: str, path: str, body: object = None) -> Answer:
         """One try. Raises ConnectionLost."""
-        nodes = [node for node in self._cluster.nodes.values() if node.serving]
+        nodes = self._deployment.admins
         if not nodes:
             raise ConnectionLost("no node serves")
-        current = self._rng.choice(nodes).current
-        assert current is not None
-        task = current.process.start(_ask(current.admin, method, path, body), name=f"{method} {path}")
+        process, front = self._rng.choice(nodes)
+        task = process.start(_ask(front, method, path, body), name=f"{method} {path}")
         await asyncio.wait((task,), timeout=ASKED_S)
         if not task.done() or task.cancelled():
             raise ConnectionLost(f"{method} {path}: no answer")
@@ -74,7 +85,7 @@ class Rest:
             await asyncio.sleep(BACKOFF_S * (0.5 + self._rng.random()))
 
 
-async def _ask(front: Any, method: str, path: str, body: object) -> Answer:
+async def _ask(front: AdminFront, method: str, path: str, body: object) -> Answer:
     data = b"" if body is None else json.dumps(body).encode()
     headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
     path, _, query = path.partition("?")

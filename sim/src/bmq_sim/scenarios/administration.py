@@ -1,0 +1,46 @@
+"""One node with all roles that is administered all the time, with few records, kills, stops and outages."""
+
+import asyncio
+
+from bmq_sim.history import Place
+from bmq_sim.node import Supervisor
+from bmq_sim.scenarios.programs import Programs
+from bmq_sim.scenarios.workload import TOPIC, Clients, finish
+from bmq_sim.world import World, ordinary_network_faults, ordinary_store_faults
+
+PARTITIONS = 2
+PROGRAMS_SHARE = 0.4
+ACCIDENTS = 4
+
+
+async def scenario(world: World) -> None:
+    """One run."""
+    rng = world.rng("scenario")
+    world.store.faults = ordinary_store_faults(rng)
+    world.network.faults = ordinary_network_faults(rng)
+    supervisor = Supervisor(world)
+    supervisor.start()
+    places = [Place(TOPIC, partition) for partition in range(PARTITIONS)]
+    clients = Clients(world=world, supervisor=supervisor, places=places)
+    configs = {"segment.ms": str(rng.choice((500, 5_000, 604_800_000)))}
+    await clients.client("admin").create_topic(TOPIC, partitions=PARTITIONS, configs=configs)
+    programs = Programs(clients, supervisor, places, rng=world.rng("programs"), configs=configs, share=PROGRAMS_SHARE)
+    await programs.start()
+    clients.look = programs.look
+    for place in places:
+        clients.idempotent(f"idempotent-{place.partition}", place, batches=30, pace_s=0.5)
+    for _ in range(ACCIDENTS):
+        await asyncio.sleep(1 + 5 * rng.random())
+        match rng.choice(("kill", "kill", "kill", "stop", "outage", "connections")):
+            case "kill":
+                supervisor.kill_within(steps=rng.choice((10, 300, 3000)))
+            case "stop":
+                supervisor.stop()
+            case "outage":
+                world.store.outage(rng.choice((1, 5)))
+            case _:
+                world.network.lose_connections(supervisor.addresses[0][0], probability=0.5)
+    await asyncio.sleep(2 + rng.random() * 5)
+    clients.stop()
+    await programs.stop()
+    await finish(clients)
