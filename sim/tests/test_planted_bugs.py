@@ -34,6 +34,14 @@ SCENARIO = {
     "cover-ranges-when-copy-is-sent": "quiet",
     "take-copies-twice": "quiet",
     "leave-strays": "garbage",
+    "retention-ignores-snapshot": "administration",
+    "retention-takes-one-more": "administration",
+    "deleted-before-durable": "administration",
+    "failed-manifest-counts": "administration",
+    "remade-topic-keeps-offsets": "administration",
+    "static-member-doubled": "administration",
+    "growing-places-all-anew": "administration",
+    "lane-topics-outlive-it": "administration",
 }
 SEEDS_MAX = 300
 

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, cast
@@ -93,6 +93,10 @@ Address = tuple[str, int]
 
 class ConnectionLost(Exception):
     """The connection ended, or could not be made, or a request on it timed out: what was sent may or may not have been done."""
+
+
+class NobodyListens(ConnectionLost):
+    """No process of that address is there: one that comes loads what is newest first."""
 
 
 class Failed(Exception):
@@ -212,7 +216,8 @@ class SimClient:
         except (OSError, TimeoutError) as error:
             self._bootstrap.append(self._bootstrap.pop(0))
             self._bootstrap += [found for found in self._resolve() if found not in self._bootstrap]
-            raise ConnectionLost(f"cannot connect to {address[0]}:{address[1]}: {error}") from error
+            kind = NobodyListens if isinstance(error, ConnectionRefusedError) else ConnectionLost
+            raise kind(f"cannot connect to {address[0]}:{address[1]}: {error}") from error
         self._connections_made += 1
         made.number = self._connections_made
         self._connections[address] = made
@@ -327,6 +332,23 @@ class SimClient:
     async def rest(self, duration_s: float) -> None:
         """Does nothing for a while."""
         await asyncio.sleep(duration_s)
+
+    async def everywhere(self, is_so_at: Callable[[KafkaConnection], Awaitable[bool]]) -> None:
+        """Returns when it was so at every proxy that there is: none of them tells anything older from then on."""
+        asked: set[Address] = set()
+        attempt = 0
+        while missing := [address for address in self.addresses() if address not in asked]:
+            try:
+                is_so = await is_so_at(await self.connection(missing[0]))
+            except NobodyListens:
+                is_so = True
+            except ConnectionLost:
+                is_so = False
+            if is_so:
+                asked.add(missing[0])
+                continue
+            attempt += 1
+            await self.back_off(attempt)
 
     def addresses(self) -> Sequence[Address]:
         """Where the cluster is reached now."""

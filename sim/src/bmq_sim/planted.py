@@ -19,6 +19,7 @@ from bmq.values import Nonce
 from bmq_broker import commit, maintenance, roll_writing
 from bmq_broker.partitions import partition as partitions
 from bmq_broker.partitions import producers
+from bmq_sim.planted_administration import PLANTED_ADMINISTRATION
 from bmq_sim.planted_cluster import PLANTED_IN_CLUSTERS
 from bmq_sim.planted_garbage import PLANTED_GARBAGE
 
@@ -210,6 +211,7 @@ PLANTED: Final[Mapping[str, Plant]] = {
     "append-above-newest": _append_above_newest,
     "collect-unnamed": _collect_unnamed,
     "claim-without-listing": _claim_without_listing,
+    **PLANTED_ADMINISTRATION,
     **PLANTED_GARBAGE,
     **PLANTED_IN_CLUSTERS,
 }

@@ -4,15 +4,16 @@ As in bmq_sim.planted: each patches the real function and is what a hurried chan
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final
 from unittest.mock import patch
 
 from bmq.errors import BmqError, StoreError
-from bmq.storage import flatlog
-from bmq.values import Offset
-from bmq_broker import retention
+from bmq.storage import flatlog, manifest
+from bmq.values import Nonce, Offset
+from bmq_broker import broker, retention
 from bmq_broker.groups import membership, service
 from bmq_broker.partitions import partition as partitions
 from bmq_controller.machine import lanes, topics
@@ -38,7 +39,7 @@ def _retention_ignores_snapshot() -> AbstractContextManager[Any]:
 
 def _retention_takes_one_more() -> AbstractContextManager[Any]:
     """By size the segment goes, too, that reaches below the limit."""
-    real = retention.retained_among
+    real = manifest.retained_among
 
     def retained_among(parts: Sequence[Any], *, before_ms: int | None, excess_bytes: int | None) -> int:
         kept = real(parts, before_ms=before_ms, excess_bytes=excess_bytes)
@@ -49,25 +50,20 @@ def _retention_takes_one_more() -> AbstractContextManager[Any]:
 
 def _deleted_before_durable() -> AbstractContextManager[Any]:
     """DeleteRecords is answered while the manifest that says so is on its way."""
-    real = retention.Retention.raise_log_start
-    background: set[asyncio.Task[None]] = set()
+    real = broker.Broker.delete_records
+    background: set[asyncio.Task[Any]] = set()
 
-    async def raise_log_start(self: retention.Retention, partition: partitions.Partition, offset: Offset) -> None:
+    async def delete_records(self: broker.Broker, tp: Any, before: Offset) -> Offset:
         async def later() -> None:
             await asyncio.sleep(0.5)
-            try:
-                await real(self, partition, offset)
-            except BmqError:
-                return
+            with contextlib.suppress(BmqError):
+                await real(self, tp, before)
 
         background.add(task := asyncio.get_running_loop().create_task(later()))
         task.add_done_callback(background.discard)
+        return before
 
-    class Early:
-        """The partition as it will be."""
-
-    del Early
-    return patch.object(retention.Retention, "raise_log_start", autospec=True, side_effect=raise_log_start)
+    return patch.object(broker.Broker, "delete_records", autospec=True, side_effect=delete_records)
 
 
 def _failed_manifest_counts() -> AbstractContextManager[Any]:
@@ -78,7 +74,7 @@ def _failed_manifest_counts() -> AbstractContextManager[Any]:
         try:
             return await real(self, base, epoch=epoch, payload=payload)
         except StoreError:
-            return flatlog.Entry(number=base.number + 1, epoch=epoch, payload=payload, claim=False)
+            return flatlog.Entry(number=base.number + 1, epoch=epoch, nonce=Nonce(bytes(16)), predecessor=base.nonce, claim=False, payload=payload)
 
     return patch.object(flatlog.FlatLog, "append", autospec=True, side_effect=append)
 
@@ -89,19 +85,19 @@ def _remade_topic_keeps_offsets() -> AbstractContextManager[Any]:
     def fetch(machine: Any, group_id: str, topic: str, partition: int, topic_id: Any) -> Any:
         return machine.durable.offsets.get(group_id, {}).get((topic, partition))
 
-    def topics_deleted(self: service.GroupShard, topics: Any) -> None:
+    def topics_deleted(self: service.GroupCoordinatorShard, topics: Any) -> None:
         return None
 
     stack = ExitStack()
     stack.enter_context(patch("bmq_broker.handlers.k09_offset_fetch.fetch", new=fetch))
-    stack.enter_context(patch.object(service.GroupShard, "topics_deleted", autospec=True, side_effect=topics_deleted))
+    stack.enter_context(patch.object(service.GroupCoordinatorShard, "topics_deleted", autospec=True, side_effect=topics_deleted))
     return stack
 
 
 def _static_member_doubled() -> AbstractContextManager[Any]:
     """A static member that comes back without its id is one more member."""
 
-    def replace_static(turn: membership.Turn, request: Any, ticket: Any) -> None:
+    def replace_static(turn: Any, request: Any, ticket: Any) -> None:
         turn.group.static.pop(request.instance_id)
         membership._add(turn, request, request.fresh_id, ticket)
 

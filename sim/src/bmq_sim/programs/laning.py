@@ -1,6 +1,6 @@
 """A lane that is made, used, deleted and made again under its name: it never has anything of the base, of another, or of its predecessor."""
 
-from bmq_sim.client import METADATA, Address, ConnectionLost, SimClient
+from bmq_sim.client import METADATA, KafkaConnection, SimClient
 from bmq_sim.consumer import read_final
 from bmq_sim.history import History, Place
 from bmq_sim.producer import IdempotentProducer
@@ -58,19 +58,9 @@ class LaneUser:
 
     async def _until_everywhere(self, *, is_there: bool) -> None:
         """Returns when all proxies that there are have heard of it."""
-        asked: set[Address] = set()
-        attempt = 0
-        while missing := [address for address in self._client.addresses() if address not in asked]:
-            if await self._is_at(missing[0]) is is_there:
-                asked.add(missing[0])
-                continue
-            attempt += 1
-            await self._client.back_off(attempt)
 
-    async def _is_at(self, address: Address) -> bool | None:
-        try:
-            connection = await self._client.connection(address)
+        async def is_so_at(connection: KafkaConnection) -> bool:
             answer = await connection.send(METADATA, {"topics": [{"name": self._topic}], "allow_auto_topic_creation": False})
-        except ConnectionLost:
-            return None
-        return all(topic.error_code != TOPIC_AUTHORIZATION_FAILED for topic in answer.topics)
+            return is_there is all(topic.error_code != TOPIC_AUTHORIZATION_FAILED for topic in answer.topics)
+
+        await self._client.everywhere(is_so_at)

@@ -1,6 +1,5 @@
 """A topic that is deleted and made again under its name, over and over: the new one has nothing of its predecessor."""
 
-from collections.abc import Sequence
 from uuid import UUID
 
 from bmq_sim.client import (
@@ -9,8 +8,7 @@ from bmq_sim.client import (
     METADATA,
     TOPIC_ALREADY_EXISTS,
     UNKNOWN_TOPIC_ID,
-    Address,
-    ConnectionLost,
+    KafkaConnection,
     SimClient,
 )
 from bmq_sim.consumer import read_final
@@ -78,28 +76,19 @@ class TopicRemaker:
             fine=frozenset((TOPIC_ALREADY_EXISTS,)),  # an earlier try did it
         )
         made: UUID | None = None
-        asked: set[Address] = set()
-        attempt = 0
-        while missing := [address for address in self._client.addresses() if address not in asked]:
-            found = await self._id_at(missing[0])
-            if found is not None and found != not_this:
-                made = found
-                asked.add(missing[0])
-                continue
-            attempt += 1
-            await self._client.back_off(attempt)
-        assert made is not None
-        return made
 
-    async def _id_at(self, address: Address) -> UUID | None:
-        """As this proxy has it."""
-        try:
-            connection = await self._client.connection(address)
+        async def is_known_at(connection: KafkaConnection) -> bool:
+            nonlocal made
             answer = await connection.send(METADATA, {"topics": [{"name": TOPIC}], "allow_auto_topic_creation": False})
-        except ConnectionLost:
-            return None
-        found: Sequence[UUID] = [topic.topic_id for topic in answer.topics if not topic.error_code]
-        return found[0] if found else None
+            found: list[UUID] = [one.topic_id for one in answer.topics if not one.error_code and one.topic_id != not_this]
+            made = found[0] if found else made
+            return bool(found)
+
+        while made is None:
+            await self._client.everywhere(is_known_at)
+            if made is None:  # nobody was there to be asked
+                await self._client.back_off(1)
+        return made
 
     async def _delete(self, place: Place, topic_id: UUID) -> None:
         """By id, so that no late try meets its successor."""

@@ -6,7 +6,8 @@ from bmq_sim.history import Place
 from bmq_sim.node import Supervisor
 from bmq_sim.scenarios.programs import Programs
 from bmq_sim.scenarios.workload import TOPIC, Clients, finish
-from bmq_sim.world import World, ordinary_network_faults, ordinary_store_faults
+from bmq_sim.store import StoreFaults
+from bmq_sim.world import World, ordinary_network_faults
 
 PARTITIONS = 2
 PROGRAMS_SHARE = 0.4
@@ -16,7 +17,18 @@ ACCIDENTS = 4
 async def scenario(world: World) -> None:
     """One run."""
     rng = world.rng("scenario")
-    world.store.faults = ordinary_store_faults(rng)
+    level = rng.choice((0.0, 0.01))
+    world.store.faults = StoreFaults(
+        latency_s_min=0.001,
+        latency_s_max=rng.choice((0.005, 0.02)),
+        not_applied_probability=level,
+        unknown_applied_probability=level,
+        unknown_not_applied_probability=level,
+        unknown_late_probability=level,
+        unavailable_probability=level,
+        timeout_s=0.5,
+        late_s_max=5.0,
+    )
     world.network.faults = ordinary_network_faults(rng)
     supervisor = Supervisor(world)
     supervisor.start()
@@ -30,7 +42,7 @@ async def scenario(world: World) -> None:
     for place in places:
         clients.idempotent(f"idempotent-{place.partition}", place, batches=30, pace_s=0.5)
     for _ in range(ACCIDENTS):
-        await asyncio.sleep(1 + 5 * rng.random())
+        await asyncio.sleep(2 + 8 * rng.random())
         match rng.choice(("kill", "kill", "kill", "stop", "outage", "connections")):
             case "kill":
                 supervisor.kill_within(steps=rng.choice((10, 300, 3000)))
