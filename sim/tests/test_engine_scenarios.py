@@ -6,7 +6,17 @@ from bmq_sim.main import replay_command, run_seeds
 from bmq_sim.scenarios import SCENARIOS
 from bmq_sim.world import simulate
 
-SEEDS = {"engine": 120, "retries": 80, "takeover": 40, "garbage": 40, "lost-object": 40, "tight-memory": 40, "quiet": 40, "sleeper": 8}
+SEEDS = {
+    "administration": 12,
+    "engine": 100,
+    "garbage": 35,
+    "lost-object": 40,
+    "quiet": 35,
+    "retries": 70,
+    "sleeper": 5,
+    "takeover": 35,
+    "tight-memory": 40,
+}
 
 
 @pytest.mark.seeds
@@ -20,6 +30,6 @@ def test_every_invariant_holds(name: str) -> None:
 
 @pytest.mark.parametrize("name", SEEDS)
 def test_a_run_of_a_whole_node_replays_exactly(name: str) -> None:
-    for seed in range(3):
+    for seed in range(1 if name == "sleeper" else 3):
         first = simulate(SCENARIOS[name], seed)
         assert simulate(SCENARIOS[name], seed, trace=lambda _: None) == first

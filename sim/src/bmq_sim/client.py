@@ -202,6 +202,8 @@ class SimClient:
         self._connections: dict[Address, KafkaConnection] = {}
         self._cluster = Cluster({}, {})
         self._connections_made = 0
+        self.stopped = False
+        """Whether its program is to begin nothing new."""
 
     async def connection(self, address: Address | None = None) -> KafkaConnection:
         """Open, or opened anew (to a bootstrap address by default). Raises ConnectionLost."""
@@ -330,8 +332,11 @@ class SimClient:
             await self.back_off(attempt)
 
     async def rest(self, duration_s: float) -> None:
-        """Does nothing for a while."""
-        await asyncio.sleep(duration_s)
+        """Does nothing for a while, or until its program is to stop."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + duration_s
+        while not self.stopped and loop.time() < until_s:
+            await asyncio.sleep(min(1.0, until_s - loop.time()))
 
     async def everywhere(self, is_so_at: Callable[[KafkaConnection], Awaitable[bool]]) -> None:
         """Returns when it was so at every proxy that there is: none of them tells anything older from then on."""

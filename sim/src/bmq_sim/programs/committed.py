@@ -136,9 +136,9 @@ class OffsetWriter:
         self._next = 0
 
     async def run(self) -> None:
-        """Never returns: cancel it."""
+        """Until its client is stopped."""
         rng = self._client.rng
-        while True:
+        while not self._client.stopped:
             await self._client.rest(self._pause_s * rng.random())
             place = rng.choice(self._places)
             match rng.choice(("commit", "commit", "commit", "look", "forget", "delete")):

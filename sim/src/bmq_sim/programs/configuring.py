@@ -22,11 +22,11 @@ class ConfigChanger:
         self._pause_s = pause_s
 
     async def run(self) -> None:
-        """Never returns: cancel it."""
+        """Until its client is stopped."""
         client, rng = self._client, self._client.rng
         for register, value in (await self._described()).items():
             self._history.initial[register] = value
-        while True:
+        while not client.stopped:
             await client.rest(self._pause_s * rng.random())
             key = rng.choice(sorted(self._choices))
             value = rng.choice(self._choices[key])

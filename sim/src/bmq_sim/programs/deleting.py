@@ -18,9 +18,9 @@ class RecordDeleter:
         self._pause_s = pause_s
 
     async def run(self) -> None:
-        """Never returns: cancel it."""
+        """Until its client is stopped."""
         rng = self._client.rng
-        while True:
+        while not self._client.stopped:
             await self._client.rest(self._pause_s * rng.random())
             place = rng.choice(self._places)
             end = await end_offset(self._client, self._history, place)

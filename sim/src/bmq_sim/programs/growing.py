@@ -27,6 +27,8 @@ class TopicGrower:
         await self._use(Place(TOPIC, 0))
         for count in range(2, PARTITIONS_MAX + 1):
             await client.rest(self._pause_s * rng.random())
+            if client.stopped:
+                return
             topic = {"name": TOPIC, "count": count, "assignments": None}
             await set_until_told(
                 client,

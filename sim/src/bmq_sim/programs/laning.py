@@ -31,9 +31,9 @@ class LaneUser:
         """How often."""
 
     async def run(self) -> None:
-        """Never returns: cancel it, then call `ended`."""
+        """Until its client is stopped: the last one, too, is used, read and deleted."""
         client, rng = self._client, self._client.rng
-        while True:
+        while not client.stopped:
             self.made += 1
             await self._rest.until_told("POST", "/v1/lanes", {"name": LANE}, fine=(409,))
             await self._until_everywhere(is_there=True)
@@ -51,10 +51,6 @@ class LaneUser:
             register = self._keeper.register(place)
             await self._rest.until_told("DELETE", f"/v1/lanes/{LANE}", fine=(404,), writes=[(register, NONE)])
             await self._until_everywhere(is_there=False)
-
-    def ended(self) -> None:
-        """The last one may not have been read: nothing is promised for it."""
-        self._history.deleted_topics.add(f"{self._topic}#{LANE}-{self.made}")
 
     async def _until_everywhere(self, *, is_there: bool) -> None:
         """Returns when all proxies that there are have heard of it."""

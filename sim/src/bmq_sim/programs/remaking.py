@@ -33,10 +33,10 @@ class TopicRemaker:
         """How often."""
 
     async def run(self) -> None:
-        """Never returns: cancel it, then call `ended`."""
+        """Until its client is stopped: the last one, too, is used, read and deleted."""
         client, rng = self._client, self._client.rng
         last: UUID | None = None
-        while True:
+        while not client.stopped:
             self.made += 1
             place = Place(f"{TOPIC}#{self.made}", 0)
             last = await self._make(not_this=last)
@@ -50,12 +50,6 @@ class TopicRemaker:
             await self._keeper.look(place)
             await read_final(client, self._history, place)
             await self._delete(place, last)
-
-    def ended(self) -> None:
-        """The last one may not have been read: nothing is promised for it."""
-        self._history.deleted_topics.update(
-            attempt.place.topic for attempt in self._history.attempts if attempt.place.name == TOPIC and attempt.place not in self._history.final
-        )
 
     async def _make(self, *, not_this: UUID | None) -> UUID:
         """Its id. All proxies that there are know it when this returns."""

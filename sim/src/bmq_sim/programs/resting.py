@@ -21,10 +21,10 @@ class RestAdministrator:
         self._pause_s = pause_s
 
     async def run(self) -> None:
-        """Never returns: cancel it."""
+        """Until its client is stopped."""
         client, rest, rng = self._client, self._rest, self._client.rng
         number = 0
-        while True:
+        while not client.stopped:
             await client.rest(self._pause_s * rng.random())
             number += 1
             name = f"rested-{number}"

@@ -54,5 +54,5 @@ async def scenario(world: World) -> None:
                 world.network.lose_connections(supervisor.addresses[0][0], probability=0.5)
     await asyncio.sleep(2 + rng.random() * 5)
     clients.stop()
-    await programs.stop()
+    programs.stop()
     await finish(clients)

@@ -79,7 +79,7 @@ class ClusterWorkload:
     async def stop(self) -> None:
         """Nothing new is produced from now on, and no topic is made or deleted."""
         self.clients.stop()
-        await self.programs.stop()
+        self.programs.stop()
         if self._administering is not None:
             self._administering.cancel()
             await asyncio.gather(self._administering, return_exceptions=True)

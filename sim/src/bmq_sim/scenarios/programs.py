@@ -3,11 +3,11 @@
 A seed has some of it, so that what it has meets the faults often, and a run stays as short as it is.
 """
 
-import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
+from bmq_sim.client import SimClient
 from bmq_sim.clock import true_now_ms
 from bmq_sim.history import Expiry, History, Place
 from bmq_sim.process import SimProcess
@@ -48,11 +48,9 @@ class Programs:
         self._configs = configs
         self.kinds = [kind for kind in KINDS if rng.random() < share]
         """What this seed has."""
-        self._tasks: list[asyncio.Task[None]] = []
+        self._used: list[SimClient] = []
         self._configuring: ConfigChanger | None = None
         self._offsets: OffsetWriter | None = None
-        self._remaking: TopicRemaker | None = None
-        self._laning: LaneUser | None = None
 
     async def start(self) -> None:
         """Returns when the topics that need one are there."""
@@ -62,19 +60,19 @@ class Programs:
                 case "retention":
                     await self._start_expiring()
                 case "deleting":
-                    deleter = RecordDeleter(self._clients.client("deleter"), self._history, self._followed, pause_s=self._pause_s(8))
+                    deleter = RecordDeleter(self._client("deleter"), self._history, self._followed, pause_s=self._pause_s(8))
                     self._run("deleter", deleter.run())
                 case "growing":
-                    client = self._clients.client("grower")
+                    client = self._client("grower")
                     places = self._clients.places
                     grower = TopicGrower(client, self._history, places, configs=self._configs, pause_s=self._pause_s(8))
                     self._run("grower", grower.run())
                 case "remaking":
-                    client = self._clients.client("remaker")
-                    self._remaking = TopicRemaker(client, self._history, configs=self._configs, pause_s=self._pause_s(3))
-                    self._run("remaker", self._remaking.run())
+                    client = self._client("remaker")
+                    remaker = TopicRemaker(client, self._history, configs=self._configs, pause_s=self._pause_s(3))
+                    self._run("remaker", remaker.run())
                 case "configuring":
-                    client = self._clients.client("configurer")
+                    client = self._client("configurer")
                     self._configuring = ConfigChanger(client, self._history, self._followed[0].topic, CHOICES, pause_s=self._pause_s(4))
                     self._run("configurer", self._configuring.run())
                 case "static":
@@ -82,27 +80,19 @@ class Programs:
                         self._clients.member(f"static-{index}", group="statics", instance_id=f"instance-{index}")
                 case "rest":
                     rest = self._rest("rest")
-                    self._run("rester", RestAdministrator(self._clients.client("rester"), self._history, rest, pause_s=self._pause_s(4)).run())
+                    self._run("rester", RestAdministrator(self._client("rester"), self._history, rest, pause_s=self._pause_s(4)).run())
                 case "lanes":
-                    client, topic = self._clients.client(client_id("laner")), self._followed[0].topic
-                    self._laning = LaneUser(client, self._history, self._rest("lanes"), topic=topic, pause_s=self._pause_s(3))
-                    self._run("laner", self._laning.run())
+                    client, topic = self._client(client_id("laner")), self._followed[0].topic
+                    user = LaneUser(client, self._history, self._rest("lanes"), topic=topic, pause_s=self._pause_s(3))
+                    self._run("laner", user.run())
                 case "offsets":
-                    self._offsets = OffsetWriter(self._clients.client("keeper"), self._history, self._followed[:2], pause_s=self._pause_s(2))
+                    self._offsets = OffsetWriter(self._client("keeper"), self._history, self._followed[:2], pause_s=self._pause_s(2))
                     self._run("keeper", self._offsets.run())
 
-    async def stop(self) -> None:
-        """Nothing new."""
-        for task in self._tasks:
-            task.cancel()
-        results = await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._remaking is not None:
-            self._remaking.ended()
-        if self._laning is not None:
-            self._laning.ended()
-        for result in results:
-            if isinstance(result, Exception):
-                raise result
+    def stop(self) -> None:
+        """Nothing new. What is under way is finished, as clients finish: once all is well."""
+        for client in self._used:
+            client.stopped = True
 
     async def look(self) -> None:
         """Keeps what is set and committed, now that all is well."""
@@ -122,7 +112,12 @@ class Programs:
         return most_s * self._rng.choice((0.2, 1.0))
 
     def _run(self, name: str, program: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(SimProcess(name, host=name).start(program))
+        self._clients.finishing.append(SimProcess(name, host=name).start(program))
+
+    def _client(self, name: str) -> SimClient:
+        client = self._clients.client(name)
+        self._used.append(client)
+        return client
 
     async def _start_expiring(self) -> None:
         """Two thirds of what is written are so old that time takes them; size takes all but a few batches."""
