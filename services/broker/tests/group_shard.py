@@ -25,6 +25,7 @@ class Topics:
     """An image with these topics."""
 
     def __init__(self, *names: str) -> None:
+        self.partitions = 1_000
         self.ids = {name: TopicId(uuid5(NAMESPACE_OID, name)) for name in names}
 
     def id_of(self, name: str) -> TopicId | None:
@@ -32,6 +33,9 @@ class Topics:
 
     def name_of(self, topic_id: TopicId) -> str | None:
         return next((name for name, other in self.ids.items() if other == topic_id), None)
+
+    def partitions_of(self, topic_id: TopicId) -> int:
+        return 0 if self.name_of(topic_id) is None else self.partitions
 
 
 class Coordinator:

@@ -18,6 +18,7 @@ from bmq_broker.cluster_values import ClusterValues
 from bmq_broker.commit import GroupCommit
 from bmq_broker.coordinator_log import PartitionLog
 from bmq_broker.coordinator_snapshots import CoordinatorSnapshots
+from bmq_broker.groups.group import Tally
 from bmq_broker.groups.service import GroupCoordinatorShard
 from bmq_broker.handlers.group_calls import handle_group_call
 from bmq_broker.manifests import Manifests
@@ -53,6 +54,10 @@ class _Names:
         topic = self._metadata.image.topics.get(topic_id)
         return None if topic is None else topic.name
 
+    def partitions_of(self, topic_id: TopicId) -> int:
+        topic = self._metadata.image.topics.get(topic_id)
+        return 0 if topic is None else len(topic.partitions)
+
 
 class Coordinators:
     """Loads a coordinator when it is first needed (or at the start), ends it when its partition leaves."""
@@ -84,6 +89,7 @@ class Coordinators:
         self._clock = clock
         self._rng = rng
         self._values = values
+        self._tally = Tally()
         self._verify_not_sealed = verify_not_sealed
         self._expiry_allowed = expiry_allowed
         self._shards: dict[TopicPartition, GroupCoordinatorShard] = {}
@@ -202,6 +208,7 @@ class Coordinators:
             fence_check=self._verify_not_sealed,
             expiry_allowed=self._expiry_allowed,
             is_abandoned=lambda group_id: is_abandoned(self._metadata.image, group_id),
+            whole=self._tally,
             failed=lambda error: log.warning("group coordinator ended", partition=tp.partition, error=str(error)),
         )
         self._shards[tp] = shard

@@ -44,7 +44,10 @@ class Route:
 
 
 def plain(proxy: Proxy, key: ApiKey, handler: Handler) -> Route:
-    """An API whose handler gets a decoded Message, in which each thing is named once, and returns a Reply."""
+    """An API whose handler gets a decoded Message, in which each thing is named once, and returns a Reply.
+
+    A JoinGroup ends with its connection: nobody else could ever use what it waits for.
+    """
     api, bulk = SERVED[key], proxy.bulk
 
     async def run(call: Call, request: Message) -> Answer:
@@ -61,7 +64,7 @@ def plain(proxy: Proxy, key: ApiKey, handler: Handler) -> Route:
         running = run_wide(call, body) if wide else run(call, decoded(bulk, call, body))
         return asyncio.get_running_loop().create_task(running, name=api.name)
 
-    return Route(api=api, begin=begin)
+    return Route(api=api, begin=begin, outlives=key != ApiKey.JOIN_GROUP)
 
 
 def decoded(bulk: Bulk, call: Call, body: Buffer) -> Message:

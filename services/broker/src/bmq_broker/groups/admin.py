@@ -75,4 +75,4 @@ def _bury(machine: GroupMachine, group: Group, now: Now) -> None:
     for member_id in group.pending:
         machine.drop_session(group.group_id, member_id)
     group.move(GroupEvent.DELETED, now.wall_ms)
-    del machine.groups[group.group_id]
+    machine.drop(group.group_id)

@@ -6,6 +6,7 @@ that is `rebalance` and the operations.
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 from bmq_broker.groups.records import GroupValue, MemberValue
 from bmq_broker.groups.requests import Refusal, Ticket
@@ -13,6 +14,35 @@ from bmq_broker.groups.states import GroupEvent, GroupState, next_state
 from bmq_broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 
 Protocols = tuple[tuple[str, bytes], ...]
+
+
+GROUP_BYTES: Final = 1_000
+MEMBER_BYTES: Final = 1_000
+"""About what a group and a member take beside their texts and metadata."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """About how many bytes groups take in memory beside what the log says: of one coordinator, and with `whole` of all on this broker."""
+
+    size_bytes: int = 0
+    whole: "Tally | None" = None
+
+    def add(self, size_bytes: int) -> None:
+        """More, or (below 0) fewer."""
+        self.size_bytes += size_bytes
+        if self.whole is not None:
+            self.whole.add(size_bytes)
+
+    @property
+    def everywhere_bytes(self) -> int:
+        """Of the whole broker."""
+        return self.size_bytes if self.whole is None else self.whole.everywhere_bytes
+
+
+def size_of(protocols: Protocols) -> int:
+    """About the bytes that an offer takes."""
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,13 +93,20 @@ class Group:
     """In the rebalance that leads out of Empty: how much longer it may be drawn out. None in any other."""
     member_came: bool = False
     """A member joined since the first rebalance was last drawn out."""
+    tally: Tally = field(default_factory=Tally)
+    size_bytes: int = 0
+    """Its part of the tally."""
     _supporters: Counter[str] = field(default_factory=Counter)
 
+    def __post_init__(self) -> None:
+        self._weigh(GROUP_BYTES + len(self.group_id))
+
     @classmethod
-    def restore(cls, group_id: str, value: GroupValue) -> "Group":
+    def restore(cls, group_id: str, value: GroupValue, *, tally: Tally | None = None) -> "Group":
         """The group as the log knows it: Stable with the members of its generation, or Empty."""
         group = cls(
             group_id,
+            tally=tally if tally is not None else Tally(),
             state=GroupState.STABLE if value.members else GroupState.EMPTY,
             state_ms=value.state_ms,
             generation=value.generation,
@@ -121,9 +158,26 @@ class Group:
         self.state = next_state(self.state, event)
         self.state_ms = wall_ms
 
+    def _weigh(self, size_bytes: int) -> None:
+        self.size_bytes += size_bytes
+        self.tally.add(size_bytes)
+
+    def expect(self, member_id: str) -> None:
+        """The id is given out; whoever has it may join."""
+        if member_id not in self.pending:
+            self.pending.add(member_id)
+            self._weigh(MEMBER_BYTES)
+
+    def expect_no_more(self, member_id: str) -> None:
+        """The id is used, or its time is over."""
+        if member_id in self.pending:
+            self.pending.remove(member_id)
+            self._weigh(-MEMBER_BYTES)
+
     def add(self, member: Member) -> None:
         """The first member chooses the leader: itself. The caller has set the protocol type."""
         assert member.member_id not in self.members
+        self._weigh(MEMBER_BYTES + size_of(member.protocols))
         self.members[member.member_id] = member
         self._supporters.update({name for name, _ in member.protocols})
         if member.instance_id is not None:
@@ -131,13 +185,14 @@ class Group:
             self.static[member.instance_id] = member.member_id
         if self.leader is None:
             self.leader = member.member_id
-        self.pending.discard(member.member_id)
+        self.expect_no_more(member.member_id)
 
     def remove(self, member_id: str) -> None:
         """Forgets the member; a leader's place goes to the oldest one left. Its held requests must have been answered before."""
         assert member_id not in self.joins
         assert member_id not in self.syncs
         member = self.members.pop(member_id)
+        self._weigh(-MEMBER_BYTES - size_of(member.protocols))
         self._supporters.subtract({name for name, _ in member.protocols})
         if member.instance_id is not None:
             del self.static[member.instance_id]
@@ -162,6 +217,7 @@ class Group:
     def set_protocols(self, member: Member, protocols: Protocols) -> None:
         """The member's offer changed."""
         self._supporters.subtract({name for name, _ in member.protocols})
+        self._weigh(size_of(protocols) - size_of(member.protocols))
         member.protocols = protocols
         self._supporters.update({name for name, _ in protocols})
 

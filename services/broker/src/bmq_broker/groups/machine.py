@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bmq_broker.groups.durable import DurableState
-from bmq_broker.groups.group import Group
+from bmq_broker.groups.group import Group, Tally
 from bmq_broker.groups.records import Key, Value, encode
 from bmq_broker.groups.requests import Now, Reply, Ticket
 from bmq_broker.groups.settings import GroupSettings
@@ -52,11 +52,13 @@ class Step:
 class GroupMachine:
     """State that the operations in this folder work on. `groups` is soft, `durable` is the log's."""
 
-    def __init__(self, settings: GroupSettings, durable: DurableState | None = None) -> None:
+    def __init__(self, settings: GroupSettings, durable: DurableState | None = None, *, whole: Tally | None = None) -> None:
+        """`whole`: what all coordinators of this broker take together."""
         self.settings = settings
         self.durable = DurableState() if durable is None else durable
         self.groups: dict[str, Group] = {}
         self.timers = Timers()
+        self.tally = Tally(whole=whole)
         self.step = Step()
 
     def begin(self) -> None:
@@ -76,21 +78,41 @@ class GroupMachine:
         self.step.touched.add(group_id)
         group = self.groups.get(group_id)
         if group is None and group_id in self.durable.offsets:
-            group = self.groups[group_id] = Group(group_id)
+            group = self.groups[group_id] = Group(group_id, tally=self.tally)
         return group
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether groups may take so much more memory."""
+        return self.tally.everywhere_bytes + size_bytes <= self.settings.members_bytes_max
 
     def create(self, group_id: str) -> Group | None:
         """A new, empty group; None where there are too many already."""
-        if len(self.groups) >= self.settings.group_count_max:
+        if self.is_full:
             return None
         self.step.touched.add(group_id)
-        group = self.groups[group_id] = Group(group_id)
+        group = self.groups[group_id] = Group(group_id, tally=self.tally)
+        return group
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for one more group; one that only has offsets counts like any other."""
+        count_max = self.settings.group_count_max
+        groups, offsets = len(self.groups), len(self.durable.offsets)
+        if groups + offsets < count_max:
+            return False
+        return max(groups, offsets) >= count_max or len(self.groups.keys() | self.durable.offsets.keys()) >= count_max
+
+    def drop(self, group_id: str) -> Group | None:
+        """The group is nobody's any more; its timers are the caller's business."""
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            self.tally.add(-group.size_bytes)
         return group
 
     def forget_if_void(self, group: Group) -> None:
         """Drops a group that is nothing but a name: nobody in it, nothing in the log."""
         if group.state is GroupState.EMPTY and not group.members and not group.pending and not self.durable.knows(group.group_id):
-            self.groups.pop(group.group_id, None)
+            self.drop(group.group_id)
 
     def touch(self, group: Group, member_id: str, now: Now, *, timeout_ms: int | None = None) -> None:
         """The member was heard: its session starts anew."""

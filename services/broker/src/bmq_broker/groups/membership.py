@@ -1,6 +1,6 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup (KIP-345 static members, KIP-394 known member ids, KIP-800 reasons are the handlers')."""
 
-from bmq_broker.groups.group import Group, Member
+from bmq_broker.groups.group import MEMBER_BYTES, Group, Member, size_of
 from bmq_broker.groups.machine import Effects, GroupMachine, Turn
 from bmq_broker.groups.rebalance import (
     answer_join,
@@ -14,7 +14,7 @@ from bmq_broker.groups.rebalance import (
     remove_member,
     sync_reply,
 )
-from bmq_broker.groups.records import GroupKey, GroupValue, encode_value
+from bmq_broker.groups.records import GroupKey, GroupValue, MemberValue, encode_value
 from bmq_broker.groups.requests import (
     Heartbeat,
     HeartbeatReply,
@@ -31,6 +31,7 @@ from bmq_broker.groups.requests import (
 )
 from bmq_broker.groups.states import GroupState
 from bmq_broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from bmq_broker.groups.timers import TimerKey
 
 
 def join(machine: GroupMachine, now: Now, request: Join, ticket: Ticket) -> Effects:
@@ -48,7 +49,11 @@ def join(machine: GroupMachine, now: Now, request: Join, ticket: Ticket) -> Effe
             _refuse(effects, ticket, "", Refusal.TOO_MANY_GROUPS)
             return effects
         turn = Turn(machine, effects, group, now)
-        if not _has_room(machine, group, request.member_id):
+        if size_of(request.protocols) > settings.record_size_bytes_max:
+            _refuse(effects, ticket, request.member_id, Refusal.INVALID_REQUEST)
+        elif not machine.has_room(_growth(group, request)):
+            _refuse(effects, ticket, request.member_id, Refusal.OVERLOADED)
+        elif not _has_room(machine, group, request.member_id):
             _turn_away(turn, request.member_id, ticket)
         elif not group.supports(request.protocol_type, request.protocols):
             _refuse(effects, ticket, request.member_id, Refusal.INCONSISTENT_PROTOCOL)
@@ -114,6 +119,33 @@ def leave(machine: GroupMachine, now: Now, request: Leave, ticket: Ticket) -> Ef
     return effects
 
 
+def give_up_join(machine: GroupMachine, now: Now, request: Join, ticket: Ticket) -> Effects:
+    """Whoever sent the request is gone before its answer. A member that was never told of a generation goes with its metadata; an id that it
+    was given stays its own for a session.
+    """
+    effects = Effects()
+    group = machine.find(request.group_id)
+    member = None if group is None else next((group.members[name] for name, held in group.joins.items() if held == ticket), None)
+    if group is None or member is None or not member.is_new:
+        return effects
+    remove_member(machine, effects, group, member.member_id)
+    if request.member_id:
+        group.expect(member.member_id)
+        machine.touch(group, member.member_id, now, timeout_ms=member.session_timeout_ms)
+    if group.members or group.pending or machine.durable.knows(group.group_id):
+        complete_if_joined(Turn(machine, effects, group, now))
+    else:
+        machine.timers.cancel(TimerKey("join", group.group_id))
+        machine.drop(group.group_id)
+    return effects
+
+
+def _growth(group: Group, request: Join) -> int:
+    """How many bytes the group takes more once the member is in it."""
+    member = group.members.get(request.member_id or group.static.get(request.instance_id or "", ""))
+    return MEMBER_BYTES + size_of(request.protocols) if member is None else size_of(request.protocols) - size_of(member.protocols)
+
+
 def _refuse(effects: Effects, ticket: Ticket, member_id: str, refusal: Refusal) -> None:
     effects.reply(ticket, JoinReply(refusal=refusal, member_id=member_id))
 
@@ -130,7 +162,7 @@ def _turn_away(turn: Turn, member_id: str, ticket: Ticket) -> None:
     machine, effects, group, _ = turn
     _refuse(effects, ticket, "", Refusal.GROUP_FULL)
     if member_id in group.pending:
-        group.pending.discard(member_id)
+        group.expect_no_more(member_id)
         machine.drop_session(group.group_id, member_id)
     elif member_id in group.members:
         remove_member(machine, effects, group, member_id)
@@ -148,7 +180,7 @@ def _join_new(turn: Turn, request: Join, ticket: Ticket) -> None:
         if len(group.pending) >= machine.settings.group_size_max:
             _refuse(effects, ticket, "", Refusal.GROUP_FULL)
             return
-        group.pending.add(request.fresh_id)
+        group.expect(request.fresh_id)
         machine.touch(group, request.fresh_id, now, timeout_ms=request.session_timeout_ms)
         _refuse(effects, ticket, request.fresh_id, Refusal.MEMBER_ID_REQUIRED)
     else:
@@ -215,6 +247,9 @@ def _replace_static(turn: Turn, request: Join, ticket: Ticket) -> None:
     machine, effects, group, now = turn
     assert request.instance_id is not None
     old_id = group.static[request.instance_id]
+    if group.state is GroupState.STABLE and not _fits(machine, group, old_id, request):
+        _refuse(effects, ticket, request.member_id, Refusal.INVALID_REQUEST)
+        return
     old_leader = group.leader
     refuse_join(effects, group, old_id, Refusal.FENCED_INSTANCE)
     refuse_sync(effects, group, old_id, Refusal.FENCED_INSTANCE)
@@ -240,6 +275,20 @@ def _replace_static(turn: Turn, request: Join, ticket: Ticket) -> None:
         prepare(turn)
     else:
         rebalance_or_complete(turn)
+
+
+def _fits(machine: GroupMachine, group: Group, member_id: str, request: Join) -> bool:
+    """Whether the generation's record has room for what a static member that comes back says now."""
+    stored = group.to_value()
+    metadata = next((metadata for name, metadata in request.protocols if name == group.protocol), b"")
+
+    def as_it_will_be(member: MemberValue) -> MemberValue:
+        ids = member._replace(member_id=request.fresh_id, client_id=request.client_id, client_host=request.client_host)
+        return ids._replace(subscription=metadata)
+
+    members = tuple(as_it_will_be(member) if member.member_id == member_id else member for member in stored.members)
+    leader = request.fresh_id if stored.leader == member_id else stored.leader
+    return len(encode_value(stored._replace(members=members, leader=leader))) <= machine.settings.record_size_bytes_max
 
 
 def _wish(group: Group, member: Member) -> object:
@@ -278,7 +327,7 @@ def _take_out(machine: GroupMachine, effects: Effects, group: Group, leaver: Lea
             return Refusal.UNKNOWN_MEMBER
         member_id = group.static[leaver.instance_id]
     elif member_id in group.pending:
-        group.pending.discard(member_id)
+        group.expect_no_more(member_id)
         machine.drop_session(group.group_id, member_id)
         return None
     else:

@@ -26,10 +26,11 @@ def commit(machine: GroupMachine, now: Now, request: Commit, ticket: Ticket) -> 
     if group is not None and request.member_id in group.members and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
         machine.touch(group, request.member_id, now)
     refusals = []
+    last = {(new.topic, new.partition): new for new in request.offsets}
     for new in request.offsets:
         refusal = _check_offset(machine, new)
         refusals.append(refusal)
-        if refusal is None:
+        if refusal is None and last[new.topic, new.partition] is new:  # of a partition that is named again and again one record is enough
             machine.emit(effects, OffsetKey(request.group_id, new.topic, new.partition), _value(new, now, request.retention_ms))
     effects.reply(ticket, CommitReply(refusals=tuple(refusals)))
     return effects
@@ -102,7 +103,7 @@ def _check_commit(machine: GroupMachine, group: Group | None, request: Commit) -
     if group is None:
         if request.generation >= 0:
             return Refusal.GROUP_NOT_FOUND
-        return Refusal.TOO_MANY_GROUPS if len(machine.groups) >= machine.settings.group_count_max else None
+        return Refusal.TOO_MANY_GROUPS if machine.is_full else None
     if request.generation < 0 and group.state is GroupState.EMPTY:
         return None
     if request.generation < 0 and not request.member_id and request.instance_id is None:

@@ -32,6 +32,7 @@ class Refusal(Enum):
     MEMBER_ID_REQUIRED = auto()
     GROUP_FULL = auto()
     TOO_MANY_GROUPS = auto()
+    OVERLOADED = auto()
     GROUP_NOT_FOUND = auto()
     GROUP_NOT_EMPTY = auto()
     SUBSCRIBED_TO_TOPIC = auto()

@@ -18,6 +18,7 @@ from bmq.values import TopicId
 from bmq_broker.groups import offsets, timeouts
 from bmq_broker.groups.admin import abandon_group, list_groups
 from bmq_broker.groups.appending import Appending, failure_of
+from bmq_broker.groups.group import Tally
 from bmq_broker.groups.loading import load
 from bmq_broker.groups.machine import Effects, GroupMachine
 from bmq_broker.groups.requests import Now, Reply, Ticket
@@ -45,6 +46,9 @@ class TopicNames(Protocol):
 
     def name_of(self, topic_id: TopicId) -> str | None: ...
 
+    def partitions_of(self, topic_id: TopicId) -> int:
+        """0 where there is no such topic."""
+
 
 class GroupCoordinatorShard:
     """`load` once, then ask; `close` in the end. After `failure` is set nothing works any more: make a new one and load it.
@@ -67,7 +71,9 @@ class GroupCoordinatorShard:
         expiry_allowed: Callable[[], bool] = lambda: True,
         is_abandoned: Callable[[str], bool] = lambda _: False,
         failed: Callable[[BaseException], None] = lambda _: None,
+        whole: Tally | None = None,
     ) -> None:
+        """`whole`: what the groups of all coordinators of this broker take in memory."""
         self.partition = partition
         self.rng = rng
         self.settings = settings
@@ -82,6 +88,7 @@ class GroupCoordinatorShard:
         self._expiry_allowed = expiry_allowed
         self._is_abandoned = is_abandoned
         self._failed = failed
+        self._whole = whole
         self._machine: GroupMachine | None = None
         self._waiting: dict[Ticket, asyncio.Future[Reply | None]] = {}
         self._decided: set[Ticket] = set()
@@ -116,7 +123,7 @@ class GroupCoordinatorShard:
             )
             self._snapshots.disable()
         self._snapshots.count(loaded.records, 0)
-        self._machine = machine = GroupMachine(self.settings, loaded.state)
+        self._machine = machine = GroupMachine(self.settings, loaded.state, whole=self._whole)
         # Nothing is served yet, so both walks may let the loop have its turns.
         for group_ids in _slices(list(loaded.state.offsets)):
             self._run(partial(offsets.drop_topics, machine, self._is_gone, group_ids), self._carry_out)
@@ -148,13 +155,13 @@ class GroupCoordinatorShard:
 
     # --- requests ---
 
-    async def ask(self, operation: Operation, expected: type[R]) -> R:
-        """Runs an operation that answers its ticket with an `expected`, now or later.
+    async def ask(self, operation: Operation, expected: type[R], *, given_up: Operation | None = None) -> R:
+        """Runs an operation that answers its ticket with an `expected`, now or later. `given_up`: what is done where the asker went before that.
 
         Raises NotReady while loading or while too much waits for the store, NotOwner after a failure or when the shard ends before the answer.
         """
         self._check_room()
-        reply = await self._submit(operation, self._carry_out)
+        reply = await self._submit(operation, self._carry_out, given_up)
         assert isinstance(reply, expected)
         return reply
 
@@ -240,7 +247,7 @@ class GroupCoordinatorShard:
     def _now(self) -> Now:
         return Now(loop_ms=int(asyncio.get_running_loop().time() * 1000), wall_ms=self._clock.now_ms())
 
-    async def _submit(self, operation: Operation, carry_out: Callable[[Effects], None]) -> Reply | None:
+    async def _submit(self, operation: Operation, carry_out: Callable[[Effects], None], given_up: Operation | None = None) -> Reply | None:
         machine = self._active()
         ticket = Ticket(self._next_ticket)
         self._next_ticket += 1
@@ -249,6 +256,10 @@ class GroupCoordinatorShard:
         try:
             self._run(lambda: operation(machine, self._now(), ticket), carry_out)
             return await future
+        except asyncio.CancelledError:
+            if given_up is not None and self._machine is machine:
+                self._run_by_itself(partial(given_up, machine, self._now(), ticket))
+            raise
         finally:
             self._waiting.pop(ticket, None)
             self._decided.discard(ticket)
@@ -347,6 +358,8 @@ class GroupCoordinatorShard:
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(NotOwner(f"group coordinator {self.partition} has ended: {error}"))
+        if self._machine is not None:
+            self._machine.tally.add(-self._machine.tally.size_bytes)
         self._machine = None
 
     # --- time ---

@@ -18,7 +18,7 @@ class GroupSettings:
     group_size_max: int = 5_000
     """group.max.size: members of one group, and joins held for it."""
     group_count_max: int = 100_000
-    """Groups in one partition of `__consumer_offsets`."""
+    """Groups in one partition of `__consumer_offsets`, also those that only have offsets."""
     new_member_join_timeout_ms: int = 5 * _MINUTE_MS
     """How long the first join of a member is held: it cannot heartbeat yet, so nothing else shows that it is gone."""
     offset_metadata_max: int = 4_096
@@ -28,13 +28,15 @@ class GroupSettings:
     offsets_check_interval_ms: int = 10 * _MINUTE_MS
     """offsets.retention.check.interval.ms"""
     record_size_bytes_max: int = 1024 * 1024
-    """The largest group metadata record; a larger assignment is refused."""
+    """The largest group metadata record; a larger assignment is refused, and a member that alone says more."""
     append_size_bytes_max: int = 512 * 1024
     """Records are appended in batches of about this size."""
     snapshot_record_interval: int = 10_000
     """A snapshot is taken each time this many records were appended."""
     snapshot_byte_interval: int = 16 * 1024 * 1024
     """... or this many bytes of keys and values."""
+    members_bytes_max: int = 256 * 1024 * 1024
+    """What members say and are called, of all groups of a broker together; whoever would make it more is told to try again."""
     waiting_max: int = 20_000
     """Requests of one partition that may wait for an answer; more are told to try again."""
     undurable_bytes_max: int = 16 * 1024 * 1024

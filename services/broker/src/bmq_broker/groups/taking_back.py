@@ -16,7 +16,7 @@ def take_back(machine: GroupMachine, now: Now) -> Effects:
     for key, value in reversed(step.before):
         machine.durable.replay(key, value)
     for group_id in step.touched:
-        group = machine.groups.pop(group_id, None)
+        group = machine.drop(group_id)
         if group is not None:
             for member_id in (*group.members, *group.pending):
                 machine.drop_session(group_id, member_id)

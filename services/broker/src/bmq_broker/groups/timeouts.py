@@ -14,7 +14,8 @@ def start(machine: GroupMachine, now: Now, group_ids: Iterable[str] | None = Non
     effects = Effects()
     for group_id in list(machine.durable.groups if group_ids is None else group_ids):
         value = machine.durable.groups[group_id]
-        group = machine.groups[group_id] = Group.restore(group_id, value)
+        machine.drop(group_id)
+        group = machine.groups[group_id] = Group.restore(group_id, value, tally=machine.tally)
         for member_id in group.members:
             machine.touch(group, member_id, now)
         if len(group.members) > machine.settings.group_size_max:
@@ -50,7 +51,7 @@ def fire_next(machine: GroupMachine, now: Now) -> Effects | None:
 def _session_ended(turn: Turn, member_id: str) -> None:
     machine, effects, group, _now = turn
     if member_id in group.pending:
-        group.pending.discard(member_id)
+        group.expect_no_more(member_id)
         complete_if_joined(turn)
         return
     member = group.members.get(member_id)

@@ -16,6 +16,7 @@ _CODES: Final[dict[Refusal, ErrorCode]] = {
     Refusal.MEMBER_ID_REQUIRED: ErrorCode.member_id_required,
     Refusal.GROUP_FULL: ErrorCode.group_max_size_reached,
     Refusal.TOO_MANY_GROUPS: ErrorCode.coordinator_not_available,
+    Refusal.OVERLOADED: ErrorCode.coordinator_not_available,
     Refusal.GROUP_NOT_FOUND: ErrorCode.group_id_not_found,
     Refusal.GROUP_NOT_EMPTY: ErrorCode.non_empty_group,
     Refusal.SUBSCRIBED_TO_TOPIC: ErrorCode.group_subscribed_to_topic,

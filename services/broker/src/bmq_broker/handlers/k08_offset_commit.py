@@ -1,5 +1,6 @@
 """OffsetCommit, versions 2 to 10 (topic ids from 10 on). Missing: the member epochs of the consumer protocol (KIP-848)."""
 
+import asyncio
 from typing import Any, Final
 
 from bmq.roles.owner import Caller
@@ -9,9 +10,10 @@ from bmq_broker.groups.offsets import commit
 from bmq_broker.groups.requests import Commit, CommitReply, NewOffset, Refusal
 from bmq_broker.groups.service import GroupCoordinatorShard
 from bmq_broker.handlers.group_errors import code_of, group_id_error, is_at_least
-from bmq_broker.handlers.group_topics import AskedTopic, look_up
+from bmq_broker.handlers.group_topics import AskedTopic, disagreement, look_up
 
 _GROUP_NOT_FOUND_VERSION: Final = 9
+_OFFSETS_PER_TURN: Final = 2_000
 
 
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:
@@ -23,7 +25,7 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
     offsets = [
         NewOffset(
             topic=known.name or "",
-            topic_id=None if known.name is None else known.topic_id,
+            topic_id=known.topic_id if known.has(one.partition_index) and not known.disagrees else None,
             partition=one.partition_index,
             offset=one.committed_offset,
             leader_epoch=one.committed_leader_epoch,
@@ -32,6 +34,33 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         for topic, known in zip(request.topics, topics, strict=True)
         for one in topic.partitions
     ]
+    parts = [offsets[at : at + _OFFSETS_PER_TURN] for at in range(0, len(offsets), _OFFSETS_PER_TURN)] or [offsets]
+    refusals = [refusal for part in await _in_turns(shard, request, parts) for refusal in part]
+    disagree = [known.disagrees for topic, known in zip(request.topics, topics, strict=True) for _ in topic.partitions]
+    codes = [
+        disagreement(caller) if disagrees else _code(refusal, caller, new)
+        for refusal, new, disagrees in zip(refusals, offsets, disagree, strict=True)
+    ]
+    return _encode(request, topics, codes)
+
+
+async def _in_turns(shard: GroupCoordinatorShard, request: Message, parts: list[list[NewOffset]]) -> list[list[Refusal | None]]:
+    """What became of each part of a commit, in order. Others have their turn between two parts, and all of them wait for the store together."""
+    if len(parts) == 1:
+        return [await _store(shard, request, parts[0])]
+    asking: list[asyncio.Task[list[Refusal | None]]] = []
+    try:
+        for part in parts:
+            asking.append(asyncio.get_running_loop().create_task(_store(shard, request, part)))
+            await asyncio.sleep(0)
+        return [await one for one in asking]
+    finally:
+        for one in asking:
+            one.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+
+async def _store(shard: GroupCoordinatorShard, request: Message, offsets: list[NewOffset]) -> list[Refusal | None]:
     asked = Commit(
         group_id=request.group_id,
         generation=request.generation_id_or_member_epoch,
@@ -41,13 +70,12 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         offsets=offsets,
     )
     reply = await shard.ask(lambda machine, now, ticket: commit(machine, now, asked, ticket), CommitReply)
-    codes = [_code(refusal, caller, new) for refusal, new in zip(_refusals(reply, offsets), offsets, strict=True)]
-    return _encode(request, topics, codes)
+    return _refusals(reply, offsets)
 
 
 def failed(request: Message, error: ErrorCode) -> dict[str, Any]:
     """The reply of a coordinator that cannot serve it."""
-    nothing_known = [AskedTopic(None, None)] * len(request.topics)
+    nothing_known = [AskedTopic(None, None, 0)] * len(request.topics)
     return _encode(request, nothing_known, [error] * sum(len(topic.partitions) for topic in request.topics))
 
 

@@ -15,7 +15,7 @@ from bmq_broker.groups.records import OffsetValue
 from bmq_broker.groups.requests import Now
 from bmq_broker.groups.service import GroupCoordinatorShard, TopicNames
 from bmq_broker.handlers.group_errors import group_id_error, is_at_least
-from bmq_broker.handlers.group_topics import AskedTopic, look_up
+from bmq_broker.handlers.group_topics import BY_ID_VERSION, AskedTopic, disagreement, look_up
 
 _GROUPS_VERSION: Final = 8
 _ALL_TOPICS_VERSION: Final = 2
@@ -40,7 +40,7 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         asked = [_Group(request.group_id, _look_up(names, topics))]
 
     def query(machine: GroupMachine, now: Now) -> tuple[Effects, list[dict[str, Any]]]:
-        return Effects(), [_group(machine, names, group) for group in asked]
+        return Effects(), [_group(machine, names, group, caller) for group in asked]
 
     groups = await shard.look(query, fence_check=True)
     if is_list:
@@ -67,8 +67,10 @@ def _look_up(names: TopicNames, topics: list[Message] | None) -> list[tuple[Mess
     return None if topics is None else [(topic, look_up(names, topic)) for topic in topics]
 
 
-def _group(machine: GroupMachine, names: TopicNames, group: _Group) -> dict[str, Any]:
+def _group(machine: GroupMachine, names: TopicNames, group: _Group, caller: Caller) -> dict[str, Any]:
     error = group_id_error(group.group_id, may_be_empty=True)
+    if error is None and not is_at_least(caller, BY_ID_VERSION) and any(known.disagrees for _, known in group.topics or ()):
+        error = disagreement(caller)
     if error is not None:
         return {"group_id": group.group_id, "topics": [], "error_code": error}
     if group.topics is None:
@@ -78,7 +80,7 @@ def _group(machine: GroupMachine, names: TopicNames, group: _Group) -> dict[str,
 
 
 def _topic(machine: GroupMachine, group_id: str, asked: Message, known: AskedTopic) -> dict[str, Any]:
-    if known.name is None:
+    if known.name is None or known.disagrees:
         partitions = [_partition(index, None, ErrorCode.unknown_topic_id) for index in asked.partition_indexes]
     else:
         partitions = [_partition(index, fetch(machine, group_id, known.name, index, known.topic_id)) for index in asked.partition_indexes]

@@ -6,7 +6,7 @@ from typing import Any, Final
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.membership import join
+from bmq_broker.groups.membership import give_up_join, join
 from bmq_broker.groups.requests import Join, JoinReply
 from bmq_broker.groups.service import GroupCoordinatorShard
 from bmq_broker.handlers.group_errors import code_of, fits_record, group_id_error, is_at_least
@@ -42,7 +42,11 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         requires_known_member=is_at_least(caller, _KNOWN_MEMBER_VERSION),
         can_skip_assignment=is_at_least(caller, _SKIP_ASSIGNMENT_VERSION),
     )
-    reply = await shard.ask(lambda machine, now, ticket: join(machine, now, asked, ticket), JoinReply)
+    reply = await shard.ask(
+        lambda machine, now, ticket: join(machine, now, asked, ticket),
+        JoinReply,
+        given_up=lambda machine, now, ticket: give_up_join(machine, now, asked, ticket),
+    )
     return _encode(reply)
 
 

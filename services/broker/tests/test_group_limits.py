@@ -1,0 +1,212 @@
+"""What one client of a group coordinator can make it keep is bounded, and what it keeps of clients that are gone."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from group_log import Disk
+from group_shard import COMMIT, JOIN, SYNC, Coordinator, Topics, coordinator
+
+from bmq.roles.owner import Caller
+from bmq.wire.error_codes import ErrorCode
+from bmq.wire.message import Message
+from bmq_broker.groups.group import GROUP_BYTES, MEMBER_BYTES
+from bmq_broker.handlers.group_calls import handle_group_call
+from bmq_sim.loop import on_virtual_time
+
+KIB = 1024
+
+
+def topics_of(*partitions: int, topic: str = "t", offset: int = 5) -> list[dict[str, Any]]:
+    return [{"name": topic, "partitions": [{"partition_index": index, "committed_offset": offset, "committed_metadata": ""} for index in partitions]}]
+
+
+async def joined(one: Coordinator, group_id: str, *, size_bytes: int = 6, version: int = 3, **fields: Any) -> Message:
+    asked = {
+        "group_id": group_id,
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 30_000,
+        "member_id": "",
+        "protocol_type": "x",
+        "protocols": [{"name": "p", "metadata": bytes(size_bytes)}],
+    }
+    return await one.ask(JOIN, version, **(asked | fields))
+
+
+def code(reply: Message) -> ErrorCode:
+    return ErrorCode(reply.error_code)
+
+
+def machine_of(one: Coordinator) -> Any:
+    assert one.shard._machine is not None
+    return one.shard._machine
+
+
+@on_virtual_time
+async def test_offsets_of_partitions_that_do_not_exist_are_refused_one_by_one_and_not_stored() -> None:
+    topics = Topics("t")
+    topics.partitions = 3
+    async with coordinator(topics=topics) as one:
+        reply = await one.ask(COMMIT, 8, group_id="g", generation_id_or_member_epoch=-1, topics=topics_of(-1, 0, 2, 3, 2**31 - 1))
+        codes = [ErrorCode(part.error_code) for part in reply.topics[0].partitions]
+        unknown = ErrorCode.unknown_topic_or_partition
+        assert codes == [unknown, ErrorCode.none, ErrorCode.none, unknown, unknown]
+        assert sorted(machine_of(one).durable.offsets["g"]) == [("t", 0), ("t", 2)]
+        topics.partitions = 4
+        grown = await one.ask(COMMIT, 8, group_id="g", generation_id_or_member_epoch=-1, topics=topics_of(3))
+        assert grown.topics[0].partitions[0].error_code == 0
+
+
+@on_virtual_time
+async def test_a_partition_that_one_commit_names_thousands_of_times_is_stored_once_with_the_last_offset() -> None:
+    async with coordinator() as one:
+        topics = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": at, "committed_metadata": ""} for at in range(1_500)]}]
+        reply = await one.ask(COMMIT, 8, group_id="g", generation_id_or_member_epoch=-1, topics=topics)
+        assert {part.error_code for part in reply.topics[0].partitions} == {0}
+        assert await one.fetch() == 1_499
+        assert len(one.log.disk.records()) == 1
+
+
+@on_virtual_time
+async def test_a_commit_of_very_many_partitions_lets_others_have_their_turn_and_is_answered_in_order() -> None:
+    topics = Topics("t")
+    topics.partitions = 9_000
+    async with coordinator(topics=topics) as one:
+        member = await one.single_member()
+        one.log.hold()
+        wide = asyncio.ensure_future(one.ask(COMMIT, 8, group_id="wide", generation_id_or_member_epoch=-1, topics=topics_of(*range(10_000))))
+        turns = 0
+        while len(machine_of(one).durable.offsets.get("wide", {})) < 9_000:
+            assert await one.beat(member, 1) == ErrorCode.none
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= 4
+        one.log.release()
+        codes = [part.error_code for part in (await wide).topics[0].partitions]
+        assert codes == [0] * 9_000 + [ErrorCode.unknown_topic_or_partition] * 1_000
+
+
+@on_virtual_time
+async def test_groups_that_only_have_offsets_count_towards_the_limit() -> None:
+    async with coordinator(group_count_max=2) as one:
+        codes = [await one.commit(1, group_id=f"g{number}") for number in range(4)]
+        assert codes == [ErrorCode.none] * 2 + [ErrorCode.coordinator_not_available] * 2
+        assert code(await joined(one, "h")) == ErrorCode.coordinator_not_available
+        assert await one.commit(2, group_id="g0") == ErrorCode.none, "one that is there goes on"
+        assert code(await joined(one, "g1")) == ErrorCode.none, "and counts once when it gets members"
+
+
+@on_virtual_time
+async def test_a_member_that_alone_says_more_than_a_groups_record_takes_is_refused() -> None:
+    async with coordinator(record_size_bytes_max=64 * KIB) as one:
+        assert code(await joined(one, "g", size_bytes=65 * KIB)) == ErrorCode.invalid_request
+        assert machine_of(one).groups == {}
+        assert code(await joined(one, "g", size_bytes=60 * KIB)) == ErrorCode.none
+
+
+@on_virtual_time
+async def test_a_static_member_that_comes_back_does_not_make_its_groups_record_too_large() -> None:
+    disk = Disk()
+    async with coordinator(disk, record_size_bytes_max=64 * KIB, initial_rebalance_delay_ms=1_000) as one:
+        first, second = await asyncio.gather(
+            joined(one, "g", version=5, group_instance_id="i"), joined(one, "g", version=5, group_instance_id="j", size_bytes=40 * KIB)
+        )
+        assert first.generation_id == second.generation_id == 1
+        mine = [{"member_id": member.member_id, "assignment": b"a"} for member in (first, second)]
+        for member, instance in ((first, "i"), (second, "j")):
+            asked = {"group_id": "g", "generation_id": 1, "member_id": member.member_id, "group_instance_id": instance}
+            assert code(await one.ask(SYNC, 3, **asked, assignments=mine if member.members else [])) == ErrorCode.none
+        back = await joined(one, "g", version=5, group_instance_id="i", size_bytes=40 * KIB)
+        assert code(back) == ErrorCode.invalid_request
+        assert max(len(value or b"") for _, value in disk.records()) <= 64 * KIB
+        assert code(await joined(one, "g", version=5, group_instance_id="i", size_bytes=10 * KIB)) == ErrorCode.none
+
+
+@on_virtual_time
+async def test_what_members_say_is_bounded_for_the_whole_broker_and_those_that_are_in_go_on() -> None:
+    async with coordinator(members_bytes_max=200 * KIB) as one:
+        kept = await joined(one, "g0", size_bytes=60 * KIB)
+        assert code(await joined(one, "g1", size_bytes=60 * KIB)) == ErrorCode.none
+        assert code(await joined(one, "g2", size_bytes=60 * KIB)) == ErrorCode.none
+        assert code(await joined(one, "g3", size_bytes=60 * KIB)) == ErrorCode.coordinator_not_available
+        again = await joined(one, "g0", size_bytes=60 * KIB, member_id=kept.member_id)
+        assert code(again) == ErrorCode.none
+        tally = machine_of(one).tally
+        assert tally.size_bytes == sum(group.size_bytes for group in machine_of(one).groups.values())
+        await asyncio.sleep(120)  # their sessions end
+        assert code(await joined(one, "g3", size_bytes=60 * KIB)) == ErrorCode.none
+
+
+@pytest.mark.parametrize("version", [2, 5])
+@on_virtual_time
+async def test_a_member_whose_client_goes_while_it_joins_leaves_nothing_behind(version: int) -> None:
+    async with coordinator(initial_rebalance_delay_ms=3_000) as one:
+        static = {"group_instance_id": "i"} if version >= 5 else {}
+        joining = asyncio.ensure_future(joined(one, "g", version=version, **static))
+        await asyncio.sleep(0.1)
+        machine = machine_of(one)
+        assert machine.tally.size_bytes == GROUP_BYTES + 1 + MEMBER_BYTES + 7
+        joining.cancel()
+        await asyncio.sleep(0.1)
+        assert (machine.groups, machine.tally.size_bytes, len(machine.timers)) == ({}, 0, 0)
+        await asyncio.sleep(10)
+        assert one.log.disk.records() == []
+
+
+@on_virtual_time
+async def test_a_member_that_knew_its_id_may_join_again_with_it_after_its_connection_broke() -> None:
+    async with coordinator(initial_rebalance_delay_ms=3_000) as one:
+        known = (await joined(one, "g", version=4)).member_id
+        joining = asyncio.ensure_future(joined(one, "g", version=4, member_id=known, size_bytes=100 * KIB))
+        await asyncio.sleep(0.1)
+        joining.cancel()
+        await asyncio.sleep(0.1)
+        assert machine_of(one).tally.size_bytes < 3 * KIB
+        again = await joined(one, "g", version=4, member_id=known)
+        assert (code(again), again.member_id) == (ErrorCode.none, known)
+
+
+@on_virtual_time
+async def test_a_member_of_a_generation_whose_join_breaks_off_stays() -> None:
+    async with coordinator() as one:
+        member = await one.single_member()
+        newcomer = asyncio.ensure_future(one.join())
+        await asyncio.sleep(0.1)
+        assert await one.beat(member, 1) == ErrorCode.rebalance_in_progress
+        newcomer.cancel()
+        await asyncio.sleep(0.1)
+        assert list(machine_of(one).groups["g"].members) == [member]
+        assert (await one.join(member)).generation_id == 2
+
+
+@on_virtual_time
+async def test_a_coordinator_that_ends_gives_its_memory_back_to_the_broker() -> None:
+    from bmq_broker.groups.group import Tally
+
+    whole = Tally()
+    async with coordinator() as one:
+        one.shard._machine.tally.whole = whole
+        await joined(one, "g", size_bytes=KIB)
+        assert whole.size_bytes > KIB
+    assert whole.size_bytes == 0
+
+
+@on_virtual_time
+async def test_a_join_whose_client_is_gone_ends_with_the_call() -> None:
+    """Over the way in that the broker uses, as a proxy's task that is cancelled."""
+    async with coordinator(initial_rebalance_delay_ms=3_000) as one:
+        request = Message(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=30_000,
+            member_id="",
+            group_instance_id=None,
+            protocol_type="x",
+            protocols=[Message(name="p", metadata=b"m")],
+            reason=None,
+        )
+        call = asyncio.ensure_future(handle_group_call(one.shard, JOIN, request, Caller(client_id="c", client_host="/h", api_version=3)))
+        await asyncio.sleep(0.1)
+        call.cancel()
+        assert isinstance((await asyncio.gather(call, return_exceptions=True))[0], asyncio.CancelledError)
+        assert machine_of(one).groups == {}
