@@ -31,7 +31,7 @@ def role_settings(config: ServerConfig, *, one_disk: bool, log_dir: str) -> Role
     return RoleSettings(
         controller=_controller_settings(config),
         broker=_broker_settings(config, one_disk=one_disk),
-        groups=GroupSettings(),
+        groups=GroupSettings.within(limits_of(config.limits)),
         proxy=_proxy_settings(config, one_disk=one_disk),
         log_dir=log_dir,
     )

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 import structlog
@@ -22,6 +22,7 @@ from bmq.runtime.open_store import open_store
 from bmq.runtime.self_test import prove_store
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq.values import NodeId
+from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
 from bmq_cli.addresses import address_of
 from bmq_cli.admin_api import AdminApi
@@ -35,6 +36,8 @@ from bmq_cli.starting import FAILED, MISCONFIGURED, make_bucket, start_failure
 
 log = structlog.get_logger()
 
+OWN_CONFIGS: Final = {"group.initial.rebalance.delay.ms": "0"}
+"""Configurations that one machine begins with: nobody waits here for the members that a deployment is still starting elsewhere."""
 TAIL_LIMIT_BYTES = 192 * 1024 * 1024
 """One process holds all roles here: less than a broker of its own would."""
 
@@ -46,7 +49,12 @@ def up(  # noqa: PLR0917 - options, not arguments
     ] = None,
     listen: Annotated[str, typer.Option(help="Where Kafka clients connect, HOST:PORT")] = "127.0.0.1:9092",
     admin: Annotated[str, typer.Option(help="Health, metrics and REST API, HOST:PORT")] = "127.0.0.1:9080",
-    config: Annotated[list[str] | None, typer.Option("--config", help="A cluster-wide setting by Kafka's name, KEY=VALUE; repeatable")] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--config", help="A cluster-wide setting by Kafka's name, KEY=VALUE; repeatable. bmq up itself sets group.initial.rebalance.delay.ms=0"
+        ),
+    ] = None,
     limit: Annotated[
         list[str] | None, typer.Option("--limit", metavar="NAME=VALUE", help="What a single client may do (docs/limits.md); repeatable")
     ] = None,
@@ -174,7 +182,7 @@ def _settings(
     host, port = _address("--listen", listen)
     if not 0 <= linger_ms <= 10_000:
         raise ConfigurationError(f"--linger-ms {linger_ms:g}: choose 0 to 10000")
-    cluster_configs = _pairs("--config", configs)
+    cluster_configs = {**OWN_CONFIGS, **_pairs("--config", configs)}
     try:
         own_limits = limits_of(limits)
     except ConfigurationError as error:
@@ -188,6 +196,7 @@ def _settings(
         port=port,
         cluster_configs=cluster_configs,
         broker=BrokerSettings(linger_ms=linger_ms, eager=store is None, hedge_creates=store is not None, tail_limit_bytes=TAIL_LIMIT_BYTES),
+        groups=GroupSettings.within(own_limits),
         proxy=replace(proxy_settings(one_disk=store is None), limits=own_limits),
         log_dir=str(folder) if store is None else url.partition("?")[0],
     )

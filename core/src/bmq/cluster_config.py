@@ -47,7 +47,9 @@ _OWN_KEYS: Final = (
     config_key("default.replication.factor", ConfigType.INT, 1, "No effect in bmq: the object store replicates.", minimum=1, maximum=32767),
     config_key("delete.topic.enable", ConfigType.BOOLEAN, "true", "Topics may be deleted."),
     config_key("follower.replication.throttled.rate", ConfigType.LONG, LONG_MAX, _NO_THROTTLE, minimum=0),
-    config_key("group.initial.rebalance.delay.ms", ConfigType.INT, 3000, "How long a new group waits for more members, in ms.", minimum=0),
+    config_key(
+        "group.initial.rebalance.delay.ms", ConfigType.INT, 3000, "How long a new group waits for more members, in ms; bmq up sets 0.", minimum=0
+    ),
     config_key("group.max.session.timeout.ms", ConfigType.INT, 1800000, "The longest session timeout a member may ask for, in ms.", minimum=1),
     config_key("group.max.size", ConfigType.INT, 5000, "The most members that a group may have.", minimum=1),
     config_key("group.min.session.timeout.ms", ConfigType.INT, 6000, "The shortest session timeout a member may ask for, in ms.", minimum=1),

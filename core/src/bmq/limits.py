@@ -62,6 +62,19 @@ class Limits:
         maximum=16 * 1024 * MIB,
         minimum=64 * KIB,
     )
+    groups_per_partition_max: int = _limit(
+        100_000,
+        "Consumer groups in one partition of `__consumer_offsets`, those that only have offsets included.",
+        beyond="Requests of further groups get COORDINATOR_NOT_AVAILABLE.",
+        maximum=10_000_000,
+    )
+    group_members_bytes_max: int = _limit(
+        256 * MIB,
+        "What members of groups say in JoinGroup, and about 1 KiB for each of them and of their groups, on one broker.",
+        beyond="Further members get COORDINATOR_NOT_AVAILABLE; those that are in go on.",
+        maximum=16 * 1024 * MIB,
+        minimum=64 * KIB,
+    )
     admin_connections_max: int = _limit(
         256,
         "Connections to the admin address, those that ask for health and metrics included.",

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from bmq.limits import Limits
+
 _MINUTE_MS = 60_000
 
 
@@ -41,3 +43,8 @@ class GroupSettings:
     """Requests of one partition that may wait for an answer; more are told to try again."""
     undurable_bytes_max: int = 16 * 1024 * 1024
     """Records that may wait for the store before requests are told to try again."""
+
+    @classmethod
+    def within(cls, limits: Limits) -> "GroupSettings":
+        """The defaults with what was set of the limits of a single client."""
+        return cls(group_count_max=limits.groups_per_partition_max, members_bytes_max=limits.group_members_bytes_max)
