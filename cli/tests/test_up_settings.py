@@ -2,7 +2,7 @@
 
 import pytest
 
-from bmq.cluster_config import resolve_cluster
+from bmq.cluster_config import CLUSTER_KEYS
 from bmq.errors import ConfigurationError
 from bmq_cli.node import NodeSettings
 from bmq_cli.role_settings import role_settings
@@ -15,10 +15,10 @@ def settings_of(*configs: str, **limits: str) -> NodeSettings:
 
 
 def test_the_first_member_of_a_group_does_not_wait_for_others_unless_that_is_said() -> None:
-    assert resolve_cluster(settings_of().cluster_configs).group_initial_rebalance_delay_ms == 0
+    assert settings_of().cluster_configs == {"group.initial.rebalance.delay.ms": "0"}
     said = settings_of("group.initial.rebalance.delay.ms=500", "num.partitions=3").cluster_configs
     assert said == {"group.initial.rebalance.delay.ms": "500", "num.partitions": "3"}
-    assert resolve_cluster({}).group_initial_rebalance_delay_ms == 3_000, "a cluster does, as Kafka's"
+    assert CLUSTER_KEYS["group.initial.rebalance.delay.ms"].default == "3000", "a cluster's does, as Kafka's"
 
 
 def test_limits_of_groups_reach_their_coordinators() -> None:
