@@ -118,11 +118,11 @@ def _snapshot_live_producers() -> AbstractContextManager[Any]:
     """A segment's producer snapshot is the live state, which runs ahead of it."""
     real = roll_writing.RollWriter._write
 
-    async def write(self: roll_writing.RollWriter, partition: partitions.Partition, plan: Any) -> None:
+    async def write(self: roll_writing.RollWriter, partition: partitions.Partition, plan: Any) -> Any:
         live = _LiveProducers()
         live._producers = partition.live.copy()._producers
         partition.rolled = live
-        await real(self, partition, plan)
+        return await real(self, partition, plan)
 
     return patch.object(roll_writing.RollWriter, "_write", autospec=True, side_effect=write)
 

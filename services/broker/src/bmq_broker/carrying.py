@@ -45,6 +45,17 @@ class Carrier:
         CARRIED_BYTES.inc(carried_bytes)
         return True
 
+    def carry_whole(self, partition: Partition) -> bool:
+        """The same for one that cannot be rolled, whatever its size: nothing else takes it out of the WAL objects that it pins."""
+        if partition.carrying:
+            return True
+        carried_bytes = self._commit.carry(partition)
+        if not carried_bytes:
+            return False
+        self.under_way += 1
+        CARRIED_BYTES.inc(carried_bytes)
+        return True
+
     def _earn(self) -> None:
         earned_bytes = self._commit.sent_bytes - self._earned_bytes
         self._earned_bytes = self._commit.sent_bytes

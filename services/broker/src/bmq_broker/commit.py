@@ -88,12 +88,15 @@ class GroupCommit:
 
         `header` is as it came, but for a max timestamp that was set.
 
-        Raises, with nothing applied, NotOwner for a partition that has left, and what this broker ended with.
+        Raises, with nothing applied, NotOwner for a partition that has left, PartitionStopped for one that cannot be rolled, and what this
+        broker ended with.
         """
         if self._ended is not None:
             raise self._ended.with_traceback(None)
         if partition.state is not PartitionState.APPENDING:
             raise NotOwner(f"partition {partition.tp} is not this broker's any more")
+        if partition.stopped is not None:
+            raise partition.stopped.with_traceback(None)
         base_offset = partition.next_offset
         group = self._group_with_room()
         entry = group.runs.get(partition.tp)

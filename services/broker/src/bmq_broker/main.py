@@ -360,8 +360,12 @@ class BrokerRole:
         )
 
     def _may_send(self) -> bool:
-        """What is on its way does not count: only rolls make room, and they take what is durable."""
-        return self._roller.tail_bytes - self._commit.buffered_bytes <= max(self._settings.tail_limit_bytes, self._settings.tail_budget_bytes)
+        """What is on its way does not count: only rolls make room, and they take what is durable. Nor do, up to as much again, partitions that
+        cannot be rolled: they grow no more, and the others go on.
+        """
+        limit_bytes = max(self._settings.tail_limit_bytes, self._settings.tail_budget_bytes)
+        kept_bytes = min(self._roller.stopped_bytes, limit_bytes)
+        return self._roller.tail_bytes - self._commit.buffered_bytes - kept_bytes <= limit_bytes
 
     def _woken(self, partition: Partition) -> None:
         self._waiters.wake(partition.tp)

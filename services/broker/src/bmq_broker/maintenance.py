@@ -7,7 +7,7 @@ from functools import partial
 import structlog
 
 from bmq.clock_guard import ClockGuard
-from bmq.errors import BmqError
+from bmq.errors import BmqError, ObjectMissing
 from bmq.log_limit import RateLimited
 from bmq.metadata.image import stream_of
 from bmq.ports import Clock, ObjectStore
@@ -166,10 +166,15 @@ class Maintenance:
             expiry_ms = self._clock.now_ms() - self._values.broker.producer_expiry_ms
             partition.live = partition.live.unexpired(before_ms=expiry_ms)
             partition.rolled = partition.rolled.unexpired(before_ms=expiry_ms)
-        await self._retention.apply(partition, by_time=trusted)
-        while await self._merger.merge(partition):
-            pass
-        await self._collect(partition)
+        try:
+            await self._retention.apply(partition, by_time=trusted)
+            while await self._merger.merge(partition):
+                pass
+            await self._collect(partition)
+        except ObjectMissing:
+            async with self._manifests.lock(partition.tp):
+                await self._manifests.refresh(partition)
+            raise
 
     async def _collect(self, partition: Partition) -> None:
         """Gives up what no manifest names: once per ownership, after the own claim holds, and again from time to time.
@@ -183,6 +188,8 @@ class Maintenance:
         async with self._manifests.lock(tp):
             settled = self._manifests.settled(tp)
             named = {entry.key for entry in await self._segments.entries(tp, partition.manifest)} | partition.manifest.keys()
+            if partition.unnamed is not None:
+                named.add(partition.unnamed.entry.key)
             orphans, pages = [], []
             for prefix in (segment_prefix(tp), coordinator_snapshot_prefix(tp)):
                 async for meta in self._store.list(prefix):
@@ -207,3 +214,4 @@ class Maintenance:
         BUFFERED_BYTES.set(self._commit.buffered_bytes)
         PARTITIONS.labels("appending").set(len(self._ownership.partitions))
         PARTITIONS.labels("leaving").set(len(self._departures))
+        PARTITIONS.labels("stopped").set(self._roller.stopped_count)

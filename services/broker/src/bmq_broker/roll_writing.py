@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from bmq.errors import BmqError
+from bmq.errors import BmqError, NotOwner
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.storage.durable import create_once, together
 from bmq.storage.keys import segment_key, shared_segment_key
@@ -21,7 +21,7 @@ from bmq.storage.segment import SegmentEntry
 from bmq.values import StreamId, TopicPartition
 from bmq_broker.manifests import ManifestMoved, Manifests
 from bmq_broker.metrics import ROLLED_BYTES, ROLLS
-from bmq_broker.partitions.partition import Partition, RollPlan
+from bmq_broker.partitions.partition import Partition, RollPlan, UnnamedSegment
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.segment_building import Building, Rolled, rolled_segment, shared_segment
 
@@ -56,11 +56,12 @@ class RollWriter:
             plan = partition.plan_roll(target_bytes=partition.config.segment_bytes)
             if plan is None:
                 return False
+            written = await self._written(partition, plan)
             try:
-                await self._write(partition, plan)
+                await self._name(partition, *written)
             except ManifestMoved:
                 continue
-            _count(plan, cause)
+            _count(written.plan, cause)
             return True
         raise ManifestMoved(f"the manifest of {partition.tp} moved {ATTEMPTS_MAX} times while it was rolled")
 
@@ -89,7 +90,14 @@ class RollWriter:
                 outcomes |= await self._write_shared(plans, cause)
         return outcomes
 
-    async def _write(self, partition: Partition, plan: RollPlan) -> None:
+    async def _written(self, partition: Partition, plan: RollPlan) -> UnnamedSegment:
+        """The plan as a segment; what was written before for the same offsets, where no version came to name that."""
+        earlier = partition.unnamed
+        if earlier is None or earlier.plan.base_offset != plan.base_offset:
+            partition.unnamed = earlier = await self._write(partition, plan)
+        return earlier
+
+    async def _write(self, partition: Partition, plan: RollPlan) -> UnnamedSegment:
         nonce = self._rng.nonce()
         building = Building(nonce=nonce, cluster_id=self._cluster_id, tp=partition.tp, leader_epoch=partition.leader_epoch)
         build = partial(rolled_segment, building, plan.batches, partition.rolled, now_ms=self._clock.now_ms())
@@ -97,7 +105,7 @@ class RollWriter:
         key = segment_key(partition.tp, partition.leader_epoch, plan.base_offset, nonce)
         await create_once(self._store, key, encoded.parts, nonce=nonce, rng=self._rng)
         (entry,) = encoded.entries_at(key)
-        await self._name(partition, plan, entry, producers)
+        return UnnamedSegment(plan, entry, producers)
 
     async def _write_shared(self, plans: Sequence[tuple[Partition, RollPlan]], cause: str) -> Outcomes:
         nonce = self._rng.nonce()
@@ -136,7 +144,12 @@ class RollWriter:
                     manifest = manifest.note_leader_epoch(each.epoch, each.start_offset)
             return manifest.add_segment(entry, last_stable_offset=plan.next_offset)
 
-        await self._manifests.commit(partition, edit, rolled=producers)
+        try:
+            await self._manifests.commit(partition, edit, rolled=producers)
+        except (ManifestMoved, NotOwner):
+            partition.unnamed = None
+            raise
+        partition.unnamed = None
 
 
 def _count(plan: RollPlan, cause: str) -> None:

@@ -25,10 +25,12 @@ from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import TailTotal
 from bmq_broker.roll_writing import SHARED_BYTES_MAX, SHARED_RUNS_MAX, Outcomes, RollWriter
 from bmq_broker.settings import BrokerSettings
+from bmq_broker.stopped_partitions import StoppedPartitions
 
 log = structlog.get_logger()
 
 RETRY_AFTER_S: Final = 1.0
+RETRY_STOPPED_AFTER_S: Final = 10.0
 RELIEF_PARTS: Final = 8
 """Where the WAL is too long, this part of its budget more than need be is freed at once."""
 REFUSED_MAX: Final = 32
@@ -70,6 +72,7 @@ class Roller:
         self._places = asyncio.Semaphore(settings.roll_concurrency)
         self._tasks: set[asyncio.Task[Outcomes]] = set()
         self._rolling: set[TopicPartition] = set()
+        self._stopped = StoppedPartitions(carrier, commit)
         self._retries: dict[TopicPartition, asyncio.TimerHandle] = {}
         """Partitions whose roll failed, and when it is tried again."""
         self._heirs: deque[Partition] = deque()
@@ -88,6 +91,16 @@ class Roller:
         """Bytes in memory of all partitions, buffers included."""
         return self._total.size_bytes
 
+    @property
+    def stopped_bytes(self) -> int:
+        """Those of partitions that cannot be rolled."""
+        return self._stopped.tail_bytes
+
+    @property
+    def stopped_count(self) -> int:
+        """Partitions that cannot be rolled."""
+        return len(self._stopped)
+
     def grown(self, partition: Partition) -> None:
         """Starts the roll that is due once there is a whole segment."""
         if partition.tail.durable_bytes >= partition.config.segment_bytes:
@@ -99,6 +112,7 @@ class Roller:
             if not self._start_largest():
                 break
         self._forget_covered()
+        self._stopped.forget_left()
         if self._carrier.under_way or not self._may_look():
             return
         budget_bytes, objects_max = self._settings.wal_budget_bytes, self._settings.wal_objects_max
@@ -113,6 +127,8 @@ class Roller:
 
     def carry_or_roll(self, partitions: Sequence[Partition], cause: str) -> None:
         """Takes these out of the WAL objects that they pin, without hurry: what finds no place comes again at the next round of upkeep."""
+        for partition in (partition for partition in partitions if partition in self._stopped):
+            self._stopped.carry(partition)
         self.start_together([partition for partition in partitions[:PARTITIONS_AT_ONCE] if not self._carry(partition)], cause)
 
     def carried(self, partitions: Sequence[Partition]) -> None:
@@ -181,8 +197,9 @@ class Roller:
         await cancelled(self._tasks)
 
     def _over_budget(self) -> bool:
-        rolling_bytes = sum(self._partitions[tp].tail.size_bytes for tp in self._rolling if tp in self._partitions)
-        return self._total.size_bytes - rolling_bytes > self._settings.tail_budget_bytes
+        rolling = [partition for tp in self._rolling if (partition := self._partitions.get(tp)) is not None and partition.stopped is None]
+        rolling_bytes = sum(partition.tail.size_bytes for partition in rolling)
+        return self._total.size_bytes - rolling_bytes - self.stopped_bytes > self._settings.tail_budget_bytes
 
     def _places_left(self) -> bool:
         return len(self._tasks) < self._settings.roll_concurrency
@@ -227,6 +244,9 @@ class Roller:
         rolls_max = rolls_max if self._places_left() else 0
         for partition in self._pinning(room_bytes, room_objects):
             looked_at += 1
+            if partition in self._stopped:
+                self._stopped.carry(partition)
+                continue
             if not self._may_start(partition):
                 continue
             if self._carry(partition):
@@ -297,18 +317,23 @@ class Roller:
             return
         error = task.exception()
         for partition in partitions:
-            self._rolled(partition, cause, error or task.result()[partition.tp])
+            self._rolled(partition, cause, error or task.result()[partition.tp], alone=len(partitions) == 1)
         self._commit.poke()
         self.consider()
         if error is not None and not isinstance(error, OSError):
             raise error  # a bug: the loop's handler says so
 
-    def _rolled(self, partition: Partition, cause: str, outcome: bool | BaseException) -> None:
+    def _rolled(self, partition: Partition, cause: str, outcome: bool | BaseException, *, alone: bool) -> None:
         if isinstance(outcome, BaseException):
             if partition.state is PartitionState.APPENDING and not self._ending:
-                log.warning("roll failed, tried again later", partition=str(partition.tp), error=repr(outcome))
-                self._retries[partition.tp] = asyncio.get_running_loop().call_later(RETRY_AFTER_S, self._again, partition, cause)
+                retry_s = RETRY_AFTER_S
+                if alone and self._stopped.failed(partition, outcome):  # what fails together is tried again alone
+                    retry_s = RETRY_STOPPED_AFTER_S
+                else:
+                    log.warning("roll failed, tried again later", partition=str(partition.tp), error=repr(outcome))
+                self._retries[partition.tp] = asyncio.get_running_loop().call_later(retry_s, self._again, partition, cause)
             return
+        self._stopped.rolled(partition)
         if outcome:  # one roll writes one segment: there may be more to do, though nothing arrives any more
             self.grown(partition)
         if partition.covers_ranges():

@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from typing_extensions import Buffer
 
@@ -12,6 +13,7 @@ from bmq.storage import leader_epochs
 from bmq.storage.flatlog import Entry
 from bmq.storage.leader_epochs import EpochHistory
 from bmq.storage.manifest import Manifest
+from bmq.storage.segment import SegmentEntry
 from bmq.topic_config import TopicConfig
 from bmq.values import NO_MANIFEST, LeaderEpoch, ManifestVersion, Offset, TopicPartition
 from bmq.wire.batches import BatchHeader
@@ -38,6 +40,14 @@ class RollPlan:
         return [batch for run in self.runs for batch in run.batches]
 
 
+class UnnamedSegment(NamedTuple):
+    """A segment of this ownership that is in the store, and the producers as of its end."""
+
+    plan: RollPlan
+    entry: SegmentEntry
+    producers: Producers
+
+
 class Partition:
     """One owned partition."""
 
@@ -60,6 +70,7 @@ class Partition:
         "stopped",
         "tail",
         "tp",
+        "unnamed",
         "written_bytes",
     )
 
@@ -97,6 +108,9 @@ class Partition:
         self.appended_slot: Slot | None = None
         """The newest WAL object with a batch of it."""
         self.stopped: PartitionStopped | None = None
+        """Why it takes no more batches, while it cannot be rolled."""
+        self.unnamed: UnnamedSegment | None = None
+        """What the last roll wrote, where no version came to name it: the next one takes it instead of writing it again."""
         self.carrying = False
         """Whether a copy of its tail is on its way to a newer WAL object."""
         self.written_bytes = 0
