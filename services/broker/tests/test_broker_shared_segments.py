@@ -7,7 +7,8 @@ from broker_under_test import Cluster, small
 from held_store import HeldStore
 from moving_brokers import Brokers
 
-from bmq.storage.keys import SHARED_PREFIX
+from bmq.storage.keys import SHARED_PREFIX, manifest_prefix
+from bmq.storage.numbered import numbered_key
 from bmq.values import Offset, TopicPartition
 from bmq_broker.main import BrokerRole
 from bmq_broker.settings import BrokerSettings
@@ -172,6 +173,39 @@ async def test_partitions_that_moved_away_keep_it_and_let_it_go() -> None:
         await brokers.roll(tp)
     await asyncio.sleep(LONG_S)
     assert brokers.store.keys(SHARED_PREFIX) == []
+    await brokers.stop()
+
+
+@on_virtual_time
+async def test_it_stays_while_an_owner_may_serve_with_the_version_before_one_that_came_to_stand_late() -> None:
+    store = HeldStore()
+    brokers = Brokers(store, settings=settings())
+    await brokers.start(1, 2, 3)
+    tps = brokers.controller.create_topic("orders", partitions=2, owner=1)
+    for tp in tps:
+        await brokers.append(tp, b"a")
+    await roll_together(brokers.roles[1], tps)
+    await brokers.moved(*tps, to=2)
+    for tp in tps:
+        await brokers.append_wherever(tp, b"b")
+        await brokers.roll(tp)
+    versions = [f"node-2:{numbered_key(manifest_prefix(tp), brokers.roles[2]._ownership.partitions[tp].manifest_version + 1)}" for tp in tps]
+    store.held.update(versions)
+    deleting = [asyncio.ensure_future(brokers.roles[2].owner.delete_records(tp, Offset(1))) for tp in tps]
+    await asyncio.sleep(0.1)
+    await brokers.moved(*tps, to=3)
+    assert [await brokers.read_all(tp) for tp in tps] == [[(0, b"a"), (1, b"b")]] * 2
+    for version in versions:
+        store.let_go(version)
+    await asyncio.gather(*deleting, return_exceptions=True)
+    await asyncio.sleep(LONG_S)
+    assert [await brokers.read_all(tp) for tp in tps] == [[(0, b"a"), (1, b"b")]] * 2
+    for tp in tps:
+        await brokers.append_wherever(tp, b"c")
+        await brokers.roll(tp)
+    await asyncio.sleep(LONG_S)
+    assert [await brokers.read_all(tp) for tp in tps] == [[(1, b"b"), (2, b"c")]] * 2
+    assert store.keys(SHARED_PREFIX) == []
     await brokers.stop()
 
 

@@ -163,11 +163,14 @@ class SharedGarbage:
         partition = self._partitions.get(run.tp)
         if partition is not None and partition.state is PartitionState.APPENDING:
             return await self._open_may_name(partition, run, key)
-        if self._metadata.image.partition(run.tp) is None:
+        meta = self._metadata.image.partition(run.tp)
+        if meta is None:
             return not self._was_deleted(writer)
         newest = await FlatLog(self._store, manifest_prefix(run.tp), rng=self._rng, what=f"manifest of {run.tp}").newest()
         if newest is None or newest.epoch <= run.leader_epoch:
             return True  # who wrote the run may be asleep: only a claim above it keeps it from naming the run
+        if newest.epoch < meta.leader_epoch:
+            return True  # the owner has claimed nothing: it may serve with an older version, until it meets this one
         return await self._names(run.tp, decode_manifest(newest.payload), run, key)
 
     async def _open_may_name(self, partition: Partition, run: DirectoryEntry, key: str) -> bool:
