@@ -128,8 +128,8 @@ class ScriptedStore:
         while True:
             await self._attempt(prefix)
             page = sorted(key for key in self.objects if key.startswith(prefix) and key > after)[:PAGE]
-            metas = [ObjectMeta(key=key, size_bytes=len(self.objects[key]), modified_ms=0) for key in page]
-            await self._delay()
+            await self._delay()  # names first, sizes later, as MinIO has it; what is gone by then is left out
+            metas = [ObjectMeta(key=key, size_bytes=len(self.objects[key]), modified_ms=0) for key in page if key in self.objects]
             for meta in metas:
                 yield meta
             if len(page) < PAGE:

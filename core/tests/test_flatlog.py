@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_store import Faults, ScriptedStore, SeededRng, run
 
-from bmq.errors import BmqError, Conflict, Corrupt, Fenced, FormatError, FormatTooNew, ObjectMissing, UnknownOutcome
+from bmq.errors import BmqError, Conflict, Corrupt, Fenced, FormatError, FormatTooNew, ObjectMissing, StoreUnavailable, UnknownOutcome
 from bmq.ports import ObjectMeta
 from bmq.storage.flatlog import EPOCH_MAX, NO_PREDECESSOR, Entry, FlatLog, GapFound, Overtaken, decode_entry, encode_entry
 from bmq.values import Nonce
@@ -337,6 +337,71 @@ def test_a_reader_that_stops_early_leaves_no_task() -> None:
         assert (await anext(reader)).number == 1
         await reader.aclose()
         assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(main())
+
+
+def log_that_goes_on_within_a_listing(logs: Logs, old: FlatLog, newest: Entry, *, listings: int) -> None:
+    """For so many listings its writer appends, and deletes all that the listing was about to tell; only what stands below is told."""
+    listing = logs.store.list
+    left = listings
+
+    async def overtaken(prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
+        nonlocal left, newest
+        names = sorted(key for key in logs.store.objects if key > after)
+        if left:
+            left -= 1
+            logs.store.list = listing  # type: ignore[method-assign]
+            newest = await old.append(newest, epoch=newest.epoch, payload=b"more")
+            await old.delete_covered(newest.number)
+            logs.store.list = overtaken  # type: ignore[method-assign]
+        for key in names:
+            if key in logs.store.objects:
+                yield ObjectMeta(key=key, size_bytes=len(logs.store.objects[key]), modified_ms=0)
+
+    logs.store.list = overtaken  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("below_is_a_claim", [True, False])
+def test_a_claim_in_the_deleted_past_does_not_hold_where_the_listing_missed_what_is_above_it(below_is_a_claim: bool) -> None:
+    async def main() -> None:
+        logs = Logs()
+        old, sleeper = logs.writer(), logs.writer()
+        base = newest = await old.claim(None, epoch=1, payload=b"")
+        if not below_is_a_claim:
+            base = newest = await old.append(base, epoch=1, payload=b"base")
+        for _ in range(2):
+            newest = await old.append(newest, epoch=1, payload=b"acknowledged")
+        await old.delete_covered(newest.number)
+        log_that_goes_on_within_a_listing(logs, old, newest, listings=1)
+        with pytest.raises(Overtaken) as overtaken:
+            await sleeper.claim(base, epoch=2, payload=b"asleep")
+        assert overtaken.value.entry.payload == b"more"
+        assert (await logs.writer().newest()) == overtaken.value.entry
+
+    run(main())
+
+
+def test_an_entry_that_cannot_be_deleted_now_holds_up_those_above_it() -> None:
+    async def main() -> None:
+        logs = Logs()
+        log = logs.writer()
+        entry = await log.claim(None, epoch=1, payload=b"")
+        for _ in range(12):
+            entry = await log.append(entry, epoch=1, payload=b"")
+        real = logs.store.delete
+
+        async def fails_at_three(key: str) -> None:
+            if key.endswith("3") and not key.endswith("13"):
+                raise StoreUnavailable(key)
+            await real(key)
+
+        logs.store.delete = fails_at_three  # type: ignore[method-assign]
+        await log.delete_covered(entry.number)
+        assert logs.numbers() == [1, 3, *range(5, 14)]  # of the four at once the others may go
+        logs.store.delete = real  # type: ignore[method-assign]
+        await log.delete_covered(entry.number)
+        assert logs.numbers() == [1, 13]
 
     run(main())
 

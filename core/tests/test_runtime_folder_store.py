@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bmq.errors import ConfigurationError, Conflict, NotApplied, ObjectMissing, StoreUnavailable
-from bmq.runtime import folder_files
+from bmq.runtime import folder_files, folder_names
 from bmq.runtime.folder_store import FolderStore
 
 KIB = 1 << 10
@@ -44,6 +44,52 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", root], check=True)
     else:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_listing_looks_again_for_names_above_an_object_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = folder_files.FolderFiles(tmp_path, fsync=False)
+    for number in range(3):
+        files.create(f"wal/1/1/{number}", [b"x"])
+    real = os.lstat
+
+    def is_overtaken(path: str, **kwargs: int) -> os.stat_result:
+        if str(path).endswith("/1"):
+            monkeypatch.setattr(os, "lstat", real)
+            files.create("wal/1/1/3", [b"x"])
+            for number in range(3):
+                files.delete(f"wal/1/1/{number}")
+        return real(path, **kwargs)
+
+    monkeypatch.setattr(os, "lstat", is_overtaken)
+    assert [meta.key for meta in files.walk("", name_prefix="", after="")] == ["wal/1/1/0", "wal/1/1/3"]
+
+
+def test_names_of_a_folder_are_all_of_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many they are: a call that others follow is thrown away, and a larger one is made from the beginning."""
+    read_entries = folder_names._read_entries
+    if read_entries is None:
+        return  # a system that has no such call
+    monkeypatch.setattr(folder_names, "ROOM_BYTES", 4 << 10)
+    made = {f"{number:020d}" for number in range(500)}
+    for name in made:
+        (tmp_path / name).touch()
+    (tmp_path / "folder").mkdir()
+    calls: list[tuple[int, int]] = []
+
+    def counted(fd: int, room_bytes: int) -> bytes:
+        data = read_entries(fd, room_bytes)
+        calls.append((room_bytes, len(data)))
+        return data
+
+    monkeypatch.setattr(folder_names, "_read_entries", counted)
+    found = folder_names.names_in(str(tmp_path))
+    assert {name for name, is_folder in found if not is_folder} == made
+    assert [name for name, is_folder in found if is_folder] == ["folder"]
+    assert len(found) == len(made) + 1
+    (room_bytes, length), (_, end) = calls[-2:]
+    assert room_bytes > folder_names.ROOM_BYTES
+    assert length > 0
+    assert end == 0
 
 
 def test_a_full_disk_is_not_applied_names_the_folder_and_leaves_nothing(small_disk: Path) -> None:
@@ -151,7 +197,7 @@ def test_killing_a_writer_in_the_middle_of_creates_leaves_only_whole_objects(tmp
 _WRITE = """
 import asyncio, sys
 from pathlib import Path
-from bmq.runtime import folder_files
+from bmq.runtime import folder_files, folder_names
 from bmq.runtime.folder_store import FolderStore
 if sys.argv[3] == "False":
     folder_files.unnamed_files_work = lambda staging: False

@@ -85,6 +85,82 @@ async def test_a_number_that_was_data_in_the_listing_and_that_a_late_seal_took_s
 
 
 @playing
+async def test_a_seal_that_took_a_deleted_number_between_a_listings_names_and_its_sizes_is_not_the_end(store: ScriptedStore, broker: Broker) -> None:
+    """Another sealer saw 0 alone and wants to seal 1; its create arrives while this one's listing has the names and not yet the sizes."""
+    await broker.write(1)
+    broker.submit(2)  # 1 and 2 say that what is below 1 was durable
+    await asyncio.sleep(1)
+    listing = store.list
+
+    async def takes_its_time(prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
+        store.list = listing  # type: ignore[method-assign]
+        names = sorted(name for name in store.objects if name > after)
+        await broker.write(1)
+        broker.writer.checkpoint(2)
+        await asyncio.sleep(1)
+        put_seal(store, 1)
+        for name in names:
+            if name in store.objects:
+                yield ObjectMeta(key=name, size_bytes=len(store.objects[name]), modified_ms=0)
+
+    store.list = takes_its_time  # type: ignore[method-assign]
+    end = await seal(store)
+    assert broker.durable == [0, 1, 2, 3]
+    assert end == 4
+    broker.submit(1)
+    await asyncio.sleep(1)
+    assert broker.durable == [0, 1, 2, 3]
+    assert len(broker.fenced) == 1
+
+
+@playing
+async def test_a_listing_that_missed_the_newest_object_is_told_by_the_one_below_it(store: ScriptedStore, broker: Broker) -> None:
+    """The seal is known to be one; of the look after that all is deleted, and the listing shows the one that went last."""
+    await broker.write(1)
+    broker.submit(2)
+    await asyncio.sleep(1)
+    broker.writer.checkpoint(1)
+    await asyncio.sleep(1)
+    listing = store.list
+    looks = 0
+
+    async def looked(prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
+        nonlocal looks
+        looks += 1
+        if looks == 1:  # it has the names 1 and 2; then 3 is written, 2 is deleted before its size is told, and 1 only after its own was
+            yield ObjectMeta(key=key(1), size_bytes=len(store.objects[key(1)]), modified_ms=0)
+            await broker.write(2)
+            broker.writer.checkpoint(4)
+            await asyncio.sleep(1)
+            put_seal(store, 2)
+            return
+        async for meta in listing(prefix, after=after):
+            yield meta
+
+    store.list = looked  # type: ignore[method-assign]
+    assert await seal(store) == 5
+    assert broker.durable == [0, 1, 2, 3, 4]
+
+
+@playing
+async def test_the_seal_is_found_by_one_listing_more_than_it_takes_to_make_it(store: ScriptedStore, broker: Broker) -> None:
+    await broker.write(5)
+    listing = store.list
+    looks = 0
+
+    def counted(prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
+        nonlocal looks
+        looks += 1
+        return listing(prefix, after=after)
+
+    store.list = counted  # type: ignore[method-assign]
+    assert await seal(store) == 5
+    assert looks == 2
+    assert await seal(store, seed=6) == 5
+    assert looks == 4  # who did not make it has to know it first
+
+
+@playing
 async def test_a_seal_above_a_hole_is_not_adopted(store: ScriptedStore, broker: Broker) -> None:
     """A sealer that seals ahead of a fast writer may have won a higher number while a lower one is still open."""
     gate = Gate(store)

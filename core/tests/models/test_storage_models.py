@@ -4,9 +4,11 @@ Larger bounds, by hand: `python -c "import stream_model as m; print(m.check(m.Bo
 """
 
 import flatlog_model
+import listing_model
 import pytest
 import stream_model
 import takeover_model
+from listing_model import Listing
 
 STREAM_BOUNDS = [
     stream_model.Bounds(sealers=1, last=2),
@@ -66,3 +68,47 @@ def test_no_interleaving_of_a_take_over_loses_what_was_acknowledged() -> None:
 @pytest.mark.parametrize("rule", takeover_model.RULES)
 def test_each_rule_of_a_take_over_is_needed(rule: str) -> None:
     assert takeover_model.check(without=rule).wrong is not None
+
+
+ONE_BY_ONE = (Listing.MOMENT, Listing.PAGES, Listing.NAMES_AGAIN)
+"""Listings that are as good as keys read one by one, upwards: they never pass over a row that grows above while it is deleted below."""
+
+
+@pytest.mark.parametrize("listing", [Listing.MOMENT, pytest.param(Listing.PAGES, marks=pytest.mark.slow), Listing.NAMES_AGAIN])
+def test_no_listing_of_keys_read_upwards_ends_a_stream_below_what_is_acknowledged(listing: Listing) -> None:
+    outcome = listing_model.check(listing_model.Bounds(listing=listing))
+    assert outcome.wrong is None, str(outcome)
+    assert outcome.states > 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("listing", ONE_BY_ONE)
+@pytest.mark.parametrize("more", [{"copies": 1}, {"seals": 2}], ids=str)
+def test_nor_with_more_that_arrives_late(listing: Listing, more: dict[str, int]) -> None:
+    outcome = listing_model.check(listing_model.Bounds(listing=listing, **more))
+    assert outcome.wrong is None, str(outcome)
+
+
+def test_no_listing_of_names_first_and_sizes_later_ends_a_stream_below_what_is_acknowledged_where_it_shows_data() -> None:
+    outcome = listing_model.check(listing_model.Bounds(listing=Listing.NAMES_FIRST, from_nothing=False))
+    assert outcome.wrong is None, str(outcome)
+
+
+@pytest.mark.slow
+def test_nor_does_a_listing_in_any_order() -> None:
+    outcome = listing_model.check(listing_model.Bounds(listing=Listing.ANY_ORDER, from_nothing=False))
+    assert outcome.wrong is None, str(outcome)
+
+
+@pytest.mark.slow
+def test_where_names_come_first_a_writer_that_twice_deletes_all_that_a_listing_named_is_taken_for_one_that_never_wrote() -> None:
+    """What docs/stores.md names as left: two whole turns of the stream, each within one listing, and a seal that was under way since before."""
+    outcome = listing_model.check(listing_model.Bounds(listing=Listing.NAMES_FIRST))
+    assert outcome.wrong == "acknowledged 3, sealed at 0"
+    assert len([step for step in outcome.trace if step == "look at the names"]) >= 3
+
+
+@pytest.mark.parametrize("rule", listing_model.RULES)
+def test_each_rule_of_a_look_is_needed_where_names_come_first(rule: str) -> None:
+    outcome = listing_model.check(listing_model.Bounds(listing=Listing.NAMES_FIRST, from_nothing=False), without=rule)
+    assert outcome.wrong is not None

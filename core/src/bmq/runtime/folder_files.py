@@ -25,6 +25,7 @@ from bmq.errors import Conflict, NotApplied, ObjectMissing, StoreUnavailable, Un
 from bmq.ports import ObjectMeta
 from bmq.runtime import direct_write
 from bmq.runtime.file_io import REMEDIES, has_name, open_folder, read_range, sync_file, sync_file_system, unnamed_files_work, write_all
+from bmq.runtime.folder_names import names_in
 from bmq.runtime.spare_files import SpareFiles
 
 STAGING_NAME: Final = ".tmp"
@@ -256,30 +257,43 @@ class FolderFiles:
     # --- listing ---
 
     def _walk(self, folder: str, name_prefix: str, after: str) -> Iterator[ObjectMeta]:
-        names: list[str] = []
+        """Where an object is gone by the time that its size is asked for, the names above it are looked up again: as if keys were read one by one,
+        upwards. A row that grows above while it is deleted below is so never passed over (docs/stores.md, "What a listing is")."""
+        gone: str | None = after
+        while gone is not None:
+            after, gone = gone, None
+            for key in self._keys(folder, name_prefix, after):
+                if key.endswith("/"):
+                    yield from self._walk(key, "", after)
+                    continue
+                try:
+                    found = os.lstat(self._prefix + key)
+                except FileNotFoundError:
+                    gone = key
+                    break
+                yield _meta(key, found)
+
+    def _keys(self, folder: str, name_prefix: str, after: str) -> list[str]:
+        """Ascending; those of folders end with the slash."""
         try:
-            with os.scandir(self._prefix + folder) as entries:
-                for entry in entries:
-                    if entry.name.startswith(".") or not entry.name.startswith(name_prefix):
-                        continue
-                    key = folder + entry.name
-                    if entry.is_dir(follow_symlinks=False):
-                        key += "/"  # keys below it sort with the slash: `a-b` < `a/b` < `a0`
-                        if key < after and not after.startswith(key):
-                            continue
-                    elif key <= after:
-                        continue
-                    names.append(key)
+            names = names_in(self._prefix + folder)
         except (FileNotFoundError, NotADirectoryError):
-            return
+            return []
         self._listed(folder)
-        names.sort()
-        for key in names:
-            if key.endswith("/"):
-                yield from self._walk(key, "", after)
+        keys = []
+        for name, is_folder in names:
+            if name.startswith(".") or not name.startswith(name_prefix):
                 continue
-            with contextlib.suppress(FileNotFoundError):  # deleted since
-                yield _meta(key, os.lstat(self._prefix + key))
+            key = folder + name
+            if is_folder:
+                key += "/"  # keys below it sort with the slash: `a-b` < `a/b` < `a0`
+                if key < after and not after.startswith(key):
+                    continue
+            elif key <= after:
+                continue
+            keys.append(key)
+        keys.sort()
+        return keys
 
     def _listed(self, folder: str) -> None:
         """The names in this folder are about to be told. All that one process sees it has made durable itself."""

@@ -18,10 +18,10 @@ import structlog
 from crc32c import crc32c
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, Conflict, Corrupt, Fenced, FormatError, ObjectMissing, StoreUnavailable
+from bmq.errors import BmqError, Conflict, Corrupt, Fenced, FormatError, ObjectMissing, StoreUnavailable, UnknownOutcome
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.binary import CRC_SIZE_BYTES, bytes_view, checked, crc_of, encode_crc
-from bmq.storage.durable import LatencyWindow, TroubleLog, cancelled, create_once, together, when_available
+from bmq.storage.durable import Backoff, LatencyWindow, TroubleLog, cancelled, create_once, together, when_available
 from bmq.storage.envelope import ENVELOPE_SIZE_BYTES, decode_envelope, encode_envelope
 from bmq.storage.numbered import just_before, number_of, numbered_key
 from bmq.values import NONCE_SIZE_BYTES, Nonce
@@ -37,6 +37,8 @@ READS_AHEAD: Final = 8
 DELETES_AT_ONCE: Final = 4
 UNSETTLED_MAX: Final = 64
 CANDIDATES_MAX: Final = 65_536
+LOOKS_MAX: Final = 8
+"""For an entry that has to be there and that a listing has yet to show."""
 
 _log = structlog.get_logger(__name__)
 
@@ -218,15 +220,18 @@ class FlatLog:
     async def delete_covered(self, below: int, *, protected: Container[int] = ()) -> int:
         """Deletes entries below the number `below`, which a snapshot covers; returns how many. Only after the own claim holds.
 
-        Claims, the newest entry and `protected` numbers stay. What cannot be deleted now is left for the next call.
+        Claims, the newest entry and `protected` numbers stay. What cannot be deleted now is left for the next call, with all above.
         """
         if self._candidates is None:
             self._candidates = dict.fromkeys(await self._list(FIRST_NUMBER))
         limit = min(below, self._newest_seen)
-        numbers = [n for n, claim in self._candidates.items() if n < limit and not claim and n not in protected]
+        numbers = sorted(n for n, claim in self._candidates.items() if n < limit and not claim and n not in protected)
         deleted = 0
         for at in range(0, len(numbers), DELETES_AT_ONCE):
-            deleted += sum(await together(self._delete(n) for n in numbers[at : at + DELETES_AT_ONCE]))
+            batch = await together(self._delete(n) for n in numbers[at : at + DELETES_AT_ONCE])
+            deleted += sum(outcome is True for outcome in batch)
+            if None in batch:
+                break
         return deleted
 
     # --- private ---
@@ -249,12 +254,46 @@ class FlatLog:
         finally:
             await cancelled(reading)
 
-    async def _still_newest(self, entry: Entry) -> bool:
+    async def _still_newest(self, entry: Entry, *, own: bool = False) -> bool:
         """Whether an entry that was created, or read after a listing had shown its number as the newest, is in no deleted past.
 
-        Only claims can be; of others nothing is asked.
+        Only claims can be; of others nothing is asked. A listing takes time, in which a writer may go on and delete all that it would have shown.
+        That the entry below is still there is proof that it did not: entries are deleted from below. Elsewhere a second listing has to agree.
         """
-        return not entry.claim or await self._list(entry.number) == [entry.number]
+        if not entry.claim:
+            return True
+        if await self._list(entry.number) != [entry.number]:
+            return False
+        if entry.number == FIRST_NUMBER:
+            return True
+        try:
+            below = await self._header(entry.number - 1)
+        except ObjectMissing:
+            if own:  # its base: it was deleted when this number was another's
+                return False
+            below = None
+        if below is not None and not below.claim and below.nonce == entry.predecessor:
+            return True
+        return await self._list(entry.number) == [entry.number]
+
+    async def _beaten_by(self, entry: Entry) -> Entry | None:
+        """The newest entry, where a listing has yet to show another than the own one in the deleted past. Raises UnknownOutcome."""
+        backoff = Backoff(self._rng)
+        for _ in range(LOOKS_MAX):
+            newest = await self.newest(entry.number)
+            if newest is None or newest.nonce != entry.nonce:
+                return newest
+            await backoff.wait()
+        raise UnknownOutcome(f"{self._what}: entry {entry.number} stands alone above one that is gone; restore {entry.number - 1} if it was lost")
+
+    async def _header(self, number: int) -> Entry | None:
+        """The entry without its payload; None where it is damaged. Raises ObjectMissing. Waits out a store that is down."""
+        key = numbered_key(self._prefix, number)
+        first_bytes = await when_available(lambda: self._store.get(key, length=ENTRY_HEADER_SIZE_BYTES), rng=self._rng, trouble=self._trouble)
+        try:
+            return decode_entry_header(first_bytes, what=f"{self._what} {key}")
+        except FormatError:
+            return None
 
     async def _create(self, base: Entry | None, *, epoch: int, payload: bytes, claim: bool) -> Entry:
         # After a try with an unknown outcome the number may have been taken by it, built upon by an heir, covered and deleted. What is
@@ -276,8 +315,8 @@ class FlatLog:
         except Conflict:
             self._unsettled.remove(entry.nonce)
             raise self._beaten(await self._standing(entry.number), number=entry.number, epoch=epoch) from None
-        if not await self._still_newest(entry):
-            newest = await self.newest(entry.number)
+        if not await self._still_newest(entry, own=True):
+            newest = await self._beaten_by(entry)
             self._unsettled.remove(entry.nonce)
             raise self._beaten(newest, number=entry.number, epoch=epoch)
         self._unsettled.clear()
@@ -320,7 +359,8 @@ class FlatLog:
         except ObjectMissing:
             raise GapFound(f"{self._what}: entry {number} was deleted meanwhile", number) from None
 
-    async def _delete(self, number: int) -> bool:
+    async def _delete(self, number: int) -> bool | None:
+        """Whether it went; None where it is to be tried again."""
         candidates = self._candidates
         assert candidates is not None
         key = numbered_key(self._prefix, number)
@@ -335,7 +375,7 @@ class FlatLog:
             pass
         except StoreUnavailable as error:
             self._trouble(error)
-            return False
+            return None
         candidates.pop(number, None)
         return True
 

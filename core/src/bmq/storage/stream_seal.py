@@ -3,12 +3,16 @@
 The seal is the lowest one at or above the newest data object's `durable_below` that has no free number between the two. That is stable:
 what was durable is below it, no number below it can be taken any more, and seals are never deleted. Simpler rules lose data
 (core/tests/models/stream_model.py shows each with its shortest trace).
+
+A listing takes time, while the owner creates above and deletes below. So a look counts only if every seal in it was known to be one before it began,
+and if the newest data object in it is still there after it. The owner deletes from below, so nothing above that object can
+have gone unseen (core/tests/models/listing_model.py).
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from bmq.errors import Conflict, Corrupt, NotApplied, ObjectMissing, UnknownOutcome
+from bmq.errors import Conflict, Corrupt, NotApplied, ObjectMissing, StoreError, UnknownOutcome
 from bmq.ports import ObjectMeta, ObjectStore, Rng
 from bmq.storage.durable import Backoff, Trouble, TroubleLog, together, when_available
 from bmq.storage.numbered import just_before, number_of, wal_key
@@ -23,11 +27,19 @@ SEALS_AHEAD_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class _Survey:
-    """`durable_below` of the newest data object (0 without one), and the numbers that are data and that are seals."""
+    """`durable_below` of the newest data object (0 without one), and the numbers that are data and that are seals.
+
+    Each was at some moment of the listing what it is here, and the newest data object was still there after it.
+    """
 
     durable_below: int
     data: frozenset[int]
     seals: frozenset[int]
+
+    @property
+    def newest(self) -> int | None:
+        """The newest data object."""
+        return max(self.data, default=None)
 
     def seal(self) -> int | None:
         """The first seal from `durable_below` on, unless a free number comes first."""
@@ -57,16 +69,31 @@ async def seal_stream(store: ObjectStore, stream: StreamId, *, cluster_id: str, 
     surveyor = _Surveyor(store, stream, rng=rng, trouble=trouble)
     backoff = Backoff(rng)
     ahead = 1
+    known: frozenset[int] = frozenset()
+    before: tuple[int, int | None] | None = None
+    """The seal and the newest data object that the look before has shown."""
     while True:
         survey = await surveyor.survey()
-        if (seal := survey.seal()) is not None:
-            return seal
-        creates = [_create_seal(store, stream, n, cluster_id=cluster_id, rng=rng) for n in survey.free(ahead)]
-        outcomes = await together(creates)
+        seal = survey.seal()
+        if seal is not None and survey.seals <= known:
+            shown = (seal, survey.newest)
+            # Right below the seal the newest data object is proof enough: had the owner deleted the seal's number, that one went before.
+            if survey.newest == seal - 1 or shown == before:
+                return seal
+            before = shown
+            continue
+        known |= survey.seals
+        before = None
+        if seal is not None:
+            continue
+        numbers = survey.free(ahead)
+        outcomes = await together(_create_seal(store, stream, n, cluster_id=cluster_id, rng=rng) for n in numbers)
+        known |= {number for number, outcome in zip(numbers, outcomes, strict=True) if outcome is None}
         ahead = min(ahead * 4, SEALS_AHEAD_MAX)
-        # What became of each create does not matter: only a listing tells whether a seal counts.
-        if all(isinstance(outcome, NotApplied | UnknownOutcome) for outcome in outcomes):
-            trouble(next(outcome for outcome in outcomes if outcome is not None))
+        # A create that succeeded may have fallen into the deleted past: only a listing tells whether a seal counts.
+        failed = [outcome for outcome in outcomes if isinstance(outcome, NotApplied | UnknownOutcome)]
+        if len(failed) == len(outcomes):
+            trouble(failed[0])
             await backoff.wait()
 
 
@@ -124,7 +151,7 @@ class _Surveyor:
         self._durable_below = 0
 
     async def survey(self) -> _Survey:
-        """What a listing shows, and the header of the newest data object in it.
+        """What a listing shows, and the header of the newest data object in it, read after it: where that one is gone the listing counts for nothing.
 
         Which numbers are seals is what the listing says. A number may be data in the listing and, deleted since, a seal in the deleted past
         when it is read.
@@ -148,13 +175,11 @@ class _Surveyor:
         return head if isinstance(head, WalHeader) else None
 
 
-async def _create_seal(store: ObjectStore, stream: StreamId, number: int, *, cluster_id: str, rng: Rng) -> NotApplied | UnknownOutcome | None:
-    """None: a seal, or something else, is there now."""
+async def _create_seal(store: ObjectStore, stream: StreamId, number: int, *, cluster_id: str, rng: Rng) -> StoreError | None:
+    """None: the seal is there. Otherwise Conflict, NotApplied or UnknownOutcome."""
     seal = Seal(cluster_id=cluster_id, node_id=stream.node_id, broker_epoch=stream.broker_epoch, number=number, nonce=rng.nonce())
     try:
         await store.create(wal_key(stream, number), encode_seal(seal))
-    except Conflict:
-        return None
-    except (NotApplied, UnknownOutcome) as error:
+    except (Conflict, NotApplied, UnknownOutcome) as error:
         return error
     return None
