@@ -9,11 +9,10 @@ from bmq.metadata.image import Image, Topic
 from bmq.names import is_internal
 from bmq.values import TopicId, TopicPartition
 from bmq.wire.error_codes import ErrorCode
+from bmq_proxy.authorized import NOT_ASKED
 from bmq_proxy.calls import Call
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.spreading import Proxies, ProxyAddress, zone_of
-
-AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
 
 
 def find_topic(image: Image, key: object) -> Topic:
@@ -52,14 +51,14 @@ def described_partition(proxies: Proxies, topic: Topic, index: int) -> dict[str,
     }
 
 
-def described_topic(topic: Topic) -> dict[str, Any]:
-    """A topic without its partitions."""
+def described_topic(topic: Topic, *, operations: int = NOT_ASKED) -> dict[str, Any]:
+    """A topic without its partitions. `operations`: what the client may do with it."""
     return {
         "error_code": 0,
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": is_internal(topic.name),
-        "topic_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+        "topic_authorized_operations": operations,
     }
 
 

@@ -14,8 +14,8 @@ from bmq_broker.handlers.group_errors import is_at_least
 
 _NOT_FOUND_VERSION: Final = 6
 _NOT_ASKED: Final = -(2**31)
-_ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
-"""Kafka's bits of Read, Delete and Describe."""
+_ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+"""Kafka's bits of Read, Delete, Describe, DescribeConfigs and AlterConfigs."""
 
 
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:

@@ -25,13 +25,14 @@ from bmq.wire.error_codes import ErrorCode, code_for
 from bmq.wire.message import Message
 from bmq.wire.messages import Encoded
 from bmq_proxy.api import Reply, Route, decoded, encoded, error_name
+from bmq_proxy.authorized import NOT_ASKED, ON_CLUSTER, ON_TOPIC
 from bmq_proxy.bulk import TURN_ELEMENTS
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.spreading import zone_of
-from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, controller_among, described_partition, described_topic, find_topic, proxies_of
+from bmq_proxy.topics import controller_among, described_partition, described_topic, find_topic, proxies_of
 
 CREATED_AT_ONCE_MAX = 100
 SHOWN_WITHIN_S = 5.0
@@ -131,8 +132,9 @@ def route(proxy: Proxy) -> Route:
         image = proxy.image
         async with bulk.building(_elements(_asked(image, call, request))):
             image = proxy.image  # it may have waited
-            topics, error = await _topics(proxy, kept, image, call, _asked(image, call, request))
-            reply = _reply(proxy, image, call, topics)
+            operations = ON_TOPIC if request.include_topic_authorized_operations else NOT_ASKED
+            topics, error = await _topics(proxy, kept, image, call, _asked(image, call, request), operations=operations)
+            reply = _reply(proxy, image, call, topics, operations=ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED)
             answer = await encoded(bulk, call, reply)
         answer.error = error
         if error == "none":
@@ -178,8 +180,10 @@ def _elements(asked: Sequence[Topic | Message]) -> int:
     return sum([len(one.partitions) if isinstance(one, Topic) else 1 for one in asked])
 
 
-async def _topics(proxy: Proxy, kept: KeptTopics, image: Image, call: Call, asked: Sequence[Topic | Message]) -> tuple[list[Encoded], str]:
-    """Each topic encoded, and the name of the first error."""
+async def _topics(
+    proxy: Proxy, kept: KeptTopics, image: Image, call: Call, asked: Sequence[Topic | Message], *, operations: int
+) -> tuple[list[Encoded], str]:
+    """Each topic encoded, and the name of the first error. Those with `operations`, which few ask for, are not kept."""
     bulk, version, viewer = proxy.bulk, call.version, _viewer(call)
     proxies = proxies_of(proxy, image, call)
     topics: list[Encoded] = []
@@ -192,29 +196,29 @@ async def _topics(proxy: Proxy, kept: KeptTopics, image: Image, call: Call, aske
             error = error_name(unknown["error_code"]) if error == "none" else error
             topics.append(messages.encode_element(ApiKey.METADATA, version, "topics", unknown))
             continue
-        encoded_topic = kept.find(image, one, version, viewer)
+        encoded_topic = kept.find(image, one, version, viewer) if operations == NOT_ASKED else None
         if encoded_topic is None:
-            described = described_topic(one)
+            described = described_topic(one, operations=operations)
             described["partitions"] = partitions = []
             for index in range(len(one.partitions)):
                 partitions.append(described_partition(proxies, one, index))
                 await pace.step(_PARTITION_COUNTS)
             encode = partial(messages.encode_element, ApiKey.METADATA, version, "topics", described)
             encoded_topic = await bulk.apart(encode) if len(partitions) > TURN_ELEMENTS else encode()
-            if proxies.by_id:
+            if proxies.by_id and operations == NOT_ASKED:
                 kept.keep(image, one, version, viewer, encoded_topic)
         topics.append(encoded_topic)
     return topics, error
 
 
-def _reply(proxy: Proxy, image: Image, call: Call, topics: Sequence[Encoded]) -> Reply:
+def _reply(proxy: Proxy, image: Image, call: Call, topics: Sequence[Encoded], *, operations: int) -> Reply:
     proxies = proxies_of(proxy, image, call)
     return {
         "brokers": [one.described() for one in proxies.by_id.values()],
         "cluster_id": image.cluster_id,
         "controller_id": controller_among(proxy, proxies),
         "topics": topics,
-        "cluster_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+        "cluster_authorized_operations": operations,
     }
 
 
@@ -238,7 +242,7 @@ def _unknown(asked: Any, code: int) -> dict[str, Any]:
         "topic_id": asked.topic_id,
         "is_internal": asked.name is not None and is_internal(asked.name),
         "partitions": [],
-        "topic_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+        "topic_authorized_operations": NOT_ASKED,
     }
 
 

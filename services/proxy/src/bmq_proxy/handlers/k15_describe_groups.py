@@ -1,4 +1,4 @@
-"""DescribeGroups, key 15, versions 0 to 6. Split among the coordinators of its groups. Missing: authorized operations."""
+"""DescribeGroups, key 15, versions 0 to 6. Split among the coordinators of its groups."""
 
 from functools import partial
 from typing import Any

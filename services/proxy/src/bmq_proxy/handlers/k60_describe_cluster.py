@@ -1,4 +1,4 @@
-"""DescribeCluster, key 60, versions 0 to 2. Missing: controller endpoints, authorized operations."""
+"""DescribeCluster, key 60, versions 0 to 2. Missing: controller endpoints."""
 
 from functools import partial
 
@@ -6,9 +6,10 @@ from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.authorized import NOT_ASKED, ON_CLUSTER
 from bmq_proxy.calls import Call
 from bmq_proxy.proxy import Proxy
-from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, controller_among, proxies_of
+from bmq_proxy.topics import controller_among, proxies_of
 
 BROKERS = 1
 
@@ -30,5 +31,5 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         "cluster_id": proxy.image.cluster_id,
         "controller_id": controller_among(proxy, proxies),
         "brokers": nodes if served else [],
-        "cluster_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+        "cluster_authorized_operations": ON_CLUSTER if served and request.include_cluster_authorized_operations else NOT_ASKED,
     }

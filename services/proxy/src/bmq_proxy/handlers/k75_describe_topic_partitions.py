@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions, key 75, version 0. Topics by name, in pages of partitions with a cursor. Missing: authorized operations."""
+"""DescribeTopicPartitions, key 75, version 0. Topics by name, in pages of partitions with a cursor."""
 
 from functools import partial
 from typing import Any
@@ -9,10 +9,11 @@ from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import code_for
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.authorized import NOT_ASKED, ON_TOPIC
 from bmq_proxy.calls import Call
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.spreading import Proxies
-from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, described_partition, described_topic, find_topic, proxies_of
+from bmq_proxy.topics import described_partition, described_topic, find_topic, proxies_of
 
 PARTITIONS_MAX = 2_000
 """Of one answer (max.request.partition.size.limit)."""
@@ -52,9 +53,9 @@ def _described(proxies: Proxies, image: Image, name: str, first: int, left: int)
     try:
         topic = find_topic(image, name)
     except BmqError as error:
-        refused = {"error_code": code_for(error), "name": name, "partitions": [], "topic_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN}
+        refused = {"error_code": code_for(error), "name": name, "partitions": [], "topic_authorized_operations": NOT_ASKED}
         return refused, None
-    described = described_topic(topic)
+    described = described_topic(topic, operations=ON_TOPIC)
     end = min(len(topic.partitions), max(first, 0) + left)
     # Empty, not null: Java's admin client takes these two lists without looking.
     no_elr: dict[str, list[int]] = {"eligible_leader_replicas": [], "last_known_elr": []}

@@ -10,9 +10,10 @@ from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.authorized import NOT_ASKED
 from bmq_proxy.calls import Call, Pending
 from bmq_proxy.proxy import Proxy
-from bmq_proxy.topics import AUTHORIZED_OPERATIONS_UNKNOWN, controller_among, proxies_of
+from bmq_proxy.topics import controller_among, proxies_of
 
 REASON: Final = "The lane that this client is in does not exist, or is not served here: create it (bmq lanes create), or correct lane=NAME"
 
@@ -48,11 +49,11 @@ def _metadata(proxy: Proxy, call: Call, request: Any) -> Reply:
                 "topic_id": one.topic_id,
                 "is_internal": False,
                 "partitions": [],
-                "topic_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+                "topic_authorized_operations": NOT_ASKED,
             }
             for one in request.topics or []
         ],
-        "cluster_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+        "cluster_authorized_operations": NOT_ASKED,
     }
 
 
@@ -73,7 +74,7 @@ def _describe_cluster(proxy: Proxy, call: Call, request: Any) -> Reply:
         "cluster_id": proxy.image.cluster_id,
         "controller_id": -1,
         "brokers": [],
-        "cluster_authorized_operations": AUTHORIZED_OPERATIONS_UNKNOWN,
+        "cluster_authorized_operations": NOT_ASKED,
     }
 
 
