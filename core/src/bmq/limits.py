@@ -96,6 +96,19 @@ class Limits:
         maximum=_HOUR_MS,
         minimum=100,
     )
+    half_sent_within_ms: int = _limit(
+        60_000,
+        "How long a client's request may arrive at less than 64 KiB/s. While others wait for memory: five seconds, and one without a byte.",
+        beyond=_CLOSED,
+        maximum=24 * _HOUR_MS,
+        minimum=1_000,
+    )
+    connections_per_address: int = _limit(
+        10_000,
+        "Connections of clients at one address to one proxy.",
+        beyond="Further ones are closed at once, and the log says so.",
+        maximum=1_000_000,
+    )
 
 
 LIMITS: Final[tuple["Field[Any]", ...]] = fields(Limits)

@@ -10,6 +10,8 @@ import pytest
 from one_connection import codes, nothing_comes, run, slow_reader, until
 from proxy_in_memory import Client, Running, batch, fetch_request
 
+from bmq.limits import limits_of
+from bmq_proxy.arriving import STILL_S_MAX, ArrivingMemory
 from bmq_proxy.settings import ProxySettings
 
 pytestmark = pytest.mark.usefixtures("both_loops")
@@ -135,3 +137,68 @@ def test_who_waits_for_memory_keeps_nothing_that_it_has_read_alive() -> None:
         assert len(answer.responses[0].partitions[0].records) > 300_000
 
     run(test)
+
+
+def test_half_requests_of_one_address_give_way_at_once_to_another_address() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        endpoint = proxy.role.server.endpoint
+        hostile = [await proxy.connect(local_addr=("127.0.0.2", 0)) for _ in range(30)]
+        for one in hostile:
+            one.writer.write(b"\x06\x00\x00\x00\x00\x00\x00\x09" + bytes(600_000))
+        await until(lambda: endpoint.arriving.held_bytes > endpoint.arriving.limit_bytes // 2)
+        began_s = asyncio.get_running_loop().time()
+        for _ in range(3):
+            client.send_produce("orders", {0: batch(b"a" * 400_000)})
+            assert codes((await client.receive())[1]) == [0]
+        assert asyncio.get_running_loop().time() - began_s < STILL_S_MAX
+
+    run(test, ProxySettings(request_memory_bytes=4_000_000))
+
+
+def test_half_requests_that_claim_much_are_behind_those_that_claim_little_when_memory_comes_free() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        endpoint = proxy.role.server.endpoint
+        for _ in range(30):
+            hostile = await proxy.connect()
+            hostile.writer.write(b"\x06\x00\x00\x00\x00\x00\x00\x09" + bytes(600_000))
+        await until(lambda: endpoint.arriving.held_bytes > endpoint.arriving.limit_bytes // 2)
+        began_s = asyncio.get_running_loop().time()
+        client.send_produce("orders", {0: batch(b"a" * 300_000)})
+        assert codes((await client.receive())[1]) == [0]
+        assert asyncio.get_running_loop().time() - began_s < 3 * STILL_S_MAX
+
+    run(test, ProxySettings(request_memory_bytes=4_000_000))
+
+
+def test_one_address_may_not_have_all_connections() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        for _ in range(4):
+            await proxy.connect(local_addr=("127.0.0.2", 0))
+        refused = await proxy.connect(local_addr=("127.0.0.2", 0))
+        assert await refused.closed()
+        assert (await client.ask(18, 0)).error_code == 0
+        other = await proxy.connect(local_addr=("127.0.0.3", 0))
+        assert (await other.ask(18, 0)).error_code == 0
+
+    run(test, ProxySettings(limits=limits_of({"connections_per_address": 4})))
+
+
+def test_a_request_that_drips_in_is_cut_off_and_one_that_is_only_long_is_not() -> None:
+    arriving = ArrivingMemory(1 << 20, whole_within_s=10)
+
+    class One:
+        peer, is_read, arrived_at, whole_bytes = "a", True, 99.0, 1 << 20
+
+        def __init__(self, since_s: float) -> None:
+            self.frame_since = since_s
+
+        def go_on(self) -> None: ...
+
+        def make_room(self, reason: str) -> None: ...
+
+    dripping, long = One(since_s=0), One(since_s=0)
+    arriving.ask(dripping, 4_096)
+    arriving.ask(long, 1 << 20)
+    assert [one for one, _ in arriving.stuck(9.0)] == []
+    assert [one for one, _ in arriving.stuck(12.0)] == [dripping]
+    assert {one for one, _ in arriving.stuck(40.0)} == {dripping, long}

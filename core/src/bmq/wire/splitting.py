@@ -45,6 +45,11 @@ class FrameSplitter(ABC, Generic[F]):
             return 0
         return len(self._own) if self._own_filled < len(self._own) else min(self._own_size, 2 * len(self._own))
 
+    @property
+    def whole_bytes(self) -> int:
+        """What the frame that is still arriving claims to come to; 0 where none is."""
+        return 0 if self._own is None else self._own_size
+
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """Where the next bytes go; never empty. Valid until the next call of `buffer_updated`."""
         if self._own is None:

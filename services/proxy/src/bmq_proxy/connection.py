@@ -111,7 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         self._service = service
         self._listener = listener
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
-        self._intake = Intake(service.scratch, service.request_memory, service.arriving)
+        self._intake = Intake(service.scratch, service.request_memory, service.arriving, service.broken)
         self._transport: asyncio.Transport | None = None
         self._exchanges: deque[_Exchange] | None = None  # Made by the first request: most connections of a large fleet are idle.
         self._started = 0

@@ -1,11 +1,12 @@
 """What all connections of a proxy share: memory, limits, counters, and the table of APIs. The other side of connection.Service."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 
 import structlog
-from prometheus_client import Counter
+from prometheus_client import Counter as Counted
 from typing_extensions import Buffer
 
 from bmq.errors import WireError
@@ -66,7 +67,11 @@ class Endpoint:
         """`routes` are the base's. `modest`: who is to be protected from those who write much, is counted here. `answers`: those without records."""
         self.requests_in_flight_max = settings.requests_in_flight_max
         self.request_memory = request_memory
-        self.arriving = ArrivingMemory(max(1, request_memory.limit_bytes // ARRIVING_SHARE))
+        self.arriving = ArrivingMemory(
+            max(1, request_memory.limit_bytes // ARRIVING_SHARE), whole_within_s=settings.limits.half_sent_within_ms / 1000
+        )
+        self._addresses: Counter[str] = Counter()
+        """How many connections each has."""
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self.shares = FairShares(
             sender_bytes_max=max(1, request_memory.limit_bytes // CONNECTION_SHARE),
@@ -90,7 +95,7 @@ class Endpoint:
         self._unsent: dict[Connection, tuple[int, float]] = {}
         """While consumers want more memory than there is: what each peer has yet to take of its answer, and since when it is so much."""
         self.scratch = bytearray(RECEIVE_BUFFER_BYTES)
-        self._counted: dict[tuple[int, str], Counter] = {}
+        self._counted: dict[tuple[int, str], Counted] = {}
         self._stopping = False
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
         metrics.REQUEST_MEMORY.set_function(lambda: request_memory.held_bytes)
@@ -105,14 +110,23 @@ class Endpoint:
             metrics.CONNECTIONS_REFUSED.inc()
             self._complain(connection.peer, f"more than connections_max = {self._settings.connections_max} connections")
             return False
+        per_address = self._settings.limits.connections_per_address
+        if self._addresses[connection.peer] >= per_address:
+            metrics.CONNECTIONS_REFUSED.inc()
+            self._complain(connection.peer, f"its address has connections_per_address = {per_address} connections already")
+            return False
         self.connections[connection] = None
+        self._addresses[connection.peer] += 1
         self._opened += 1
         connection.number = self._opened
         return True
 
     def closed(self, connection: Connection) -> None:
         """Forgets a connection."""
-        self.connections.pop(connection, None)
+        if self.connections.pop(connection, connection) is None:
+            self._addresses[connection.peer] -= 1
+            if not self._addresses[connection.peer]:
+                del self._addresses[connection.peer]
         if connection.share is not None:
             self.shares.close(connection.share, self._loop.time())
 

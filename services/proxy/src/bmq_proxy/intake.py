@@ -1,6 +1,7 @@
 """What comes in on one connection: frames, the memory set aside for one that is still arriving, and when the transport is read."""
 
 import asyncio
+from collections.abc import Callable
 
 from bmq.wire.frames import FrameReader
 from bmq_proxy.arriving import ArrivingMemory
@@ -20,19 +21,24 @@ class Intake:
     __slots__ = (
         "_arriving",
         "_arriving_bytes",
+        "_broken",
         "_frames",
         "_granted",
         "_memory",
+        "_peer",
         "_reading",
         "_transport",
         "_waits_for_room",
         "_wanted",
         "arrived_at",
         "frame_since",
+        "whole_bytes",
     )
 
-    def __init__(self, scratch: bytearray, memory: MemoryBudget, arriving: ArrivingMemory) -> None:
-        """`memory` is of whole requests, `arriving` of those that are not."""
+    def __init__(self, scratch: bytearray, memory: MemoryBudget, arriving: ArrivingMemory, broken: Callable[[str, str], None]) -> None:
+        """`memory` is of whole requests, `arriving` of those that are not. `broken` is told who is cut off, and why."""
+        self._broken = broken
+        self._peer = ""
         self._frames = FrameReader(scratch=scratch)
         self._memory = memory
         self._arriving = arriving
@@ -43,11 +49,14 @@ class Intake:
         self._waits_for_room = False
         self._wanted = True
         self.frame_since = 0.0
+        self.whole_bytes = 0
         self.arrived_at = 0.0
 
     def open(self, transport: asyncio.Transport) -> None:
         """The connection is there, and is read."""
         self._transport = transport
+        name = transport.get_extra_info("peername")
+        self._peer = str(name[0]) if isinstance(name, tuple) and name else str(name or "")
         if not self._memory.has_room:
             # Not at once: uvloop starts to read right after this, whatever was paused before.
             asyncio.get_running_loop().call_soon(self._update)
@@ -82,6 +91,7 @@ class Intake:
             self.frame_since = self.arrived_at
         if needed_bytes != self._arriving_bytes:
             self._arriving_bytes = needed_bytes
+            self.whole_bytes = self._frames.whole_bytes
             self._granted = self._arriving.ask(self, needed_bytes)
 
     def go_on(self) -> None:
@@ -98,8 +108,12 @@ class Intake:
     @property
     def peer(self) -> str:
         """The other side's address."""
-        name = None if self._transport is None else self._transport.get_extra_info("peername")
-        return str(name[0]) if isinstance(name, tuple) and name else str(name or "")
+        return self._peer
+
+    def make_room(self, reason: str) -> None:
+        """Others need what this frame holds."""
+        self._broken(self.peer, reason)
+        self.abort()
 
     def abort(self) -> None:
         """Ends the connection at once."""

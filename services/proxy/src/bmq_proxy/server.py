@@ -7,8 +7,8 @@ from bmq.listeners import DEFAULT_LISTENER
 from bmq_proxy.connection import Connection
 from bmq_proxy.endpoint import Endpoint
 
-RELIEF_INTERVAL_S = 1.0
-SWEEP_EVERY = 5
+RELIEF_INTERVAL_S = 0.5
+SWEEP_EVERY = 10
 
 
 class ProxyServer:
