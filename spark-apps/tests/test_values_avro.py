@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from value_cases import decode
 
 from bmq_spark.errors import ConfigurationError
-from bmq_spark.values import Decoder, SchemaFile, decoder
+from bmq_spark.values import Decoder, SchemaFile, conform, decoder, merge_types
 from bmq_spark.values.ddl import write_ddl
 
 UTC = datetime.UTC
@@ -59,7 +59,7 @@ RECORD: dict[str, Any] = {
 }  # fmt: skip
 READ = RECORD | {
     "noon": 12 * 3600 * 1000, "uuid": str(uuid.UUID(int=7)), "pairs": list(RECORD["pairs"].items()),
-    "either": {"member0": None, "member1": None, "member2": {"count": 3}, "member3": None, "member4": None},
+    "either": dict.fromkeys(("member_int", "member_string", "member_colour", "member_array")) | {"member_line": {"count": 3}},
 }  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def test_every_type_of_a_schema_is_read() -> None:
         "flag boolean, number int, big bigint, single float, double double, octets binary, text string, colour string, again string, digest binary, "
         "price decimal(10,2), day date, millis timestamp, micros timestamp, local timestamp_ntz, noon int, uuid string, tags array<string>, "
         "pairs map<string, timestamp>, lines array<struct<count: bigint>>, last struct<count: bigint>, "
-        "either struct<member0: int, member1: string, member2: struct<count: bigint>, member3: string, member4: array<int>>"
+        "either struct<member_int: int, member_string: string, member_line: struct<count: bigint>, member_colour: string, member_array: array<int>>"
     )
     values, reasons = decode(made, [written(EVERYTHING, RECORD), None])
     assert reasons == [None, None]
@@ -92,7 +92,12 @@ def test_every_type_of_a_schema_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("value", "member", "held"),
-    [(5, "member0", 5), ("text", "member1", "text"), (("shop.Colour", "RED"), "member3", "RED"), ([1, 2], "member4", [1, 2])],
+    [
+        (5, "member_int", 5),
+        ("text", "member_string", "text"),
+        (("shop.Colour", "RED"), "member_colour", "RED"),
+        ([1, 2], "member_array", [1, 2]),
+    ],
 )
 def test_a_union_says_which_branch_it_holds(value: Any, member: str, held: Any) -> None:
     (read,), reasons = decode(by_schema(EVERYTHING), [written(EVERYTHING, RECORD | {"either": value})])
@@ -191,3 +196,24 @@ def test_corruption_is_a_value_or_a_reason_and_never_more(damage: list[tuple[int
     for row, why in zip(decoded.values, decoded.reasons, strict=True):
         assert row.is_valid != why.is_valid
     assert decoded.values[0].as_py() == decoded.values[-1].as_py() == READ
+
+
+PAID = {"type": "record", "name": "Paid", "fields": [{"name": "amount", "type": "long"}]}
+REFUNDED = {"type": "record", "name": "Refunded", "fields": [{"name": "amount", "type": "long"}, {"name": "why", "type": "string"}]}
+OTHER = {"type": "record", "name": "Authorized", "fields": [{"name": "amount", "type": "long"}]}
+
+
+@pytest.mark.parametrize("branches", [[PAID, REFUNDED], [REFUNDED, PAID], [OTHER, PAID, REFUNDED], ["string", REFUNDED, OTHER, PAID]])
+def test_a_branch_of_a_union_is_the_same_column_wherever_it_stands(branches: list[Any]) -> None:
+    first = by_schema(record_of(u=["null", PAID, REFUNDED]))
+    now = record_of(u=["null", *branches])
+    table = merge_types(first.arrow_type, by_schema(now).arrow_type)
+    decoded = by_schema(now).decode(pa.array([written(now, {"u": ("Paid", {"amount": 7})})], pa.binary()))
+    (row,) = conform(decoded.values, table).to_pylist()
+    assert {name: held for name, held in row["u"].items() if held is not None} == {"member_paid": {"amount": 7}}
+
+
+def test_two_branches_that_would_be_one_column_are_refused() -> None:
+    other = {"type": "record", "name": "paid", "namespace": "other", "fields": [{"name": "x", "type": "int"}]}
+    with pytest.raises(ConfigurationError, match=r"value.u: Paid and other.paid of a union would be one column, member_paid"):
+        by_schema(record_of(u=[PAID, other]))

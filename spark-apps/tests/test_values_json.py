@@ -255,3 +255,16 @@ def _fits(value: bytes) -> bool:
         and (c is None or type(c) is str)
         and (d is None or (type(d) is list and all(each is None or type(each) is bool for each in d)))
     )
+
+
+def test_a_number_that_a_float_cannot_hold_has_a_reason() -> None:
+    made = decoder("json", schema=SchemaFile(name="x.ddl", content=b"f float, m map<string, float>"))
+    fits, not_any_more = b'{"f": 3.4028235e38, "m": {"a": -3.4028235677973362e38}}', b'{"f": 3.4028235677973366e38}'
+    values, reasons = decode(made, [fits, not_any_more, b'{"f": 1e39}', b'{"m": {"a": -1e39}}'])
+    assert values[0]["f"] == values[0]["m"][0][1] * -1 == 3.4028234663852886e38
+    assert values[1:] == [None] * 3
+    assert [str(each).partition(":")[2] for each in reasons[1:]] == [
+        " float does not hold 3.4028235677973366e+38 - at `$.f`",
+        " float does not hold 1e+39 - at `$.f`",
+        " float does not hold -1e+39 - at `$.m[...]`",
+    ]

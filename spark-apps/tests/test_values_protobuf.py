@@ -113,8 +113,44 @@ def test_every_type_of_a_schema_is_read(orders: Decoder, order_class: Any) -> No
     assert values[1:] == [None, NOTHING_SET]
 
 
-def test_an_enum_s_number_without_a_name_is_kept(orders: Decoder) -> None:
-    assert decode(orders, [b"\x58\x07"])[0][0]["colour"] == "7"
+def fitting(schema: str, *values: bytes) -> tuple[list[Any], list[str | None]]:
+    return decode(decoder("protobuf", schema=SchemaFile(name="x.proto", content=schema.encode())), list(values))
+
+
+def test_a_number_that_an_enum_does_not_have_does_not_fit(orders: Decoder) -> None:
+    values, reasons = decode(orders, [b"\x58\x01", b"\x58\x07", b"\x58\x01"])
+    assert [value and value["colour"] for value in values] == ["RED", None, "RED"]
+    assert reasons == [None, "field colour: shop.common.Colour has no value 7", None]
+
+
+CLOSED = 'syntax = "proto2"; message M { enum E { A = 0; B = 1; } optional E e = 1; repeated E r = 2; required int32 q = 4; }'
+
+
+def test_required_fields_and_closed_enums_are_held_to() -> None:
+    values, reasons = fitting(CLOSED, b"\x08\x01\x20\x01", b"\x08\x01", b"\x08\x05\x20\x01", b"\x10\x07\x20\x01")
+    assert values == [{"e": "B", "r": [], "q": 1}, None, None, None]
+    assert reasons[1] == "not a Protobuf message M: no q, which is required"
+    assert reasons[2] == "not a Protobuf message M: field e (1) is a value that its enum does not have"
+    assert reasons[3] == "not a Protobuf message M: field r (2) is a value that its enum does not have"
+
+
+NESTED = 'syntax = "proto3"; message N { int32 x = 1; } message M { int32 i = 1; N n = 2; repeated N r = 3; map<string, N> m = 4; }'
+WRONG = b"\x0a\x01x"
+"""A text where N has a number."""
+
+
+@pytest.mark.parametrize("value", [b"\x0a\x03abc", b"\x12\x03" + WRONG, b"\x1a\x02\x08\x01\x1a\x03" + WRONG, b"\x22\x08\x0a\x01k\x12\x03" + WRONG])
+def test_bytes_of_another_message_do_not_fit_at_any_depth(value: bytes) -> None:
+    made = decoder("protobuf", schema=SchemaFile(name="x.proto", content=NESTED.encode()), message="M")
+    values, reasons = decode(made, [b"\x08\x01", value])
+    assert values[0]["i"] == 1 and values[1] is None
+    assert reasons[1] is not None and reasons[1].endswith("(1) is of another type")
+
+
+def test_bytes_of_which_a_message_knows_nothing_do_not_fit_and_fields_of_newer_writers_do() -> None:
+    values, reasons = fitting('syntax = "proto3"; message M { int32 i = 1; }', b"", b"\x08\x01\x7a\x03abc", b"\x7a\x03abc")
+    assert values == [{"i": 0}, {"i": 1}, None]
+    assert reasons == [None, None, "not a Protobuf message M: none of its fields, but field 15"]
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_times_of_two_units_are_not_taken_for_one_another(server: RegistryServer
     value = framed(old, record_of(at={"type": "long"}, **stored), {"at": 1_700_000_000_123, "price": b"\x04\xd2", "key": "k", "day": 1})
     (row,), reasons = decode(decoder("avro", registry=server.url, subject="s"), [value])
     assert reasons == [None]
-    assert row["at"]["member1"].timestamp() == 1_700_000_000.123
+    assert row["at"]["member_long"].timestamp() == 1_700_000_000.123
     assert (row["price"], row["key"], row["day"]) == (Decimal("12.34"), "k", datetime.date(1970, 1, 2))
 
 

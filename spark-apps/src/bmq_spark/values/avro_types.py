@@ -145,24 +145,29 @@ class _Columns:
         return AvroColumn(pa.struct([(field, column.read) for field, column in columns.items()]), _in_fields(finishers) if finishers else None)
 
     def _union(self, branches: list[Any], path: str, within: tuple[str, ...]) -> AvroColumn:
-        """Null and one other: that other. int and long, float and double: the wider. Else a struct of member0, member1, … as Spark has it."""
+        """Null and one other: that other. int and long, float and double: the wider. Else a struct with a member for each.
+
+        Members are called after their types, as Spark's stable identifiers are: a branch that is put before the others, or
+        takes another's place, is another column, and no row of a table is read as what it is not.
+        """
         kinds = [branch for branch in branches if branch != "null"]
         for narrow, wide in (("int", "long"), ("float", "double")):
             if narrow in kinds and wide in kinds:
                 kinds.remove(narrow)
         if len(kinds) <= 1:
             return self._single(self.of(kinds[0], path, within)) if kinds else AvroColumn(pa.string())
-        members = [self.of(kind, f"{path}.member{index}", within) for index, kind in enumerate(kinds)]
+        names = _member_names(kinds, path)
+        members = [self.of(kind, f"{path}.{name}", within) for name, kind in zip(names, kinds, strict=True)]
         deciders = [self._decider(kind) for kind in kinds]
 
         def finish(value: Any) -> dict[str, Any]:
             name, inner = value if isinstance(value, tuple) else (None, value)
-            for index, (fits, member) in enumerate(zip(deciders, members, strict=True)):
+            for called, fits, member in zip(names, deciders, members, strict=True):
                 if fits(name, inner):
-                    return {f"member{index}": inner if member.finish is None else member.finish(inner)}
+                    return {called: inner if member.finish is None else member.finish(inner)}
             raise ValueError(f"{path}: no branch of the union holds {type(inner).__name__}")
 
-        return AvroColumn(pa.struct([(f"member{index}", member.read) for index, member in enumerate(members)]), finish)
+        return AvroColumn(pa.struct([(called, member.read) for called, member in zip(names, members, strict=True)]), finish)
 
     def _decider(self, branch: Any) -> Callable[[str | None, Any], bool]:
         """Named types come from fastavro with their names, others are told by what Python has for them."""
@@ -198,6 +203,16 @@ class _Columns:
         finish = items.finish
         each = None if finish is None else lambda pairs: {key: None if value is None else finish(value) for key, value in pairs.items()}
         return AvroColumn(pa.map_(pa.string(), items.read), each)
+
+
+def _member_names(branches: list[Any], path: str) -> list[str]:
+    """Raises NoColumn where two are called alike."""
+    full = [branch if isinstance(branch, str) else str(branch.get("name", branch["type"])) for branch in branches]
+    names = [f"member_{name.rpartition('.')[2].lower()}" for name in full]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise NoColumn(f"{path}: {full[names.index(name)]} and {full[index]} of a union would be one column, {name}: rename one of them")
+    return names
 
 
 def has_choices(schema: Any) -> bool:

@@ -27,6 +27,8 @@ _EXACT: Final[dict[pa.DataType, Any]] = {
     JSON_TEXT: msgspec.Raw,
 }
 _DIGITS: Final = decimal.Context(prec=100, traps=[decimal.Inexact, decimal.InvalidOperation, decimal.Overflow, decimal.Clamped])
+FLOAT_MAX: Final = float.fromhex("0x1.fffffefffffffp+127")
+"""The largest number that rounds to a float of 32 bits: what is above becomes infinite."""
 _INTEGERS: Final = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 
 
@@ -107,6 +109,8 @@ def finisher(arrow_type: pa.DataType, path: str = "$") -> Callable[[Any], Any] |
         return json_text
     if pa.types.is_decimal(arrow_type):
         return _decimal_finisher(arrow_type, path)
+    if arrow_type == pa.float32():
+        return _float_finisher(path)
     if pa.types.is_timestamp(arrow_type) and arrow_type.tz is None:
         return _without_zone
     if pa.types.is_struct(arrow_type):
@@ -158,6 +162,17 @@ def _decimal_finisher(arrow_type: pa.DataType, path: str) -> Callable[[decimal.D
         if fitted is None or not fitted.is_finite() or (fitted and fitted.adjusted() >= bound):
             raise ValueError(f"decimal({arrow_type.precision},{arrow_type.scale}) does not hold all digits of the number - at `{path}`")
         return fitted
+
+    return finish
+
+
+def _float_finisher(path: str) -> Callable[[float], float]:
+    """Digits may be lost, as everywhere with floats; a number that would become infinite does not fit."""
+
+    def finish(number: float) -> float:
+        if abs(number) > FLOAT_MAX:
+            raise ValueError(f"float does not hold {number!r} - at `{path}`")
+        return number
 
     return finish
 

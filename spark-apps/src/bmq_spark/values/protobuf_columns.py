@@ -1,10 +1,10 @@
 """What a Protobuf message is as columns, and how many parsed messages become them, field by field.
 
 Fields that know whether they were set (optional, oneof, messages, all of proto2) are null where they were not; others have their default. Enums are
-their names, and the number where a name is not known. Messages without an end (within themselves, Struct, Value) are JSON text.
+their names; a number without one does not fit. Messages without an end (within themselves, Struct, Value) are JSON text.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, chain
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -113,13 +113,23 @@ def _single(field: FieldDescriptor, within: tuple[str, ...]) -> tuple[pa.DataTyp
 
 def _scalar(field: FieldDescriptor) -> tuple[pa.DataType, Build]:
     if field.enum_type is not None:
-        names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
-        return pa.string(), lambda values: pa.array([None if v is None else names.get(v) or str(v) for v in values], pa.string())
+        known = _names(field, {number: value.name for number, value in field.enum_type.values_by_number.items()})
+        return pa.string(), lambda values: pa.array([None if v is None else known(v) for v in values], pa.string())
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         text = pa.string() if field.type == FieldDescriptor.TYPE_STRING else pa.binary()
         return text, lambda values: pa.array(values, text)
     arrow_type = _SCALARS[field.cpp_type]
     return arrow_type, lambda values: pa.array(values, arrow_type)
+
+
+def _names(field: FieldDescriptor, names: Mapping[int, str]) -> Callable[[int], str]:
+    def name_of(number: int) -> str:
+        try:
+            return names[number]
+        except KeyError:
+            raise ValueError(f"field {field.name}: {field.enum_type.full_name} has no value {number}") from None
+
+    return name_of
 
 
 def _json(message: Any) -> str:

@@ -17,6 +17,7 @@ from bmq_spark.values.by_schema_id import BySchemaId
 from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
 from bmq_spark.values.protobuf_columns import Build, columns_of_message
 from bmq_spark.values.protobuf_files import compiled, messages_of, read_protobuf_schema
+from bmq_spark.values.protobuf_fitting import Check, check_of
 from bmq_spark.values.registry import RegisteredSchema, Registry, schema_id
 from bmq_spark.values.schema_files import SchemaFile
 
@@ -46,7 +47,7 @@ class ProtobufDecoder(RecordDecoder):
 
     def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
         """See RecordDecoder. Raises RegistryUnavailable."""
-        parse = self._class.FromString
+        parse, check = self._class.FromString, self._check
         objects: list[Any] = []
         unfit: dict[int, str] = {}
         for position, value in enumerate(values):
@@ -54,7 +55,9 @@ class ProtobufDecoder(RecordDecoder):
                 objects.append(None)
                 continue
             try:
-                objects.append(parse(value if self.registry is None else value[self._start(value) :]))
+                message = parse(value if self.registry is None else value[self._start(value) :])
+                check(message)
+                objects.append(message)
             except Unfit as error:
                 objects.append(None)
                 unfit[position] = reason(error)
@@ -87,6 +90,10 @@ class ProtobufDecoder(RecordDecoder):
     @cached_property
     def _columns(self) -> tuple[pa.DataType, Build]:
         return columns_of_message(self._class.DESCRIPTOR)
+
+    @cached_property
+    def _check(self) -> Check:
+        return check_of(self._class.DESCRIPTOR)
 
     @cached_property
     def _by_id(self) -> BySchemaId[dict[tuple[int, ...], str]]:
