@@ -10,6 +10,7 @@ from typing import Final, cast
 
 from bmq.config_keys import LONG_MAX, ConfigKey, ConfigSource, ConfigSynonym, ConfigType, DescribedConfig, config_key, describe, unknown_key
 from bmq.errors import InvalidConfig
+from bmq.kafka_keys import NODE_KEYS, VOID_KEYS
 from bmq.topic_config import TOPIC_KEYS
 
 PARTITIONS_PER_TOPIC_MAX: Final = 10_000
@@ -89,13 +90,15 @@ _OWN_KEYS: Final = (
 )
 
 CLUSTER_KEYS: Final[Mapping[str, ConfigKey]] = {
-    key.name: key for key in (*_OWN_KEYS, *(_default_of_topics(key) for key in TOPIC_KEYS.values() if key.synonym is not None))
+    key.name: key for key in (*_OWN_KEYS, *VOID_KEYS, *(_default_of_topics(key) for key in TOPIC_KEYS.values() if key.synonym is not None))
 }
 
 
 def cluster_key(name: str) -> ConfigKey:
     """The key of this name. Raises InvalidConfig."""
     found = CLUSTER_KEYS.get(name)
+    if name in NODE_KEYS:
+        raise InvalidConfig(f"{name}: it is each process's own, and follows from how it was started (bmq server --help): it cannot be set here")
     if found is None:
         raise unknown_key(name, CLUSTER_KEYS, kind="broker")
     return found

@@ -6,7 +6,9 @@ from typing import Any
 from bmq.cluster_config import describe_cluster
 from bmq.config_keys import DescribedConfig
 from bmq.errors import BmqError, RequestError
+from bmq.kafka_keys import describe_node
 from bmq.topic_config import describe_topic, pinned
+from bmq.values import NodeId
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import code_for
 from bmq.wire.message import Message
@@ -14,7 +16,8 @@ from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.config_resources import config_resource
 from bmq_proxy.proxy import Proxy
-from bmq_proxy.topics import find_topic
+from bmq_proxy.spreading import PROXY_ROLE
+from bmq_proxy.topics import find_topic, proxies_of
 
 _RESOURCE_COUNTS = 40
 """A resource has about so many keys."""
@@ -51,11 +54,25 @@ def _rows(proxy: Proxy, asked: Any) -> list[DescribedConfig]:
             topic = find_topic(image, resource.name)
             return describe_topic(pinned(topic.name, topic.configs), dynamic_defaults=proxy.dynamic_configs, static_defaults=proxy.static_configs)
         case "broker":
-            return describe_cluster(dynamic=proxy.dynamic_configs, static=proxy.static_configs)
+            rows = describe_cluster(dynamic=proxy.dynamic_configs, static=proxy.static_configs)
+            return sorted([*rows, *_of_node(proxy, int(asked.resource_name))], key=lambda row: row.name) if asked.resource_name else rows
         case "group":
             return []
         case _:
             raise RequestError(f"configurations of a {resource.kind} are not described")
+
+
+def _of_node(proxy: Proxy, node_id: int) -> list[DescribedConfig]:
+    """What one of the nodes that Metadata names is, beside the configuration that all share."""
+    address = proxies_of(proxy, proxy.image).by_id[node_id]
+    node = proxy.image.nodes.get(NodeId(node_id))
+    return describe_node(
+        node_id=node_id,
+        roles=node.roles if node is not None else (PROXY_ROLE,),
+        rack=address.rack or "",
+        log_dir=proxy.log_dir,
+        listeners={"PLAINTEXT": (address.host, address.port), **(node.listeners if node is not None else {})},
+    )
 
 
 def _row(row: DescribedConfig, request: Message) -> dict[str, Any]:
