@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,8 @@ from pydantic import BaseModel, Field
 
 from bmq.resources import KINDS
 from bmq.resources.base import Part
+from bmq.resources.checks import check
+from bmq.resources.cluster import Cluster
 from bmq.resources.crd import crd, crd_files
 from bmq.resources.reference import page
 from bmq.resources.schema import Unstructural, structural
@@ -33,6 +36,7 @@ def test_every_field_of_a_spec_has_a_default_and_a_description(kind: type) -> No
     silent = [path for top in ("spec", "status") for path, part in _fields(schema[top], top) if not part.get("description")]
 
     assert lacking == []
+    assert schema["spec"].get("required", []) == (["store"] if kind is Cluster else [])
     assert silent == []
 
 
@@ -41,7 +45,32 @@ def test_what_a_model_takes_as_defaults_is_what_the_crd_says(kind: type) -> None
     resource = kind.model_validate({"metadata": {"name": "bmq"}})
     schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
 
-    assert resource.spec.written() == _defaults(schema)
+    written = resource.spec.written()
+    assert {name: written[name] for name in written if name not in schema.get("required", [])} == _defaults(schema)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_description_ends_with_the_default_as_kubectl_explain_shows_nothing_else_of_it(kind: type) -> None:
+    schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    leaves = [
+        (path, part)
+        for path, part in _fields(schema, "spec")
+        if "default" in part and (part["default"] == {} or not isinstance(part["default"], dict))
+    ]
+    assert len(leaves) > 5
+    for path, part in leaves:
+        shown = "empty" if part["default"] == "" else json.dumps(part["default"], ensure_ascii=False)
+        assert part["description"].endswith(f" Default: {shown}."), path
+
+
+def test_a_cluster_without_a_store_is_refused_with_and_without_kubernetes() -> None:
+    schema = crd(Cluster)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert schema["required"] == ["spec"]
+    assert schema["properties"]["spec"]["required"] == ["store"]
+    for spec in ({}, {"store": {}}, {"brokers": {"replicas": 3}}):
+        found = check(Cluster, {"apiVersion": "bmq.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "bmq"}, "spec": spec})
+        assert isinstance(found, list)
+        assert [(one.field, one.remedy) for one in found] == [("spec.store", "set one, and leave the other out")]
 
 
 def test_a_field_without_a_description_is_refused_by_name() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kube_of_a_test import TRIAL
 from pydantic import BaseModel
 
 from bmq.resources.cluster import Cluster, ClusterSpec
@@ -101,13 +102,14 @@ KINDS: Final = (
         spec=ClusterSpec,
         made=_cluster,
         bases={
+            "": TRIAL,
             "store.url": {"store": {"url": "s3://bucket"}},
             "store.credentials": {"store": {"url": "s3://bucket", "credentials": {"secretName": "keys"}}},
-            "store.minio": {"store": {"minio": {"embedded": True}}},
-            "proxies.autoscaling": {"proxies": {"autoscaling": {"enabled": True}}},
-            "proxies.autoscaling.enabled": {},
-            "probe": {"probe": {"enabled": True}},
-            "probe.enabled": {},
+            "store.minio": TRIAL,
+            "proxies.autoscaling": TRIAL | {"proxies": {"autoscaling": {"enabled": True}}},
+            "proxies.autoscaling.enabled": TRIAL,
+            "probe": TRIAL | {"probe": {"enabled": True}},
+            "probe.enabled": TRIAL,
         },
         elsewhere={
             "deletionPolicy": "the volume goes once its annotation confirms it, too (test_operator_desired)",

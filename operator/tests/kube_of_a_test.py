@@ -8,7 +8,8 @@ from bmq_operator.admin import AdminClient
 from bmq_operator.context import Context
 from bmq_operator.settings import OperatorSettings
 
-CLUSTER: dict[str, Any] = {"apiVersion": "bmq.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "bmq", "namespace": "shop"}, "spec": {}}
+TRIAL: dict[str, Any] = {"store": {"minio": {"embedded": True}}}
+CLUSTER: dict[str, Any] = {"apiVersion": "bmq.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "bmq", "namespace": "shop"}, "spec": TRIAL}
 
 
 class KubeOfATest:

@@ -19,7 +19,9 @@ HOURLY: dict[str, Any] = {"output": "s3a://warehouse/tables", "schedule": "0 * *
 
 
 def cluster(*, namespace: str = "shop", **spec: Any) -> Cluster:
-    return Cluster.model_validate({"metadata": {"name": "bmq", "namespace": namespace, "uid": "uid-bmq"}, "spec": spec})
+    return Cluster.model_validate(
+        {"metadata": {"name": "bmq", "namespace": namespace, "uid": "uid-bmq"}, "spec": {"store": {"minio": {"embedded": True}}} | spec}
+    )
 
 
 def sink(name: str = "lake", **spec: Any) -> ParquetSink:

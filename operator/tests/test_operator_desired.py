@@ -59,7 +59,9 @@ SPECS: dict[str, dict[str, Any]] = {
 
 
 def cluster(spec: dict[str, Any], name: str = "demo") -> Cluster:
-    return Cluster.model_validate({"metadata": {"name": name, "namespace": "prod", "uid": "u-1"}, "spec": spec})
+    return Cluster.model_validate(
+        {"metadata": {"name": name, "namespace": "prod", "uid": "u-1"}, "spec": {"store": {"minio": {"embedded": True}}} | spec}
+    )
 
 
 def of_kind(manifests: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:

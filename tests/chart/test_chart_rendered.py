@@ -103,6 +103,26 @@ def test_the_chart_has_the_version_of_the_packages() -> None:
     assert f'\nversion = "{chart["appVersion"]}"\n' in (ROOT / "pyproject.toml").read_text()
 
 
+def test_chart_and_guide_name_the_same_oldest_kubernetes() -> None:
+    (oldest,) = re.findall(r">=(\d+\.\d+)\.0-0", str(yaml.safe_load((CHART / "Chart.yaml").read_text())["kubeVersion"]))
+    assert f"({oldest} or newer)" in (ROOT / "docs" / "kubernetes.md").read_text()
+
+
+def test_a_cluster_that_is_made_without_a_spec_has_a_minio_and_one_with_a_store_has_that() -> None:
+    def made(spec: dict[str, Any]) -> dict[str, Any]:
+        (job,) = (one for one in of_kind("Job", {"cluster": {"create": True, "spec": spec}}) if one["metadata"]["name"].endswith("-apply"))
+        (manifest,) = (one["value"] for one in job["spec"]["template"]["spec"]["containers"][0]["env"] if one["name"] == "BMQ_HOOK_MANIFEST")
+        return dict(json.loads(manifest)["spec"])
+
+    assert made({}) == {"store": {"minio": {"embedded": True}}}
+    assert made({"store": {"url": "s3://bucket"}}) == {"store": {"url": "s3://bucket"}}
+
+
+def test_the_pod_of_helm_test_goes_once_it_succeeded() -> None:
+    (pod,) = of_kind("Pod")
+    assert "hook-succeeded" in pod["metadata"]["annotations"]["helm.sh/hook-delete-policy"].split(",")
+
+
 def rules(*kinds: str, values: dict[str, Any]) -> list[dict[str, Any]]:
     """All rules of the roles of these kinds."""
     return [rule for one in objects(rendered(values)) if one["kind"] in kinds for rule in one["rules"]]

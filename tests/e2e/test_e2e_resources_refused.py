@@ -55,6 +55,7 @@ TABLES: Final[list[tuple[Spec, str]]] = [
 ]
 
 NEW: Final[list[tuple[str, Spec, str]]] = [
+    ("Cluster", {}, "spec.store: Required value"),
     ("Cluster", {"store": {}}, "store needs either url or minio.embedded: true"),
     ("Cluster", {"store": {"url": "s3://bucket", "minio": {"embedded": True}}}, "store needs either url or minio.embedded: true"),
     ("Cluster", {"store": {"url": "file:///data"}}, "store.url has to be s3://BUCKET"),

@@ -101,19 +101,36 @@ def test_spark_home_leaves_out_other_machines_and_what_no_job_uses(tmp_path: Pat
         *("netty-x-4.2.7.Final-linux-x86_64", "netty-x-4.2.7.Final-linux-aarch_64", "netty-x-4.2.7.Final-osx-x86_64", "netty-x-4.2.7.Final"),
     ):
         jar(package / "jars" / f"{name}.jar")
-    jar(tmp_path / "more" / "hadoop-aws-3.4.2.jar")
+    more = [f"{name}-1.2.3.jar" for name in spark_home.JARS_NEEDED]
+    for name in more:
+        jar(tmp_path / "more" / name, "A.class")
     home = tmp_path / "spark"
     spark_home.make(home, pyspark=package, jars=[tmp_path / "more"], machine="x86_64")
     kept = {one.name for one in (home / "jars").iterdir()}
     assert kept == {
         *("spark-sql_2.13-4.1.2.jar", "hive-storage-api-2.8.1.jar", "netty-x-4.2.7.Final-linux-x86_64.jar", "netty-x-4.2.7.Final.jar"),
-        *("rocksdbjni-9.8.4.jar", "hadoop-aws-3.4.2.jar"),
+        *("rocksdbjni-9.8.4.jar", *more),
     }
     with zipfile.ZipFile(home / "jars" / "rocksdbjni-9.8.4.jar") as rocksdb:
         assert sorted(rocksdb.namelist()) == ["A.class", "librocksdbjni-linux64.so"]
     assert sorted(one.name for one in (home / "python").iterdir()) == ["pyspark", "pyspark-4.1.2.dist-info"]
     assert [one.name for one in (home / "python" / "pyspark").iterdir()] == ["sql"]
     assert not (home / "bin" / "sparkR").exists()
+
+
+@pytest.mark.parametrize("spoilt", ["missing", "empty"])
+def test_without_a_jar_that_jobs_need_no_image_is_packed_and_it_is_named(tmp_path: Path, spoilt: str) -> None:
+    for name in spark_home.JARS_NEEDED:
+        jar(tmp_path / "jars" / f"{name}-1.2.3.jar", "A.class")
+    wrong = tmp_path / "jars" / "hadoop-aws-1.2.3.jar"
+    assert spark_home.missing_jars([tmp_path / "jars"]) == []
+    wrong.unlink()
+    if spoilt == "empty":
+        wrong.touch()
+    command = [sys.executable, spark_home.__file__, tmp_path / "spark", "--packages", tmp_path, "--machine", "x86_64", "--jars", tmp_path / "jars"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode
+    assert "no image without these jars: hadoop-aws" in done.stderr
 
 
 def test_jars_are_in_the_bill_of_materials_by_their_coordinates(tmp_path: Path) -> None:

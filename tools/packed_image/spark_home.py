@@ -28,6 +28,12 @@ _PACKAGES_LEFT_OUT: Final = (
     *("pyarrow/_flight.*", "pyarrow/libarrow_flight*", "pyarrow/libarrow_python_flight*"),
     "bin",
 )
+JARS_NEEDED: Final = (
+    *("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2"),
+    *("hadoop-aws", "s3", "s3-transfer-manager", "sdk-core", "auth", "sts"),
+    *("iceberg-spark-runtime", "sqlite-jdbc", "postgresql"),
+)
+"""Of those that come beside pyspark's own: without one of them jobs would only fail when they run."""
 _PLATFORM: Final = re.compile(r"-(linux|osx|windows)-([a-z0-9_]+)\.jar$")
 _NATIVE: Final = re.compile(r"\.(so|jnilib|dll)$")
 _ROCKSDB: Final = "rocksdbjni-"
@@ -37,6 +43,10 @@ _MACHINES: Final = {"x86_64": ("x86_64", "linux64"), "aarch64": ("aarch_64", "li
 def make(home: Path, *, pyspark: Path, jars: Iterable[Path], machine: str) -> None:
     """Fills the folder `home` from an installed pyspark (moved, not copied) and folders of jars, for a machine as `uname -m` names it."""
     netty, rocksdb = _MACHINES[machine]
+    if missing := missing_jars(jars := list(jars)):
+        sys.exit(
+            f"no image without these jars: {', '.join(missing)}. Remove {' and '.join(map(str, jars))}, and run tools/get spark-jars iceberg-jars"
+        )
     for name in ("bin", "jars", "python"):
         (home / name).mkdir(parents=True)
     for name in _COMMANDS:
@@ -56,6 +66,12 @@ def make(home: Path, *, pyspark: Path, jars: Iterable[Path], machine: str) -> No
         (about / "RECORD").unlink()  # it names the files where they were
         shutil.move(about, home / "python" / about.name)
     shutil.move(pyspark, home / "python" / "pyspark")
+
+
+def missing_jars(folders: Iterable[Path]) -> list[str]:
+    """What of `JARS_NEEDED` is not there, or is empty."""
+    there = {_artifact(jar) for folder in folders for jar in folder.glob("*.jar") if jar.stat().st_size}
+    return [name for name in JARS_NEEDED if name not in there]
 
 
 def trim(packages: Path) -> None:

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from bmq.resources.base import AGE, IMMUTABLE, Column, Naming, Part, Resource, Scale, Status, condition_columns, rule, rules
+from bmq.resources.base import AGE, IMMUTABLE, REQUIRED, Column, Naming, Part, Resource, Scale, Status, condition_columns, rule, rules
 from bmq.resources.pods import Image, Placement, Quantity, Resources
 from bmq.resources.references import DeletionPolicy
 
@@ -220,7 +220,11 @@ class ClusterSpec(Part):
         description="The id that Kafka clients see; over the store of another id nothing starts. Empty: NAMESPACE-NAME of the resource.",
         json_schema_extra=rules(rule(IMMUTABLE, "clusterId cannot be changed: the store has it")),
     )
-    store: Store = Field(default=Store(minio=EmbeddedMinio(embedded=True)), description="Where everything is kept.")
+    store: Store = Field(
+        default=Store(),
+        description="Where everything is kept. It has to be written: either `url`, or `minio.embedded: true`.",
+        json_schema_extra={REQUIRED: True},
+    )
     controllers: Controllers = Field(default=Controllers(), description="They own the metadata.")
     brokers: Brokers = Field(default=Brokers(), description="They own the partitions.")
     proxies: Proxies = Field(default=Proxies(), description="They are the Kafka endpoint.")
@@ -291,6 +295,7 @@ class Cluster(Resource):
 
     naming: ClassVar[Naming] = Naming(
         plural="clusters",
+        spec_required=True,
         short_names=("bmqc",),
         columns=(
             Column(name="Brokers", json_path=".status.brokers.ready", type="integer", description="Brokers that are ready."),

@@ -16,10 +16,10 @@ from bmq.resources.schema import structural
 
 
 def crd(kind: type[Resource]) -> dict[str, Any]:
-    """The kind's CustomResourceDefinition."""
+    """The kind's CustomResourceDefinition. Descriptions end with the default, as `kubectl explain` shows nothing else of it."""
     naming = kind.naming
     singular = kind.__name__.lower()
-    spec, status = (_part(kind, name) for name in ("spec", "status"))
+    spec, status = _with_defaults(_part(kind, "spec")), _part(kind, "status")
     subresources: dict[str, Any] = {"status": {}}
     if naming.scale is not None:
         subresources["scale"] = naming.scale.written()
@@ -65,6 +65,24 @@ def crd(kind: type[Resource]) -> dict[str, Any]:
             ],
         },
     }
+
+
+def default_text(default: Any) -> str:
+    """A default as people write it; empty: its fields say what it is."""
+    if default == "":
+        return "empty"
+    return "" if isinstance(default, dict) and default else json.dumps(default, ensure_ascii=False)
+
+
+def _with_defaults(schema: dict[str, Any]) -> dict[str, Any]:
+    found = dict(schema)
+    if "properties" in schema:
+        found["properties"] = {field: _with_defaults(part) for field, part in schema["properties"].items()}
+    if "items" in schema:
+        found["items"] = _with_defaults(schema["items"])
+    if "default" in schema and "description" in schema and (text := default_text(schema["default"])):
+        found["description"] = f"{schema['description']} Default: {text}."
+    return found
 
 
 def _part(kind: type[Resource], name: str) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 from bmq.resources import KINDS
 from bmq.resources.base import API_VERSION, Resource
-from bmq.resources.crd import crd
+from bmq.resources.crd import crd, default_text
 
 _HEAD: Final = f"""# Resources
 
 <!-- Written by `make generated` from core/src/bmq/resources: change the models, not this page. -->
 
-`apiVersion: {API_VERSION}`. Every field may be left out; what it is then stands beside it. Fields that nobody knows are refused,
-and so is what breaks a rule: the answer names field and remedy. `kubectl get bmq` shows all kinds, and
+`apiVersion: {API_VERSION}`. Every field but a Cluster's `store` may be left out; what it is then stands beside it. Fields that
+nobody knows are refused, and so is what breaks a rule: the answer names field and remedy. `kubectl get bmq` shows all kinds, and
 `kubectl explain clusters.spec.store --api-version={API_VERSION}` what stands here.
 
 The same files work without Kubernetes: `bmq apply -f topic.yaml`.
@@ -60,8 +60,9 @@ def _rules(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
 
 
 def _row(path: str, field: dict[str, Any], *, shown: bool) -> str:
-    default = _default(field.get("default")) if shown else ""
-    return f"| `{path}` | {_type(field)} | {default} | {field['description'].replace('|', chr(92) + '|')} |\n"
+    default = "" if not shown else _default(field.get("default")) if "default" in field or field.get("nullable") else "required"
+    description = field["description"].removesuffix(f" Default: {default_text(field.get('default'))}.")
+    return f"| `{path}` | {_type(field)} | {default} | {description.replace('|', chr(92) + '|')} |\n"
 
 
 def _default(value: Any) -> str:

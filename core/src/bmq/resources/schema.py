@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from bmq.resources.base import REQUIRED
+
 _KEPT: Final = (
     "type",
     "format",
@@ -52,7 +54,8 @@ def _node(schema: dict[str, Any], definitions: dict[str, Any], path: str) -> dic
     if "properties" in schema:
         found["properties"] = {name: _field(part, definitions, f"{path}.{name}") for name, part in schema["properties"].items()}
         found.pop("required", None)
-        if required := [name for name in schema.get("required", ()) if "default" not in found["properties"].get(name, {})]:
+        told = [*schema.get("required", ()), *(name for name, part in schema["properties"].items() if part.get(REQUIRED))]
+        if required := [name for name in told if "default" not in found["properties"].get(name, {})]:
             found["required"] = required
     elif isinstance(more := schema.get("additionalProperties"), dict):
         found["additionalProperties"] = _node(more, definitions, f"{path}[*]")
@@ -63,6 +66,8 @@ def _node(schema: dict[str, Any], definitions: dict[str, Any], path: str) -> dic
 
 def _field(schema: dict[str, Any], definitions: dict[str, Any], path: str) -> dict[str, Any]:
     found = _node(schema, definitions, path)
+    if schema.get(REQUIRED):
+        del found["default"]
     if "description" not in found:
         raise Unstructural(f"{path} has no description")
     return found
