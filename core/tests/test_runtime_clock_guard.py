@@ -35,6 +35,24 @@ async def test_a_clock_is_trusted_within_a_minute_of_the_stores(skew_ms: int, tr
     assert store.keys() == []
 
 
+@pytest.mark.parametrize("skew_ms", [30_000, 3_600_000, -86_400_000 * 900])
+@on_virtual_time
+async def test_what_is_stored_is_the_stores_time_where_the_clock_is_known_to_be_wrong(skew_ms: int) -> None:
+    right, clock = SimClock(), SimClock(skew_ms=skew_ms)
+    watched = guard(SimStore(), clock)
+    assert watched.now_ms() == clock.now_ms(), "nothing is known yet"
+    await watched.check()
+    own = abs(skew_ms) <= 60_000
+    assert abs(watched.now_ms() - (clock if own else right).now_ms()) <= 2_000
+    await asyncio.sleep(20)
+    assert abs(watched.now_ms() - (clock if own else right).now_ms()) <= 2_000
+    clock.skew_ms = 7_200_000  # between two comparisons
+    assert abs(watched.now_ms() - right.now_ms()) <= (32_000 if own else 2_000)
+    clock.skew_ms = 0
+    await watched.check()
+    assert watched.now_ms() == right.now_ms()
+
+
 @on_virtual_time
 async def test_each_minute_it_is_compared_again_and_each_change_is_said_once() -> None:
     store, clock = SimStore(), SimClock()

@@ -54,6 +54,13 @@ class ClockGuard:
         """Whether the clocks are known not to agree: not before the first comparison."""
         return self._skew_ms is not None and not self.trusted
 
+    def now_ms(self) -> int:
+        """Wall time to be stored: this node's while it is trusted or not compared yet, else what the store's clock would say."""
+        now_ms = self._clock.now_ms()
+        if self._skew_ms is None or self.trusted:
+            return now_ms
+        return now_ms + self._skew_ms - round(self._wall_now_minus_loop_ms() - self._wall_minus_loop_ms)
+
     async def check(self) -> None:
         """Compares now. Raises StoreError; the last verdict then stands."""
         self._take(await measure_skew_ms(self._store, self._clock, key=f"{self._prefix}{self._rng.uuid()}"))

@@ -19,7 +19,7 @@ LANE_NAME_PATTERN: Final = r"[a-z0-9](?:[-a-z0-9]{0,30}[a-z0-9])?"
 _SEPARATOR: Final = ":"
 _NAME: Final = re.compile(LANE_NAME_PATTERN)
 _GROUP: Final = re.compile(rf":({LANE_NAME_PATTERN})#([0-9]{{1,18}}):(.*)", re.DOTALL)
-_CLIENT: Final = re.compile(r"(?:^|[\s,;/|&])lane=([^\s,;/|&]*)")
+_CLIENT: Final = re.compile(r"(?:^|[^a-z0-9])lane\s*=\s*([^\s,;/|&]*)", re.IGNORECASE)
 
 
 class LaneGroup(NamedTuple):
@@ -76,8 +76,12 @@ def lane_group(stored_group_id: str) -> LaneGroup | None:
 
 
 def lane_of_client(client_id: str) -> str | None:
-    """What a client says of itself: `lane=NAME` in its client.id, with commas, semicolons or spaces around it; None: nothing."""
-    if "lane=" not in client_id:  # of nearly every request of the base this is all that is looked at
+    """What a client says of itself: `lane=NAME` in its client.id; None: nothing.
+
+    A name ends at a comma, a semicolon, a blank, / | or &; before `lane` stands no letter or digit. Whatever looks like it counts (`app.lane=dev`,
+    `LANE = dev`): who means a lane must not be taken for the base.
+    """
+    if "=" not in client_id:  # of nearly every request of the base this is all that is looked at
         return None
     found = _CLIENT.search(client_id)
     return found[1] if found is not None else None

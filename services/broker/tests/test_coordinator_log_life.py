@@ -98,6 +98,23 @@ async def test_below_a_snapshot_the_log_goes_after_a_day_and_above_it_never() ->
 
 
 @on_virtual_time
+async def test_offsets_committed_under_a_clock_that_was_behind_do_not_expire_when_it_is_set_right() -> None:
+    cluster, _ = await started()
+    guard = cluster.broker._clock_guard
+    cluster.clock.skew_ms = -1_000 * 24 * HOUR_S * 1_000
+    await guard.check()
+    assert await commit(cluster, 42) == 0
+    cluster.clock.skew_ms = 0
+    await guard.check()
+    assert guard.trusted
+    await asyncio.sleep(6 * 24 * HOUR_S)
+    assert await fetched(cluster) == (0, 42)
+    await asyncio.sleep(2 * 24 * HOUR_S)
+    assert await fetched(cluster) == (0, -1), "a week after the commit it does"
+    await cluster.stop()
+
+
+@on_virtual_time
 async def test_nobody_deletes_records_that_a_coordinator_loads_from() -> None:
     cluster, tp = await started(groups=FEW)
     assert await commit(cluster, 42) == 0

@@ -294,7 +294,7 @@ class BrokerRole:
             commit=self._commit,
             segments=upkeep.segments,
             snapshots=upkeep.snapshots,
-            clock=clock,
+            clock=self._clock_guard,  # an offset's age counts for days: it must not be that of a clock that was wrong for a while
             rng=rng,
             values=values,
             verify_not_sealed=self._verify_not_sealed,

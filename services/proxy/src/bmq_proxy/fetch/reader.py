@@ -210,10 +210,20 @@ class FetchReader:
             )
             for (i, _), one in zip(plan.segments, below, strict=True):
                 found[i] = one
+            if not anything and not any(one.size_bytes for one in below):
+                await self._give_next(reads, answers, plan, found)
         for i, read in enumerate(reads):
             if read.last_fetched_epoch >= 0 and found[i].error is None:
                 await self._check_divergence(read, found[i])
         return found
+
+    async def _give_next(self, reads: Sequence[Read], answers: Sequence[TailAnswer], plan: _Plan, found: list[Found]) -> None:
+        """The one that was to have a whole batch, however large, has none: the next that has one gets its turn, or it would wait for ever."""
+        for i, limit in plan.segments[1:]:
+            if found[i].error is None:
+                found[i] = await self._below_tail(reads[i], answers[i], limit, at_least_one=True)
+                if found[i].size_bytes:
+                    return
 
     async def _below_tail(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool) -> Found:
         try:

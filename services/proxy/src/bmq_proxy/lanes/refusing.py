@@ -15,7 +15,10 @@ from bmq_proxy.calls import Call, Pending
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.topics import controller_among, proxies_of
 
-REASON: Final = "The lane that this client is in does not exist, or is not served here: create it (bmq lanes create), or correct lane=NAME"
+REASON: Final = (
+    "The lane that this client is in does not exist, or is not served here: create it (bmq lanes create), or correct lane=NAME in its client.id. "
+    "Where a framework appends to the client.id, end the name with a comma: lane=NAME,APP"
+)
 
 
 def refusing_routes(proxy: Proxy, served: Mapping[int, Route]) -> dict[int, Route]:

@@ -1,0 +1,83 @@
+"""A batch larger than a partition's limit is given to somebody in each Fetch, also while another partition of the request cannot be read."""
+
+import asyncio
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from bmq.errors import StoreUnavailable
+from bmq.metadata.image import Image
+from bmq.roles.owner import TailAnswer
+from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicId, TopicPartition
+from bmq_proxy.budget import MemoryBudget
+from bmq_proxy.fetch.reader import FetchReader, Read
+from bmq_proxy.fetch.segments import Slice
+
+BATCH_BYTES = 2 << 20
+BROKEN, ONE, TWO = (TopicPartition(TopicId(UUID(int=number)), 0) for number in (1, 2, 3))
+
+
+class Owner:
+    """Everything below offset 10 is in segments."""
+
+    async def read_tail(self, requests: list[Any], **_: Any) -> list[TailAnswer]:
+        return [
+            TailAnswer(
+                tp=asked.tp,
+                leader_epoch=LeaderEpoch(0),
+                manifest_version=ManifestVersion(1),
+                log_start=Offset(0),
+                tail_start=Offset(10),
+                high_watermark=Offset(10),
+                last_stable_offset=Offset(10),
+            )
+            for asked in requests
+        ]
+
+
+class Manifests:
+    async def get(self, tp: TopicPartition, version: int) -> Any:
+        if tp == BROKEN:
+            raise StoreUnavailable("the store does not give its manifest")
+        return SimpleNamespace(log_start=0, next_offset=10, last_stable_offset=10)
+
+    async def run_from(self, tp: TopicPartition, manifest: Any, offset: int) -> Any:
+        return SimpleNamespace(entries=(SimpleNamespace(base_offset=0),), at=0, newest=True)
+
+
+@dataclass
+class Segments:
+    """Each with one batch."""
+
+    read_times: int = field(default=0)
+
+    async def read(self, entry: Any, offset: int, *, max_bytes: int, at_least_one: bool, pool: Any, following: Any) -> Slice:
+        self.read_times += 1
+        return Slice([memoryview(bytes(BATCH_BYTES))], BATCH_BYTES, True) if at_least_one or max_bytes >= BATCH_BYTES else Slice()
+
+
+@pytest.mark.parametrize(
+    ("order", "given"),
+    [((BROKEN, ONE), [ONE]), ((ONE, BROKEN), [ONE]), ((BROKEN, ONE, TWO), [ONE]), ((TWO, BROKEN, ONE), [TWO]), ((BROKEN, TWO, ONE), [TWO])],
+)
+def test_the_next_partition_has_its_turn_where_the_first_cannot_be_read(order: tuple[TopicPartition, ...], given: list[TopicPartition]) -> None:
+    async def main() -> None:
+        turns = SimpleNamespace(at_most=lambda size: size, begin=lambda size: SimpleNamespace(over=lambda: None))
+        metadata: Any = SimpleNamespace(image=Image())
+        reader = FetchReader(
+            lambda tp: Owner(),  # type: ignore[arg-type, return-value]
+            metadata,
+            Manifests(),  # type: ignore[arg-type]
+            Segments(),  # type: ignore[arg-type]
+            memory=MemoryBudget(512 << 20),
+            turns=turns,  # type: ignore[arg-type]
+        )
+        result = await reader.read([Read(tp=tp, offset=0, max_bytes=1 << 20) for tp in order], min_bytes=1, max_bytes=50 << 20, max_wait_ms=0)
+        assert [tp for tp, one in zip(order, result.found, strict=True) if one.size_bytes] == given
+        assert all((one.error is not None) is (tp == BROKEN) for tp, one in zip(order, result.found, strict=True))
+        result.release()
+
+    asyncio.run(main())
