@@ -51,8 +51,17 @@ def test_a_node_is_a_command_line_of_the_server() -> None:
     )
 
 
-def test_ports_that_meet_or_run_out_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"--listen 127\.0\.0\.1:9092 and --admin 127\.0\.0\.1:9090: .* further apart"):
-        planned("1c2b2p", admin=9090)
+@pytest.mark.parametrize(("listen", "admin"), [(9092, 9093), (9093, 9092), (9092, 9090), (9092, 9094), (65530, 65531)])
+def test_ports_that_meet_go_round_each_other(listen: int, admin: int) -> None:
+    plans = planned("1c1b2p", listen=listen, admin=admin)
+    ports = [plan.admin[1] for plan in plans] + [plan.listen[1] for plan in plans if plan.listen is not None]
+    assert len(set(ports)) == len(ports)
+    assert (plans[0].listen, plans[0].admin) == (("127.0.0.1", listen), ("127.0.0.1", admin))
+    assert max(ports) <= 65535
+
+
+def test_ports_that_are_the_same_or_run_out_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"--listen 127\.0\.0\.1:9092 and --admin 127\.0\.0\.1:9092: choose another port for one"):
+        planned("1c2b2p", admin=9092)
     with pytest.raises(ConfigurationError, match=r"--admin 127\.0\.0\.1:65533: 5 nodes take a port each from there on: choose a lower port"):
         planned("1c2b2p", admin=65533)

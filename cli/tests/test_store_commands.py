@@ -84,6 +84,18 @@ def test_a_stopped_store_has_no_faults_and_is_not_touched(stopped: Path) -> None
     assert {path: path.stat().st_mtime_ns for path in stopped.rglob("*")} == before
 
 
+def test_a_folder_may_be_named_as_people_name_it(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(stopped.parent)
+    for command in (["check", "./data"], ["check", "data", "--quick"], ["check", f"file://{stopped}"], ["cost", "data"]):
+        done = store(*command)
+        assert (done.code, done.err) == (0, ""), command
+    for both in (["data", "--data", "data"], ["data", "--store", "memory://"], ["--data", "data", "--store", "memory://"]):
+        done = store("check", *both)
+        assert done.code == 2
+        assert "are both given: give one of them" in done.err
+    assert "there is no such folder" in store("check", "./none").err
+
+
 def test_a_running_and_then_killed_store_has_no_faults(tmp_path: Path) -> None:
     with started_bmq(tmp_path) as address:
         assert run_process(address, ["topics", "create", "orders", "-p", "2", "--config", "segment.bytes=1048576"]).code == 0

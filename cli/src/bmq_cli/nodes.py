@@ -2,11 +2,11 @@
 
 Node ids: proxies from 1 (Kafka clients see those), brokers from 101, controllers from 201; so a node keeps its id where others are added.
 Proxy 1 listens where `--listen` says and the others on the ports after it. `--admin` is shared out in the same way, over proxies, then
-brokers, then controllers. Port 0 stays 0: any free one.
+brokers, then controllers. Where the two meet, each goes round what the other has. Port 0 stays 0: any free one.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,13 +56,10 @@ def shape_of(text: str) -> dict[Role, int]:
 
 def plan_nodes(shape: Mapping[Role, int], *, store: str, listen: Address, admin: Address, options: Sequence[str] = ()) -> list[NodePlan]:
     """The nodes, in the order in which they are stopped; `options` are for each of them. Raises ConfigurationError where ports run out or meet."""
-    listening = _ports(listen, shape[Role.PROXY], option="--listen")
-    admins = _ports(admin, sum(shape.values()), option="--admin")
-    if listen[1] and admin[1] and listen[0] == admin[0] and set(listening) & set(admins):
-        raise ConfigurationError(
-            f"--listen {address_text(*listen)} and --admin {address_text(*admin)}: the nodes take {len(listening)} and {len(admins)} ports "
-            "from there on, and some are the same: choose ports that are further apart"
-        )
+    if listen[1] and listen[1] == admin[1]:
+        raise ConfigurationError(f"--listen {address_text(*listen)} and --admin {address_text(*admin)}: choose another port for one of them")
+    listening = _ports(listen, shape[Role.PROXY], taken={admin[1]}, option="--listen")
+    admins = _ports(admin, sum(shape.values()), taken={port for _, port in listening}, option="--admin")
     admin_of = iter(admins)
     return [
         _planned(role, first_id + i, store=store, listen=listening[i] if role is Role.PROXY else None, admin=next(admin_of), options=options)
@@ -71,11 +68,14 @@ def plan_nodes(shape: Mapping[Role, int], *, store: str, listen: Address, admin:
     ]
 
 
-def _ports(first: Address, count: int, *, option: str) -> list[Address]:
+def _ports(first: Address, count: int, *, taken: Collection[int], option: str) -> list[Address]:
     host, port = first
-    if port + count - 1 > _PORT_MAX:
+    if not port:
+        return [first] * count
+    free = [number for number in range(port, min(port + count + len(taken), _PORT_MAX + 1)) if number not in taken]
+    if len(free) < count:
         raise ConfigurationError(f"{option} {address_text(host, port)}: {count} nodes take a port each from there on: choose a lower port")
-    return [(host, port + i if port else 0) for i in range(count)]
+    return [(host, number) for number in free[:count]]
 
 
 def _planned(role: Role, node_id: int, *, store: str, listen: Address | None, admin: Address, options: Sequence[str]) -> NodePlan:

@@ -16,12 +16,17 @@ StoreOption = Annotated[
 DataOption = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="The folder that bmq keeps everything in. Default: ./bmq-data", show_default=False)
 ]
+NamedStore = Annotated[
+    str | None, typer.Argument(metavar="[STORE]", help="The folder that bmq keeps everything in, or a store's URL.", show_default=False)
+]
+"""What a person writes; --store and --data say the same."""
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=64, metavar="N", help="Requests at a time.")]
 
 
 @app.command()
 def check(
     context: typer.Context,
+    named: NamedStore = None,
     *,
     store: StoreOption = None,
     data: DataOption = None,
@@ -56,7 +61,7 @@ def check(
         raise typer.BadParameter("it goes with --repair only", param_hint="--stopped" if stopped else "--yes")
     shown = _output(context, output=output, no_color=no_color)
     try:
-        url = url_of(store=store, data=data)
+        url = url_of(named=named, store=store, data=data)
         if repair:
             code = repair_store(url, shown, quick=quick, at_once=concurrency, stopped=stopped, yes=yes)
         else:
@@ -69,6 +74,7 @@ def check(
 @app.command()
 def cost(
     context: typer.Context,
+    named: NamedStore = None,
     *,
     store: StoreOption = None,
     data: DataOption = None,
@@ -88,7 +94,7 @@ def cost(
 
     shown = _output(context, output=output, no_color=no_color)
     try:
-        code = cost_of_store(url_of(store=store, data=data), shown, prices=prices, at_once=concurrency)
+        code = cost_of_store(url_of(named=named, store=store, data=data), shown, prices=prices, at_once=concurrency)
     except BrokenPipeError as error:
         raise OutputClosed from error
     raise typer.Exit(code)
@@ -97,6 +103,7 @@ def cost(
 @app.command()
 def copy(
     context: typer.Context,
+    named: NamedStore = None,
     *,
     to: Annotated[str, typer.Option("--to", metavar="URL|DIR", help="Where the copy goes: a store's URL or a folder, with nothing of bmq in it.")],
     store: StoreOption = None,
@@ -116,7 +123,7 @@ def copy(
 
     shown = _output(context, output=output, no_color=no_color)
     try:
-        code = copy_store(url_of(store=store, data=data), target_of(to), shown, check=not no_check, at_once=concurrency)
+        code = copy_store(url_of(named=named, store=store, data=data), target_of(to), shown, check=not no_check, at_once=concurrency)
     except BrokenPipeError as error:
         raise OutputClosed from error
     raise typer.Exit(code)
@@ -125,6 +132,7 @@ def copy(
 @app.command()
 def erase(
     context: typer.Context,
+    named: NamedStore = None,
     *,
     cluster_id: Annotated[str, typer.Option("--cluster-id", metavar="ID", help="Whose data is meant: the store of another cluster is refused.")],
     store: StoreOption = None,
@@ -144,7 +152,7 @@ def erase(
 
     shown = _output(context, output=output, no_color=no_color)
     try:
-        code = erase_store(url_of(store=store, data=data), shown, cluster_id=cluster_id, at_once=concurrency, yes=yes)
+        code = erase_store(url_of(named=named, store=store, data=data), shown, cluster_id=cluster_id, at_once=concurrency, yes=yes)
     except BrokenPipeError as error:
         raise OutputClosed from error
     raise typer.Exit(code)

@@ -12,13 +12,14 @@ from bmq.runtime.read_only_folder import open_read_only
 from bmq.runtime.store_url import StoreKind, StoreUrl, parse_store_url
 
 
-def url_of(*, store: str | None, data: Path | None) -> StoreUrl:
-    """Which store is meant. Raises ConfigurationError."""
-    if store is not None and data is not None:
-        raise ConfigurationError(f"--data {data} and --store {store} are both given: give one of them")
-    url = parse_store_url(store if store is not None else f"file://{quote(str((data or Path('bmq-data')).absolute()))}")
+def url_of(*, named: str | None, store: str | None, data: Path | None) -> StoreUrl:
+    """Which store is meant; `named` is a folder or a URL. Raises ConfigurationError."""
+    given = [text for text in (named, store and f"--store {store}", data and f"--data {data}") if text]
+    if len(given) > 1:
+        raise ConfigurationError(f"{' and '.join(given)} are both given: give one of them")
+    url = parse_store_url(store) if store is not None else _folder_or_url(named or str(data or "bmq-data"))
     if url.kind is StoreKind.MEMORY:
-        raise ConfigurationError(f"--store {url.text}: nothing of it outlives its process, so there is nothing to look at")
+        raise ConfigurationError(f"store {url.text}: nothing of it outlives its process, so there is nothing to look at")
     if url.folder is not None and not url.folder.is_dir():
         raise ConfigurationError(f"data folder {url.folder}: there is no such folder: give the one that bmq keeps its data in")
     return url
@@ -26,10 +27,14 @@ def url_of(*, store: str | None, data: Path | None) -> StoreUrl:
 
 def target_of(text: str) -> StoreUrl:
     """Where something is written to: a URL, or a folder, which is made where it is not there. Raises ConfigurationError."""
-    url = parse_store_url(text if "://" in text else f"file://{quote(str(Path(text).absolute()))}")
+    url = _folder_or_url(text)
     if url.kind is StoreKind.MEMORY:
         raise ConfigurationError(f"--to {text}: nothing of it outlives this command: name a folder or a bucket")
     return url
+
+
+def _folder_or_url(text: str) -> StoreUrl:
+    return parse_store_url(text if "://" in text else f"file://{quote(str(Path(text).absolute()))}")
 
 
 @contextmanager
