@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from bmq.errors import Conflict, NotApplied, ObjectMissing
-from bmq.runtime import direct_write, folder_files
+from bmq.runtime import direct_write, folder_files, spare_files
 from bmq.runtime.folder_files import FolderFiles
 from bmq.runtime.shared_folder_files import SharedFolderFiles
 from bmq.runtime.spare_files import SpareFiles
@@ -125,6 +125,7 @@ def test_of_several_the_one_that_grows_least_is_taken(files: FolderFiles) -> Non
 
 
 def test_who_reads_while_an_object_is_deleted_never_gets_other_bytes(files: FolderFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spare_files, "_is_anothers_too", lambda fd: False)  # a file system without leases
     files.create(f"{STREAM}/1", [some(300 * KIB, 1)])
     real = folder_files.read_range
 
@@ -256,6 +257,37 @@ def test_a_copy_by_hard_links_does_not_change(files: FolderFiles, tmp_path: Path
     for number in (2, 3):
         files.create(f"{STREAM}/{number}", [some(300 * KIB, number)])
     assert (tmp_path / "copy").read_bytes() == some(300 * KIB, 1)
+
+
+def test_a_copy_by_hard_links_that_was_made_while_the_object_was_deleted_does_not_change(
+    files: FolderFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.create(f"{STREAM}/1", [some(300 * KIB, 1)])
+    real = os.rename
+
+    def is_linked_before(source: str, target: str) -> None:
+        os.link(source, tmp_path / "copy")
+        real(source, target)
+
+    monkeypatch.setattr(os, "rename", is_linked_before)
+    files.delete(f"{STREAM}/1")
+    for number in (2, 3):
+        files.create(f"{STREAM}/{number}", [some(300 * KIB, number)])
+    assert (tmp_path / "copy").read_bytes() == some(300 * KIB, 1)
+    assert whole(files, f"{STREAM}/3") == some(300 * KIB, 3)
+
+
+def test_a_file_that_somebody_copies_is_not_written_under_his_hands(files: FolderFiles, tmp_path: Path) -> None:
+    files.create(f"{STREAM}/1", [some(300 * KIB, 1)])
+    first = inode(files, f"{STREAM}/1")
+    with (tmp_path / STREAM / "1").open("rb", buffering=0) as copied:
+        begun = copied.read(100 * KIB)
+        files.delete(f"{STREAM}/1")
+        for number in (2, 3):
+            files.create(f"{STREAM}/{number}", [some(300 * KIB, number)])
+        assert begun + copied.read() == some(300 * KIB, 1)
+    assert inode(files, f"{STREAM}/3") != first
+    assert files._spares.held_bytes == 0
 
 
 def test_a_file_that_cannot_be_opened_costs_no_create(files: FolderFiles, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from proxy_in_memory import CountingRng, MemoryStore, Running, fetch_request, ru
 
 from bmq.errors import Corrupt, ObjectMissing
 from bmq.greedy_window import WINDOW_FIRST_BYTES
-from bmq.storage.flatlog import FlatLog
+from bmq.storage.flatlog import FlatLog, Overtaken
 from bmq.storage.keys import manifest_page_key, manifest_prefix, segment_key
 from bmq.storage.manifest import Manifest, page_ref
 from bmq.storage.manifest_format import encode_manifest, encode_page
@@ -196,7 +196,8 @@ def test_a_manifest_is_got_by_its_number_and_once() -> None:
         found = await asyncio.gather(*(manifests.get(TP, ManifestVersion(second)) for _ in range(5)))
         assert {len(manifest.entries) for manifest in found} == {3}
         assert len((await manifests.get(TP, ManifestVersion(first))).entries) == 3, "a later one is as good"
-        assert len(store.gets) == 1
+        assert [(key, length) for key, _, length in store.gets if length is None] == [(f"{manifest_prefix(TP)}{second:020d}", None)]
+        assert len(store.gets) == 2  # it is a claim: a listing and the header of the one below it tell whether it counts
         run_from = await manifests.run_from(TP, found[0], 1)
         assert run_from is not None
         assert (run_from.at, run_from.newest) == (1, True)
@@ -354,6 +355,28 @@ def test_a_newer_manifest_than_the_answers_never_shows_records_above_the_high_wa
         assert topic.partitions[0].high_watermark == 3
 
     fetching(test)
+
+
+def test_a_claim_that_took_the_named_versions_number_since_it_was_deleted_is_not_believed() -> None:
+    """The owner named version 2, went on and deleted it; then a replaced owner that had slept made its claim there."""
+
+    async def test(store: MemoryStore) -> None:
+        log = FlatLog(store, manifest_prefix(TP), rng=_rng, what="manifest")
+        base = await log.claim(None, epoch=1, payload=encode_manifest(Manifest(next_offset=1)))
+        entry = base
+        for end in (2, 3, 4):
+            entry = await log.append(entry, epoch=1, payload=encode_manifest(Manifest(next_offset=end)))
+        await log.delete_covered(entry.number)
+        asleep = FlatLog(store, manifest_prefix(TP), rng=_rng, what="manifest")
+        with pytest.raises(Overtaken):
+            await asleep.claim(base, epoch=2, payload=encode_manifest(Manifest(next_offset=1)))
+        assert (await log.read(2)).claim
+        manifests = ManifestCache(store, _rng, entries_max=100)
+        assert (await manifests.get(TP, ManifestVersion(2))).next_offset == 4
+        assert (await manifests.get(TP, ManifestVersion(1))).next_offset == 4  # a claim of the owner's own, and no more the newest
+        await manifests.close()
+
+    run(test)
 
 
 def test_what_was_deleted_meanwhile_is_out_of_range_and_not_skipped() -> None:

@@ -3,10 +3,14 @@
 Freeing a file's blocks may take longer than writing it, and hold up who writes beside it (docs/decisions/0021).
 
 What makes it safe: a file leaves its name first (`keep`), and is not given out before that is durable (`left`, `settled`). So no name ever shows
-bytes that were not written under it, not after a power cut either. Who reads such a file looks afterwards whether it still has its name.
+bytes that were not written under it, not after a power cut either. What has another name by then, or is open elsewhere, is a backup's too and is
+never written. Who reads such a file where nobody can tell that looks afterwards whether it still has its name.
 """
 
+import errno
+import fcntl
 import os
+import signal
 import stat
 import threading
 from bisect import bisect_left, bisect_right, insort
@@ -100,10 +104,15 @@ class SpareFiles:
         if spare is None:
             return None
         try:
-            return os.open(spare.path, os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT), spare.path
+            fd = os.open(spare.path, os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT)
         except OSError:  # it is not worth a create
             _delete([spare])
             return None
+        if _is_anothers_too(fd):
+            os.close(fd)
+            _delete([spare])
+            return None
+        return fd, spare.path
 
     def forget(self, folder: str) -> None:
         """Deletes those that left a folder which is gone now."""
@@ -144,6 +153,22 @@ class SpareFiles:
         del self._by_age[spare.number]
         self._free([spare])
         return spare
+
+
+def _is_anothers_too(fd: int) -> bool:
+    """Whether the file got a second name since it was kept, or somebody has it open: a backup that links files, or copies them, began before.
+
+    A lease to write is given only to who has the file open alone; nobody else can open it any more, since it has left its name.
+    """
+    if os.fstat(fd).st_nlink > 1:
+        return True
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # nobody asks for it; SIGIO, which tells of who opens a leased file, would end the process
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as error:
+        return error.errno in (errno.EAGAIN, errno.EBUSY)  # others say that this file system or user gets none
+    return False
 
 
 def _delete(spares: Sequence[Spare]) -> None:

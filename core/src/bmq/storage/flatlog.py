@@ -175,6 +175,10 @@ class FlatLog:
         self._newest_seen = max(self._newest_seen, number)
         return entry
 
+    async def counts(self, entry: Entry) -> bool:
+        """Whether an entry that was read by its number alone is certainly in no deleted past: it is no claim, or a claim and the newest entry."""
+        return await self._still_newest(entry)
+
     async def read_forward(self, after: Entry | None) -> AsyncGenerator[Entry, None]:
         """Every entry above `after` (None: from the first on) up to the newest at the time of the call, each following the one before.
 

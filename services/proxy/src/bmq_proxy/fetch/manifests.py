@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Coroutine
 from typing import Final, NamedTuple
 
+from bmq.errors import ObjectMissing
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.flatlog import Entry, FlatLog
 from bmq.storage.keys import manifest_prefix
@@ -95,7 +96,14 @@ class ManifestCache:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _load(self, tp: TopicPartition, version: ManifestVersion) -> Manifest:
-        return self._keep(tp, await self._log(tp).read(version))
+        """Where a claim stands it may be that of an owner who slept, in the deleted past. It counts as the newest entry, or not at all."""
+        log = self._log(tp)
+        entry: Entry | None = await log.read(version)
+        if entry is not None and not await log.counts(entry):
+            entry = await log.newest(version)
+        if entry is None:
+            raise ObjectMissing(f"manifest {version} of {tp} is gone")
+        return self._keep(tp, entry)
 
     def _log(self, tp: TopicPartition) -> FlatLog:
         return FlatLog(self._store, manifest_prefix(tp), rng=self._rng, what=f"manifest of {tp}")
