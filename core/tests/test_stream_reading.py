@@ -3,11 +3,13 @@
 import asyncio
 
 import pytest
-from scripted_store import Faults, ScriptedStore, SeededRng
-from stream_under_test import STREAM, Broker, key, playing, put_seal, seal
+from scripted_store import Faults, ScriptedStore, SeededRng, run
+from stream_under_test import STREAM, TP, Broker, key, playing, put_seal, runs, seal
+from structlog.testing import capture_logs
 
 from bmq.errors import BmqError, Conflict
 from bmq.storage.stream import WalObjectMissing, drop_stream, first_number, read_stream
+from bmq.values import TopicPartition
 from bmq_sim.loop import on_virtual_time
 
 
@@ -106,3 +108,38 @@ async def test_conflict_of_the_scripted_store_is_the_ports_own() -> None:
     store = ScriptedStore(objects={"a/b": b""})
     with pytest.raises(Conflict):
         await store.create("a/b", [b""])
+
+
+def test_of_an_object_that_is_lost_below_all_others_nothing_in_the_store_tells() -> None:
+    """Two histories, one store: in one the first object held acknowledged records of a partition that wrote nothing since and was never rolled."""
+
+    async def history(*, of_the_quiet_one: bool) -> dict[str, bytes]:
+        store = ScriptedStore()
+        broker = Broker(store)
+        [run_] = runs()
+        broker.writer.submit([run_._replace(tp=TopicPartition(TP.topic_id, 7))] if of_the_quiet_one else [run_])
+        await asyncio.sleep(1)
+        await broker.write(3)
+        if not of_the_quiet_one:
+            broker.writer.checkpoint(1)  # rolled, and deleted by its owner
+            await asyncio.sleep(1)
+        store.objects.pop(key(0), None)  # lost
+        await broker.writer.close()
+        return store.objects
+
+    assert run(history(of_the_quiet_one=True)) == run(history(of_the_quiet_one=False))
+
+
+@playing
+async def test_an_object_that_is_missing_above_others_is_told(store: ScriptedStore, broker: Broker) -> None:
+    """The owner would have deleted those first."""
+    await broker.write(12)
+    end = await seal(store)
+    with capture_logs() as told:
+        assert await first_number(store, STREAM, rng=SeededRng()) == 0
+    assert told == []
+    del store.objects[key(8)]
+    with capture_logs() as told:
+        assert await first_number(store, STREAM, rng=SeededRng()) == 9
+    [line] = told
+    assert (line["log_level"], line["number"], end) == ("error", 8, 12)

@@ -17,14 +17,13 @@ from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import Backoff, LatencyWindow, TroubleLog, cancelled, create_once, settle, together, when_available
 from bmq.storage.numbered import wal_key
 from bmq.storage.stream_read import WalObjectMissing, drop_stream, read_stream
-from bmq.storage.stream_seal import first_number, seal_stream
+from bmq.storage.stream_seal import OWNER_DELETES_AT_ONCE, first_number, seal_stream
 from bmq.storage.wal import Seal, WalHeader, WalRun, encode_seal, encode_wal
 from bmq.values import Nonce, StreamId
 
 __all__ = ["StreamBroken", "StreamWriter", "WalObjectMissing", "drop_stream", "first_number", "read_stream", "seal_stream"]
 
 IN_FLIGHT_MAX: Final = 8
-DELETES_AT_ONCE: Final = 4
 
 
 class StreamBroken(BmqError):
@@ -226,7 +225,7 @@ class StreamWriter:
 
     async def _delete_covered(self) -> None:
         while self._deleted_below < self._delete_limit():
-            numbers = range(self._deleted_below, min(self._delete_limit(), self._deleted_below + DELETES_AT_ONCE))
+            numbers = range(self._deleted_below, min(self._delete_limit(), self._deleted_below + OWNER_DELETES_AT_ONCE))
             await together(self._delete(number) for number in numbers)
             self._deleted_below = numbers.stop
 

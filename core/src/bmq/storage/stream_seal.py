@@ -12,6 +12,8 @@ have gone unseen (core/tests/models/listing_model.py).
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
 from bmq.errors import Conflict, Corrupt, NotApplied, ObjectMissing, StoreError, UnknownOutcome
 from bmq.ports import ObjectMeta, ObjectStore, Rng
 from bmq.storage.durable import Backoff, Trouble, TroubleLog, together, when_available
@@ -19,8 +21,12 @@ from bmq.storage.numbered import just_before, number_of, wal_key
 from bmq.storage.wal import SEAL_SIZE_BYTES, WAL_HEADER_SIZE_BYTES, Seal, WalHeader, decode_head, encode_seal
 from bmq.values import StreamId
 
+_log = structlog.get_logger(__name__)
+
 assert SEAL_SIZE_BYTES < WAL_HEADER_SIZE_BYTES  # a listing's sizes tell seals from data
 
+OWNER_DELETES_AT_ONCE: Final = 4
+"""From below: the next four when these are gone. What makes a look enough rests on the order (docs/formats/stream.md)."""
 SEALS_AHEAD_MAX: Final = 64
 """Against a writer that takes each free number before the sealer does, so many are sealed at once."""
 
@@ -107,6 +113,14 @@ async def first_number(store: ObjectStore, stream: StreamId, *, rng: Rng) -> int
     number = survey.durable_below
     while number - 1 in survey.data:  # a seal below durable_below is in the deleted past
         number -= 1
+    if stranded := [below for below in survey.data if below < number - OWNER_DELETES_AT_ONCE]:
+        # Its owner would have deleted these before it. Whether the missing one held what no manifest covers, nothing in the store tells.
+        _log.error(
+            "object of the WAL is missing above others: lost, unless those are late copies",
+            stream=stream.prefix,
+            number=number - 1,
+            others=len(stranded),
+        )
     return number
 
 
