@@ -19,7 +19,7 @@ from bmq.wire.schemas import Field, api_schema
 
 LARGE: Final = os.environ.get("ABUSE", "") == "large"
 """ABUSE=large: every version, and arrays as long as they may be."""
-ELEMENTS: Final = 39_000 if LARGE else 5_000
+ELEMENTS: Final = int(os.environ.get("ABUSE_ELEMENTS", "39000" if LARGE else "5000"))
 WIDE_PARTITIONS: Final = 5_000
 MANY_TOPICS: Final = 500
 TOPICS: Final = {"wide": WIDE_PARTITIONS, "one": 1, **{f"many-{n:04}": 1 for n in range(MANY_TOPICS)}}

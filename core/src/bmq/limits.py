@@ -109,6 +109,16 @@ class Limits:
         beyond="Further ones are closed at once, and the log says so.",
         maximum=1_000_000,
     )
+    fetch_partitions_max: int = _limit(
+        20_000, "Partitions in one Fetch request, forgotten ones included.", beyond=_CLOSED, maximum=100_000, minimum=1_000
+    )
+    fetch_partitions_held: int = _limit(
+        100_000,
+        "Partitions that all Fetch requests under way name together, of those that name more than 1,000 each.",
+        beyond="They wait their turn; none of them waits for records longer than a second.",
+        maximum=10_000_000,
+        minimum=1_000,
+    )
 
 
 LIMITS: Final[tuple["Field[Any]", ...]] = fields(Limits)

@@ -113,8 +113,8 @@ class FetchedTopic(NamedTuple):
     partitions: Sequence[FetchedPartition]
 
 
-def parse_fetch(version: int, body: Buffer) -> FetchRequest:
-    """The request. Raises WireError for anything malformed or with more than 100,000 partitions."""
+def parse_fetch(version: int, body: Buffer, *, partitions_max: int = FETCH_PARTITIONS_MAX) -> FetchRequest:
+    """The request. Raises WireError for anything malformed or with more than `partitions_max` partitions, forgotten ones included."""
     cursor = Cursor(body, flexible=version >= FLEXIBLE_FROM)
     replica_id, replica_epoch = -1, -1
     if version < REPLICA_STATE_FROM:
@@ -123,7 +123,7 @@ def parse_fetch(version: int, body: Buffer) -> FetchRequest:
         max_wait_ms, min_bytes = cursor.unpack(_WAIT_MIN)
     max_bytes, isolation_level = cursor.unpack(_MAX_ISOLATION)
     session_id, session_epoch = cursor.unpack(_SESSION) if version >= SESSIONS_FROM else (0, -1)
-    topics, left = _parse_topics(version, cursor)
+    topics, left = _parse_topics(version, cursor, partitions_max)
     forgotten = _parse_forgotten(version, cursor, left) if version >= SESSIONS_FROM else []
     rack_id = cursor.string() if version >= 11 else ""
     cluster_id = None
@@ -248,10 +248,9 @@ def _asked(version: int, values: tuple[int, ...]) -> FetchPartition:
     return FetchPartition(partition, -1, offset, -1, -1, max_bytes)
 
 
-def _parse_topics(version: int, cursor: Cursor) -> tuple[list[FetchTopic], int]:
+def _parse_topics(version: int, cursor: Cursor, left: int) -> tuple[list[FetchTopic], int]:
     fixed = _question(version)
     topics = []
-    left = FETCH_PARTITIONS_MAX
     for _ in range(cursor.count(element_bytes_min=2)):
         name, topic_id = _parse_name(version, cursor)
         count = cursor.count(element_bytes_min=fixed.size)
@@ -281,7 +280,7 @@ def _counted(left: int, count: int) -> int:
     # A topic counts too, so that empty ones cannot be sent without bound.
     left -= max(1, count)
     if left < 0:
-        raise WireError(f"a Fetch request for more than {FETCH_PARTITIONS_MAX} partitions")
+        raise WireError("a Fetch request for more partitions than fetch_partitions_max allows: ask for fewer at a time, or raise that limit")
     return left
 
 

@@ -10,6 +10,7 @@ from typing_extensions import Buffer
 from bmq.errors import BmqError, InvalidBatch, InvalidProducerEpoch, NotOwner, NotReady, OffsetOutOfRange, OutOfOrderSequence, RequestError
 from bmq.ports import Clock
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread
+from bmq.turns import Turns
 from bmq.values import LeaderEpoch, Offset, TopicPartition
 from bmq.wire.batches import check_crc, patched, split
 from bmq_broker.commit import GroupCommit
@@ -28,6 +29,8 @@ READ_PATIENCE_S: Final = 0.1
 """So long a reader waits for partitions that are being opened, though others have something for it."""
 STATUS_PATIENCE_S: Final = 1.0
 """And so long who asks for figures, which are nobody's hurry: what is not open then has none."""
+LOOKED_AT_ONCE: Final = 500
+"""Partitions of one request that are looked at in one turn of the loop."""
 UNREAD_AT_ONCE: Final = 250
 
 Openings = dict[TopicPartition, "asyncio.Task[Partition]"]
@@ -57,6 +60,7 @@ class Broker:
         self._coordinators = coordinators
         self._verify_not_sealed = verify_not_sealed
         self._waiters = waiters
+        self._turns = Turns()
         self._clock = clock
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self._refusals: set[asyncio.Task[None]] = set()
@@ -149,14 +153,21 @@ class Broker:
         deadline_s = loop.time() + max_wait_ms / 1000
         opening = await self._open_all([request.tp for request in requests], patience_s=READ_PATIENCE_S)
         while True:
-            self._ownership.check_alive()
-            answers, size_bytes, settled = self._collect(requests, opening, max_bytes=max_bytes)
-            if any(isinstance(answer.error, OffsetOutOfRange) for answer in answers):
-                await self._verify_not_sealed()
-            left_s = deadline_s - loop.time()
-            if settled or size_bytes >= min_bytes or left_s <= 0:
-                return answers
-            await self._waiters.wait([request.tp for request in requests], left_s)
+            with self._waiters.watched([request.tp for request in requests] if len(requests) > LOOKED_AT_ONCE else ()) as news:
+                self._ownership.check_alive()
+                if len(requests) > LOOKED_AT_ONCE:
+                    answers, size_bytes, settled = await self._collect_in_turns(requests, opening, max_bytes=max_bytes)
+                else:
+                    answers, size_bytes, settled = self._collect(requests, opening, max_bytes=max_bytes)
+                if any(isinstance(answer.error, OffsetOutOfRange) for answer in answers):
+                    await self._verify_not_sealed()
+                left_s = deadline_s - loop.time()
+                if settled or size_bytes >= min_bytes or left_s <= 0:
+                    return answers
+                if len(requests) > LOOKED_AT_ONCE:
+                    await self._waiters.until(news, left_s)
+                else:
+                    await self._waiters.wait([request.tp for request in requests], left_s)
 
     async def _open_all(self, tps: Sequence[TopicPartition], *, patience_s: float) -> Openings:
         """Opens what is not open yet, and waits for it a little: one that takes long holds up no other. Returns the openings, over or not."""
@@ -171,13 +182,29 @@ class Broker:
             await asyncio.wait(opening.values(), timeout=patience_s)
         return opening
 
-    def _collect(self, requests: Sequence[TailRequest], opening: Openings, *, max_bytes: int) -> tuple[list[TailAnswer], int, bool]:
+    async def _collect_in_turns(self, requests: Sequence[TailRequest], opening: Openings, *, max_bytes: int) -> tuple[list[TailAnswer], int, bool]:
+        """The same, with turns of the loop between: each commit has those looked at again who wait for many partitions."""
+        answers: list[TailAnswer] = []
+        size_bytes = 0
+        settled = False
+        for first in range(0, len(requests), LOOKED_AT_ONCE):
+            await self._turns.turn()
+            some = requests[first : first + LOOKED_AT_ONCE]
+            more, more_bytes, more_settled = self._collect(some, opening, max_bytes=max_bytes - size_bytes, first=not size_bytes)
+            answers += more
+            size_bytes += more_bytes
+            settled = settled or more_settled
+        return answers, size_bytes, settled
+
+    def _collect(
+        self, requests: Sequence[TailRequest], opening: Openings, *, max_bytes: int, first: bool = True
+    ) -> tuple[list[TailAnswer], int, bool]:
         """(answers, bytes in them, whether there is nothing to wait for). A partition that is being opened may bring something yet."""
         answers = []
         size_bytes = 0
         settled = False
         for request in requests:
-            answer = self._answer(request, opening, max_bytes=max_bytes - size_bytes, first=size_bytes == 0)
+            answer = self._answer(request, opening, max_bytes=max_bytes - size_bytes, first=first and size_bytes == 0)
             size_bytes += answer.size_bytes
             if answer.error is not None:
                 settled = settled or not _is_under_way(opening.get(request.tp))

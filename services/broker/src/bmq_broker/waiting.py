@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 from bmq.values import TopicPartition
 
@@ -17,15 +18,18 @@ class Waiters:
 
     async def wait(self, tps: Iterable[TopicPartition], timeout_s: float) -> None:
         """Returns when one of the partitions changed or the time is up."""
+        with self.watched(tps) as news:
+            await self.until(news, timeout_s)
+
+    @contextmanager
+    def watched(self, tps: Iterable[TopicPartition]) -> Iterator["asyncio.Future[None]"]:
+        """A future that resolves when one of the partitions changes meanwhile: for who looks at them in several turns, and waits afterwards."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         keys = list(tps)
         for tp in keys:
             self._futures[tp][future] = None
         try:
-            async with asyncio.timeout(timeout_s):
-                await future
-        except TimeoutError:
-            pass
+            yield future
         finally:
             for tp in keys:
                 futures = self._futures.get(tp)
@@ -33,6 +37,12 @@ class Waiters:
                     futures.pop(future, None)
                     if not futures:
                         del self._futures[tp]
+
+    async def until(self, news: "asyncio.Future[None]", timeout_s: float) -> None:
+        """Returns when there are news or the time is up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await news
 
     def wake(self, tp: TopicPartition) -> None:
         """Something about the partition changed."""

@@ -6,13 +6,13 @@ of the loop, however many requests are at it.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, TypeVar
 
 from bmq.limits import Limits
+from bmq.turns import Turns
 from bmq_proxy.budget import MemoryBudget
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ COUNTED_ANSWER_BYTES: Final = 64 << 10
 
 
 class Bulk:
-    """One proxy's. Counts nothing of Produce and Fetch, which have budgets of their own."""
+    """One proxy's. Bytes of records have budgets of their own."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -35,8 +35,8 @@ class Bulk:
         self._requests = MemoryBudget(limits.wide_requests_bytes)
         self._building = MemoryBudget(limits.wide_answer_elements)
         self._apart: asyncio.Lock | None = None
-        self._turns: deque[asyncio.Future[None]] = deque()
-        self._turn_due = False
+        self._fetching = MemoryBudget(limits.fetch_partitions_held)
+        self.turns = Turns()
 
     def is_wide(self, size_bytes: int) -> bool:
         """Whether a request of that size has to be admitted."""
@@ -50,6 +50,18 @@ class Bulk:
             yield
         finally:
             self._requests.release(size_bytes)
+
+    @asynccontextmanager
+    async def fetching(self, partitions: int) -> AsyncIterator[None]:
+        """While a Fetch of so many partitions is under way."""
+        if partitions <= WIDE_ELEMENTS:
+            yield
+            return
+        await self._fetching.reserve(partitions)
+        try:
+            yield
+        finally:
+            self._fetching.release(partitions)
 
     @asynccontextmanager
     async def building(self, elements: int) -> AsyncIterator[None]:
@@ -82,13 +94,7 @@ class Bulk:
 
     async def turn(self) -> None:
         """Lets the loop go on, until it is this request's turn again."""
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        self._turns.append(waiter)
-        if not self._turn_due:
-            self._turn_due = True
-            loop.call_soon(self._next)
-        await waiter
+        await self.turns.turn()
 
     def pace(self) -> "Pace":
         """What one request's loops ask after each step."""
@@ -117,16 +123,6 @@ class Bulk:
 
         await asyncio.gather(*(worker() for _ in range(min(at_once, len(items)))))
         return results
-
-    def _next(self) -> None:
-        while self._turns:
-            waiter = self._turns.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                break
-        self._turn_due = bool(self._turns)
-        if self._turn_due:
-            asyncio.get_running_loop().call_soon(self._next)
 
 
 class Pace:

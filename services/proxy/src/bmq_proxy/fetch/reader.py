@@ -14,6 +14,7 @@ from bmq.errors import BmqError, NotOwner, NotReady, ObjectMissing, StoreUnavail
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner, TailAnswer, TailRequest
 from bmq.storage.manifest import Manifest
+from bmq.turns import Turns
 from bmq.values import Offset, TopicPartition
 from bmq_proxy import metrics
 from bmq_proxy.budget import MemoryBudget
@@ -25,6 +26,8 @@ from bmq_proxy.fetch.turns import ReadTurns, Turn
 
 MANIFESTS_TRIED_MAX = 3
 ROOM_WAIT_S = 5.0
+PLANNED_AT_ONCE = 1_000
+"""An answer for more partitions is put together in several turns of the loop."""
 SMALL_BYTES = 64 << 10
 SMALL_SHARE = 8
 """When memory is used up, answers of at most `SMALL_BYTES` may use as much beside it, divided by this: who reads little never waits for
@@ -116,6 +119,7 @@ class FetchReader:
         self._segments = segments
         self.memory = memory
         self._turns = turns
+        self._turns_at_loop = Turns()
         self._small_memory = MemoryBudget(max(SMALL_BYTES, memory.limit_bytes // SMALL_SHARE))
         metrics.FETCH_MEMORY.set_function(lambda: memory.held_bytes)
 
@@ -126,6 +130,8 @@ class FetchReader:
         """
         max_bytes = min(max_bytes, max(1, self.memory.limit_bytes // ANSWER_SHARE))
         answers = await self._tails(reads, min_bytes=min(min_bytes, max_bytes), max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+        if len(reads) > PLANNED_AT_ONCE:
+            await self._turns_at_loop.turn()
         plan = _share(reads, answers, max_bytes)
         if sum(limit for _, limit in plan.segments) <= SMALL_BYTES:
             return await self._read(reads, answers, plan)
@@ -198,6 +204,8 @@ class FetchReader:
         await self._segments.close()
 
     async def _collect(self, reads: Sequence[Read], answers: Sequence[TailAnswer], plan: _Plan) -> list[Found]:
+        if len(reads) > PLANNED_AT_ONCE:
+            await self._turns_at_loop.turn()
         found = [_from_tail(answer) for answer in answers]
         metrics.FETCHED_BYTES.labels("tail").inc(sum(one.size_bytes for one in found))
         if plan.segments:

@@ -7,7 +7,7 @@ pause: clients ask again at once.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from uuid import UUID
@@ -20,6 +20,7 @@ from bmq.wire.error_codes import ErrorCode, code_for
 from bmq.wire.fetch import SESSIONS_FROM, TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, FetchRequest, encode_fetch_response, parse_fetch
 from bmq_proxy import metrics
 from bmq_proxy.api import Route, error_name
+from bmq_proxy.bulk import WIDE_ELEMENTS
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.fetch.reader import Found, Read, Result
 from bmq_proxy.fetch.sessions import Fetching, InvalidSessionEpoch, PartitionKey, SessionNotFound, SessionTopicIdMismatch, Shown, TopicKey, Wanted
@@ -28,6 +29,8 @@ from bmq_proxy.topics import find_partition
 
 READ_COMMITTED = 1
 MAX_WAIT_MS_MAX = 300_000
+WIDE_WAIT_MS_MAX = 1_000
+"""How long a request for more than WIDE_ELEMENTS partitions waits for records."""
 FAILED_WAIT_MS = 100
 """How long a request without records waits for some of its other partitions before it says that one cannot be read at present."""
 
@@ -39,7 +42,26 @@ def route(proxy: Proxy) -> Route:
 
 def begin(proxy: Proxy, call: Call, body: Buffer) -> Pending:
     """Raises WireError."""
-    request = parse_fetch(call.version, body)
+    if proxy.bulk.is_wide(memoryview(body).nbytes):
+        return asyncio.get_running_loop().create_task(_wide(proxy, call, body), name="Fetch")
+    started = _started(proxy, call, _parsed(proxy, call, body))
+    return started if isinstance(started, Answer) else asyncio.get_running_loop().create_task(started, name="Fetch")
+
+
+async def _wide(proxy: Proxy, call: Call, body: Buffer) -> Answer:
+    """Parsed beside the event loop, and only as many at a time as all wide requests may be."""
+    async with proxy.bulk.admitted(memoryview(body).nbytes):
+        request = await proxy.bulk.apart(partial(_parsed, proxy, call, body))
+    started = _started(proxy, call, request)
+    return started if isinstance(started, Answer) else await started
+
+
+def _parsed(proxy: Proxy, call: Call, body: Buffer) -> FetchRequest:
+    return parse_fetch(call.version, body, partitions_max=proxy.settings.limits.fetch_partitions_max)
+
+
+def _started(proxy: Proxy, call: Call, request: FetchRequest) -> Answer | Coroutine[None, None, Answer]:
+    """What is to be run, or an answer that needs no run."""
     if request.replica_id >= 0:
         return _refused(call, int(ErrorCode.invalid_request), request)
     try:
@@ -50,7 +72,7 @@ def begin(proxy: Proxy, call: Call, body: Buffer) -> Pending:
         return _refused(call, int(ErrorCode.invalid_fetch_session_epoch))
     except SessionTopicIdMismatch:
         return _refused(call, int(ErrorCode.fetch_session_topic_id_error))
-    return asyncio.get_running_loop().create_task(_run(proxy, call, request, fetching), name="Fetch")
+    return _run(proxy, call, request, fetching)
 
 
 def _session(proxy: Proxy, call: Call, request: FetchRequest) -> Fetching:
@@ -75,18 +97,33 @@ def _key(name: str | None, topic_id: UUID | None) -> TopicKey:
 
 
 async def _run(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetching) -> Answer:
+    if len(fetching.wanted) <= WIDE_ELEMENTS:
+        return await _answered(proxy, call, request, fetching)
+    async with proxy.bulk.fetching(len(fetching.wanted)):
+        # Others may wait for their turn: who asks for so much hears soon that there is nothing yet.
+        hurried = replace(request, max_wait_ms=min(request.max_wait_ms, WIDE_WAIT_MS_MAX))
+        return await _answered(proxy, call, hurried, fetching)
+
+
+async def _answered(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetching) -> Answer:
     started = asyncio.get_running_loop().time()
+    wide = len(fetching.wanted) > WIDE_ELEMENTS
     found, result = await _read(proxy, call, request, fetching)
     try:
+        if wide:
+            await proxy.bulk.turn()
         codes = [_code(one) for one in found]
         shown = [
             Shown(one.high_watermark, one.log_start, one.size_bytes > 0, code != 0 or one.diverging_epoch >= 0)
             for one, code in zip(found, codes, strict=True)
         ]
+        if wide:
+            await proxy.bulk.turn()
         told = fetching.changed(shown)
         committed = request.isolation_level == READ_COMMITTED
         topics = _topics([(fetching.wanted[i], _fetched(fetching.wanted[i].partition, found[i], codes[i], committed=committed)) for i in told])
-        parts = encode_fetch_response(call.version, topics, session_id=fetching.session_id)
+        encode = partial(encode_fetch_response, call.version, topics, session_id=fetching.session_id)
+        parts = await proxy.bulk.apart(encode) if len(told) > WIDE_ELEMENTS else encode()
         code = next((codes[i] for i in told if codes[i]), 0)
         size_bytes = sum([memoryview(part).nbytes for part in parts])
     except BaseException:
@@ -101,7 +138,9 @@ async def _read(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetch
     image = proxy.image
     found: list[Found | None] = []
     reads = []
+    pace = proxy.bulk.pace()
     for wanted in fetching.wanted:
+        await pace.step()
         try:
             tp = find_partition(image, wanted.topic, wanted.partition)
         except BmqError as error:
