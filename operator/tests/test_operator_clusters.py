@@ -1,15 +1,20 @@
 """A Cluster's status from what was found, addresses of listeners, and what counts as a difference."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
+from kube_of_a_test import CLUSTER, KubeOfATest, context_of
+
 from bmq.resources.cluster import Cluster, ClusterStatus
+from bmq.runtime.system import SystemRng
 from bmq_operator.applied import covers
 from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.existing import Existing
 from bmq_operator.clusters.listeners import advertised_file, listener_statuses, node_address
 from bmq_operator.clusters.minio import volume_note
 from bmq_operator.clusters.nodes import ClusterState, Node, Pod, pods_seen
+from bmq_operator.clusters.reconcile import reconcile
 from bmq_operator.clusters.report import Found, report
 from bmq_operator.clusters.upgrade import Wait
 from bmq_operator.conditions import Finding, condition
@@ -113,6 +118,19 @@ def test_a_controller_that_does_not_lead_says_that_the_store_is_away() -> None:
     finding = Finding(status="False", reason="NoLeader", message="no controller leads")
     assert ready(replace(FOUND, answer=Answer(finding=finding)))[1] == "NoLeader"
     assert ready(replace(FOUND, answer=Answer(finding=finding, store_trouble="list: timed out")))[1:] == ("StoreUnavailable", "list: timed out")
+
+
+def test_before_there_is_a_pod_it_is_on_its_way_and_not_done() -> None:
+    kube = KubeOfATest(CLUSTER | {"metadata": CLUSTER["metadata"] | {"uid": "u-1"}})
+    context = replace(context_of(kube, "http://127.0.0.1:1", {}), rng=SystemRng())
+    one = Cluster.model_validate(kube.manifests["Cluster", "shop", "bmq"])
+    outcome = asyncio.run(reconcile(context, one))
+    assert isinstance(outcome.status, ClusterStatus)
+    said = {found.type: (found.status, found.reason) for found in outcome.status.conditions}
+    assert said["Progressing"] == ("True", "Starting")
+    assert said["Ready"][0] == "False"
+    assert ("StatefulSet", "shop", "bmq-minio") in kube.manifests
+    assert ("StatefulSet", "shop", "bmq-broker") not in kube.manifests
 
 
 def test_pods_of_lanes_and_of_minio_are_not_counted_as_the_bases() -> None:

@@ -41,11 +41,18 @@ class Release:
             "image": {"repository": self.images.repository, "tag": self.images.tag},
             "watchNamespaces": [self.namespace],
             "rbac": {"readNodes": True},
-            "allow": {"images": [self.images.minio.rpartition(":")[0]], "secrets": [f"{CLUSTER}-minio"]},
+            **self._allow(),
             "resources": SMALL,
             "test": {"bootstrapServers": self.bootstrap_servers},
         }
         return own | dict(more or {})
+
+    def _allow(self) -> dict[str, Any]:
+        """The MinIO that was loaded; an older chart has no value for it."""
+        allow = {"images": [self.images.minio.rpartition(":")[0]], "secrets": [f"{CLUSTER}-minio"]}
+        if self.chart == CHART:
+            return {"allow": allow}
+        return {"extraEnv": [{"name": "BMQ_OPERATOR_ALLOW", "value": json.dumps(allow)}]}
 
     def install(self, more: Mapping[str, Any] | None = None) -> str:
         """Installs or upgrades it. CRDs that are there, whoever made them, become its own, so that several runs may share a cluster."""
