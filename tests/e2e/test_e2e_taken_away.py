@@ -17,7 +17,7 @@ from e2e_kubectl import Kubectl, Manifest
 from kinds_of_a_test import KINDS, KindOfATest
 from written_fields import Written, fields_of
 
-from bmq_operator.applied import APPLIED, as_wanted, digest, write
+from bmq_operator.applied import APPLIED, as_wanted, digest, make_way, write
 from bmq_operator.kube import Kube
 
 CRDS = ROOT / ".cache" / "tools" / "spark-operator.src" / "config" / "crd" / "bases"
@@ -75,6 +75,28 @@ def test_what_is_taken_away_is_gone_from_every_object(kubernetes: Kubernetes, ku
     kubectl.apply(NO_PODS)
     with _spark_crds(kubectl):
         asyncio.run(_walk(kubectl))
+
+
+def test_a_stateful_set_that_kubernetes_rolled_becomes_one_that_the_operator_rolls(kubectl: Kubectl) -> None:
+    kubectl.apply(NO_PODS)
+    (lane,) = (kind for kind in KINDS if kind.name == "Lane")
+    (wanted, *_) = (_free(one) for one in lane.made({}, kubectl.namespace).objects if one["kind"] == "StatefulSet")
+    older = wanted | {"spec": wanted["spec"] | {"updateStrategy": {"type": "RollingUpdate"}}}
+
+    async def main() -> dict[str, Any] | None:
+        kube = await Kube.connect(str(kubectl.kubeconfig))
+        try:
+            await kube.apply(older)
+            path = ("StatefulSet", kubectl.namespace, wanted["metadata"]["name"])
+            await make_way(kube, await kube.get(*path))
+            await write(kube, wanted)
+            return await kube.get(*path)
+        finally:
+            await kube.close()
+
+    there = asyncio.run(main())
+    assert there is not None
+    assert there["spec"]["updateStrategy"] == {"type": "OnDelete"}
 
 
 async def _walk(kubectl: Kubectl) -> None:

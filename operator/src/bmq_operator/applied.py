@@ -33,6 +33,16 @@ async def write(kube: Kube, manifest: Manifest) -> Manifest:
     return await kube.apply({**manifest, "metadata": {**meta, "annotations": annotations}})
 
 
+async def make_way(kube: Kube, there: Manifest | None) -> None:
+    """Takes away what Kubernetes gave a StatefulSet that it rolled itself, as an older operator had it do. That is nobody's, so an apply leaves it,
+    and it is refused where the operator rolls. Raises KubeError."""
+    if there is None or there["kind"] != "StatefulSet" or "rollingUpdate" not in there["spec"].get("updateStrategy", {}):
+        return
+    meta = there["metadata"]
+    by_us = {"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}}
+    await kube.merge("StatefulSet", meta["namespace"], meta["name"], by_us)
+
+
 def digest(manifest: Manifest) -> str:
     """Of all that it says; of a Secret without its values, which nobody shall guess from it. That they differ is seen by `covers`."""
     said = manifest | {"data": sorted(manifest.get("data", {}))} if manifest["kind"] == "Secret" else manifest

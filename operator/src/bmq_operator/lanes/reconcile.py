@@ -8,7 +8,7 @@ from typing import Final, assert_never
 from bmq.resources.cluster import Cluster
 from bmq.resources.lane import Lane, LaneStatus
 from bmq_operator.admin import AdminClient, AdminError, AdminProblem
-from bmq_operator.applied import as_wanted, write
+from bmq_operator.applied import as_wanted, make_way, write
 from bmq_operator.clusters.names import Names, selector_of
 from bmq_operator.conditions import Finding, next_conditions, timestamp
 from bmq_operator.context import Context
@@ -188,6 +188,7 @@ async def _bring_about(context: Context, lane: Lane, cluster: Cluster, situation
                 )
                 return replace(planned, finding=finding, again_after_s=SOON_S)
             if found is None or not as_wanted(found, one):
+                await make_way(context.kube, found)
                 await write(context.kube, one)
         if not with_brokers and not own_brokers:
             await _delete(context, [(kind, name) for kind, name in all_names(names) if name == names.role("broker")], names.namespace, lane, cluster)
