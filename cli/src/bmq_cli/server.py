@@ -34,7 +34,7 @@ from bmq_cli.server_config import REPEATABLE, ServerConfig, flag_of
 from bmq_cli.server_reference import default_text
 from bmq_cli.server_sources import read_config
 from bmq_cli.server_values import Role
-from bmq_cli.starting import FAILED, MISCONFIGURED, make_bucket, start_failure
+from bmq_cli.starting import FAILED, MISCONFIGURED, keep_private, make_bucket, start_failure
 from bmq_cli.supervised import end_with_supervisor, watch_supervisor
 
 ConfigFile = Annotated[
@@ -74,6 +74,7 @@ def serve(config: ServerConfig) -> int:
     structlog.contextvars.bind_contextvars(node=config.node_id)
     tracer = _tracer(config)
     make_bucket(config.store)
+    keep_private(config.store)
     opened = open_store(config.store)
 
     async def main(stop: asyncio.Event) -> int:

@@ -1,5 +1,6 @@
 """Opening a store for a tool: only reading it, beside whatever runs on it, or for itself alone."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from bmq.ports import ObjectStore
 from bmq.runtime.open_store import open_store
 from bmq.runtime.read_only_folder import open_read_only
 from bmq.runtime.store_url import StoreKind, StoreUrl, parse_store_url
+from bmq_cli.starting import keep_private
 
 
 def url_of(*, named: str | None, store: str | None, data: Path | None) -> StoreUrl:
@@ -49,8 +51,10 @@ def opened(url: StoreUrl, *, alone: bool) -> Iterator[ObjectStore]:
         return
     if url.shared:
         raise ConfigurationError(f"store {url.text}: what is mended or erased must not be shared: leave shared=true out")
+    before = keep_private(url.text)
     store = open_store(url.text)
     try:
         yield store
     finally:
         store.close()
+        os.umask(before)

@@ -32,7 +32,7 @@ from bmq_cli.exposition import expose
 from bmq_cli.listening import bound
 from bmq_cli.node import Node, NodeSettings, proxy_settings
 from bmq_cli.server_values import Role
-from bmq_cli.starting import FAILED, MISCONFIGURED, make_bucket, start_failure
+from bmq_cli.starting import FAILED, MISCONFIGURED, keep_private, make_bucket, start_failure
 
 log = structlog.get_logger()
 
@@ -97,6 +97,7 @@ def up(  # noqa: PLR0917 - options, not arguments
                 _up_nodes(nodes, settings, url=url, fsync=fsync, admin=(admin_host, admin_port), admin_token_file=admin_token_file, limits=limits)
             )
         make_bucket(url)
+        keep_private(url)
         opened = open_store(url, fsync=fsync)
     except BmqError as error:
         print(f"error: {error}", file=sys.stderr)

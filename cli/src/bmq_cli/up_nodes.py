@@ -14,7 +14,7 @@ from bmq.runtime.store_url import StoreKind, parse_store_url
 from bmq_cli.addresses import WILDCARD_HOSTS
 from bmq_cli.nodes import FIRST_IDS, Address, NodePlan, plan_nodes, shape_of
 from bmq_cli.server_values import Role
-from bmq_cli.starting import make_bucket
+from bmq_cli.starting import keep_private, make_bucket
 from bmq_cli.supervisor import Child, Program, supervise
 
 OF_ONE_MACHINE: Final = ("--tail-limit-bytes", "192MiB", "--request-memory-bytes", "64MiB", "--fetch-memory-bytes", "64MiB")
@@ -46,6 +46,7 @@ def up_nodes(
         options=_options(listen, admin_token_file=admin_token_file, linger_ms=linger_ms, cluster_configs=cluster_configs, limits=limits),
     )
     make_bucket(url)
+    keep_private(url)
     folder = SharedFolder.open(parsed.folder) if parsed.folder is not None else None
     ranks = list(FIRST_IDS)
     programs = [Program(name=plan.name, command=(*_command(), *plan.arguments), stop_rank=ranks.index(plan.role)) for plan in plans]

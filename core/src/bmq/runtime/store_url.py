@@ -1,6 +1,7 @@
 """What `--store URL` may say: which store, which bucket, under which prefix, reached how. Credentials never stand in a URL.
 
-file:///var/lib/bmq?fsync=false          a folder (see folder_store); shared=true: beside other processes that say so too
+file:///var/lib/bmq?fsync=false          a folder (see folder_store); shared=true: beside other processes that say so too;
+                                         private=false: the umask decides who else may read it
 memory://                                nothing that outlives the process
 s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=us-east-1
 gs://bucket/prefix?endpoint=http://127.0.0.1:4443&anonymous=true
@@ -44,6 +45,8 @@ class StoreUrl:
     folder: Path | None = None
     fsync: bool = True
     shared: bool = False
+    private: bool = True
+    """Folders: what is created there only its user may read."""
     endpoint: str | None = None
     region: str = DEFAULT_REGION
     path_style: bool = False
@@ -57,7 +60,7 @@ class StoreUrl:
 
 
 _OPTIONS: Final[Mapping[StoreKind, frozenset[str]]] = {
-    StoreKind.FILE: frozenset(("fsync", "shared")),
+    StoreKind.FILE: frozenset(("fsync", "shared", "private")),
     StoreKind.MEMORY: frozenset(),
     StoreKind.S3: frozenset(("endpoint", "region", "path_style", "unsigned_payload", "ca_file")),
     StoreKind.GCS: frozenset(("endpoint", "anonymous", "ca_file")),
@@ -84,7 +87,8 @@ def parse_store_url(text: str, *, environment: Mapping[str, str] | None = None) 
             if split.netloc or not split.path:
                 raise _refused(text, "folder", split.netloc + split.path, "write file:///absolute/folder")
             fsync, shared = _switch(text, options, "fsync", default=True), _switch(text, options, "shared", default=False)
-            return StoreUrl(text=text, kind=kind, folder=Path(unquote(split.path)), fsync=fsync, shared=shared)
+            private = _switch(text, options, "private", default=True)
+            return StoreUrl(text=text, kind=kind, folder=Path(unquote(split.path)), fsync=fsync, shared=shared, private=private)
         case StoreKind.MEMORY:
             return StoreUrl(text=text, kind=kind)
         case StoreKind.S3 | StoreKind.GCS | StoreKind.AZURE:
