@@ -124,7 +124,7 @@ def parse_fetch(version: int, body: Buffer, *, partitions_max: int = FETCH_PARTI
     max_bytes, isolation_level = cursor.unpack(_MAX_ISOLATION)
     session_id, session_epoch = cursor.unpack(_SESSION) if version >= SESSIONS_FROM else (0, -1)
     topics, left = _parse_topics(version, cursor, partitions_max)
-    forgotten = _parse_forgotten(version, cursor, left) if version >= SESSIONS_FROM else []
+    forgotten = _parse_forgotten(version, cursor, left, partitions_max) if version >= SESSIONS_FROM else []
     rack_id = cursor.string() if version >= 11 else ""
     cluster_id = None
     for tag, value in cursor.tags():
@@ -248,13 +248,14 @@ def _asked(version: int, values: tuple[int, ...]) -> FetchPartition:
     return FetchPartition(partition, -1, offset, -1, -1, max_bytes)
 
 
-def _parse_topics(version: int, cursor: Cursor, left: int) -> tuple[list[FetchTopic], int]:
+def _parse_topics(version: int, cursor: Cursor, partitions_max: int) -> tuple[list[FetchTopic], int]:
     fixed = _question(version)
+    left = partitions_max
     topics = []
     for _ in range(cursor.count(element_bytes_min=2)):
         name, topic_id = _parse_name(version, cursor)
         count = cursor.count(element_bytes_min=fixed.size)
-        left = _counted(left, count)
+        left = _counted(left, count, partitions_max)
         partitions = []
         for _ in range(count):
             partitions.append(_asked(version, cursor.unpack(fixed)))
@@ -264,23 +265,23 @@ def _parse_topics(version: int, cursor: Cursor, left: int) -> tuple[list[FetchTo
     return topics, left
 
 
-def _parse_forgotten(version: int, cursor: Cursor, left: int) -> list[ForgottenTopic]:
+def _parse_forgotten(version: int, cursor: Cursor, left: int, partitions_max: int) -> list[ForgottenTopic]:
     forgotten = []
     for _ in range(cursor.count(element_bytes_min=2)):
         name, topic_id = _parse_name(version, cursor)
         count = cursor.count(element_bytes_min=_INT32.size)
-        left = _counted(left, count)
+        left = _counted(left, count, partitions_max)
         partitions = list(cursor.unpack(struct.Struct(f">{count}i")))
         cursor.skip_tags()
         forgotten.append(ForgottenTopic(name, topic_id, partitions))
     return forgotten
 
 
-def _counted(left: int, count: int) -> int:
+def _counted(left: int, count: int, partitions_max: int) -> int:
     # A topic counts too, so that empty ones cannot be sent without bound.
     left -= max(1, count)
     if left < 0:
-        raise WireError("a Fetch request for more partitions than fetch_partitions_max allows: ask for fewer at a time, or raise that limit")
+        raise WireError(f"a Fetch request for more than {partitions_max} partitions: ask for fewer at a time, or raise fetch_partitions_max")
     return left
 
 
