@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from compat_server import Bmq
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 from parquet_jobs import arguments, produce, rows, topic_of
 from pyspark.sql import SparkSession
 
@@ -105,6 +105,25 @@ def test_what_retention_took_before_the_job_came_stops_it_until_somebody_accepts
         (gap.topic, gap.partition, gap.first, gap.next) for commit in Table.open(Location.parse(str(tmp_path / "t"))).commits() for gap in commit.gaps
     ]
     assert gaps == [(topic, 0, 10, 20)]
+
+
+@pytest.mark.parametrize("source", ["kafka", "bmq"])
+def test_a_partition_that_was_added_and_whose_first_records_were_deleted_stops_nothing(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path, source: str
+) -> None:
+    topic = topic_of(bmq.servers, partitions=1)
+    more = ["--source", "bmq", "--store", str(bmq.log.parent / "data")] if source == "bmq" else []
+    options = [*arguments(bmq.servers, tmp_path / "t", topic), *more]
+    produce(bmq.servers, topic, NUMBERS[:10])
+    run(parse(options), spark)
+    admin = AdminClient({"bootstrap.servers": bmq.servers})
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(timeout=30)
+    produce(bmq.servers, topic, NUMBERS[10:], partition=1)
+    for answer in admin.delete_records([TopicPartition(topic, 1, 15)]).values():
+        answer.result(timeout=30)
+    assert run(parse(options), spark).rows == 5
+    assert run(parse(options), spark).rows == 0
+    assert numbers_in(tmp_path / "t") == [*range(10), *range(25, 30)]
 
 
 def test_a_batch_that_was_committed_when_the_job_was_killed_is_not_added_again(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:

@@ -1,10 +1,14 @@
 """What is planned and read of a store's folder, without Spark and without a broker."""
 
+import datetime
+import struct
 from pathlib import Path
 from typing import Any
 
+import crc32c
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import GreaterThanOrEqual
 from stored_cluster import StoredCluster, batch_of
 
 from bmq.storage.manifest import Manifest
@@ -103,6 +107,27 @@ def test_filters_pass_over_segments(cluster: StoredCluster) -> None:
     assert offsets(cluster, Narrowing(partitions=frozenset([1]))) == []
     newest = reader(cluster, Narrowing(min_timestamp_ms=TIME_MS + 20)).partitions()
     assert [entry.base_offset for task in newest for piece in task.value for entry in piece.segments] == [20]
+
+
+def test_a_filter_of_time_believes_no_producer_unless_told_to(cluster: StoredCluster) -> None:
+    tp = TopicPartition(cluster.topic("orders"), 0)
+    lies = bytearray(batch_of(0, 3, timestamp_ms=TIME_MS + 10))
+    struct.pack_into(">q", lies, 35, TIME_MS)  # the largest time
+    struct.pack_into(">I", lies, 17, crc32c.crc32c(bytes(lies[21:])))
+    cluster.name(tp, cluster.segment(tp, bytes(lies)))
+    since = GreaterThanOrEqual(("timestamp",), datetime.datetime.fromtimestamp((TIME_MS + 5) / 1000, datetime.UTC))
+    for options, expected in (({}, [0, 1, 2]), ({"trustBatchTimes": "true"}, [])):
+        made = reader(cluster, **options)
+        assert list(made.pushFilters([since])) == [since]
+        assert [row["offset"] for task in made.partitions() for found in made.read(task) for row in found.to_pylist()] == expected
+
+
+def test_a_store_is_named_by_its_folder_too(cluster: StoredCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(cluster)
+    folder = Path(cluster.url.removeprefix("file://"))
+    monkeypatch.chdir(folder.parent)
+    assert parse_options({"store": folder.name, "topic": "orders"}).store == cluster.url
+    assert offsets(cluster, store=f"./{folder.name}") == list(range(30))
 
 
 def test_segments_merged_while_they_are_read_are_found_again(cluster: StoredCluster) -> None:

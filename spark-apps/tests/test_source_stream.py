@@ -181,3 +181,15 @@ def test_a_lanes_topic_is_its_own_or_the_bases_where_it_may_read_that(cluster: S
     rows = [row for task in tasks for batch in query.reader.read(task) for row in batch.to_pylist()]
     assert [(row["topic"], row["lane"], row["offset"]) for row in rows] == [("orders", "dev", 0), ("orders", "dev", 1)]
     assert tp != own
+
+
+def test_a_partition_that_was_added_and_whose_first_records_were_deleted_is_no_loss(cluster: StoredCluster) -> None:
+    tp = stored(cluster)
+    query = begun(cluster)
+    query.batch()
+    cluster.commit(PartitionsAdded(topic_id=tp.topic_id, partitions=2))
+    second = TopicPartition(tp.topic_id, 1)
+    cluster.name(second, cluster.segment(second, batch_of(0, 3)), cluster.segment(second, batch_of(3, 3)))
+    cluster.write(second, cluster.manifests[second].raise_log_start(3))
+    assert query.batch() == [(1, 3), (1, 4), (1, 5)]
+    assert Query(cluster, query.checkpoint).batch() == []

@@ -1,5 +1,6 @@
 """Topics as a stream of records of one shape, whether brokers serve them (Spark's Kafka connector) or the bucket does (format `bmq`)."""
 
+import datetime
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -9,17 +10,21 @@ from bmq_spark.jobs.places import Places, to_json
 from bmq_spark.options import JobOptions
 
 COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestampType", "lane")
+TIME_FIRST: Final = datetime.datetime(1, 1, 1, tzinfo=datetime.UTC)
+TIME_LAST: Final = datetime.datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=datetime.UTC)
 
 
 def records_stream(spark: SparkSession, options: JobOptions, initial: Places) -> DataFrame:
     """The stream from these places on, which name every partition that there is now.
 
-    Where records are gone it fails rather than to pass over them.
+    Where records are gone it fails rather than to pass over them. A time that no calendar of SQL has becomes the first or
+    the last one that it has: folders, partitions and readers know no others.
     """
     frame = _kafka(spark, options, initial) if options.source == "kafka" else _bmq(spark, options, initial)
     if "lane" not in frame.columns:
         frame = frame.withColumn("lane", sql.lit(options.lane))
-    return frame.select(*COLUMNS)
+    within = sql.greatest(sql.lit(TIME_FIRST), sql.least(sql.lit(TIME_LAST), sql.col("timestamp")))
+    return frame.withColumn("timestamp", within).select(*COLUMNS)
 
 
 def _kafka(spark: SparkSession, options: JobOptions, initial: Places) -> DataFrame:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bmq_spark.errors import BmqError
-from bmq_spark.jobs.checkpoint import Checkpoint, Query, Reads, agrees
+from bmq_spark.jobs.checkpoint import Checkpoint, Planned, Query, Reads, agrees
 from bmq_spark.jobs.cluster import Cluster, Topic
 from bmq_spark.jobs.ending import StopRequest, say
 from bmq_spark.jobs.explaining import explained
@@ -95,7 +95,7 @@ class Stream:
         goes_on = False
         if query is not None and query.reads() == reads:
             planned = query.planned()
-            goes_on = agrees(planned, query.initial, table)
+            goes_on = agrees(planned, query.initial, table) and not _begun_late(_known(query, planned), starts)
             # Where nothing was committed yet, --starting-offsets latest means the end as it was when the job began.
             have = merged(planned.end if goes_on and planned else merged(have, query.initial), table)
         holes = gone(have, starts)
@@ -197,7 +197,11 @@ class Stream:
         )
 
     def _explain(self, error: StreamingQueryException) -> None:
-        """Raises what stopped the query, in one line. Returns where it was loss that was accepted: the query begins anew after it."""
+        """Raises what stopped the query, in one line.
+
+        Returns where the query is to begin anew: after loss that was accepted, or where partitions were added whose first
+        records were deleted before Spark saw them, which it takes for a loss.
+        """
         if self._failure is not None:
             raise self._failure from None
         topics = self._cluster.topics(self._options.topics)
@@ -209,8 +213,20 @@ class Stream:
             return
         if holes:
             raise overtaken(holes, what=self._sink.name) from None
+        if self._query and _begun_late(_known(self._query, self._query.planned()), self._cluster.starts(topics)):
+            return
         checkpoint = self._query.uri if self._query else ""
         raise explained(self._cause or error, servers=self._options.bootstrap_servers, ranges=self._ranges, checkpoint=checkpoint) from None
+
+
+def _known(query: Query, planned: Planned | None) -> Places:
+    """The partitions that Spark knows of."""
+    return merged(query.initial, planned.end if planned else {})
+
+
+def _begun_late(known: Places, starts: Places) -> bool:
+    """Whether there are partitions of which Spark knows nothing and which do not begin at 0."""
+    return any(start > 0 and place(known, topic, partition) is None for topic, partition, start in each(starts))
 
 
 class _Stopped(Exception):

@@ -4,6 +4,7 @@ Executors import this module to read. What only plans is imported where it is ne
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -34,7 +35,8 @@ class BatchReader(DataSourceReader):
         """Takes note of them; Spark applies all of them again."""
         from bmq_spark.source.pushdown import narrowed
 
-        self._narrowing = narrowed(filters)
+        found = narrowed(filters)
+        self._narrowing = found if self._options.trusts_batch_times else replace(found, min_timestamp_ms=None)
         return filters
 
     def partitions(self) -> list[InputPartition]:

@@ -120,14 +120,15 @@ class _Columns:
 
     def _timestamps(self) -> pa.Array:
         headers = self.sections.headers
-        # With LogAppendTime every record has the batch's largest time; else the sum wraps where a record is corrupt, and is refused.
+        # With LogAppendTime every record has the batch's largest time. What Spark cannot hold becomes the first or last time that it can.
         appended = np.array([header.is_log_append_time for header in headers])
         base = np.array([header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms for header in headers], np.int64)
         delta = np.where(np.repeat(appended, self.counts), 0, self.fields.timestamp_delta)
-        milliseconds = np.repeat(base, self.counts) + delta
-        if (milliseconds < -1).any():
-            raise Misfit
-        return _array(np.minimum(milliseconds, _MILLISECONDS_MAX) * 1000, ARROW_TYPES["timestamp"])
+        base = np.repeat(base, self.counts)
+        milliseconds = base + delta
+        wrapped = (delta > 0) != (milliseconds > base)
+        milliseconds = np.where(wrapped & (delta != 0), np.where(delta > 0, _MILLISECONDS_MAX, -_MILLISECONDS_MAX), milliseconds)
+        return _array(np.clip(milliseconds, -_MILLISECONDS_MAX, _MILLISECONDS_MAX) * 1000, ARROW_TYPES["timestamp"])
 
     def _headers(self) -> pa.Array:
         counts = self.fields.header_count

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from bmq_spark.errors import ConfigurationError
@@ -21,6 +22,7 @@ TARGET_PARTITION_BYTES: Final = 128 * MIB
 KNOWN: Final = (
     *("store", "cluster_id", "topic", "lane", "columns", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
     *("tail", "kafka.bootstrap.servers", "maxBytesPerTrigger", "maxRecordsPerTrigger", "targetPartitionBytes", "minPartitions", "failOnDataLoss"),
+    "trustBatchTimes",
 )
 _SIZE: Final = re.compile(r"([0-9]+)\s*(|b|kib|mib|gib|k|m|g)", re.IGNORECASE)
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": MIB, "mib": MIB, "g": 1 << 30, "gib": 1 << 30}
@@ -49,6 +51,8 @@ class SourceOptions:
     target_partition_bytes: int = TARGET_PARTITION_BYTES
     partitions_min: int = 1
     fail_on_data_loss: bool = True
+    trusts_batch_times: bool = False
+    """Whether filters of time may pass over batches by the largest time that their producers said they have."""
 
     @property
     def brokers(self) -> "Brokers":
@@ -79,7 +83,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     _exclusive(options, "startingoffsets", "startingtimestamp")
     _exclusive(options, "endingoffsets", "endingtimestamp")
     return SourceOptions(
-        store=options["store"],
+        store=_store(options["store"]),
         topics=topics,
         cluster_id=options.get("cluster_id"),
         lane=options.get("lane", ""),
@@ -95,7 +99,13 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         target_partition_bytes=_size(options, "targetpartitionbytes") or TARGET_PARTITION_BYTES,
         partitions_min=_number(options, "minpartitions", least=1) or os.cpu_count() or 1,
         fail_on_data_loss=_switch(options, "failondataloss", default=True),
+        trusts_batch_times=_switch(options, "trustbatchtimes", default=False),
     )
+
+
+def _store(text: str) -> str:
+    """A URL, or a folder as a person writes it."""
+    return text if "://" in text else Path(text).absolute().as_uri()
 
 
 def parse_offsets(text: str, *, name: str) -> Bound:

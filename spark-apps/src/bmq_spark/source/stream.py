@@ -52,7 +52,7 @@ class StreamReader(DataSourceStreamReader):
         for topic in topics:
             for number in range(topic.partition_count):
                 log = logs[topic.name, number]
-                start = _start(at, topic.name, number)
+                start = _start(at, topic.name, number, log)
                 end = max(start, self._plan().end_of(topic, number, log))
                 entries = [entry for entry in log.log.entries if entry.last_offset >= start and entry.base_offset < end]
                 backlogs.append(Backlog(topic=topic.name, partition=number, from_offset=start, end=end, segments=entries))
@@ -74,9 +74,9 @@ class StreamReader(DataSourceStreamReader):
         pieces: list[Piece] = []
         for topic in topics:
             for number in range(topic.partition_count):
-                below = offset_in(end, topic.name, number)
-                if below is not None and (from_offset := _start(start, topic.name, number)) < below:
-                    pieces += self._pieces(topic, number, logs[topic.name, number], from_offset, below)
+                below, log = offset_in(end, topic.name, number), logs[topic.name, number]
+                if below is not None and (from_offset := _start(start, topic.name, number, log)) < below:
+                    pieces += self._pieces(topic, number, log, from_offset, below)
         self._at = end
         return tasks_of(self._options, pieces)
 
@@ -101,7 +101,7 @@ class StreamReader(DataSourceStreamReader):
         planner = self._plan()
         topics = planner.topics()
         check_ids(at, topics)
-        after = {(t.name, p): _start(at, t.name, p) for t in topics for p in range(t.partition_count)}
+        after = {(t.name, p): offset_in(at, t.name, p) or 0 for t in topics for p in range(t.partition_count)}
         logs = planner.logs(topics, after=after)
         self._planned = (at, topics, logs)
         return topics, logs
@@ -126,6 +126,7 @@ def end_of(options: Mapping[str, str]) -> Positions:
     return positions_of(topics, {(t.name, p): planner.end_of(t, p, logs[t.name, p]) for t in topics for p in range(t.partition_count)})
 
 
-def _start(positions: Positions, topic: str, partition: int) -> int:
-    """A partition that is new begins with its first record."""
-    return offset_in(positions, topic, partition) or 0
+def _start(positions: Positions, topic: str, partition: int, log: "PartitionEnd") -> int:
+    """A partition that is new begins with its first record: what was deleted before anybody knew of it is no loss."""
+    found = offset_in(positions, topic, partition)
+    return log.log.log_start if found is None else found

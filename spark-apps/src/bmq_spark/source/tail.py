@@ -1,22 +1,34 @@
 """The newest records, that are in no segment yet: their ends and themselves, fetched from the brokers by the Kafka protocol. Only where asked for."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pyarrow as pa
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from bmq_spark.source.columns import ARROW_TYPES, arrow_schema
+from bmq.errors import CorruptBatch, UnsupportedMessageFormat, WireError
+from bmq.wire.error_codes import ErrorCode
+from bmq_spark.source.decoding import Wanted, decode
 from bmq_spark.source.failures import RecordsGone, SourceFailed
+from bmq_spark.source.fetching import TIMEOUT_S, FetchConnection, check_security, whole_batches
+from bmq_spark.source.sections import BatchBroken, Scratch
 from bmq_spark.source.slices import SourceTopic, TailSlice
 
-TIMEOUT_S: Final = 30.0
-MESSAGES_AT_ONCE: Final = 10_000
-SILENT_POLLS_MAX: Final = 60
-_POLL_S: Final = 1.0
-_MILLISECONDS_MAX: Final = ((1 << 63) - 1) // 1000
+SILENCE_S: Final = 60
+PAUSE_S: Final = 0.2
+"""Before a leader is asked again that is none, or that is not there."""
+_PASSING: Final = frozenset(
+    (
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.leader_not_available,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.request_timed_out,
+        ErrorCode.kafka_storage_error,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,26 +67,60 @@ class Brokers:
 
     def read(self, piece: TailSlice, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """The records of a slice. Raises SourceFailed."""
-        place = f"topic {piece.topic.name}, partition {piece.partition}"
-        at, silent = piece.from_offset, 0
+        name, number = piece.topic.name, piece.partition
+        at, began = piece.from_offset, time.monotonic()
+        scratch = Scratch()
+        settings = self._settings()
+        check_security(settings)
+        why = "nothing came"
+        while at < piece.below_offset:
+            if time.monotonic() - began > SILENCE_S:
+                where = f"topic {name}, partition {number}, offset {at}"
+                raise SourceFailed(f"{self._where}: {where}: {why} for {SILENCE_S} s: look at the brokers, start again")
+            try:
+                with FetchConnection(*self._leader(name, number), settings) as leader:
+                    while at < piece.below_offset and time.monotonic() - began <= SILENCE_S:
+                        fetched = leader.fetch(name, number, at)
+                        if fetched.error_code:
+                            why = self._refusal(fetched.error_code, piece, at)
+                            time.sleep(PAUSE_S)
+                            break
+                        headers = whole_batches(fetched.batches)
+                        if not headers:
+                            continue
+                        wanted = _wanted(piece, columns, at)
+                        yield from decode(fetched.batches, headers, wanted, scratch)
+                        at, began, why = max(at, headers[-1].next_offset), time.monotonic(), "nothing came"
+            except (OSError, WireError) as error:
+                why = f"no connection to its leader ({error})"
+                time.sleep(PAUSE_S)
+            except (BatchBroken, CorruptBatch, UnsupportedMessageFormat) as broken:
+                offset = broken.header.base_offset if isinstance(broken, BatchBroken) else at
+                remedy = "`bmq store check` says more; to read on behind it begin at a later offset"
+                raise SourceFailed(f"topic {name}, partition {number}, offset {offset}: {broken}: {remedy}") from broken
+
+    def _leader(self, topic: str, partition: int) -> tuple[str, int]:
+        """Host and port. Raises SourceFailed where the brokers do not answer, OSError where there is no leader now."""
         with _Consumer(self) as consumer:
-            consumer.assign([TopicPartition(piece.topic.name, piece.partition, at)])
-            while at < piece.below_offset:
-                try:
-                    messages = consumer.consume(MESSAGES_AT_ONCE, timeout=_POLL_S)
-                except KafkaException as error:
-                    raise self._failed(error) from error
-                for message in messages:
-                    if message.error() is not None:
-                        raise RecordsGone(f"{place}, offset {at}: {message.error().str()} (fetched from {self._servers}): start the job again")
-                inside = [message for message in messages if message.offset() < piece.below_offset]
-                if inside:
-                    yield _to_arrow(inside, piece, columns)
-                (position,) = consumer.position([TopicPartition(piece.topic.name, piece.partition)])
-                silent = silent + 1 if position.offset <= at else 0
-                at = max(at, position.offset)
-                if silent >= SILENT_POLLS_MAX:
-                    raise SourceFailed(f"{self._where}: nothing came of {place} from offset {at} on for {silent} s: look at the brokers, start again")
+            try:
+                found = consumer.list_topics(topic, timeout=TIMEOUT_S)
+            except KafkaException as error:
+                raise self._failed(error) from error
+        known = found.topics[topic].partitions.get(partition)
+        broker = None if known is None else found.brokers.get(known.leader)
+        if broker is None:
+            raise ConnectionError(f"topic {topic}, partition {partition} has no leader")
+        return broker.host, broker.port
+
+    def _refusal(self, code: int, piece: TailSlice, at: int) -> str:
+        """What to say of an error that may pass. Raises RecordsGone, SourceFailed where it does not."""
+        where = f"topic {piece.topic.name}, partition {piece.partition}, offset {at}"
+        if code == ErrorCode.offset_out_of_range:
+            raise RecordsGone(f"{where}: it is gone (fetched from {self._servers}): start the job again")
+        name = ErrorCode(code).name if code in set(ErrorCode) else str(code)
+        if code not in _PASSING:
+            raise SourceFailed(f"{self._where}: {where}: {name}: look at the brokers, start again")
+        return name
 
     def _settings(self) -> dict[str, Any]:
         client = f"bmq-spark,lane={self.lane}" if self.lane else "bmq-spark"
@@ -112,25 +158,12 @@ class _Consumer:
         self._consumer.close()
 
 
-def _to_arrow(messages: Sequence[Message], piece: TailSlice, columns: tuple[str, ...]) -> pa.RecordBatch:
-    arrays = [pa.array([_cell(message, name, piece) for message in messages], ARROW_TYPES[name]) for name in columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
-
-
-def _cell(message: Message, name: str, piece: TailSlice) -> object:
-    match name:
-        case "key":
-            return message.key()
-        case "value":
-            return message.value()
-        case "headers":
-            headers = cast("list[tuple[str, bytes | None]] | None", message.headers())
-            return [{"key": key, "value": value} for key, value in headers] if headers else None
-        case "offset":
-            return message.offset()
-        case "timestamp":
-            return min(message.timestamp()[1], _MILLISECONDS_MAX) * 1000
-        case "timestampType":
-            return int(message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME)
-        case _:
-            return {"topic": piece.topic.name, "partition": piece.partition, "lane": piece.topic.lane}[name]
+def _wanted(piece: TailSlice, columns: tuple[str, ...], from_offset: int) -> Wanted:
+    return Wanted(
+        topic=piece.topic.name,
+        partition=piece.partition,
+        lane=piece.topic.lane,
+        columns=columns,
+        from_offset=from_offset,
+        below_offset=piece.below_offset,
+    )
