@@ -86,6 +86,9 @@ class World:
         data = {key.replace("_", "-"): base64.b64encode(value.encode()).decode() for key, value in values.items()}
         self.kube.keep(secret | {"data": secret["data"] | data})
 
+    def template(self, name: str) -> dict[str, Any]:
+        return dict(self.kube.manifests["StatefulSet", "shop", name]["spec"]["template"])
+
     def secrets(self) -> list[str]:
         return sorted(name for kind, _, name in self.kube.manifests if kind == "Secret" and "keys" in name)
 
@@ -143,6 +146,29 @@ def test_keys_that_are_deleted_under_running_nodes_are_not_invented_and_restorin
         assert "bmq-keys-1" in told.value.finding.message and "restore it" in told.value.finding.message
         world.kube.keep(kept)
         assert (await world.look()).keys_name == "bmq-keys-1"
+
+    run(use)
+
+
+def test_keys_of_minio_that_are_deleted_under_it_are_not_invented_and_other_ones_start_it_and_its_nodes_anew() -> None:
+    async def use(world: World) -> None:
+        await world.look()
+        kept = world.kube.manifests["Secret", "shop", "bmq-minio"]
+        before = {one: world.template(one) for one in ("bmq-minio", "bmq-broker")}
+        world.kube.drop("Secret", "shop", "bmq-minio")
+        with pytest.raises(NotToBe) as told:
+            await world.look()
+        assert told.value.finding.reason == "SecretMissing"
+        assert "'bmq-minio'" in told.value.finding.message
+        world.kube.keep(kept)
+        await world.look()
+        assert before == {one: world.template(one) for one in before}
+        world.kube.keep(kept | {"data": kept["data"] | {"password": base64.b64encode(NEW.encode()).decode()}})
+        await world.look()
+        assert all(world.template(one) != before[one] for one in before)
+        world.kube.drop("Secret", "shop", "bmq-minio")
+        world.kube.drop("StatefulSet", "shop", "bmq-minio")
+        assert (await world.look()).minio_password not in ("", NEW)
 
     run(use)
 

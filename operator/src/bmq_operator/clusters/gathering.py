@@ -41,6 +41,8 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
     auth = await context.kube.get("Secret", names.namespace, names.auth)
     store = await _keys_to_store(context, cluster)
     sets = existing.stateful_sets()
+    if cluster.spec.store.minio.embedded and not minio.get("password") and "minio" in sets:
+        raise _not_to_be("SecretMissing", _lost_of_minio(names, volume_goes=data_may_go(cluster)))
     known = _known_keys(cluster, existing, auth)
     used = _used_keys(existing)
     if lost := sorted(used.keys() - known.keys()):
@@ -52,6 +54,9 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
     tokens = next_list(wanted.admin[0], (one.admin for one in running.values()), current=() if current is None else current.admin)
     now = Keys(secrets, tokens)
     keys_name = named(now, known, names.keys)
+    minio_user, minio_password = minio.get("user") or "bmq", minio.get("password") or _random(context)
+    if cluster.spec.store.minio.embedded:
+        store = f"{minio_user}\n{minio_password}"
     return Inputs(
         default_image=context.settings.image,
         cluster_secret=wanted.cluster[0],
@@ -59,8 +64,9 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
         keys_name=keys_name,
         keys={name: keys for name, keys in running.items() if name.startswith(names.keys)} | {keys_name: now},
         auth_is_theirs=auth is not None and not owner_of(auth) and keys_of(auth) is not None,
-        minio_user=minio.get("user") or "bmq",
-        minio_password=minio.get("password") or _random(context),
+        minio_user=minio_user,
+        minio_digest=hmac.new(minio_password.encode(), minio_user.encode(), hashlib.sha256).hexdigest()[:16],
+        minio_password=minio_password,
         broker_replicas=_replicas(sets.get("broker")),
         proxy_replicas=_proxies(cluster, sets.get("proxy")),
         credentials_digest=hmac.new(secrets[0].encode(), store.encode(), hashlib.sha256).hexdigest(),
@@ -134,6 +140,14 @@ def _wanted(context: Context, names: Names, auth: Manifest | None, current: Keys
             raise _not_to_be("SecretUnusable", why)
         found.append(value)
     return found[0], found[1]
+
+
+def _lost_of_minio(names: Names, *, volume_goes: bool) -> str:
+    first = "write deletionPolicy: Retain, as its volume would go with it, and then " if volume_goes else ""
+    return (
+        f"the Secret {names.minio!r}, or its key password, is not there any more, and MinIO and nodes run with what was in it: restore it. Where "
+        f"nobody has it, {first}delete the StatefulSet {names.minio}: MinIO begins anew with new keys over the same volume, and nodes with it"
+    )
 
 
 def _lost(names: Names, secret: str, user: str) -> str:

@@ -25,6 +25,8 @@ class Inputs:
     """Whether somebody else made the Secret with `cluster_secret` and `admin_token`: it is read, and left alone."""
     minio_user: str = ""
     minio_password: str = ""
+    minio_digest: str = ""
+    """Changes with both, so that MinIO starts anew with them."""
     broker_replicas: int | None = None
     """More than the spec says while the brokers above it are being drained."""
     proxy_replicas: int | None = None

@@ -4,7 +4,7 @@ from bmq.resources.cluster import Cluster
 from bmq.resources.pods import Placement
 from bmq_operator.clusters.configuration import secret
 from bmq_operator.clusters.inputs import Inputs
-from bmq_operator.clusters.names import LANE_LABEL, MINIO_PORT, Names, labels_of, selector_of
+from bmq_operator.clusters.names import CONFIG_HASH, LANE_LABEL, MINIO_PORT, Names, labels_of, selector_of
 from bmq_operator.clusters.pods import container_security, placement_of, pod_security, resources_of
 from bmq_operator.conditions import Finding
 from bmq_operator.kube import Manifest
@@ -37,7 +37,10 @@ def minio(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
                 "selector": {"matchLabels": selector},
                 "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete" if inputs.data_may_go else "Retain", "whenScaled": "Retain"},
                 "volumeClaimTemplates": inputs.minio_claim_templates or [_claim(cluster)],
-                "template": {"metadata": {"labels": labels | {LANE_LABEL: ""}}, "spec": _pod(cluster)},
+                "template": {
+                    "metadata": {"labels": labels | {LANE_LABEL: ""}, "annotations": {CONFIG_HASH: inputs.minio_digest}},
+                    "spec": _pod(cluster),
+                },
             },
         },
     ]
