@@ -21,6 +21,7 @@ from bmq_proxy.fetch.reader import FetchReader
 from bmq_proxy.fetch.segments import SegmentReader
 from bmq_proxy.fetch.sessions import SessionCache
 from bmq_proxy.fetch.turns import ReadTurns
+from bmq_proxy.lanes.controller import BaseController
 from bmq_proxy.lanes.groups import BaseGroups
 from bmq_proxy.lanes.tables import LaneTables
 from bmq_proxy.lanes.views import BaseView
@@ -81,7 +82,7 @@ def build_proxy(
     return Proxy(
         settings=settings,
         owner_for=owner_for,
-        controller=controller,
+        controller=BaseController(controller),
         metadata=BaseView(metadata),
         clock=clock,
         rng=rng,

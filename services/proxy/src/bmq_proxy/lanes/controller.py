@@ -1,14 +1,63 @@
-"""The controller as a lane's clients reach it: what they make and change is the lane's own, and what is everybody's they cannot change."""
+"""The controller as clients reach it: to the base's, topics of lanes do not exist; what a lane's clients make and change is the lane's own, and what
+is everybody's they cannot change.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bmq.errors import BmqError, PolicyViolation
-from bmq.lanes import overlay_name
+from bmq.errors import BmqError, PolicyViolation, UnknownTopic
+from bmq.lanes import BASE, lane_of, overlay_name
 from bmq.roles.controller import ConfigChange, ConfigResource, Controller, NewTopic, Reassignment, TopicResult
 from bmq.values import TopicId
 
 TOPIC = "topic"
+
+
+class BaseController:
+    """`Controller` for the base. Topics that come by name must be the base's; ids come from a view that has the base's own alone."""
+
+    def __init__(self, real: Controller) -> None:
+        self.real = real
+
+    async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
+        """See the protocol. No name of a lane's topic is legal."""
+        return await self.real.create_topics(topics, validate_only=validate_only)
+
+    async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]:
+        """See the protocol."""
+        return await self.real.delete_topics(topics)
+
+    async def create_partitions(
+        self, topic: str, total: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
+    ) -> TopicResult:
+        """See the protocol."""
+        _check_base(topic)
+        return await self.real.create_partitions(topic, total, assignments=assignments, validate_only=validate_only)
+
+    async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
+        """See the protocol."""
+        if resource.kind == TOPIC:
+            _check_base(resource.name)
+        await self.real.alter_configs(resource, changes, validate_only=validate_only)
+
+    async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+        """See the protocol."""
+        if resource.kind == TOPIC:
+            _check_base(resource.name)
+        await self.real.replace_configs(resource, configs, validate_only=validate_only)
+
+    async def allocate_producer_ids(self, count: int) -> range:
+        """See the protocol."""
+        return await self.real.allocate_producer_ids(count)
+
+    async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
+        """See the protocol."""
+        return await self.real.reassign(changes)
+
+
+def _check_base(topic: str) -> None:
+    if lane_of(topic) != BASE:
+        raise UnknownTopic(f"There is no topic {topic!r}")
 
 
 class LaneController:

@@ -21,6 +21,8 @@ from bmq_proxy.lanes.views import LaneView
 
 _MAY_BE_EMPTY: Final = (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
 _GROUP_LISTS: Final = ("groups", "groups_names")
+NOBODYS: Final = ":"
+"""Before the name of a lane's topic that the base asks for: no lane has an empty name, so nobody has such a topic."""
 
 
 class BaseGroups:
@@ -32,7 +34,7 @@ class BaseGroups:
     async def call(self, group_id: str, api_key: int, request: Any, call: Call) -> Any:
         """See Coordinators. Raises InvalidGroupId for the id of a lane's group."""
         _check_base(group_id)
-        return await self.real.call(group_id, api_key, request, call)
+        return _told_outwards(await self.real.call(group_id, api_key, _kept_inwards(request), call))
 
     async def call_all(self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True) -> list[Any]:
         """See Coordinators."""
@@ -45,8 +47,10 @@ class BaseGroups:
         """See Coordinators."""
         asked = list(dict.fromkeys(group_ids))
         refused = [group_id for group_id in asked if lane_group(group_id) is not None]
-        answers = await self.real.call_each([group_id for group_id in asked if group_id not in refused], api_key, request_for, call)
-        return [*answers, *(([group_id], _not_the_bases(group_id)) for group_id in refused)]
+        allowed = [group_id for group_id in asked if group_id not in refused]
+        answers = await self.real.call_each(allowed, api_key, lambda group_ids: _kept_inwards(request_for(group_ids)), call)
+        told = [(groups, answer if isinstance(answer, BaseException) else _told_outwards(answer)) for groups, answer in answers]
+        return [*told, *(([group_id], _not_the_bases(group_id)) for group_id in refused)]
 
     async def offsets_topic(self) -> Topic:
         """See Coordinators."""
@@ -157,6 +161,40 @@ def _check_base(group_id: str) -> None:
 
 def _not_the_bases(group_id: str) -> InvalidGroupId:
     return InvalidGroupId(f"the group id {group_id[:80]!r} is a lane's: connect to the lane, or choose another one")
+
+
+def _kept_inwards(request: Any) -> Any:
+    """A request of the base's. A name that is a lane's topic's becomes one that no topic can have: whether there is such a topic must not show."""
+    return _mapped(request, group=_as_it_is, topic=_nobodys) if _names_a_lane(request) else request
+
+
+def _told_outwards(reply: Any) -> Any:
+    """The answer by the names that were asked for, without what an earlier version let the base commit for lanes' topics."""
+    return _mapped(reply, group=_as_it_is, topic=_anybodys) if _names_a_lane(reply) else reply
+
+
+def _names_a_lane(message: Any) -> bool:
+    return any(NOBODYS in (_fields(topic).get("name") or "") for topic in _topics_in(_fields(message)))
+
+
+def _topics_in(fields: Mapping[str, Any]) -> Iterable[Any]:
+    for holder in (fields, *(_fields(group) for group in fields.get("groups") or () if not isinstance(group, str))):
+        yield from holder.get("topics") or ()
+
+
+def _as_it_is(group_id: str) -> str:
+    return group_id
+
+
+def _nobodys(topic: str) -> str:
+    return topic if lane_of(topic) == BASE else f"{NOBODYS}{topic}"
+
+
+def _anybodys(topic: str) -> str | None:
+    """None: a lane's, of which nothing is told."""
+    if topic.startswith(NOBODYS):
+        return topic[len(NOBODYS) :]
+    return topic if lane_of(topic) == BASE else None
 
 
 def _listing(answer: Any, shown: Callable[[str], str | None]) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from bmq_proxy.calls import Call
 from bmq_proxy.dispatch import routes
 from bmq_proxy.fetch.reader import FetchReader
 from bmq_proxy.fetch.sessions import SessionCache
-from bmq_proxy.lanes.controller import LaneController
+from bmq_proxy.lanes.controller import BaseController, LaneController
 from bmq_proxy.lanes.groups import BaseGroups, LaneGroups
+from bmq_proxy.lanes.names import APART, Apart
 from bmq_proxy.lanes.overlays import Overlays
 from bmq_proxy.lanes.reading import LaneReader
 from bmq_proxy.lanes.refusing import refusing_routes
@@ -30,17 +31,7 @@ from bmq_proxy.proxy import Proxy
 
 COMPLAIN_EVERY_S: Final = 10.0
 _METADATA_CACHE_SHARE: Final = 16
-_WRITES: Final = (
-    ApiKey.CREATE_TOPICS,
-    ApiKey.DELETE_TOPICS,
-    ApiKey.DELETE_RECORDS,
-    ApiKey.ALTER_CONFIGS,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS,
-    ApiKey.ALTER_REPLICA_LOG_DIRS,
-    ApiKey.CREATE_PARTITIONS,
-    ApiKey.ELECT_LEADERS,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-)
+_WRITES: Final = tuple(key for key, apart in APART.items() if Apart.WRITES in apart and key != ApiKey.PRODUCE)
 """What changes or deletes: served by handlers that see the lane's own topics alone. (Produce, too.)"""
 
 _log = structlog.get_logger("bmq.proxy.lanes")
@@ -63,6 +54,7 @@ class LaneTables:
     def __init__(self, proxy: Proxy, base: Mapping[int, Route]) -> None:
         """`proxy` and `base` are the base's; behind what the base sees is what every lane is made of."""
         assert isinstance(proxy.metadata, BaseView)
+        assert isinstance(proxy.controller, BaseController)
         assert isinstance(proxy.coordinators, BaseGroups)
         assert isinstance(proxy.reader, FetchReader)
         self._proxy = proxy
@@ -70,6 +62,7 @@ class LaneTables:
         self._reader = proxy.reader
         self._real = proxy.metadata.real
         self._coordinators = proxy.coordinators.real
+        self._controller = proxy.controller.real
         self._tables: dict[str, LaneTable] = {}
         self._refusing = _table(BASE, 0, refusing_routes(proxy, base))
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
@@ -90,7 +83,7 @@ class LaneTables:
     def _routes(self, lane: Lane) -> dict[int, Route]:
         view = LaneView(self._real, lane.name, own_only=False)
         own_view = LaneView(self._real, lane.name, own_only=True)
-        controller = LaneController(self._proxy.controller, lane.name)
+        controller = LaneController(self._controller, lane.name)
         overlays = Overlays(controller, self._real, lane.name)
         settings = self._proxy.settings
         reading = replace(
