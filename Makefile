@@ -7,15 +7,16 @@ UV := .cache/uv/bin/uv
 MEMBERS := core services/controller services/broker services/proxy cli operator sim
 SPARK := .cache/spark/bin
 UNIT_TESTS := core/tests services/controller/tests services/broker/tests services/proxy/tests cli/tests operator/tests sim/tests
-SEEDS ?= 0-499
+SEEDS ?= 0-149
+VERIFY_SEEDS ?= 150-499
 JOBS ?= $(shell nproc)
 # Tests and jobs start hundreds of processes: each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests of processes wait more than they compute: one more of them than there are cores. In `make test` the unit tests run beside those on Kubernetes,
-# which one worker has, and which take longest.
+# Tests of processes wait more than they compute: one more of them than there are cores. In `make verify` the others run beside those on
+# Kubernetes, which one worker has, and which take longest.
 BESIDE := -n $(shell expr $(JOBS) + 1)
 
-.PHONY: help setup up test unit spark parquet lint types sim compat e2e image chaos bench generated lock clean
+.PHONY: help setup up test verify unit spark parquet lint types sim compat e2e image chaos bench generated lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 10
@@ -25,10 +26,15 @@ setup: .cache/setup ## make .venv with the command .venv/bin/bmq
 up: setup ## start bmq on 127.0.0.1:9092 over the folder ./bmq-data
 	@exec $(BIN)/bmq up $(ARGS)
 
-test: setup lint types .cache/tools/complete .cache/spark/complete ## everything that has to be green
-	$(SPARK)/pytest -n $(JOBS) --dist loadfile -c spark-apps/pyproject.toml spark-apps/tests
+test: setup lint types ## what has to be green, for people who wait: lint, types, unit and property tests, the simulator, tables, the main clients
+	$(SPARK)/pytest -n $(JOBS) --dist loadfile -m "not verify" -c spark-apps/pyproject.toml spark-apps/tests
 	$(BIN)/python -m bmq_sim --seeds $(SEEDS)
-	$(BIN)/pytest $(BESIDE) -m "not seeds and not measures" tests $(UNIT_TESTS)
+	$(BIN)/pytest $(BESIDE) -m "not verify" tests $(UNIT_TESTS)
+
+verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clients and stores, jobs, processes that are killed, chaos, Kubernetes, measures, planted bugs
+	$(SPARK)/pytest -n $(JOBS) --dist loadfile -m verify -c spark-apps/pyproject.toml spark-apps/tests
+	$(BIN)/python -m bmq_sim --seeds $(VERIFY_SEEDS)
+	$(BIN)/pytest $(BESIDE) -m "verify and not seeds and not measures" tests $(UNIT_TESTS)
 	$(BIN)/pytest -m measures tests
 
 unit: setup .cache/tools/complete ## unit and property tests
@@ -49,7 +55,7 @@ types: setup .cache/spark/complete ## mypy, strict
 	$(BIN)/mypy
 	$(SPARK)/mypy --config-file spark-apps/pyproject.toml
 
-sim: setup ## the simulator (SEEDS=0-499 of every scenario; ARGS="--scenario cluster" for every seed of one)
+sim: setup ## the simulator (SEEDS=0-149 of every scenario; ARGS="--scenario cluster" for every seed of one)
 	$(BIN)/python -m bmq_sim --seeds $(SEEDS) $(ARGS)
 
 compat: setup .cache/tools/complete ## clients that others wrote, against bmq over a folder and over MinIO

@@ -19,7 +19,25 @@ settings.register_profile("spark", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("spark")
 KEYS = {"AWS_ACCESS_KEY_ID": "bmq-test", "AWS_SECRET_ACCESS_KEY": "bmq-test-secret", "AWS_REGION": "us-east-1"}
 BUCKET = "tables"
+ESSENTIAL = ("test_parquet_job.py",)
+"""Tests with Spark that `make test` runs, too."""
+BY_PROCESS = (
+    "test_iceberg_authentication.py",
+    "test_iceberg_job.py",
+    "test_parquet_kills.py",
+    "test_parquet_streams.py",
+    "test_source_spark_zips.py",
+    "test_spark_examples.py",
+)
 _names = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs Spark or MinIO is left to `make verify`, but for the essential."""
+    for item in items:
+        runs = {"spark", "minio", "bmq"}.intersection(getattr(item, "fixturenames", ()))
+        if (runs or item.path.name in BY_PROCESS) and item.path.name not in ESSENTIAL:
+            item.add_marker(pytest.mark.verify)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,0 +1,40 @@
+"""Which tests `make test` leaves to `make verify`: what takes long, or needs more than Python packages. Nothing is in neither of them."""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+HERE: Final = Path(__file__).parent
+FOLDERS: Final = ("tests/chart", "tests/cluster", "tests/e2e", "tests/image", "tests/monitoring", "tests/survival")
+FILES: Final = (
+    "core/tests/test_runtime_minio_faults.py",
+    "core/tests/test_runtime_emulator_faults.py",
+    "sim/tests/test_planted_bugs.py",
+    "tests/chaos/test_chaos_run.py",
+    "tests/compat/test_java_tools.py",
+    "tests/compat/test_kcat.py",
+    "tests/compat/test_survival.py",
+)
+MARKS: Final = ("measures", "seeds", "slow")
+MAIN_CLIENTS: Final = ("folder-aiokafka", "folder-confluent-kafka", "folder-kafka-python")
+STORES_APART: Final = ("minio", "versitygw", "azurite", "gcs")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks them."""
+    for item in items:
+        if _is_apart(item):
+            item.add_marker(pytest.mark.verify)
+
+
+def _is_apart(item: pytest.Item) -> bool:
+    path = item.path.relative_to(HERE).as_posix()
+    if path in FILES or path.startswith(tuple(f"{folder}/" for folder in FOLDERS)):
+        return True
+    if any(item.get_closest_marker(mark) is not None for mark in MARKS):
+        return True
+    if path.startswith("tests/compat/"):
+        return not any(client in item.name for client in MAIN_CLIENTS)
+    parameters = item.name.partition("[")[2].rstrip("]").split("-")
+    return any(store in name for store in STORES_APART for name in (*parameters, *getattr(item, "fixturenames", ())))
