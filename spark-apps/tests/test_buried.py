@@ -39,3 +39,8 @@ def test_another_partition_has_nothing_buried() -> None:
 def test_a_row_that_fits_no_more_is_named_and_lost_nowhere() -> None:
     with pytest.raises(JobStopped, match=r"topic t partition 0, offset 3: it does not fit any more \(not an int\).*schema that it had then"):
         BURIED.split(records(3), reasons("not an int"))
+
+
+def test_while_columns_are_still_to_be_found_a_row_that_does_not_fit_yet_stops_nothing() -> None:
+    rows, letters = BURIED.split(records(2, 3), reasons("not JSON", "no such field"), settled=False)
+    assert (rows.to_pylist(), letters.to_pylist()) == ([False, False], [False, True])

@@ -37,6 +37,10 @@ def test_an_unknown_codec_is_told_by_what_was_being_read() -> None:
             "x\nCaused by: java.nio.file.AccessDeniedException: s3a://b/t: Access Denied",
             "the bucket refuses: AccessDeniedException: s3a://b/t: Access Denied",
         ),
+        (
+            "Job aborted\nCaused by: java.lang.ArithmeticException: long overflow\n\tat java.base/java.lang.Math.multiplyExact(Math.java:1032)",
+            "a topic: a record has a timestamp that Spark's Kafka connector cannot hold (nanoseconds, by the look of it): read it with --source bmq",
+        ),
         ("[STREAM_FAILED] Query terminated: Something new", "Spark: Query terminated: Something new: the place is kept"),
     ],
 )

@@ -46,23 +46,24 @@ class Buried:
             found.setdefault((row["topic"], row["partition"]), set()).add(row["offset"])
         return cls(places=ahead, offsets={where: frozenset(offsets) for where, offsets in found.items()})
 
-    def split(self, records: pa.RecordBatch, reasons: pa.Array) -> tuple[pa.Array, pa.Array]:
+    def split(self, records: pa.RecordBatch, reasons: pa.Array, *, settled: bool = True) -> tuple[pa.Array, pa.Array]:
         """Which of the records are rows and which are dead letters, both as booleans; those that are buried are neither.
 
-        Raises JobStopped where a record that was a row then does not fit now.
+        Raises JobStopped where a record that was a row then does not fit now; unless columns are still to be found in
+        the values (`settled` is false): then it counts as a dead letter for now.
         """
         rows, letters = reasons.is_null(), reasons.is_valid()
         if not self.places:
             return rows, letters
-        there = [self._is_buried(*found) for found in zip(*_where(records), reasons.to_pylist(), strict=True)]
+        there = [self._is_buried(*found, settled=settled) for found in zip(*_where(records), reasons.to_pylist(), strict=True)]
         pairs = zip(rows.to_pylist(), letters.to_pylist(), there, strict=True)
         kept = [(row and not buried, letter and not buried) for row, letter, buried in pairs]
         return pa.array([row for row, _ in kept], type=pa.bool_()), pa.array([letter for _, letter in kept], type=pa.bool_())
 
-    def _is_buried(self, topic: str, partition: int, offset: int, reason: str | None) -> bool:
+    def _is_buried(self, topic: str, partition: int, offset: int, reason: str | None, *, settled: bool) -> bool:
         below = offset < (place(self.places, topic, partition) or 0)
         buried = below and offset in self.offsets.get((topic, partition), ())
-        if below and reason is not None and not buried:
+        if below and reason is not None and not buried and settled:
             raise JobStopped(
                 f"topic {topic} partition {partition}, offset {offset}: it does not fit any more ({reason}), and did when this batch was begun: "
                 "run the job once with the schema that it had then"

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.jobs.ending import ended, say
+from bmq_spark.jobs.places import Places
 from bmq_spark.locations import Location
 from bmq_spark.options import size_bytes, time_ms
 from bmq_spark.table import DEAD_LETTERS_FOLDER, TARGET_BYTES, Table
 from bmq_spark.table.compaction import MIN_FILES, Compacted, compact
+from bmq_spark.table.delta import publish
 from bmq_spark.table.log import now_ms
+from bmq_spark.table.proof import prove
 from bmq_spark.table.vacuum import Vacuumed, expire, vacuum
 
 if TYPE_CHECKING:
@@ -70,17 +73,19 @@ def parse(arguments: Sequence[str]) -> CompactOptions:
 def run(options: CompactOptions, spark: "SparkSession | None" = None, *, at_ms: int | None = None) -> list[str]:
     """The table, then its dead letters where there are some; `at_ms` stands for now. Returns the summary lines. Raises BmqError."""
     location = Location.parse(options.output)
-    tables = [Table.open(location)]
+    table = Table.open(location)
+    prove(location)
+    at = now_ms() if at_ms is None else at_ms
+    lines = [_maintain(table, options, spark, at)]
     if Table.exists(dead := location.child(DEAD_LETTERS_FOLDER)):
-        tables.append(Table.open(dead))
-    lines = [_maintain(table, options, spark, now_ms() if at_ms is None else at_ms) for table in tables]
+        lines.append(_maintain(Table.open(dead), options, spark, at, below=table.snapshot().offsets))
     for line in lines:
         say(line)
     return lines
 
 
-def _maintain(table: Table, options: CompactOptions, spark: "SparkSession | None", at_ms: int) -> str:
-    expired = None if options.retention_ms is None else expire(table, before_ms=at_ms - options.retention_ms)
+def _maintain(table: Table, options: CompactOptions, spark: "SparkSession | None", at_ms: int, *, below: Places | None = None) -> str:
+    expired = None if options.retention_ms is None else expire(table, before_ms=at_ms - options.retention_ms, below=below)
     done = compact(
         table,
         target_bytes=options.target_file_size_bytes,
@@ -89,6 +94,8 @@ def _maintain(table: Table, options: CompactOptions, spark: "SparkSession | None
         spark=spark,
         progress=_progress,
     )
+    # Who reads without the log has to be told of the merged files before the small ones go.
+    publish(table)
     gone = vacuum(table, before_ms=at_ms - options.vacuum_older_than_ms)
     line = f"{table.location.hadoop()} version {table.snapshot().version}: {_merged(done)}; {_vacuumed(gone)}"
     return line if expired is None else f"{line}; retention took out {expired.files} files with {expired.rows} rows"

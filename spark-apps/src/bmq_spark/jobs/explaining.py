@@ -12,6 +12,7 @@ _PARTITION: Final = re.compile(
 )
 _OFFSET: Final = re.compile(r"for partition \S+ at offset ([0-9]{1,19}) is invalid")
 _CORRUPT: Final = ("CorruptRecordException", "Received exception when fetching the next record", "InvalidRecordException", "Unknown compression type")
+_TIME_OVERFLOWS: Final = ("ArithmeticException", "long overflow")
 _UNREACHABLE: Final = (
     "Timed out waiting for a node assignment",
     "TimeoutException",
@@ -38,6 +39,11 @@ def explained(error: Exception, *, servers: str, ranges: Sequence[Range] = (), c
         return (ConfigurationError if name == "ConfigurationError" else JobStopped)(message)
     if any(word in text for word in _CORRUPT):
         return _unreadable(text, ranges)
+    if all(word in text for word in _TIME_OVERFLOWS):
+        return JobStopped(
+            f"{_named(ranges) or 'a topic'}: a record has a timestamp that Spark's Kafka connector cannot hold (nanoseconds, by the look of it): "
+            "read it with --source bmq, which takes it for the last one that there is; the table keeps its place"
+        )
     if any(word in text for word in _REFUSED):
         return _refused(text, checkpoint)
     if any(word in text for word in _UNREACHABLE):
@@ -70,8 +76,11 @@ def _unreadable(text: str, ranges: Sequence[Range]) -> JobStopped:
     found, offset = _PARTITION.search(text), _OFFSET.search(text)
     if found:
         ranges = [part for part in ranges if (part.topic, part.partition) == (found[1], int(found[2]))]
-    named = " or ".join(f"topic {part.topic} partition {part.partition}, within offsets {part.start} to {part.end - 1}" for part in ranges[:3])
-    where = f"topic {found[1]} partition {found[2]}, offset {offset[1]}" if found and offset else named or "a topic"
+    where = f"topic {found[1]} partition {found[2]}, offset {offset[1]}" if found and offset else _named(ranges) or "a topic"
     return JobStopped(
         f"{where}: a batch cannot be read: {cause(text)}: `bmq store check --repair` mends what can be mended; the table keeps its place"
     )
+
+
+def _named(ranges: Sequence[Range]) -> str:
+    return " or ".join(f"topic {part.topic} partition {part.partition}, within offsets {part.start} to {part.end - 1}" for part in ranges[:3])

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 
 from pyspark.sql import DataFrame, SparkSession
 
+from bmq.errors import StoreError
 from bmq_spark.errors import CommitRefused, ConfigurationError, JobStopped
 from bmq_spark.jobs.buried import Buried
 from bmq_spark.jobs.cluster import Topic
@@ -25,7 +26,10 @@ from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.locations import Location
 from bmq_spark.options import JobOptions
 from bmq_spark.table import DEAD_LETTERS_FOLDER, Covered, DataFile, FileName, Gap, Layout, PartitionBy, Snapshot, Table, data_files, frame
+from bmq_spark.table.delta import LOG as DELTA_LOG
+from bmq_spark.table.delta import publish
 from bmq_spark.table.log import now_ms
+from bmq_spark.table.proof import prove
 from bmq_spark.table.vacuum import expire
 from bmq_spark.values import parquet_rules, settle
 
@@ -76,9 +80,11 @@ class ParquetSink:
     ) -> Self:
         """The table there, which is made if there is none.
 
-        Raises ConfigurationError where it was made with another format, partitioning or lane, and BmqError.
+        Raises ConfigurationError where it was made with another format, partitioning or lane, StoreUnusable where the store cannot carry a table, and
+        BmqError.
         """
         fixed = {"format": options.format, "key-format": options.key_format, "partition-by": partition_by.value, "lane": options.lane}
+        prove(location)
         table = Table.create(location, {"id": secrets.token_hex(8), **fixed})
         snapshot = table.snapshot()
         kept = snapshot.properties
@@ -118,11 +124,13 @@ class ParquetSink:
         covered = tuple(Covered(topic=hole.topic, partition=hole.partition, first=hole.end, next=hole.end) for hole in lost)
         gaps = tuple(_gap(hole) for hole in lost)
         self._table.commit_on_newest(lambda newest: self._table.commit_after(newest, covered=covered, gaps=gaps, notes={"operation": "accept loss"}))
+        self._publish()
 
     def add(self, batch: Batch) -> Added:
         """See Sink."""
         if batch.query_id != self._query_id:
             self._begin(batch.query_id)
+            self._publish()
         before = self._table.snapshot()
         files, letters = self._write(batch, before, self._buried(before))
         batch.verify()
@@ -139,6 +147,7 @@ class ParquetSink:
         except CommitRefused as error:
             raise JobStopped(f"{self.name}: {error}: does another job write to it? Let one of them go on alone") from error
         self.expire()
+        self._publish()
         return Added(
             rows=sum(file.rows for file in files),
             files=len(files),
@@ -151,10 +160,22 @@ class ParquetSink:
         if self._retention_ms is None or now_ms() - self._expired_ms < EXPIRY_INTERVAL_MS:
             return
         self._expired_ms = now_ms()
-        for table in (self._table, self._dead):
-            gone = table and expire(table, before_ms=self._expired_ms - self._retention_ms)
-            if table and gone and gone.files:
+        before_ms = self._expired_ms - self._retention_ms
+        expired = [(self._table, expire(self._table, before_ms=before_ms))]
+        if self._dead:
+            expired.append((self._dead, expire(self._dead, before_ms=before_ms, below=self._table.snapshot().offsets)))
+        for table, gone in expired:
+            if gone.files:
                 say(f"retention took {gone.rows} rows in {gone.files} files out of {table.location.hadoop()}")
+
+    def _publish(self) -> None:
+        """For readers without the log. What goes wrong is the next one's: the commit stands."""
+        try:
+            for table in (self._table, self._dead):
+                if table:
+                    publish(table)
+        except StoreError as error:
+            say(f"warning: {self.location.hadoop()}: committed, and not yet in {DELTA_LOG}: {error}")
 
     def _begin(self, query_id: str) -> None:
         self._table.begin(query_id)
@@ -169,7 +190,11 @@ class ParquetSink:
         return Buried.read(lambda: frame(self._spark, self._dead_location, dead), theirs=dead.offsets, table=before.offsets)
 
     def _write(self, batch: Batch, before: Snapshot, buried: Buried) -> tuple[list[DataFile], list[DataFile]]:
-        """Again where values had something that is no column yet: what was written without it is removed."""
+        """Again where values had something that is no column yet: what was written without it is removed.
+
+        A batch that was killed between its two commits may have made the columns which were lost with it: they are found first.
+        """
+        settled = not (self._infers and buried.places)
         records = coalesced(batch.records, batch.offsets, cores=self._spark.sparkContext.defaultParallelism, files=before.files)
         while True:
             task = ParquetTask(
@@ -178,6 +203,7 @@ class ParquetSink:
                 dead=self._layout(self._dead_location, DEAD_LETTERS),
                 buried=buried,
                 infers=self._infers,
+                settled=settled,
                 name=FileName(query_id=batch.query_id, batch_id=batch.batch_id),
             )
             outcome = [row.asDict(recursive=True) for row in records.mapInArrow(task, OUTCOME).collect()]
@@ -185,8 +211,9 @@ class ParquetSink:
             files = data_files([row for row in outcome if row["dead"] is False])
             letters = data_files([row for row in outcome if row["dead"]])
             columns = settle(self._typing.columns, seen, rules=parquet_rules) if seen else self._typing.columns
-            if columns == self._typing.columns:
+            if columns == self._typing.columns and settled:
                 return files, letters
+            settled = settled or columns == self._typing.columns
             self._typing = inferred(self._typing, columns)
             for location, found in ((self.location, files), (self._dead_location, letters)):
                 for file in found:

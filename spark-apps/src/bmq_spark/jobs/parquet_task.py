@@ -29,7 +29,9 @@ class ParquetTask:
     buried: Buried
     """The dead letters that are in their table already."""
     infers: bool
-    """Whether values that do not fit may make columns: then what they have is told."""
+    """Whether values that do not fit may make columns: then what they have is told, also of those that are buried, which made columns then."""
+    settled: bool
+    """Whether the columns are known to be those that the batch needs: see Buried."""
     name: FileName
 
     def __call__(self, records: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -45,10 +47,10 @@ class ParquetTask:
     def _rows(self, records: Iterable[pa.RecordBatch], letters: "_Letters") -> Iterator[pa.RecordBatch]:
         for batch in records:
             rows, reasons = self.typing.rows(batch)
-            fit, unfit = self.buried.split(batch, reasons)
+            fit, unfit = self.buried.split(batch, reasons, settled=self.settled)
+            if self.infers and reasons.null_count < len(reasons):
+                letters.seen = union(letters.seen, observe(batch.column("value").filter(reasons.is_valid()), known=self.typing.columns))
             if unfit.true_count:
-                if self.infers:
-                    letters.seen = union(letters.seen, observe(batch.column("value").filter(unfit), known=self.typing.columns))
                 letters.add(dead_letters(batch, reasons, unfit))
             yield rows if fit.true_count == len(fit) else rows.filter(fit)
 

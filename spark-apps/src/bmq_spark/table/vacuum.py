@@ -6,7 +6,7 @@ have. Files of a batch above its query's last one are the query's own to remove 
 """
 
 import contextlib
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from bmq_spark.locations import Location
@@ -70,18 +70,25 @@ def vacuum(table: Table, *, before_ms: int) -> Vacuumed:
     return Vacuumed(files=files, bytes=size_bytes, unfinished=unfinished, unknown=unknown)
 
 
-def expire(table: Table, *, before_ms: int) -> Expired:
+def expire(table: Table, *, before_ms: int, below: Mapping[str, Mapping[int, int]] | None = None) -> Expired:
     """Takes files whose folder's time ended before `before_ms` out of the table by one commit; where there are no folders, files whose records are
     all older. Vacuum deletes them later. Raises CommitRace (after 100 races), StoreError.
+
+    `below`, of dead letters: up to where the table of the rows has each partition. A file that goes further stays,
+    however old: a batch that was killed between the two commits comes again, and has to find what it has buried.
     """
     gone: list[DataFile] = []
 
     def decide(newest: Snapshot) -> Commit | None:
-        gone[:] = [file for file in newest.by_key.values() if _end_ms(file) <= before_ms]
+        gone[:] = [file for file in newest.by_key.values() if _end_ms(file) <= before_ms and (below is None or _is_below(file, below))]
         return table.commit_after(newest, removed=tuple(file.key for file in gone), notes={"operation": "retention"}) if gone else None
 
     after = table.commit_on_newest(decide)
     return Expired(version=after.version, files=len(gone), rows=sum(file.rows for file in gone), bytes=sum(file.bytes for file in gone))
+
+
+def _is_below(file: DataFile, places: Mapping[str, Mapping[int, int]]) -> bool:
+    return all(last < places.get(topic, {}).get(partition, 0) for (topic, partition), (_, last) in file.topic_partitions.items())
 
 
 def _end_ms(file: DataFile) -> int:

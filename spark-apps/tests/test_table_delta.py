@@ -1,0 +1,160 @@
+"""Readers that know Delta and not a table's log see what is committed, at every moment: delta-rs' own, and DuckDB over its plan."""
+
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from conftest import Buckets
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
+from table_records import HOUR_MS, START_MS, add_batch, records, write
+
+from bmq_spark.errors import TableBroken
+from bmq_spark.jobs import compact as job
+from bmq_spark.locations import Location
+from bmq_spark.table import Table, arrow, delta
+from bmq_spark.table.compaction import compact
+from bmq_spark.table.delta import publish
+from bmq_spark.table.vacuum import expire
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table.create(Location.parse(str(tmp_path / "table")), {"id": "x", "partition-by": "hour"})
+
+
+def opened(table: Table) -> DeltaTable:
+    assert table.location.folder is not None
+    return DeltaTable(str(table.location.folder))
+
+
+def read(table: Table) -> list[tuple[str, int, int]]:
+    """Topic, partition and offset of all rows, by delta-rs."""
+    found = opened(table).to_pyarrow_table(columns=["topic", "partition", "offset"])
+    return sorted((row["topic"], row["partition"], row["offset"]) for row in found.to_pylist())
+
+
+def committed(table: Table) -> list[tuple[str, int, int]]:
+    found = arrow(table.location.uri).select(["topic", "partition", "offset"])
+    return sorted((row["topic"], row["partition"], row["offset"]) for row in found.to_pylist())
+
+
+def test_what_is_committed_is_read_and_what_is_not_is_not(table: Table) -> None:
+    assert publish(table) == 0, "no columns yet"
+    add_batch(table, "q", 0, [records("orders", 0, 0, 100, step_ms=60_000), records("orders", 1, 0, 10)])
+    assert publish(table) == table.snapshot().version
+    before = committed(table)
+    write(table, "q", 1, [records("orders", 0, 100, 50)])  # and the process is killed
+    assert read(table) == before == committed(table) and len(before) == 110
+    add_batch(table, "q", 1, [records("orders", 0, 100, 5)])
+    assert read(table) == before, "a commit that was not published yet"
+    publish(table)
+    assert read(table) == committed(table) and len(read(table)) == 115
+    assert publish(table) == table.snapshot().version and opened(table).version() == 1
+
+
+def test_merged_files_take_the_place_of_small_ones_at_once_and_expired_ones_go(table: Table) -> None:
+    for number in range(4):
+        add_batch(table, "q", number, [records("orders", 0, number * 10, 10)])
+        publish(table)
+    add_batch(table, "q", 4, [records("orders", 0, 40, 10, start_ms=START_MS + 100 * HOUR_MS)])
+    publish(table)
+    compact(table, before_ms=START_MS + 50 * HOUR_MS, min_files=2)
+    assert read(table) == committed(table), "merged, and not published yet: the small ones are still there"
+    publish(table)
+    assert read(table) == committed(table) and len(read(table)) == 50
+    assert len(opened(table).file_uris()) == 2
+    expire(table, before_ms=START_MS + 50 * HOUR_MS)
+    publish(table)
+    assert len(read(table)) == 10 == len(committed(table))
+
+
+def test_a_vacuum_deletes_nothing_that_delta_readers_are_still_told_of(table: Table) -> None:
+    for number in range(4):
+        add_batch(table, "q", number, [records("orders", 0, number * 10, 10)])
+    publish(table)
+    at_ms = table.snapshot().time_ms + 100 * HOUR_MS
+    assert table.location.folder is not None
+    options = job.parse(["--output", str(table.location.folder), "--vacuum-older-than", "1ms", "--min-files", "2"])
+    job.run(options, at_ms=at_ms)
+    job.run(options, at_ms=at_ms)
+    assert len(list(table.location.folder.glob("date=*/**/*.parquet"))) == 1
+    assert read(table) == committed(table) and len(read(table)) == 40
+
+
+def test_columns_folders_and_times_are_there_and_files_are_passed_over_by_them(table: Table) -> None:
+    add_batch(table, "q", 0, [records("orders", 0, 0, 100, step_ms=60_000)])
+    publish(table)
+    found = opened(table)
+    assert found.metadata().partition_columns == ["date", "hour"]
+    rows = found.to_pyarrow_dataset()
+    assert rows.schema.names == ["key", "value", "headers", "topic", "partition", "offset", "timestamp", "lane", "date", "hour"]
+    late = pc.field("timestamp") >= pa.scalar(START_MS + HOUR_MS, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
+    assert [len(list(rows.get_fragments(filter=late))), rows.count_rows(filter=late)] == [1, 40]
+    orders = duckdb.connect()
+    orders.register("orders", rows)
+    assert orders.sql('SELECT hour, count(*), min("offset") FROM orders GROUP BY hour ORDER BY hour').fetchall() == [(0, 60, 0), (1, 40, 60)]
+
+
+def test_a_long_log_has_checkpoints_and_loses_its_beginning(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta, "CHECKPOINT_INTERVAL", 3)
+    monkeypatch.setattr(delta, "VERSIONS_KEPT", 4)
+    for number in range(12):
+        add_batch(table, "q", number, [records("orders", 0, number * 2, 2)])
+        publish(table)
+        assert read(table) == committed(table)
+    assert table.location.folder is not None
+    log = sorted(path.name for path in (table.location.folder / "_delta_log").iterdir())
+    assert log[0] == "00000000000000000007.json" and "00000000000000000011.checkpoint.parquet" in log
+    assert opened(table).version() == 11
+
+
+def test_a_table_that_is_older_than_its_delta_log_is_published_whole(table: Table) -> None:
+    for number in range(5):
+        add_batch(table, "q", number, [records("orders", 0, number * 2, 2)])
+    publish(table)
+    assert opened(table).version() == 0 and read(table) == committed(table)
+
+
+def test_two_processes_that_publish_at_once_tell_of_everything_once(table: Table) -> None:
+    other = Table.open(table.location)
+    add_batch(table, "q", 0, [records("orders", 0, 0, 2)])
+    publish(table)
+    add_batch(table, "q", 1, [records("orders", 0, 2, 2)])
+    real, raced = table.location.create, []
+
+    class Late(Location):
+        """Just before a version is created another process creates it."""
+
+        def create(self, key: str, content: bytes) -> bool:
+            if not raced:
+                add_batch(other, "q", 2, [records("orders", 0, 4, 2)])
+                raced.append(publish(other))
+            return real(key, content)
+
+    table.location = Late(table.location.uri)
+    publish(table)
+    assert read(other) == committed(other) and len(read(other)) == 6 and opened(other).version() == 1
+
+
+def test_nobody_else_writes_to_the_delta_log(table: Table) -> None:
+    add_batch(table, "q", 0, [records("orders", 0, 0, 2)])
+    publish(table)
+    with pytest.raises((DeltaError, CommitFailedError)):
+        opened(table).delete()
+    assert opened(table).version() == 0
+    assert table.location.folder is not None
+    (table.location.folder / "_delta_log" / f"{1:020}.json").write_text('{"commitInfo":{}}\n')
+    with pytest.raises(TableBroken, match=r"_delta_log/0+1.json: another program wrote it: delete the folder"):
+        publish(table)
+
+
+def test_a_table_in_a_bucket_is_read_by_its_delta_log(minio: Buckets) -> None:
+    table = Table.create(minio.location("delta"), {"id": "x", "partition-by": "none"})
+    add_batch(table, "q", 0, [records("orders", 0, 0, 20)], partition_by="none")
+    publish(table)
+    options = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{minio.port}", "AWS_ALLOW_HTTP": "true"}
+    found = DeltaTable(table.location.hadoop().replace("s3a://", "s3://"), storage_options=options)
+    assert found.to_pyarrow_table(columns=["offset"]).column("offset").to_pylist() == list(range(20))
