@@ -33,6 +33,8 @@ from bmq_cli.listening import bound
 from bmq_cli.node import Node, NodeSettings, proxy_settings
 from bmq_cli.server_values import Role
 from bmq_cli.starting import FAILED, MISCONFIGURED, keep_private, make_bucket, start_failure
+from bmq_controller.machine.topics import Limits as PartitionLimits
+from bmq_controller.settings import ControllerSettings
 
 log = structlog.get_logger()
 
@@ -197,6 +199,7 @@ def _settings(
         port=port,
         cluster_configs=cluster_configs,
         broker=BrokerSettings(linger_ms=linger_ms, eager=store is None, hedge_creates=store is not None, tail_limit_bytes=TAIL_LIMIT_BYTES),
+        controller=ControllerSettings(limits=PartitionLimits(partitions=own_limits.partitions_max)),
         groups=GroupSettings.within(own_limits),
         proxy=replace(proxy_settings(one_disk=store is None), limits=own_limits),
         log_dir=str(folder) if store is None else url.partition("?")[0],

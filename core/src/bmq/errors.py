@@ -191,6 +191,14 @@ class PolicyViolation(RequestError):
     """Allowed by the protocol, not by this cluster."""
 
 
+class QuotaExceeded(RequestError):
+    """Too much for now of what clients at one address may do over time; `wait_s` says when it may be done."""
+
+    def __init__(self, message: str, *, wait_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
+
+
 class NoMoveUnderWay(RequestError):
     """A move that is to be taken back is not there (any more)."""
 

@@ -119,6 +119,36 @@ class Limits:
         maximum=10_000_000,
         minimum=1_000,
     )
+    create_topics_max: int = _limit(
+        10_000,
+        "Topics that one CreateTopics, CreatePartitions or DeleteTopics request may name.",
+        beyond="POLICY_VIOLATION for all of them: ask for fewer at a time.",
+        maximum=40_000,
+    )
+    create_partitions_max: int = _limit(
+        10_000,
+        "Partitions that one CreateTopics or CreatePartitions request may make.",
+        beyond="POLICY_VIOLATION for all of its topics: ask for fewer at a time.",
+        maximum=200_000,
+    )
+    create_partitions_burst: int = _limit(
+        50_000,
+        "Partitions that clients at one address may make at once, by a proxy; what is used up comes back at create_partitions_per_minute.",
+        beyond="THROTTLING_QUOTA_EXCEEDED with the time to wait.",
+        maximum=10_000_000,
+    )
+    create_partitions_per_minute: int = _limit(
+        2_000,
+        "How many partitions a minute clients at one address may go on to make after a burst, by a proxy.",
+        beyond="THROTTLING_QUOTA_EXCEEDED with the time to wait.",
+        maximum=10_000_000,
+    )
+    partitions_max: int = _limit(
+        200_000,
+        "Partitions of the cluster, all topics together.",
+        beyond="INVALID_PARTITIONS: delete topics, or raise it on all controllers.",
+        maximum=10_000_000,
+    )
 
 
 LIMITS: Final[tuple["Field[Any]", ...]] = fields(Limits)

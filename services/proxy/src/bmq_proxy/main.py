@@ -13,6 +13,7 @@ from bmq_proxy.appends import Appends
 from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.bulk import Bulk
 from bmq_proxy.coordinators import OFFSETS_PARTITIONS_KEY, Coordinators
+from bmq_proxy.creation import CreationQuota
 from bmq_proxy.dispatch import routes
 from bmq_proxy.endpoint import Endpoint
 from bmq_proxy.fetch.blocks import BlockCache
@@ -98,6 +99,7 @@ def build_proxy(
         appends=Appends(owner_for, metadata),
         proofs=Proofs(metadata, cluster_configs or {}, clock=clock),
         producer_ids=ProducerIds(controller),
+        quota=CreationQuota(settings.limits),
         bulk=Bulk(settings.limits),
         log=structlog.get_logger("bmq.proxy"),
         advertised_port=settings.advertised_port,

@@ -21,6 +21,7 @@ from bmq_proxy import metrics
 from bmq_proxy.appends import Appends
 from bmq_proxy.bulk import Bulk
 from bmq_proxy.coordinators import GroupCalls
+from bmq_proxy.creation import CreationQuota
 from bmq_proxy.fetch.reader import Reader
 from bmq_proxy.fetch.sessions import SessionCache
 from bmq_proxy.producer_ids import ProducerIds
@@ -52,6 +53,8 @@ class Proxy:
     appends: Appends
     proofs: Proofs
     producer_ids: ProducerIds
+    quota: CreationQuota
+    """What clients at each address may create."""
     bulk: Bulk
     """How requests and answers with many elements are worked on."""
     log: structlog.stdlib.BoundLogger
@@ -87,6 +90,11 @@ class Proxy:
     def dynamic_configs(self) -> Mapping[str, str]:
         """The cluster's configuration that was set while it runs; goes before the static one."""
         return self.image.configs.get(("broker", ""), {})
+
+    @property
+    def default_partitions(self) -> int:
+        """Of a topic that is created without a number."""
+        return resolve_cluster({**self.static_configs, **self.dynamic_configs}).num_partitions
 
     @property
     def auto_creates_topics(self) -> bool:

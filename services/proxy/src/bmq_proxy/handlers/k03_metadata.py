@@ -259,6 +259,13 @@ async def _auto_create(proxy: Proxy, call: Call, request: Any) -> None:
         except BmqError as error:
             proxy.log.info("internal topic not created", topic=CONSUMER_OFFSETS, error=str(error), code=controller_code(error))
     if names:
+        try:
+            proxy.quota.take(call.client_host, len(names) * proxy.default_partitions, proxy.loop.time())
+        except BmqError as error:
+            left_out = proxy.complaints.due(("quota", call.client_host), now=proxy.loop.time())
+            if left_out is not None:
+                proxy.log.warning("topics not created", peer=call.client_host, reason=str(error), left_out=left_out)
+            return
         await _create(proxy, names)
 
 

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from bmq.errors import BmqError
+from bmq.errors import BmqError, QuotaExceeded
 from bmq.roles.controller import NewTopic, TopicResult
 from bmq.topic_config import describe_topic
 from bmq.wire.apis import ApiKey
@@ -14,11 +15,17 @@ from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.assigned import assigned_by_number
 from bmq_proxy.calls import Call
+from bmq_proxy.creation import check_request, partitions_of, pieces
 from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
 from bmq_proxy.proxy import Proxy
 
 SHOWN_WITHIN_S = 5.0
+QUOTAS_FROM = 6
+THROTTLE_MS_MAX = 60_000
+"""How long a client is told to be quiet, at most."""
+DESCRIBED_COUNTS = 40
+"""A topic's answer has about so many configurations."""
 
 
 def route(proxy: Proxy) -> Route:
@@ -39,16 +46,45 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
                 wanted.append(_new_topic(proxy, topic))
             except BmqError as error:
                 found[topic.name] = _failed(topic.name, controller_code(error), str(error))
-    if wanted:
-        try:
-            results = await proxy.controller.create_topics(wanted, validate_only=request.validate_only)
-        except BmqError as error:
-            found |= {topic.name: _failed(topic.name, controller_code(error), str(error)) for topic in wanted}
-        else:
-            found |= {result.name: _described(proxy, result) for result in results}
-            if not request.validate_only:
-                await asyncio.gather(*(_shown(proxy, result) for result in results))
-    return {"topics": [found[name] for name in count]}
+    throttle_ms = 0
+    try:
+        _admit(proxy, call, request, wanted)
+    except BmqError as error:
+        throttle_ms = round(error.wait_s * 1000) if isinstance(error, QuotaExceeded) else 0
+        code = _refusal(call, error)
+        found |= {topic.name: _failed(topic.name, code, str(error)) for topic in wanted}
+    else:
+        for piece in pieces(wanted, default_partitions=proxy.default_partitions):
+            found |= await _create(proxy, piece, validate_only=request.validate_only)
+    return {"throttle_time_ms": min(throttle_ms, THROTTLE_MS_MAX), "topics": [found[name] for name in count]}
+
+
+def _admit(proxy: Proxy, call: Call, request: Message, wanted: Sequence[NewTopic]) -> None:
+    """Raises PolicyViolation, QuotaExceeded."""
+    default = proxy.default_partitions
+    partitions = sum(partitions_of(topic, default) for topic in wanted)
+    check_request(proxy.settings.limits, topics=len(request.topics), partitions=partitions)
+    if not request.validate_only:
+        # What is refused for another reason costs nothing: who creates what is there already makes nothing.
+        new = sum(partitions_of(topic, default) for topic in wanted if proxy.image.topic(topic.name) is None)
+        proxy.quota.take(call.client_host, new, proxy.loop.time())
+
+
+def _refusal(call: Call, error: BmqError) -> int:
+    """Older clients do not know of quotas."""
+    if isinstance(error, QuotaExceeded) and call.version < QUOTAS_FROM:
+        return int(ErrorCode.policy_violation)
+    return controller_code(error)
+
+
+async def _create(proxy: Proxy, piece: Sequence[NewTopic], *, validate_only: bool) -> dict[str, dict[str, Any]]:
+    try:
+        results = await proxy.controller.create_topics(piece, validate_only=validate_only)
+    except BmqError as error:
+        return {topic.name: _failed(topic.name, controller_code(error), str(error)) for topic in piece}
+    if not validate_only:
+        await asyncio.gather(*(_shown(proxy, result) for result in results))
+    return {result.name: _described(proxy, result) async for result in proxy.bulk.paced(results, each=DESCRIBED_COUNTS)}
 
 
 def _new_topic(proxy: Proxy, topic: Any) -> NewTopic:

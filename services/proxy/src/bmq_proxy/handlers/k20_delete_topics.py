@@ -12,6 +12,7 @@ from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
+from bmq_proxy.creation import PIECE_TOPICS, check_request
 from bmq_proxy.failures import controller_code
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.topics import find_topic
@@ -33,8 +34,9 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     answers: list[dict[str, Any]] = []
     topics: dict[str, Topic] = {}
     by_id = {key for key in keys if isinstance(key, UUID)}
-    for key in dict.fromkeys(keys):
+    async for key in proxy.bulk.paced(list(dict.fromkeys(keys))):
         try:
+            check_request(proxy.settings.limits, topics=len(keys), partitions=0)
             topic = find_topic(proxy.image, key)
             if is_internal(topic.name):
                 raise PolicyViolation(f"{topic.name} is bmq's own: deleting it would lose the offsets of all groups")
@@ -42,8 +44,9 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
             answers.append(_failed(key, controller_code(error), str(error)))
         else:
             topics[topic.name] = topic
-    if topics:
-        answers += await _delete(proxy, topics, by_id)
+    found = list(topics.items())
+    for first in range(0, len(found), PIECE_TOPICS):
+        answers += await _delete(proxy, dict(found[first : first + PIECE_TOPICS]), by_id)
     return {"responses": answers}
 
 

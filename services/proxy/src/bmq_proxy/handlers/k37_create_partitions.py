@@ -4,7 +4,8 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from bmq.errors import BmqError, PolicyViolation
+from bmq.cluster_config import PARTITIONS_PER_TOPIC_MAX
+from bmq.errors import BmqError, PolicyViolation, QuotaExceeded
 from bmq.names import is_internal
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
@@ -12,11 +13,14 @@ from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.assigned import assigned_in_order
 from bmq_proxy.calls import Call
+from bmq_proxy.creation import check_request
 from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
 from bmq_proxy.proxy import Proxy
 
 SHOWN_WITHIN_S = 5.0
+QUOTAS_FROM = 3
+THROTTLE_MS_MAX = 60_000
 
 
 def route(proxy: Proxy) -> Route:
@@ -27,13 +31,32 @@ def route(proxy: Proxy) -> Route:
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """Topic by topic; a name that occurs twice is refused."""
     count = Counter(topic.name for topic in request.topics)
-    results = [await _grow(proxy, topic, request.validate_only) for topic in request.topics if count[topic.name] == 1]
+    grown = [topic for topic in request.topics if count[topic.name] == 1]
+    throttle_ms = 0
+    try:
+        new = sum(_added(proxy, topic) for topic in grown)
+        check_request(proxy.settings.limits, topics=len(request.topics), partitions=new)
+        if not request.validate_only:
+            proxy.quota.take(call.client_host, new, proxy.loop.time())
+    except BmqError as error:
+        throttle_ms = round(error.wait_s * 1000) if isinstance(error, QuotaExceeded) else 0
+        policy = isinstance(error, QuotaExceeded) and call.version < QUOTAS_FROM
+        code = int(ErrorCode.policy_violation) if policy else controller_code(error)
+        results = [{"name": topic.name, "error_code": code, "error_message": str(error)} for topic in grown]
+    else:
+        results = [await _grow(proxy, topic, request.validate_only) async for topic in proxy.bulk.paced(grown)]
     results += [
         {"name": name, "error_code": int(ErrorCode.invalid_request), "error_message": "The request names this topic more than once"}
         for name, n in count.items()
         if n > 1
     ]
-    return {"results": results}
+    return {"throttle_time_ms": min(throttle_ms, THROTTLE_MS_MAX), "results": results}
+
+
+def _added(proxy: Proxy, asked: Any) -> int:
+    """How many partitions come to a topic; what is no possible number is refused by the controller."""
+    topic = proxy.image.topic(asked.name)
+    return 0 if topic is None or asked.count > PARTITIONS_PER_TOPIC_MAX else max(0, asked.count - len(topic.partitions))
 
 
 async def _grow(proxy: Proxy, topic: Any, validate_only: bool) -> dict[str, Any]:
