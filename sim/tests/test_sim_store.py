@@ -8,7 +8,7 @@ from bmq.ports import ObjectStore
 from bmq_sim.clock import EPOCH_MS, SimClock, SimRng
 from bmq_sim.loop import VirtualLoop, on_virtual_time, run
 from bmq_sim.process import SimProcess
-from bmq_sim.store import SimStore, StoreFaults
+from bmq_sim.store import ListingKind, SimStore, StoreFaults
 
 
 @on_virtual_time
@@ -41,6 +41,31 @@ async def test_a_listing_pages_through_a_prefix_in_order() -> None:
     assert [meta.key async for meta in store.list("a/", after="a/2x")] == ["a/3", "a/4", "a/5"]
     assert [meta.key async for meta in store.list("")] == ["a", "a/1", "a/2", "a/3", "a/4", "a/5", "b/9", "c"]
     assert [meta.key async for meta in store.list("a")] == ["a", "a/1", "a/2", "a/3", "a/4", "a/5"]
+
+
+@on_virtual_time
+async def test_a_folder_is_listed_by_its_names_at_one_moment_and_their_sizes_later() -> None:
+    sim = SimStore(faults=StoreFaults(latency_s_min=1.0, latency_s_max=1.0))
+    sim.listing = ListingKind.FOLDERS
+    store = sim.for_node("a")
+    for key in ("a/1", "a/2", "a/3/x", "a/4", "b/1"):
+        sim.apply_create("b", key, b"long")
+    seen = []
+    async for meta in store.list("a/"):
+        if not seen:
+            sim.apply_delete("b", "a/4")
+            sim.apply_create("b", "a/0", b"too late for its folder")
+            sim.apply_create("b", "a/5", b"")
+        seen.append((meta.key, meta.size_bytes))
+    assert seen == [("a/1", 4), ("a/2", 4), ("a/3/x", 4), ("a/5", 0)]
+    seen = []
+    sim.page_keys = 1
+    async for meta in store.list("a/", after="a/0"):
+        if not seen:
+            sim.apply_delete("b", "a/2")
+            sim.apply_create("b", "a/2", b"another")
+        seen.append((meta.key, meta.size_bytes))
+    assert seen == [("a/1", 4), ("a/2", 7), ("a/3/x", 4), ("a/5", 0)], "a name of the one moment with a size of another"
 
 
 def test_modification_times_are_the_stores_own() -> None:

@@ -16,6 +16,7 @@ from bmq_sim.cluster.steps import Step
 from bmq_sim.lines import Lines, Watch, count, merged, unrun
 from bmq_sim.planted import PLANTED, plant
 from bmq_sim.scenarios import SCENARIOS
+from bmq_sim.store import ListingKind
 from bmq_sim.work import Work, added, summary, table
 from bmq_sim.world import Outcome, simulate
 
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     names = [options.scenario] if options.scenario else sorted(SCENARIOS)
     if options.seed is not None:
-        return _show(names[0] if options.scenario else "engine", options.seed, planted=options.planted, trace=options.trace)
+        return _show(names[0] if options.scenario else "engine", options)
     failed, work, ran = 0, Work(), Lines()
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(max_workers=options.jobs)) if options.jobs > 1 else None
@@ -64,14 +65,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def run_seeds(name: str, seeds: Iterable[int], *, planted: str | None = None, twice: bool = False) -> Generator[Outcome, None, None]:
+def run_seeds(
+    name: str, seeds: Iterable[int], *, planted: str | None = None, twice: bool = False, listing: ListingKind = ListingKind.PAGES
+) -> Generator[Outcome, None, None]:
     """Runs the seeds one after the other in this process; with `twice` a seed whose digest is not the same again has failed."""
     gc.collect()
     gc.freeze()
     with plant(planted):
         for seed in seeds:
-            outcome = simulate(SCENARIOS[name], seed)
-            if twice and simulate(SCENARIOS[name], seed).digest != outcome.digest:
+            outcome = simulate(SCENARIOS[name], seed, listing=listing)
+            if twice and simulate(SCENARIOS[name], seed, listing=listing).digest != outcome.digest:
                 yield Outcome(seed=seed, digest=outcome.digest, error="the seed does not replay exactly", steps=outcome.steps, virtual_s=0.0)
             else:
                 yield outcome
@@ -110,7 +113,7 @@ def _chunk(name: str, options: argparse.Namespace, seeds: range) -> tuple[float,
     began_s = monotonic()
     watch = Watch()
     with watch if options.unrun else contextlib.nullcontext():
-        outcomes = list(run_seeds(name, seeds, planted=options.planted, twice=options.twice))
+        outcomes = list(run_seeds(name, seeds, planted=options.planted, twice=options.twice, listing=options.listing))
     return monotonic() - began_s, outcomes, watch.ran
 
 
@@ -121,13 +124,14 @@ def _tell_unrun(ran: Lines) -> None:
     print(f"{len(left)} of {count()} statements of the services' functions never ran", flush=True)
 
 
-def _show(name: str, seed: int, *, planted: str | None, trace: bool) -> int:
-    with plant(planted):
-        outcome = simulate(SCENARIOS[name], seed, trace=(lambda line: print(line, flush=True)) if trace else None)
-    print(f"seed {seed} of {name}: {outcome.steps} steps, {outcome.virtual_s:.3f} simulated seconds, digest {outcome.digest}")
+def _show(name: str, options: argparse.Namespace) -> int:
+    trace = (lambda line: print(line, flush=True)) if options.trace else None
+    with plant(options.planted):
+        outcome = simulate(SCENARIOS[name], options.seed, trace=trace, listing=options.listing)
+    print(f"seed {options.seed} of {name}: {outcome.steps} steps, {outcome.virtual_s:.3f} simulated seconds, digest {outcome.digest}")
     if outcome.error is None:
         return 0
-    print(f"failed: {outcome.error}\n  {replay_command(name, seed, planted=planted)}")
+    print(f"failed: {outcome.error}\n  {replay_command(name, options.seed, planted=options.planted)}")
     return 1
 
 
@@ -139,6 +143,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trace", action="store_true", help="with --seed: print what happened, with virtual times")
     parser.add_argument("--twice", action="store_true", help="run each seed twice and compare the digests")
     parser.add_argument("--planted", choices=sorted(PLANTED), help="with a bug planted: some seed should fail")
+    parser.add_argument(
+        "--listing", choices=list(ListingKind), default=ListingKind.PAGES, type=ListingKind, help="how the store lists (default pages)"
+    )
     parser.add_argument("--counts", type=Path, metavar="FILE", help="add what was done to the counts in FILE, and print the sum")
     parser.add_argument("--unrun", action="store_true", help="print which statements of the services no seed ran (several times slower)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each processor)")

@@ -1,7 +1,8 @@
 """An object store that fails as real ones do: strongly consistent like S3, and with replies that are late, lost or wrong about the outcome.
 
 What is applied is applied by the store, not by the caller: a create that was sent may land after its caller gave up, was paused or was
-killed. A listing is a sequence of pages of three keys, each one true when it was made and old when it arrives.
+killed. A listing is a sequence of pages of three keys, each one true when it was made and old when it arrives; or, as a shared folder's,
+the names first and their sizes later (`SimStore.listing`).
 """
 
 import asyncio
@@ -11,8 +12,10 @@ import enum
 import hashlib
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 from random import Random
 from typing import Protocol, TypeVar
 
@@ -34,6 +37,15 @@ class Fault(enum.StrEnum):
     THROTTLED = "throttled"
     UNKNOWN = "unknown outcome"
     UNREACHABLE = "unreachable"
+
+
+class ListingKind(enum.StrEnum):
+    """What a listing shows of what changes meanwhile."""
+
+    PAGES = "pages"
+    """As a bucket's: each page is of one moment, and the next one of a later one."""
+    FOLDERS = "folders"
+    """As a shared folder's: the names of a folder at one moment, and the size of each one later, where it is still there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +109,7 @@ class SimStore:
         self.faults = faults or StoreFaults()
         self.rng = rng or Random(0)
         self.page_keys = page_keys
+        self.listing = ListingKind.PAGES
         self.clock_offset_ms = clock_offset_ms
         self.objects: dict[str, StoredObject] = {}
         self.requests: Counter[str] = Counter()
@@ -282,9 +295,32 @@ class NodeStore:
         self._store.bytes["get"] += len(data)
         return data
 
-    def list(self, prefix: str, *, after: str = "") -> "Listing":
+    def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
         """As the port says."""
+        if self._store.listing is ListingKind.FOLDERS:
+            return self._list_folders(prefix, after)
         return Listing(self, prefix, after)
+
+    async def _list_folders(self, prefix: str, after: str) -> AsyncIterator[ObjectMeta]:
+        """Names of one folder, then each of its sizes; then those of the next folder."""
+        store = self._store
+        while True:
+            names = await self._read("list", prefix, partial(self._names_of_next_folder, prefix, after))
+            if not names:
+                return
+            for start in range(0, len(names), store.page_keys):
+                some = names[start : start + store.page_keys]
+                for meta in await self._read("list", prefix, partial(self._still_there, some)):
+                    yield meta
+            after = names[-1]
+
+    def _names_of_next_folder(self, prefix: str, after: str) -> Sequence[str]:
+        keys = self._store.page(prefix, after=after, count=len(self._store.objects))
+        folder = keys[0].rpartition("/")[0] if keys else ""
+        return list(takewhile(lambda key: key.rpartition("/")[0] == folder, keys))
+
+    def _still_there(self, names: Sequence[str]) -> Sequence[ObjectMeta]:
+        return [self._store.meta(key) for key in names if key in self._store.objects]
 
     async def delete(self, key: str) -> None:
         """As the port says. One that failed may have been applied, and may still be applied later."""

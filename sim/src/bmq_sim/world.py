@@ -17,7 +17,7 @@ from bmq_sim.limits import small
 from bmq_sim.loop import START_S, VirtualLoop, run
 from bmq_sim.network import Network, NetworkFaults
 from bmq_sim.process import SimProcess
-from bmq_sim.store import SimStore, StoreFaults
+from bmq_sim.store import ListingKind, SimStore, StoreFaults
 from bmq_sim.work import Work
 
 STEPS_MAX = 2_000_000
@@ -92,9 +92,10 @@ class Outcome:
     work: Work = field(default_factory=Work)
 
 
-def simulate(scenario: Scenario, seed: int, *, trace: Callable[[str], None] | None = None) -> Outcome:
-    """Runs one seed. Never raises for what the scenario finds: that is in the outcome."""
+def simulate(scenario: Scenario, seed: int, *, trace: Callable[[str], None] | None = None, listing: ListingKind = ListingKind.PAGES) -> Outcome:
+    """Runs one seed, over a store that lists so. Never raises for what the scenario finds: that is in the outcome."""
     world = World(seed, trace=trace)
+    world.store.listing = listing
     with _quiet(trace), small(world.rng("limits")):
         error = None
         try:
