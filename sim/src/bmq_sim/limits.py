@@ -75,6 +75,9 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     # the proxy
     "bmq_proxy.appends:GIVEN_UP_MAX": (1, 2),
     "bmq_proxy.budget:ROOMS_AT_ONCE": (1,),
+    "bmq_proxy.bulk:TURN_ELEMENTS": (1, 3),
+    "bmq_proxy.bulk:WIDE_ELEMENTS": (1, 3),
+    "bmq_proxy.bulk:COUNTED_ANSWER_BYTES": (100,),
     "bmq_proxy.connection:OUTGOING_PARTS_MAX": (1, 2),
     "bmq_proxy.connection:WAITING_BYTES_MAX": (300,),
     "bmq_proxy.coordinators:CALLS_AT_ONCE": (1,),
@@ -84,8 +87,14 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_proxy.fetch.reader:NEAR_TAIL_ENTRIES": (0, 1),
     "bmq_proxy.fetch.segments:READERS_MAX": (1, 2),
     "bmq_proxy.handlers.k02_list_offsets:LOOK_UPS_AT_ONCE": (1,),
+    "bmq_proxy.handlers.k21_delete_records:DELETIONS_AT_ONCE": (1,),
+    "bmq_proxy.handlers.k23_offset_for_leader_epoch:LOOK_UPS_AT_ONCE": (1,),
+    "bmq_proxy.handlers.k44_incremental_alter_configs:ALTERATIONS_AT_ONCE": (1,),
     "bmq_proxy.lanes.reading:ENDS_KEPT_MAX": (1,),
     "bmq_proxy.producer_ids:BLOCK_SIZE": (1, 2),
+    "bmq_proxy.proofs:INLINE_RECORDS_MAX": (1,),
+    "bmq_proxy.proofs:INLINE_COMPRESSED_BYTES_MAX": (10,),
+    "bmq_proxy.proofs:INLINE_OPENED_BYTES_MAX": (10,),
     "bmq_proxy.server:SWEEP_EVERY": (1,),
 }
 """By module and name: what a seed may make of it. A third of the seeds have what is shipped, of each."""
@@ -99,8 +108,44 @@ IMPORTED: Final[Mapping[str, Sequence[str]]] = {
 }
 """Modules that have them under the same name."""
 
-_TIMES: Final = ("_S", "_MS", "_S_MAX", "_S_MIN", "_MS_MAX", "_TICKS", "_TICKS_MAX")
-"""Times pass in virtual time; faults are longer than all of them."""
+FIXED: Final[Mapping[str, str]] = {
+    r".*:_?[A-Z_]*(_S|_MS|_S_MAX|_S_MIN|_MS_MAX|_MS_MIN|_MS_MAX|_WITHIN_S)": "a time: it passes virtually, and faults last longer",
+    r".*:_?[A-Z_]*(VERSION|VERSION_MIN|FROM|_UP_TO|MIB|CRC|HEADER|HEADER_END)": "a version of a protocol or a format, or a unit",
+    r".*:_?[A-Z_]*(HEADER|FOOTER|ENVELOPE|ENTRY|SEAL|CRC|ID)_SIZE_BYTES": "the size of a part of a stored object",
+    r".*:_?(TOPIC|BROKER|BROKER_LOGGER|GROUP|BROKERS|CODE|NOT_YET|NO_NODE|NOBODY|NOWHERE|NUMBER_DIGITS|FIRST_NUMBER|CLAIM|MASK)": "a name",
+    r".*:_?(LATEST|EARLIEST|MAX_TIMESTAMP|EARLIEST_LOCAL|LATEST_TIERED|READ_COMMITTED|PREFERRED|UNCLEAN|TOPIC_ID_TAG)": "a number of the protocol's",
+    r".*:_?(FINAL_EPOCH|INITIAL_EPOCH|NO_SESSION|NOT_ASKED|ALL_OPERATIONS|AUTHORIZED_OPERATIONS_UNKNOWN|LAST_OFFSET_DELTA_AT)": "of the protocol's",
+    r".*:_?(EPOCH_MAX|NUMBER_MAX|NUMBER_MIN|SEQUENCES|PRODUCER_ID_MAX|NODE_ID_MAX|EXPIRE_MS_MAX)": "as much as its field holds",
+    r".*:_?(PAYLOAD_SIZE_BYTES_MAX|RUN_SIZE_BYTES_MAX|WAL_OBJECT_SIZE_BYTES_MAX|STRING_SIZE_BYTES_MAX|VARINT_BYTES_MAX)": "what its field holds",
+    r"bmq_proxy\.spreading:.*": "of a hash function",
+    r".*:_?[A-Z_]*NAMED_MAX": "how much of a list a message names",
+    r".*:_?[A-Z_]*(SHARE|SHARE_MAX|SHARES|_PARTS)": "a ratio",
+    r"bmq\.metadata\.journal:LOADS_MAX": "more than faults take, so that a start does not fail for bad luck",
+    r"bmq\.storage\.durable:.*": "probabilities of a second request and tries: chance decides, not size",
+    r"bmq\.storage\.flatlog:(UNSETTLED_MAX|CANDIDATES_MAX)": "a guard against a log that only an attacker makes",
+    r"bmq\.storage\.manifest:ENTRIES_MAX": "what a stored manifest may have; how many it gets is a setting, which is tiny",
+    r"bmq\.storage\.stream:IN_FLIGHT_MAX": "the default of a setting, which is tiny",
+    r"bmq\.storage\.stream_read:DELETES_AT_ONCE": "bound when it is imported: how many at a time, as the collector's, which is tiny",
+    r"bmq_broker\.(heartbeats|membership):BEATS_PER_LEASE|bmq_cli\.membership:BEATS_PER_LEASE": "a ratio",
+    r"bmq_broker\.loads:LOAD_MIN_BYTES_PER_S": "a rate",
+    r"bmq_broker\.lookups:PLANS_MAX": "tries after a move; more moves than that at once are met anyway",
+    r"bmq_broker\.partitions\.producers:REMEMBERED_BATCHES": "more than clients have in flight, by the protocol",
+    r"bmq_broker\.partitions\.validation:.*": "what a batch may be",
+    r"bmq_broker\.handlers\.(group_errors:_TEXT_MAX|k11_join_group:_ID_PREFIX_MAX)": "the length of a text",
+    r"bmq_controller\.api\..*": "limits of the REST API, which tests ask for one by one",
+    r"bmq_controller\.controller:REGISTRATION_TRIES_MAX": "more than faults take",
+    r"bmq_controller\.machine\.lanes:.*": "what a lane may be: refused beyond, by tests of the machine",
+    r"bmq_controller\.machine\.(producer_ids:BLOCK_SIZE_MAX|topics:.*)": "refused beyond, by tests of the machine",
+    r"bmq_controller\.strays:CURRENT_TRIES_MAX": "more than faults take",
+    r"bmq_proxy\.api:ERRORS_LOOKED_AT": "how many errors of an answer the log looks at",
+    r"bmq_proxy\.fetch\.manifests:_OVERHEAD_ENTRIES|bmq_proxy\.fetch\.segments:INDEX_BLOCK_COST_BYTES": "an estimate",
+    r"bmq_proxy\.fetch\.reader:MANIFESTS_TRIED_MAX": "tries after an owner's merge; fewer would fail reads that faults make slow",
+    r"bmq_proxy\.handlers\.k03_metadata:.*|bmq_proxy\.handlers\.k32_describe_configs:.*": "answers that are kept or wide, by tests of the proxy",
+    r"bmq_proxy\.handlers\.(k33|k35|k75).*": "an API that no simulated client uses, by tests of the proxy",
+    r"bmq_proxy\.(intake:UNASKED_BYTES_MAX|metrics:_SOFTWARE_MAX)": "against abuse, by its tests",
+    r"bmq_cli\.role_settings:ONE_DISK_CATCH_UP_GETS": "the default of a setting",
+}
+"""By a pattern for module and name: why no seed changes the number."""
 
 
 @contextlib.contextmanager

@@ -1,0 +1,47 @@
+"""Numbers in the services beyond which another way opens are known to the simulator: tiny in seeded runs, or left as they are for a reason."""
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from random import Random
+
+from bmq_sim.limits import FIXED, IMPORTED, SMALL, small
+from bmq_sim.lines import watched_modules
+
+SETTINGS = re.compile(r"_?[A-Z][A-Z0-9_]*")
+
+
+def numbers() -> Iterator[str]:
+    """module:NAME of every number that a watched module defines."""
+    for module, path in watched_modules().items():
+        for node in ast.parse(path.read_text()).body:
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0] if isinstance(node, ast.Assign) else None
+            if isinstance(target, ast.Name) and SETTINGS.fullmatch(target.id):
+                value = getattr(importlib.import_module(module), target.id)
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    yield f"{module}:{target.id}"
+
+
+def test_every_number_is_tiny_in_some_seeds_or_stays_for_a_reason() -> None:
+    unknown = [one for one in numbers() if one not in SMALL and not any(re.fullmatch(pattern, one) for pattern in FIXED)]
+    assert unknown == [], "give them to SMALL if another way opens beyond them, or to FIXED with why no seed has to change them (bmq_sim.limits)"
+
+
+def test_no_reason_is_left_without_a_number() -> None:
+    found = list(numbers())
+    assert [pattern for pattern in FIXED if not any(re.fullmatch(pattern, one) for one in found)] == []
+
+
+def test_tiny_numbers_hold_for_a_run_and_no_longer_wherever_they_are_imported() -> None:
+    def values() -> dict[str, int]:
+        holders = {place: (place.split(":")[0], *IMPORTED.get(place, ())) for place in SMALL}
+        return {f"{holder}:{place}": getattr(importlib.import_module(holder), place.split(":")[1]) for place in holders for holder in holders[place]}
+
+    shipped = values()
+    with small(Random(1)):
+        changed = values()
+        assert sum(changed[place] != shipped[place] for place in shipped) > 0
+        for place in IMPORTED:
+            assert len({changed[one] for one in changed if one.endswith(place)}) == 1
+    assert values() == shipped
