@@ -273,6 +273,11 @@ class ClusterNode:
             async with asyncio.timeout(JOIN_S):
                 await membership.joined.wait()
 
+    @property
+    def broker(self) -> BrokerRole | None:
+        """The broker of the moment, where this node is one and has begun."""
+        return self._broker.role if self._broker is not None and hasattr(self._broker, "role") else None
+
     def _own_broker(self) -> Owner | None:
         return self._broker.owner if self._broker is not None and hasattr(self._broker, "role") else None
 

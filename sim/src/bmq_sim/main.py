@@ -29,6 +29,7 @@ RARER: Mapping[str, int] = {
     "cluster-island": 250,
     "cluster-late-handover": 250,
     "cluster-late-seal": 250,
+    "cluster-late-versions": 100,
     "cluster-leader-replaced": 250,
     "cluster-leader-sleeps": 250,
     "cluster-moves": 250,

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextvars
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -13,6 +13,7 @@ from bmq.ports import ObjectStore
 from bmq.roles.owner import Appended, Owner
 from bmq.values import NodeId, TopicPartition
 from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.main import BrokerRole
 from bmq_broker.settings import BrokerSettings
 from bmq_cli.admin_api import AdminApi
 from bmq_cli.listening import bound
@@ -26,6 +27,7 @@ from bmq_sim.checkers import InvariantViolated
 from bmq_sim.client import Address
 from bmq_sim.clock import SimClock, SimRng
 from bmq_sim.history import OwnerAppend, Place
+from bmq_sim.owners_eyes import OwnersEyes
 from bmq_sim.process import ProcessState, SimProcess
 from bmq_sim.rest import Admin
 from bmq_sim.world import World
@@ -194,6 +196,8 @@ class Supervisor:
         self._settings = settings or NodeSettings(world.rng("settings"))
         self.incarnations: list[Incarnation] = []
         self._watch: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._eyes = OwnersEyes(world.store, image=self._newest_image, brokers=self._brokers)
         self.seconds = 0
         """Incarnations that were started beside a living one."""
 
@@ -201,6 +205,7 @@ class Supervisor:
         """Starts the first incarnation and watches it."""
         self._begin(HOSTS[0])
         self._watch = asyncio.get_running_loop().create_task(self._keep_running(), name="supervisor")
+        self._looking = asyncio.get_running_loop().create_task(self._eyes.run(), name="owners' eyes")
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -273,6 +278,15 @@ class Supervisor:
         ended = [f"{each.name}: {each.ended_by}" for each in self.incarnations if each.ended_by is not None]
         if len(ended) > self.seconds:
             raise InvariantViolated(f"{self.seconds} seconds were started, and these ended by themselves:\n  " + "\n  ".join(ended))
+        self._eyes.check()
+
+    def _newest_image(self) -> Image | None:
+        return self.living[-1].image if self.living and self.living[-1].serving else None
+
+    def _brokers(self) -> Iterator[BrokerRole]:
+        for each in self.living:
+            if each.node is not None and hasattr(each.node, "broker"):
+                yield each.node.broker
 
     def _begin(self, host: str) -> None:
         assert len(self.incarnations) < RESTARTS_MAX, "the node does not stay up"

@@ -56,8 +56,11 @@ def missing(store: SimStore, image: Image) -> Iterator[str]:
 
 def _named(store: SimStore, tp: TopicPartition) -> set[str]:
     manifest = newest_manifest(store, tp)
-    if manifest is None:
-        return set()
+    return set() if manifest is None else named_by(store, tp, manifest)
+
+
+def named_by(store: SimStore, tp: TopicPartition, manifest: Manifest) -> set[str]:
+    """Every object that this version names, itself and on those of its pages that are there."""
     named = set(manifest.keys())
     for page in manifest.pages:
         named.add(page.key)

@@ -22,6 +22,7 @@ from bmq_broker.partitions import producers
 from bmq_sim.planted_administration import PLANTED_ADMINISTRATION
 from bmq_sim.planted_cluster import PLANTED_IN_CLUSTERS
 from bmq_sim.planted_garbage import PLANTED_GARBAGE
+from bmq_sim.planted_giving_up import PLANTED_GIVING_UP
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -213,6 +214,7 @@ PLANTED: Final[Mapping[str, Plant]] = {
     "claim-without-listing": _claim_without_listing,
     **PLANTED_ADMINISTRATION,
     **PLANTED_GARBAGE,
+    **PLANTED_GIVING_UP,
     **PLANTED_IN_CLUSTERS,
 }
 

@@ -56,6 +56,8 @@ class StoreFaults:
     latency_s_max: float = 0.0
     slow_probability: float = 0.0
     slow_s_max: float = 0.0
+    slow_creates_of: str = ""
+    """Creates of keys that contain it are always slow."""
     not_applied_probability: float = 0.0
     unknown_applied_probability: float = 0.0
     unknown_not_applied_probability: float = 0.0
@@ -417,7 +419,8 @@ class NodeStore:
     def _latency_s(self, request: Request) -> float:
         rng, faults = self._store.rng, self._store.faults_of(self._node)
         latency_s = rng.uniform(faults.latency_s_min, faults.latency_s_max)
-        if faults.slow_probability and rng.random() < faults.slow_probability:
+        is_slow = bool(faults.slow_creates_of) and request.verb == "create" and faults.slow_creates_of in request.key
+        if is_slow or (faults.slow_probability and rng.random() < faults.slow_probability):
             request.fault = Fault.SLOW
             latency_s += rng.random() * faults.slow_s_max
         return latency_s

@@ -96,6 +96,16 @@ class BrokerRole:
         self.owner: Broker
         self.lags: GroupLags
 
+    @property
+    def stream(self) -> StreamId:
+        """Which node's and incarnation's it is."""
+        return StreamId(self._registration.node_id, self.epoch)
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, Partition]:
+        """Those that are open."""
+        return self._ownership.partitions if self._built else {}
+
     async def start(self) -> None:
         """Registers, reads what earlier owners left in the WAL, and serves.
 
@@ -241,7 +251,7 @@ class BrokerRole:
             fenced=self._fenced,
             entries_max=settings.manifest_entries_max,
         )
-        stream = StreamId(self._registration.node_id, self.epoch)
+        stream = self.stream
         inheriting = Inheriting(partial(read_ranges, store, clock=clock, rng=rng, is_sealed=self._is_known_to_be_sealed, read=self._wal_read))
         self._departures = Departures(stream, unpin=self._commit.unpin, closed=self._partitions_closed)
         self._ownership = Ownership(

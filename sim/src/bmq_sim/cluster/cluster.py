@@ -1,16 +1,18 @@
 """The nodes of one simulated cluster, and the supervisor that starts each of them again when it has ended."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 
 from bmq.metadata.image import Image
+from bmq_broker.main import BrokerRole
 from bmq_cli.server_values import Role
 from bmq_sim.checkers import InvariantViolated
 from bmq_sim.client import Address
 from bmq_sim.cluster.operator import Operator
 from bmq_sim.cluster.process import SimNode
 from bmq_sim.cluster.settings import KAFKA_PORT, ClusterSettings, NodeSpec
+from bmq_sim.owners_eyes import OwnersEyes
 from bmq_sim.rest import Admin
 from bmq_sim.world import World
 
@@ -33,6 +35,7 @@ class SimCluster:
         self._settings = settings
         self._rng = world.rng("cluster")
         self._watching: list[asyncio.Task[None]] = []
+        self._eyes = OwnersEyes(world.store, image=self.image, brokers=self._brokers)
         for role, count in shape.items():
             for _ in range(count):
                 self._add(role)
@@ -57,6 +60,12 @@ class SimCluster:
         self._rng.shuffle(nodes)
         for node in nodes:
             self._watch(node)
+        self._watching.append(asyncio.get_running_loop().create_task(self._eyes.run(), name="owners' eyes"))
+
+    def _brokers(self) -> Iterator[BrokerRole]:
+        for node in self.nodes.values():
+            if node.current is not None and node.current.alive and (broker := node.current.broker) is not None:
+                yield broker
 
     async def until_serving(self) -> None:
         """Returns when every node that is wanted serves."""
@@ -86,6 +95,7 @@ class SimCluster:
         ended = [f"{name}: {error}" for node in self.nodes.values() for name, error in node.ended]
         if ended:
             raise InvariantViolated("these nodes ended by themselves:\n  " + "\n  ".join(ended))
+        self._eyes.check()
 
     # --- the nodes ---
 

@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 
 from bmq.errors import BmqError
+from bmq_broker.main import BrokerRole
 from bmq_cli.cluster_node import ClusterNode
 from bmq_cli.living import CannotGoOn, live
 from bmq_controller.api.front import AdminFront
@@ -50,6 +51,11 @@ class ServerProcess:
         """Its admin API."""
         assert self._node is not None
         return self._node.admin.front
+
+    @property
+    def broker(self) -> BrokerRole | None:
+        """Its broker, once it has one."""
+        return self._node.broker if self._node is not None else None
 
     def start(self) -> None:
         """Begins, in its own process."""

@@ -32,7 +32,8 @@ class ClusterSettings:
     """Of one seed. Every start of a node asks for its own: what may differ from release to release differs from start to start."""
 
     def __init__(self, rng: Random, *, balance_interval_s: float = 0.0, deletes_soon: bool = False) -> None:
-        """`balance_interval_s` 0: the cluster moves nothing by itself. `deletes_soon`: hardly anything stays in the WAL."""
+        """`balance_interval_s` 0: the cluster moves nothing by itself. `deletes_soon`: hardly anything stays in the WAL, and hardly for a
+        moment what was given up."""
         self._deletes_soon = deletes_soon
         self._rng = rng
         self.size_factor = rng.choice((1, 1, 10))
@@ -94,4 +95,4 @@ class ClusterSettings:
         )
         if not self._deletes_soon:
             return made
-        return replace(made, linger_ms=0.0, tail_budget_bytes=300, wal_budget_bytes=500, maintenance_interval_ms=200)
+        return replace(made, linger_ms=0.0, tail_budget_bytes=300, wal_budget_bytes=500, maintenance_interval_ms=200, segment_linger_ms=500)

@@ -28,10 +28,11 @@ class RecordDeleter:
             if end <= start:
                 continue
             offset = rng.choice((start + 1, rng.randint(start, end), (start + end) // 2, end))
-            await self._delete(place, offset)
+            await self.delete(place, offset)
             await start_offset(self._client, self._history, place)
 
-    async def _delete(self, place: Place, offset: int) -> None:
+    async def delete(self, place: Place, offset: int) -> None:
+        """Asks until it is done: everything below the offset is to go."""
         history, client = self._history, self._client
         history.may_go(place, offset)
         sent = history.turn()

@@ -1,0 +1,73 @@
+"""Whether what owners serve with is there: every object that the manifest in force at a partition's owner names, on its pages too.
+
+The newest version in the log is another matter: one that came to stand late is not in force at an heir that began with the one before.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from bmq.metadata.image import Image
+from bmq.storage.manifest import Manifest
+from bmq.values import StreamId, TopicPartition
+from bmq_broker.main import BrokerRole
+from bmq_broker.partitions.states import PartitionState
+from bmq_sim.checkers import InvariantViolated
+from bmq_sim.objects import named_by
+from bmq_sim.store import SimStore
+
+LOOK_S: Final = 0.5
+
+
+class _Gap(NamedTuple):
+    owner: StreamId
+    leader_epoch: int
+    tp: TopicPartition
+    key: str
+
+
+class OwnersEyes:
+    """Looks now and then, past every service. What is missing at two looks in a row is: an image may be a moment old."""
+
+    def __init__(self, store: SimStore, *, image: Callable[[], Image | None], brokers: Callable[[], Iterable[BrokerRole]]) -> None:
+        """`brokers`: those that run."""
+        self._store = store
+        self._image = image
+        self._brokers = brokers
+        self._gaps: frozenset[_Gap] = frozenset()
+        self._wrong: dict[_Gap, str] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.look()
+
+    def look(self) -> None:
+        """Compares what is named with what is there, now."""
+        image = self._image()
+        if image is None:
+            return
+        gaps = dict(self._missing(image))
+        for gap in self._gaps & gaps.keys():
+            self._wrong.setdefault(gap, gaps[gap])
+        self._gaps = frozenset(gaps)
+
+    def check(self) -> None:
+        """Raises InvariantViolated."""
+        if self._wrong:
+            raise InvariantViolated("what an owner serves with is there: " + "\n  ".join([*self._wrong.values()][:5]))
+
+    def _missing(self, image: Image) -> Iterator[tuple[_Gap, str]]:
+        for broker in self._brokers():
+            for tp, partition in broker.partitions.items():
+                meta = image.partition(tp)
+                if meta is None or (meta.node_id, meta.broker_epoch) != broker.stream or partition.leader_epoch != meta.leader_epoch:
+                    continue
+                if partition.state is PartitionState.APPENDING:
+                    for key in self._not_there(tp, partition.manifest):
+                        line = f"{tp}: manifest {partition.manifest_version}, in force at node {broker.stream.node_id}, names {key}"
+                        yield _Gap(broker.stream, meta.leader_epoch, tp, key), line
+
+    def _not_there(self, tp: TopicPartition, manifest: Manifest) -> list[str]:
+        return [key for key in named_by(self._store, tp, manifest) if key not in self._store.objects]
