@@ -1,7 +1,11 @@
-import pytest
+from pathlib import Path
 
-from bmq_spark.errors import ConfigurationError
-from bmq_spark.jobs.parquet import parse
+import pytest
+from free_ports import free_port
+
+from bmq_spark.errors import ConfigurationError, JobStopped
+from bmq_spark.jobs import cluster, iceberg
+from bmq_spark.jobs.parquet import parse, run
 from bmq_spark.options import size_bytes, time_ms
 
 LEAST = ["--topic", "orders", "--output", "/tables/orders"]
@@ -12,6 +16,27 @@ def test_little_has_to_be_said() -> None:
     assert (options.bootstrap_servers, options.format, options.partition_by, options.source) == ("127.0.0.1:9092", "bytes", "hour", "kafka")
     assert (options.group, options.trigger_ms, options.once) == ("parquet-orders", 60_000, False)
     assert (options.target_file_size_bytes, options.retention_ms) == (128 << 20, None)
+
+
+def test_the_cluster_is_the_one_that_every_command_of_bmq_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BMQ_BOOTSTRAP_SERVER", "kafka.example:9094")
+    assert parse(LEAST).bootstrap_servers == "kafka.example:9094"
+    assert parse([*LEAST, "--bootstrap-servers", "other:1"]).bootstrap_servers == "other:1"
+    monkeypatch.setenv("BMQ_BOOTSTRAP_SERVER", "")
+    assert parse(LEAST).bootstrap_servers == "127.0.0.1:9092"
+
+
+def test_a_run_that_reaches_no_broker_makes_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its format would be for good. Spark is not asked for anything before that."""
+    monkeypatch.setattr(cluster, "WAIT_S", 1)
+    nobody = ["--topic", "orders", "--bootstrap-servers", f"127.0.0.1:{free_port()}", "--once"]
+    with pytest.raises(JobStopped, match="no answer"):
+        run(parse([*nobody, "--output", str(tmp_path / "table"), "--format", "json"]), None)  # type: ignore[arg-type]
+    assert not (tmp_path / "table").exists()
+    options = iceberg.parse([*nobody, "--table", "lake.db.orders", "--catalog-type", "hadoop", "--warehouse", str(tmp_path / "warehouse")])
+    with pytest.raises(JobStopped, match="no answer"):
+        iceberg.run(options, None)  # type: ignore[arg-type]
+    assert not (tmp_path / "warehouse").exists()
 
 
 def test_several_topics_share_a_group() -> None:

@@ -4,6 +4,7 @@ Raises ConfigurationError with one line for what argparse cannot see; credential
 """
 
 import argparse
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -57,7 +58,10 @@ def add_shared_arguments(parser: argparse.ArgumentParser, *, job: str, topics_re
     """Everything of JobOptions; `job` is the first part of the default group's name."""
     records = parser.add_argument_group("records")
     records.add_argument(
-        "--bootstrap-servers", metavar="HOST:PORT[,…]", default="127.0.0.1:9092", help="where the cluster is reached (default: %(default)s)"
+        "--bootstrap-servers",
+        metavar="HOST:PORT[,…]",
+        default=os.environ.get("BMQ_BOOTSTRAP_SERVER") or "127.0.0.1:9092",
+        help="where the cluster is reached (default: $BMQ_BOOTSTRAP_SERVER, else 127.0.0.1:9092)",
     )
     records.add_argument(
         "--topic", metavar="NAME", action="append", required=topics_required, help="a topic; repeatable, and all of them go into the one table"

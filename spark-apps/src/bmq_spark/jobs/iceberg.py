@@ -13,6 +13,7 @@ from bmq_spark.iceberg.catalogs import CATALOG_TYPES, SESSION_SETTINGS, Catalog,
 from bmq_spark.iceberg.maintenance import Upkeep, maintain
 from bmq_spark.iceberg.tables import PARTITIONINGS, IcebergTable
 from bmq_spark.jobs.checkpoint import Checkpoint
+from bmq_spark.jobs.cluster import Cluster
 from bmq_spark.jobs.decoders import is_inferred, typing_of
 from bmq_spark.jobs.ending import StopRequest, ended, say
 from bmq_spark.jobs.hadoop_files import HadoopFolder
@@ -104,6 +105,8 @@ def run(options: IcebergOptions, spark: SparkSession, *, stop: StopRequest | Non
     target = options.target
     if is_inferred(options) and target.settings.upsert_key:
         raise ConfigurationError("--upsert-key: columns are not inferred where rows are found by a key: give --schema FILE_OR_URI")
+    # Before a table is made, whose format is for good: a run that reaches nobody makes none.
+    Cluster(options).topics(options.topics)
     there = IcebergTable.open(spark, target.table)
     typing = typing_of(options, there.columns() if there else None)
     sink = IcebergSink(spark, target.table, typing, target.settings, infers=is_inferred(options))

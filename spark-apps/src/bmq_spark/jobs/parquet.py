@@ -8,6 +8,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from bmq_spark.jobs.checkpoint import Checkpoint
+from bmq_spark.jobs.cluster import Cluster
 from bmq_spark.jobs.ending import StopRequest, ended, say
 from bmq_spark.jobs.hadoop_files import HadoopFolder
 from bmq_spark.jobs.parquet_sink import ParquetSink
@@ -68,6 +69,8 @@ def parse(arguments: Sequence[str]) -> ParquetOptions:
 def run(options: ParquetOptions, spark: SparkSession, *, stop: StopRequest | None = None) -> Total:
     """Until what is there is taken (`once`), or until it is told to stop. Raises BmqError."""
     location = Location.parse(options.output)
+    # Before a table is made, whose format is for good: a run that reaches nobody makes none.
+    Cluster(options).topics(options.topics)
     sink = ParquetSink.open(
         spark,
         location,
