@@ -16,7 +16,7 @@ from bmq.wire.apis import ApiKey
 from bmq.wire.message import Message
 from bmq_proxy.calls import Call
 from bmq_proxy.coordinators import Coordinators
-from bmq_proxy.lanes.stale_commits import take_out_stale, with_stale
+from bmq_proxy.lanes.stale_commits import joined, take_out_stale, told_apart, with_stale
 from bmq_proxy.lanes.views import LaneView
 
 _MAY_BE_EMPTY: Final = (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
@@ -91,12 +91,23 @@ class LaneGroups:
 
     async def _commit(self, group_id: str, request: Any, call: Call) -> Any:
         request, stale = await take_out_stale(request, self._own_topic, self._owner_for)
-        reply = self._outwards(await self._real.call(self._stored(group_id), ApiKey.OFFSET_COMMIT, self._inwards(request), call))
+        own, bases = await told_apart(request, self._own_topic, self._base_topic, self._owner_for)
+        stored = self._stored(group_id)
+        if bases is None:
+            reply = self._outwards(await self._real.call(stored, ApiKey.OFFSET_COMMIT, self._inwards(request), call))
+        else:
+            as_named = _mapped(bases, group=self._stored, topic=_as_it_is)
+            reply = _fields(_mapped(await self._real.call(stored, ApiKey.OFFSET_COMMIT, as_named, call), group=self._shown, topic=_as_it_is))
+            if own is not None:
+                reply = joined(_fields(self._outwards(await self._real.call(stored, ApiKey.OFFSET_COMMIT, self._inwards(own), call))), reply)
         return with_stale(_fields(reply), stale) if stale else reply
 
     def _own_topic(self, name: str) -> Topic | None:
         topic = self._view.image.topic(name)
         return topic if topic is not None and self._view.is_own(topic.topic_id) else None
+
+    def _base_topic(self, name: str) -> Topic | None:
+        return self._view.real.image.topic(name) if lane_of(name) == BASE else None
 
     async def call_all(self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True) -> list[Any]:
         """See Coordinators."""

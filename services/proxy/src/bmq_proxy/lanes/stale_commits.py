@@ -1,8 +1,11 @@
 """Offsets that a lane's client read in the base's topic and commits when the lane has its own: they would skip what is in that one.
 
 Told by their leader epoch: a lane's topic starts above every epoch that the base's had, so in it an epoch of the base's ends where the topic begins.
+Who sends an epoch is refused, and finds out what happened. Many clients send none: those of their offsets that lie beyond the end of the lane's topic
+and within the base's are stored for the base's, of which they are, and answered as such: nothing of the lane's is skipped, and no client fails.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -15,6 +18,9 @@ from bmq.wire.message import Message
 
 OwnTopic = Callable[[str], Topic | None]
 """The lane's own topic of a name."""
+BaseTopic = Callable[[str], Topic | None]
+"""The base's."""
+OWNERS_AT_ONCE: Final = 16
 CODE: Final = int(ErrorCode.unknown_topic_or_partition)
 
 
@@ -39,6 +45,47 @@ async def take_out_stale(request: Any, own_topic: OwnTopic, owner_for: Callable[
     return Message(**{**vars(request), "topics": topics}), stale
 
 
+async def told_apart(
+    request: Any, own_topic: OwnTopic, base_topic: BaseTopic, owner_for: Callable[[TopicPartition], Owner]
+) -> tuple[Message | None, Message | None]:
+    """What of a commit is for the lane's topics, and what without an epoch can only be of the base's; None: nothing."""
+    places = [
+        (one, own, base)
+        for asked in request.topics
+        if asked.name and (own := own_topic(asked.name)) is not None and (base := base_topic(asked.name)) is not None
+        for one in asked.partitions
+        if one.committed_leader_epoch < 0 < one.committed_offset and 0 <= one.partition_index < min(len(own.partitions), len(base.partitions))
+    ]
+    if not places:
+        return request, None
+    at_once = asyncio.Semaphore(OWNERS_AT_ONCE)
+
+    async def is_the_bases(one: Any, own: Topic, base: Topic) -> bool:
+        offset, index = int(one.committed_offset), int(one.partition_index)
+        async with at_once:
+            try:
+                return 0 <= await _end(own, index, owner_for) < offset <= await _end(base, index, owner_for)
+            except BmqError:
+                return False  # nobody can say now
+
+    found = await asyncio.gather(*(is_the_bases(*place) for place in places))
+    taken = {id(one) for (one, _, _), is_taken in zip(places, found, strict=True) if is_taken}
+    if not taken:
+        return request, None
+    return _only(request, lambda one: id(one) not in taken), _only(request, lambda one: id(one) in taken, topic_id=None)
+
+
+async def _end(topic: Topic, partition: int, owner_for: Callable[[TopicPartition], Owner]) -> int:
+    tp = TopicPartition(topic.topic_id, partition)
+    return (await owner_for(tp).epoch_end(tp, topic.partitions[partition].leader_epoch)).end_offset
+
+
+def _only(request: Any, wanted: Callable[[Any], bool], **changed: None) -> Message | None:
+    parts = [(asked, [one for one in asked.partitions if wanted(one)]) for asked in request.topics]
+    topics = [Message(**{**vars(asked), "partitions": left, **changed}) for asked, left in parts if left]
+    return Message(**{**vars(request), "topics": topics}) if topics else None
+
+
 async def _is_stale(topic: Topic, tp: TopicPartition, one: Any, owner_for: Callable[[TopicPartition], Owner]) -> bool:
     epoch = one.committed_leader_epoch
     if not 0 <= epoch < topic.partitions[tp.partition].leader_epoch:
@@ -48,6 +95,20 @@ async def _is_stale(topic: Topic, tp: TopicPartition, one: Any, owner_for: Calla
     except BmqError:
         return False  # nobody can say now; it is as likely the lane's own, of before a move
     return 0 <= end.end_offset < int(one.committed_offset)
+
+
+def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Two answers to parts of one commit as one, topic by topic."""
+    topics = {_field(topic, "name"): {"name": _field(topic, "name"), "topic_id": None, "partitions": []} for topic in first["topics"]}
+    for topic in (*first["topics"], *second["topics"]):
+        name = _field(topic, "name")
+        whole = topics.setdefault(name, {"name": name, "topic_id": None, "partitions": []})
+        whole["partitions"] += _field(topic, "partitions")
+    return {**first, "topics": list(topics.values())}
+
+
+def _field(value: Any, name: str) -> Any:
+    return value[name] if isinstance(value, dict) else getattr(value, name)
 
 
 def with_stale(reply: dict[str, Any], stale: dict[str, list[int]]) -> dict[str, Any]:
