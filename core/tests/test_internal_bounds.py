@@ -80,3 +80,23 @@ def test_what_a_client_holds_is_bounded_and_what_is_too_much_was_certainly_not_s
             assert client.unanswered == 0
 
     run(main())
+
+
+@every_loop
+def test_strangers_keep_no_node_out_and_break_nothing_that_stands(run: Runner) -> None:
+    async def main() -> None:
+        async def double(value: int) -> int:
+            return 2 * value
+
+        async with serving(control(double), strangers_max=20) as (server, host, port), calling(host, port, Purpose.CONTROL) as node:
+            assert await ask(node, 1) == 2
+            strangers = [await asyncio.open_connection(host, port) for _ in range(100)]
+            await until(lambda: server.connections == 21)
+            assert await ask(node, 2) == 4
+            async with calling(host, port, Purpose.CONTROL) as another:
+                assert await ask(another, 3) == 6
+                assert server.connections <= 22
+            for _, writer in strangers:
+                writer.close()
+
+    run(main())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-from abuse_node import AbusedNode, abused_node
+from abuse_node import AbusedNode, abused_node, may_hold_s
 
 from bmq.runtime.loop import settle
 from bmq.wire import messages
@@ -70,7 +70,7 @@ def test_ten_thousand_partitions_in_each_request_of_a_consumer(node: AbusedNode)
         assert found.session_id
         more = {**options, "session_id": found.session_id, "session_epoch": 1, "topics": []}
         assert [one.partition_index for topic in asked(client, 1, 11, more).responses for one in topic.partitions] == [WIDE - 1]
-        assert node.longest_turn_s() < TURN_S_MAX
+        assert node.longest_turn_s() < may_hold_s(TURN_S_MAX)
 
 
 def test_thousands_of_topics_are_made_listed_described_and_deleted_by_one_client(node: AbusedNode) -> None:
@@ -87,4 +87,4 @@ def test_thousands_of_topics_are_made_listed_described_and_deleted_by_one_client
         assert [result.error_code for result in described.results] == [0] * TOPICS
         deleted = asked(client, 20, 5, {"topic_names": names, "timeout_ms": 60_000})
         assert [one.error_code for one in deleted.responses] == [0] * TOPICS
-        assert node.longest_turn_s() < TURN_S_MAX
+        assert node.longest_turn_s() < may_hold_s(TURN_S_MAX)

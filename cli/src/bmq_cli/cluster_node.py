@@ -20,6 +20,7 @@ from bmq.errors import BmqError, ConfigurationError
 from bmq.internal import Identity, InternalServer, RemoteController, admin_handlers, controller_handlers, metadata_handlers, owner_handlers
 from bmq.internal.routes import Handlers
 from bmq.internal.secret import ClusterSecret
+from bmq.limits import limits_of
 from bmq.listeners import ListenerAddresses
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import MetadataFollower
@@ -105,7 +106,9 @@ class ClusterNode:
         loaded = await MetadataJournal(self._store, rng=self._rng).load()
         known = loaded.image.cluster_id
         self._check_cluster(known)
-        self._server = server = InternalServer({}, self._identity(known or config.cluster_id))
+        self._server = server = InternalServer(
+            {}, self._identity(known or config.cluster_id), strangers_max=limits_of(config.limits).internal_strangers_max
+        )
         await bound("internal_listen", config.internal_listen, self._listen(server))
         if config.has(Role.CONTROLLER):
             await self._start_controller(server, loaded)

@@ -149,6 +149,13 @@ class Limits:
         beyond="INVALID_PARTITIONS: delete topics, or raise it on all controllers.",
         maximum=10_000_000,
     )
+    internal_strangers_max: int = _limit(
+        256,
+        "Connections to the internal address that have not shown yet that they belong to the cluster.",
+        beyond="The one that came first of the address with the most is closed.",
+        maximum=10_000,
+        minimum=4,
+    )
 
 
 LIMITS: Final[tuple["Field[Any]", ...]] = fields(Limits)

@@ -36,6 +36,9 @@ class Service(Protocol):
     def opened(self, connection: "Connection") -> bool:
         """False: there are too many."""
 
+    def welcomed(self, connection: "Connection") -> bool:
+        """It has shown that it belongs here. False: there are too many of those."""
+
     def closed(self, connection: "Connection") -> None: ...
 
     def broken(self, peer: str, reason: str) -> None:
@@ -89,6 +92,16 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent_bytes = 0
         self._still_ticks = 0
         """For how many ticks nothing came of what is waited for: the hello, a call, the peer's reading or closing."""
+
+    @property
+    def peer(self) -> str:
+        """The other side's address, with its port."""
+        return self._peer
+
+    @property
+    def host(self) -> str:
+        """The same without the port."""
+        return self._peer.rpartition(":")[0]
 
     @property
     def has_work(self) -> bool:
@@ -229,6 +242,8 @@ class Connection(asyncio.BufferedProtocol):
     def _welcome(self, purpose: Purpose, answer: Welcome) -> None:
         if self._service.is_stopping:
             raise WireError(f"node {self._service.me.node_id} is stopping")
+        if not self._service.welcomed(self):
+            raise WireError(f"node {self._service.me.node_id} has {limits.CONNECTIONS_MAX} connections of nodes already")
         self._purpose = purpose
         self._challenged = None
         self._still_ticks = 0

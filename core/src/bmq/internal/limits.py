@@ -68,7 +68,7 @@ PRODUCE_CONNECTION_BYTES_MAX: Final = 16 << 20
 """The same of one connection, so that one proxy leaves something to the others."""
 
 CONNECTIONS_MAX: Final = 10_000
-"""Connections of one server."""
+"""Connections of nodes to one server."""
 
 BATCHES_MAX: Final = 1_000_000
 """Record batches in one answer."""
@@ -94,7 +94,13 @@ SILENT_TICKS_MAX: Final = 5
 """A client gives a connection up when it has heard nothing for so many of these: within the lease that a broker has (6 s). Ticks and not
 seconds: one that was itself stopped for a while does not blame the other side."""
 
-HELLO_WITHIN_TICKS: Final = 10
+STRANGERS_MAX: Final = 256
+"""Connections that have yet to show that they belong to the cluster (internal_strangers_max); beyond it the one that came first goes, of the
+address that has the most. They count towards no other limit, so that strangers keep no node out."""
+
+HELLO_WITHIN_TICKS: Final = 3
+"""How long a stranger has for its hello, and for the proof that it knows the secret."""
+
 IDLE_TICKS_MAX: Final = 600
 """A connection that nobody used for so long is asked to close."""
 STALLED_TICKS_MAX: Final = 60

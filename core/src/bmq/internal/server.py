@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from collections import Counter
 from typing import Any
 
 import structlog
@@ -24,7 +25,14 @@ _ABORT_S = 0.2
 class InternalServer:
     """Serves `handlers` to the nodes of one cluster. A listener of several roles gets the union of their tables."""
 
-    def __init__(self, handlers: Handlers, me: Identity, *, produce_bytes_max: int = limits.PRODUCE_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        handlers: Handlers,
+        me: Identity,
+        *,
+        produce_bytes_max: int = limits.PRODUCE_BYTES_MAX,
+        strangers_max: int = limits.STRANGERS_MAX,
+    ) -> None:
         self.handlers = handlers
         self.me = me
         self.room = ProduceRoom(produce_bytes_max)
@@ -35,6 +43,9 @@ class InternalServer:
         self._ticker: asyncio.TimerHandle | None = None
         self._connections: dict[Connection, None] = {}
         """In the order in which they were opened: what is done with each of them is done in one order, so that a simulated run repeats."""
+        self._strangers: dict[Connection, None] = {}
+        """Those of them that have yet to show that they belong here."""
+        self._strangers_max = strangers_max
         self._work: set[asyncio.Task[Any]] = set()
         self._complaints = RateLimited(interval_s=_COMPLAIN_EVERY_S)
 
@@ -81,13 +92,31 @@ class InternalServer:
     # --- what connections ask of it ---
 
     def opened(self, connection: Connection) -> bool:
-        if self.is_stopping or len(self._connections) >= limits.CONNECTIONS_MAX:
+        if self.is_stopping:
             return False
-        self._connections[connection] = None
+        self._connections[connection] = self._strangers[connection] = None
+        if len(self._strangers) > self._strangers_max:
+            self._turn_away()
         return True
+
+    def welcomed(self, connection: Connection) -> bool:
+        """It belongs here. False: there are too many."""
+        if len(self._connections) - len(self._strangers) >= limits.CONNECTIONS_MAX:
+            return False
+        self._strangers.pop(connection, None)
+        return True
+
+    def _turn_away(self) -> None:
+        """The first stranger of the address that has the most."""
+        most = Counter(one.host for one in self._strangers).most_common(1)[0][0]
+        first = next(one for one in self._strangers if one.host == most)
+        del self._strangers[first]
+        self.broken(first.peer, f"internal_strangers_max = {self._strangers_max} connections have yet to show that they belong to this cluster")
+        first.abort()
 
     def closed(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
+        self._strangers.pop(connection, None)
 
     def broken(self, peer: str, reason: str) -> None:
         left_out = self._complaints.due(peer.rpartition(":")[0], now=self._loop.time())

@@ -32,6 +32,8 @@ from bmq_controller.api.request_ids import request_id_of, with_request_id
 from bmq_controller.api.sources import ApiSources, Tokens
 
 REQUESTS_AT_ONCE: Final = 64
+BODY_ELEMENTS_MAX: Final = 5_000
+"""Commas in a body: each element may become an error of its own."""
 HANDED_ON_AT_ONCE: Final = 256
 """Requests of other nodes, beside this one's own."""
 SLOW_S: Final = 2.0
@@ -177,6 +179,8 @@ class AdminFront:
             return _refusal(request, 408, "RequestTooSlow", f"its body did not come within {BODY_WITHIN_S:g} s", "send it at once").reply()
         if body is None:
             return _refusal(request, 413, "RequestTooLarge", f"its body has more than {BODY_BYTES_MAX} bytes", "send less").reply()
+        if body.count(b",") > BODY_ELEMENTS_MAX:
+            return _refusal(request, 413, "RequestTooLarge", f"its body has more than {BODY_ELEMENTS_MAX} elements", "send fewer").reply()
         if self._under_way >= REQUESTS_AT_ONCE:
             return _too_many(request, self._under_way)
         self._under_way += 1
