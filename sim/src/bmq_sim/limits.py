@@ -94,6 +94,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_proxy.handlers.k23_offset_for_leader_epoch:LOOK_UPS_AT_ONCE": (1,),
     "bmq_proxy.handlers.k44_incremental_alter_configs:ALTERATIONS_AT_ONCE": (1,),
     "bmq_proxy.lanes.reading:ENDS_KEPT_MAX": (1,),
+    "bmq_proxy.lanes.stale_commits:OWNERS_AT_ONCE": (1,),
     "bmq_proxy.producer_ids:BLOCK_SIZE": (1, 2),
     "bmq_proxy.proofs:INLINE_RECORDS_MAX": (1,),
     "bmq_proxy.proofs:INLINE_COMPRESSED_BYTES_MAX": (10,),
