@@ -13,6 +13,8 @@ import structlog
 import uvloop
 from prometheus_client import Histogram
 
+from bmq.runtime.memory import give_back_memory
+
 LAG_PERIOD_S: Final = 0.1
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long a thread that computes (builds a segment, opens a batch) may keep the event loop waiting; Python's own 5 ms is the loop's whole budget."""
@@ -73,12 +75,13 @@ async def _main(main: Callable[[asyncio.Event], Awaitable[int]]) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _stop_or_end, number, stop)
-    lag = loop.create_task(watch_lag(), name="loop lag")
+    beside = [loop.create_task(watch_lag(), name="loop lag"), loop.create_task(give_back_memory(), name="memory")]
     try:
         return await main(stop)
     finally:
-        lag.cancel()
-        await asyncio.gather(lag, return_exceptions=True)
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
 
 
 def _stop_or_end(number: int, stop: asyncio.Event) -> None:

@@ -1,0 +1,49 @@
+"""Memory that a process does not use any more goes back to the system."""
+
+import asyncio
+
+from bmq.runtime.memory import GROWN_BYTES, find_trim, give_back_memory, is_due, resident
+
+FREED_BYTES = 96 << 20
+PIECE_BYTES = 4_000
+
+
+def scattered() -> list[bytes]:
+    """Leaves so much free below what stays: pieces of which every 50th is kept."""
+    pieces = [bytes([number % 251]) * PIECE_BYTES for number in range(FREED_BYTES // PIECE_BYTES)]
+    return pieces[::50]
+
+
+def test_free_memory_below_what_is_used_goes_back() -> None:
+    trim = find_trim()
+    assert trim is not None
+    kept = scattered()
+    before = resident()
+    assert before is not None
+    trim()
+    after = resident()
+    assert after is not None
+    assert before - after > FREED_BYTES // 2
+    assert len({len(piece) for piece in kept}) == 1
+
+
+def test_a_quiet_process_gives_back_what_it_has_grown_by() -> None:
+    async def main() -> None:
+        task = asyncio.get_running_loop().create_task(give_back_memory(look_s=0.05))
+        await asyncio.sleep(0)
+        kept = scattered()
+        grown = resident()
+        assert grown is not None
+        async with asyncio.timeout(10):
+            while (now := resident()) is None or grown - now < FREED_BYTES // 2:
+                await asyncio.sleep(0.01)
+        assert kept
+        task.cancel()
+
+    asyncio.run(main())
+
+
+def test_only_a_quiet_process_that_has_grown_gives_back() -> None:
+    assert is_due(resident_bytes=100 + GROWN_BYTES, least_bytes=100, busy_share=0.1)
+    assert not is_due(resident_bytes=99 + GROWN_BYTES, least_bytes=100, busy_share=0.1)
+    assert not is_due(resident_bytes=100 + GROWN_BYTES, least_bytes=100, busy_share=0.5)
