@@ -56,7 +56,10 @@ def _controller_settings(config: ServerConfig) -> ControllerSettings:
 
 
 def _broker_settings(config: ServerConfig, *, one_disk: bool) -> BrokerSettings:
+    limits = limits_of(config.limits)
     return BrokerSettings(
+        producers_per_partition=limits.producers_per_partition,
+        producers_per_broker=limits.producers_per_broker,
         linger_ms=config.linger_ms,
         eager=one_disk,  # a create on a disk costs nothing but its time
         hedge_creates=not one_disk,

@@ -156,6 +156,21 @@ class Limits:
         maximum=10_000,
         minimum=4,
     )
+    producers_per_partition: int = _limit(
+        10_000,
+        "Idempotent producers that a partition remembers; looked at every five seconds.",
+        beyond="The one that has been silent for longest is forgotten; it goes on with the sequence that it has, as in Kafka after "
+        "producer.id.expiration.ms.",
+        maximum=10_000_000,
+        minimum=10,
+    )
+    producers_per_broker: int = _limit(
+        300_000,
+        "Idempotent producers that all partitions of a broker remember together.",
+        beyond="Those that have been silent for longest are forgotten, as above.",
+        maximum=100_000_000,
+        minimum=10,
+    )
 
 
 LIMITS: Final[tuple["Field[Any]", ...]] = fields(Limits)

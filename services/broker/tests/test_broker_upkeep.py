@@ -221,3 +221,21 @@ async def test_segments_far_apart_in_time_are_not_merged() -> None:
     oldest_ms = cluster.clock.now_ms() - partition.manifest.entries[0].min_timestamp_ms
     assert oldest_ms <= 400_000 + 100_000 + 60_000 + 30_000
     await cluster.stop()
+
+
+@on_virtual_time
+async def test_made_up_producers_are_forgotten_and_who_wrote_last_is_not() -> None:
+    cluster = Cluster(settings=small(producers_per_partition=20, producers_per_broker=50, maintenance_interval_ms=1_000))
+    await cluster.start()
+    tps = await cluster.topic("orders", partitions=4)
+    for number in range(40):
+        await asyncio.gather(*(cluster.append(tp, b"x", producer_id=number, producer_epoch=0, base_sequence=0) for tp in tps))
+        await asyncio.sleep(0.01)
+    first = await cluster.append(tps[0], b"mine", producer_id=39, producer_epoch=0, base_sequence=1)
+    await asyncio.sleep(3)
+    partitions = [cluster.broker._ownership.partitions[tp] for tp in tps]
+    assert sum(len(partition.live) for partition in partitions) <= 50
+    assert all(len(partition.rolled) <= 20 for partition in partitions)
+    again = await cluster.append(tps[0], b"mine", producer_id=39, producer_epoch=0, base_sequence=1)
+    assert again.base_offset == first.base_offset
+    await cluster.stop()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bmq.errors import Corrupt, InvalidProducerEpoch, OutOfOrderSequence
 from bmq.wire.batches import BatchHeader
-from bmq_broker.partitions.producers import REMEMBERED_BATCHES, Producers, last_sequence
+from bmq_broker.partitions.producers import REMEMBERED_BATCHES, Producers, at_most, last_sequence
 
 
 def batch(sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 7) -> BatchHeader:
@@ -94,3 +94,27 @@ def test_a_copy_is_independent() -> None:
     copy = producers.copy()
     appended(producers, batch(1), 1)
     assert copy.check(batch(1)) is None
+
+
+def test_those_seen_last_are_kept_and_may_go_on_where_the_others_begin_anew() -> None:
+    producers = Producers()
+    for number in range(1_000):
+        producers.replay(batch(0, producer_id=number), base_offset=number, seen_ms=number)
+    producers.replay(batch(1, producer_id=3), base_offset=1_000, seen_ms=2_000)
+    kept = producers.newest(10)
+    assert len(kept) == 10
+    assert len(producers) == 1_000, "a roll may be reading it"
+    assert kept.check(batch(1, producer_id=3)) == 1_000
+    assert kept.check(batch(0, producer_id=999)) == 999
+    assert kept.check(batch(0, producer_id=5)) is None
+    assert producers.newest(1_000) is producers
+
+
+@given(st.lists(st.integers(0, 500)), st.integers(1, 300), st.integers(1, 5_000))
+def test_no_partition_has_more_than_its_share_and_the_small_ones_keep_all(counts: list[int], each: int, together: int) -> None:
+    most = at_most(counts, each=each, together=together)
+    assert 1 <= most <= each
+    kept = [min(count, most) for count in counts]
+    assert sum(kept) <= together or most == 1
+    if most < each and any(count > most for count in counts):
+        assert sum(min(count, most + 1) for count in counts) > together

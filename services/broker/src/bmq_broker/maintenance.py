@@ -23,6 +23,7 @@ from bmq_broker.merging import Merger
 from bmq_broker.metrics import BUFFERED_BYTES, PARTITIONS, TAIL_BYTES
 from bmq_broker.ownership import Ownership
 from bmq_broker.partitions.partition import Partition
+from bmq_broker.partitions.producers import at_most
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.retention import Retention
 from bmq_broker.rolling import Roller
@@ -88,7 +89,7 @@ class Maintenance:
     async def run(self) -> None:
         """Rolls by age, deletes what was given up. Until cancelled, or this broker was replaced."""
         while self._ownership.alive:
-            for step in (self._roll_old, self._garbage.sweep):
+            for step in (self._roll_old, self._garbage.sweep, self._forget_producers):
                 await self._go_on_after(step)
             self._measure()
             await asyncio.sleep(self._settings.maintenance_interval_ms / 1000)
@@ -126,6 +127,20 @@ class Maintenance:
                 log.warning("upkeep failed, tried again later", error=str(error), left_out=left_out)
         except Exception as error:  # noqa: BLE001 - a bug: it is told to the loop, and the other partitions have their upkeep
             loop.call_exception_handler({"message": "a step of the broker's upkeep failed", "exception": error})
+
+    async def _forget_producers(self) -> None:
+        """Whoever writes makes a partition remember a producer for each id that it makes up: for a day, but for this."""
+        partitions = [partition for partition in self._ownership.partitions.values() if len(partition.live) or len(partition.rolled)]
+        counts = [max(len(partition.live), len(partition.rolled)) for partition in partitions]
+        each, together = self._settings.producers_per_partition, self._settings.producers_per_broker
+        if max(counts, default=0) <= each and sum(counts) <= together:
+            return
+        most = at_most(counts, each=each, together=together)
+        for partition, count in zip(partitions, counts, strict=True):
+            if count > most:
+                partition.live = partition.live.newest(most)
+                partition.rolled = partition.rolled.newest(most)
+                await asyncio.sleep(0)
 
     async def _roll_old(self) -> None:
         now_ms = self._clock.now_ms()

@@ -61,6 +61,10 @@ class BrokerSettings:
     """How long a clean stop waits for the store; what it does not manage the next start recovers."""
     producer_expiry_ms: int = 86_400_000
     """An idempotent producer that wrote nothing for this long is forgotten."""
+    producers_per_partition: int = 10_000
+    """Idempotent producers that a partition remembers for longer than a maintenance interval; those seen last."""
+    producers_per_broker: int = 300_000
+    """The same of all partitions together."""
     maintenance_interval_ms: int = 5_000
     """How often age, retention, merges and reports are looked at."""
     retention_interval_ms: int = 60_000

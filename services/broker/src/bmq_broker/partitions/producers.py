@@ -3,7 +3,9 @@
 Pure. `check` decides, `replay` changes; loading and running live are the same code.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 
 import msgspec
 
@@ -34,6 +36,18 @@ class _Stored(msgspec.Struct, array_like=True):
 def last_sequence(base_sequence: int, record_count: int) -> int:
     """Sequences run from 0 to 2^31 - 1 and begin again."""
     return (base_sequence + record_count - 1) % _SEQUENCES
+
+
+def at_most(counts: Sequence[int], *, each: int, together: int) -> int:
+    """How many each partition may remember, so that none has more than `each` and all have no more than `together`."""
+    low, high = 0, each
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(min(count, middle) for count in counts) <= together:
+            low = middle
+        else:
+            high = middle - 1
+    return max(1, low)
 
 
 class Producers:
@@ -89,6 +103,15 @@ class Producers:
             return self
         kept = self.copy()
         kept._producers = {key: producer for key, producer in kept._producers.items() if producer.seen_ms >= before_ms}
+        return kept
+
+    def newest(self, count: int) -> "Producers":
+        """Without all but so many that were seen last: a new one, as `unexpired`; itself where there are no more."""
+        if len(self._producers) <= count:
+            return self
+        kept = Producers()
+        newest = nlargest(count, self._producers.items(), key=lambda item: item[1].seen_ms)
+        kept._producers = {key: _Producer(p.epoch, p.batches, p.seen_ms) for key, p in newest}
         return kept
 
     def copy(self) -> "Producers":
