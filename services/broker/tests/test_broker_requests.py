@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 
-from broker_under_test import Cluster
+from broker_under_test import Cluster, small
 
 from bmq.values import TopicPartition
 from bmq.wire.batches import Record, build_batch
@@ -114,3 +114,25 @@ if __name__ == "__main__":
             print(f"{quiet} quiet partitions: {used.total()} requests per GiB {dict(used)}", flush=True)
 
     _show()
+
+
+@on_virtual_time
+async def test_a_batch_that_comes_twice_is_answered_with_the_time_at_which_it_was_appended() -> None:
+    cluster = Cluster(settings=small())
+    await cluster.start()
+    [tp] = await cluster.topic("times", configs={"message.timestamp.type": "LogAppendTime"})
+    [own] = await cluster.topic("own")
+    sequence = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
+    first = await cluster.append(tp, b"a", **sequence)
+    assert (await cluster.append(own, b"a", **sequence)).log_append_time_ms == -1
+    assert first.log_append_time_ms > 0
+    await asyncio.sleep(60)
+    assert await cluster.append(tp, b"a", **sequence) == first
+    await cluster.roll(tp)
+    await cluster.stop()
+    await cluster.start("again")
+    await asyncio.sleep(60)
+    again = await cluster.append(tp, b"a", **sequence)
+    assert (again.base_offset, again.log_append_time_ms) == (first.base_offset, first.log_append_time_ms)
+    assert (await cluster.append(own, b"a", **sequence)).log_append_time_ms == -1
+    await cluster.stop()

@@ -1,5 +1,6 @@
 """Idempotent producers of a partition."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,3 +119,22 @@ def test_no_partition_has_more_than_its_share_and_the_small_ones_keep_all(counts
     assert sum(kept) <= together or most == 1
     if most < each and any(count > most for count in counts):
         assert sum(min(count, most + 1) for count in counts) > together
+
+
+def test_when_a_batch_was_appended_is_remembered_where_its_time_is_the_logs() -> None:
+    producers = Producers()
+    producers.replay(batch(0)._replace(attributes=8, max_timestamp_ms=1_234), base_offset=0, seen_ms=9)
+    producers.replay(batch(1)._replace(max_timestamp_ms=5), base_offset=1, seen_ms=9)
+    for known in (producers, Producers.decode(producers.encode()), producers.copy()):
+        assert [known.append_time_ms(7, offset) for offset in (0, 1, 2)] == [1_234, -1, -1]
+        assert known.append_time_ms(8, 0) == -1
+
+
+def test_a_snapshot_without_times_is_one_that_earlier_versions_read() -> None:
+    producers = Producers()
+    producers.replay(batch(0), base_offset=0, seen_ms=9)
+    assert msgspec.msgpack.decode(producers.encode()) == [1, [[7, 0, 9, [[0, 0, 0]]]]]
+    producers.replay(batch(1)._replace(attributes=8, max_timestamp_ms=5), base_offset=1, seen_ms=9)
+    assert msgspec.msgpack.decode(producers.encode()) == [2, [[7, 0, 9, [[0, 0, 0], [1, 1, 1, 5]]]]]
+    with pytest.raises(Corrupt, match="neither 3 nor 4"):
+        Producers.decode(msgspec.msgpack.encode([2, [[7, 0, 9, [[0, 0]]]]]))

@@ -12,6 +12,7 @@ from bmq.ports import Clock
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread
 from bmq.turns import Turns
 from bmq.values import LeaderEpoch, Offset, TopicPartition
+from bmq.wire.batch_headers import LOG_APPEND_TIME_BIT
 from bmq.wire.batches import check_crc, patched, split
 from bmq_broker.commit import GroupCommit
 from bmq_broker.coordinators import Coordinators
@@ -106,7 +107,8 @@ class Broker:
             self._refuse(partition, refused, future)
             return
         if earlier is not None:
-            answer = Appended(base_offset=Offset(earlier), log_append_time_ms=append_time_ms, log_start=partition.log_start)
+            then_ms = partition.live.append_time_ms(header.producer_id, earlier)
+            answer = Appended(base_offset=Offset(earlier), log_append_time_ms=then_ms, log_start=partition.log_start)
             self._commit.when_durable(partition, future, answer)
             return
         self._commit.check_room()
@@ -118,7 +120,7 @@ class Broker:
             log_append_time_ms=now_ms if limits.log_append_time else None,
         )
         if limits.log_append_time:
-            header = header._replace(max_timestamp_ms=now_ms)
+            header = header._replace(max_timestamp_ms=now_ms, attributes=header.attributes | LOG_APPEND_TIME_BIT)
         base_offset = self._commit.append(partition, batch, header, now_ms=now_ms)
         answer = Appended(base_offset=base_offset, log_append_time_ms=append_time_ms, log_start=partition.log_start)
         self._commit.when_durable(partition, future, answer)

@@ -15,10 +15,12 @@ from bmq.wire.batches import BatchHeader
 REMEMBERED_BATCHES = 20
 """Five for each connection that a client may still have requests on while proxies come and go (docs/decisions/0020)."""
 _SEQUENCES = 2**31
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
+"""1 where no batch has a time, which is what earlier versions of bmq read."""
 
-Batch = tuple[int, int, int]
-"""(first sequence, last sequence, base offset)"""
+Batch = tuple[int, ...]
+"""(first sequence, last sequence, base offset), and with LogAppendTime when it was appended, in ms since 1970"""
+_TIMED = 4
 
 
 @dataclass(slots=True)
@@ -85,11 +87,21 @@ class Producers:
                 return batch[2]
         raise OutOfOrderSequence(f"producer {header.producer_id} sent sequence {first}, expected {expected}")
 
+    def append_time_ms(self, producer_id: int, base_offset: int) -> int:
+        """When a batch that is remembered was appended; -1: its time is its producer's, or is not known any more."""
+        known = self._producers.get(producer_id)
+        for batch in () if known is None else known.batches:
+            if batch[2] == base_offset and len(batch) == _TIMED:
+                return batch[3]
+        return -1
+
     def replay(self, header: BatchHeader, *, base_offset: int, seen_ms: int) -> None:
         """The batch is part of the log at `base_offset`."""
         if header.producer_id < 0:
             return
-        batch = (header.base_sequence, last_sequence(header.base_sequence, header.record_count), base_offset)
+        batch: Batch = (header.base_sequence, last_sequence(header.base_sequence, header.record_count), base_offset)
+        if header.is_log_append_time:
+            batch = (*batch, header.max_timestamp_ms)
         known = self._producers.get(header.producer_id)
         if known is None or known.epoch != header.producer_epoch:
             self._producers[header.producer_id] = _Producer(header.producer_epoch, (batch,), seen_ms)
@@ -123,7 +135,8 @@ class Producers:
     def encode(self) -> bytes:
         """For a segment's producer snapshot (docs/formats/segment.md)."""
         rows = [(key, p.epoch, p.seen_ms, p.batches) for key, p in self._producers.items()]
-        return msgspec.msgpack.encode(_Stored(_FORMAT_VERSION, rows))
+        timed = any(len(batch) == _TIMED for producer in self._producers.values() for batch in producer.batches)
+        return msgspec.msgpack.encode(_Stored(_FORMAT_VERSION if timed else 1, rows))
 
     @classmethod
     def decode(cls, data: bytes) -> "Producers":
@@ -132,8 +145,10 @@ class Producers:
             stored = msgspec.msgpack.decode(data, type=_Stored)
         except msgspec.MsgspecError as error:
             raise Corrupt(f"producer snapshot: {error}") from error
-        if stored.version != _FORMAT_VERSION:
-            raise Corrupt(f"producer snapshot: format version {stored.version}; this bmq reads version {_FORMAT_VERSION}")
+        if not 1 <= stored.version <= _FORMAT_VERSION:
+            raise Corrupt(f"producer snapshot: format version {stored.version}; this bmq reads up to version {_FORMAT_VERSION}")
+        if any(len(batch) not in (3, _TIMED) for _, _, _, batches in stored.producers for batch in batches):
+            raise Corrupt("producer snapshot: a batch of neither 3 nor 4 numbers")
         producers = cls()
         for key, epoch, seen_ms, batches in stored.producers:
             producers._producers[key] = _Producer(epoch, tuple(batches), seen_ms)
