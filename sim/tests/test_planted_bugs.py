@@ -47,11 +47,28 @@ SCENARIO = {
     "lane-topics-outlive-it": "administration",
 }
 SEEDS_MAX = 300
+FOUND_BY = {
+    "snapshot-live-producers": 31,
+    "append-above-newest": 36,
+    "claim-without-listing": 51,
+    "collect-shared-of-one": 14,
+    "collect-shared-by-first": 6,
+    "each-sealer-its-own": 3,
+    "seal-in-the-deleted-past": 5,
+    "retention-ignores-snapshot": 3,
+    "overtake-in-retry": 1,
+    "failed-manifest-counts": 5,
+    "remade-topic-keeps-offsets": 3,
+    "growing-places-all-anew": 4,
+    "lane-topics-outlive-it": 8,
+}
+"""The seed that found it when this was written: the search begins there, to be short. Any other seed will do."""
 
 
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found(bug: str) -> None:
-    with contextlib.closing(run_seeds(SCENARIO[bug], range(SEEDS_MAX), planted=bug)) as outcomes:
+    first = FOUND_BY.get(bug, 0)
+    with contextlib.closing(run_seeds(SCENARIO[bug], range(first, first + SEEDS_MAX), planted=bug)) as outcomes:
         found = next((outcome for outcome in outcomes if outcome.error is not None), None)
     assert found is not None, f"none of {SEEDS_MAX} seeds of {SCENARIO[bug]} failed"
     [without] = run_seeds(SCENARIO[bug], [found.seed])

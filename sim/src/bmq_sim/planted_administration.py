@@ -34,7 +34,10 @@ def _retention_ignores_snapshot() -> AbstractContextManager[Any]:
                     offset = max(offset, Offset(entry.last_offset + 1))
         return offset
 
-    return patch.object(retention.Retention, "_log_start_after", autospec=True, side_effect=log_start_after)
+    stack = ExitStack()
+    stack.enter_context(patch.object(retention.Retention, "_log_start_after", autospec=True, side_effect=log_start_after))
+    stack.enter_context(patch.object(retention, "_loads_from", new=lambda partition: None))
+    return stack
 
 
 def _retention_takes_one_more() -> AbstractContextManager[Any]:
