@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from compat_server import Bmq, Minio, free_port
 from hypothesis import HealthCheck, settings
+from iceberg_catalogs import Opened, RestServer, opened_in
 from pyspark.sql import SparkSession
 
 from bmq.runtime.bucket import ensure_bucket
 from bmq.runtime.store_url import parse_store_url
+from bmq_spark.iceberg.catalogs import Catalog
 from bmq_spark.locations import Location
 from bmq_spark.session import open_session
 
@@ -96,3 +98,19 @@ def bmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bmq]:
     server.start()
     yield server
     assert server.stop() == 0, server.tail_of_log()
+
+
+@pytest.fixture(scope="session")
+def rest(minio: Buckets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestServer]:
+    """Iceberg's REST server over the bucket."""
+    hadoop = {"fs.s3a.endpoint": f"http://127.0.0.1:{minio.port}", "fs.s3a.path.style.access": "true", "fs.s3a.endpoint.region": "us-east-1"}
+    server = RestServer(tmp_path_factory.mktemp("rest"), warehouse="s3a://tables/rest", hadoop=hadoop)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def sql(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Opened:
+    """A catalog in SQLite, of tables in a folder."""
+    folder = tmp_path_factory.mktemp("sql")
+    return opened_in(spark, Catalog(name="sql", kind="sql", warehouse=str(folder / "warehouse"), uri=f"jdbc:sqlite:{folder / 'catalog.db'}"), {})

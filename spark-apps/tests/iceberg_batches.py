@@ -48,8 +48,10 @@ class Record:
         return MIDNIGHT + datetime.timedelta(minutes=self.minute)
 
 
-def batch(spark: SparkSession, number: int, records: Sequence[Record], *, verify: Callable[[], None] = lambda: None) -> Batch:
-    """A batch of these records, whose offsets have no holes."""
+def batch(
+    spark: SparkSession, number: int, records: Sequence[Record], *, verify: Callable[[], None] = lambda: None, start: int | None = None
+) -> Batch:
+    """A batch of these records; it begins with the first of each partition, or with `start` where the log was compacted."""
     rows = [
         {
             "key": record.key,
@@ -67,7 +69,8 @@ def batch(spark: SparkSession, number: int, records: Sequence[Record], *, verify
     ranges = []
     for topic, partition in sorted({(record.topic, record.partition) for record in records}):
         offsets = [record.offset for record in records if (record.topic, record.partition) == (topic, partition)]
-        ranges.append(Range(topic=topic, partition=partition, start=min(offsets), end=max(offsets) + 1))
+        first = min(offsets) if start is None else start
+        ranges.append(Range(topic=topic, partition=partition, start=first, end=max(offsets) + 1))
     ends: dict[str, dict[int, int]] = {}
     for part in ranges:
         ends.setdefault(part.topic, {})[part.partition] = part.end

@@ -16,6 +16,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable, Table
+from pyspark.sql import SparkSession
 
 from bmq_spark.iceberg.catalogs import Catalog, TableName
 
@@ -53,6 +54,13 @@ class Opened:
         assert self.catalog.uri is not None
         kind, _, where = self.catalog.uri.removeprefix("jdbc:").partition(":")
         return f"sqlite:///{where}" if kind == "sqlite" else f"postgresql+psycopg2://{self.login}@{where.removeprefix('//')}"
+
+
+def opened_in(spark: SparkSession, catalog: Catalog, s3: Mapping[str, str]) -> Opened:
+    """The catalog, known to the session."""
+    for key, value in catalog.settings({}).items():
+        spark.conf.set(key, value)
+    return Opened(catalog=catalog, s3=s3)
 
 
 @dataclass(kw_only=True)

@@ -67,6 +67,11 @@ class TableName:
         return TableName(catalog=self.catalog, namespace=self.namespace, name=f"{self.name}_dead_letters")
 
     @property
+    def tombstones(self) -> "TableName":
+        """The table of the deletions that have to be remembered."""
+        return TableName(catalog=self.catalog, namespace=self.namespace, name=f"{self.name}_tombstones")
+
+    @property
     def sql(self) -> str:
         """For Spark's SQL."""
         return ".".join(f"`{part}`" for part in (self.catalog, *self.namespace, self.name))

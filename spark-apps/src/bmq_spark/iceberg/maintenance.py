@@ -1,7 +1,7 @@
 """What keeps an Iceberg table quick to read and small: merged files, rewritten manifests, expired snapshots, no orphans, no rows past retention.
 
-Every step is bounded, is a commit of its own, and may be killed: the next run does what is left. Before snapshots expire, the places that they carry
-are carried forward into an empty one, which is the newest and stays.
+Every step is bounded, is a commit of its own, and may be killed: the next run does what is left. It may run beside a job that writes, and
+beside others that maintain: a table's places are its properties, which no step touches.
 """
 
 import time
@@ -13,9 +13,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from bmq_spark.errors import ConfigurationError, JobStopped
-from bmq_spark.iceberg.notes import Notes
+from bmq_spark.iceberg.notes import PLACES, Notes
+from bmq_spark.iceberg.publishing import commit
 from bmq_spark.iceberg.tables import IcebergTable
 from bmq_spark.jobs.explaining import cause
+from bmq_spark.jobs.places import Places, each, place
 
 ORPHAN_AGE_MIN_MS: Final = 24 * 3_600_000
 """Iceberg's own floor: files of a write under way have no snapshot yet."""
@@ -63,12 +65,16 @@ class Upkept:
         )
 
 
-def maintain(spark: SparkSession, table: IcebergTable, upkeep: Upkeep) -> Upkept:
-    """Runs every step once. Raises JobStopped with what failed; the steps before it are committed."""
+def maintain(spark: SparkSession, table: IcebergTable, upkeep: Upkeep, *, below: Places | None = None) -> Upkept:
+    """Runs every step once. Raises JobStopped with what failed; the steps before it are committed.
+
+    `below`, of dead letters: up to where the table of the rows has each partition. What lies further stays, however old:
+    a batch that was killed between the two commits comes again, and has to find what it has buried.
+    """
     now_ms = int(time.time() * 1000)
     try:
         if upkeep.retention_ms is not None:
-            _delete_old_rows(spark, table, now_ms - upkeep.retention_ms)
+            _delete_old_rows(spark, table, now_ms - upkeep.retention_ms, below)
         if not upkeep.tidies:
             return Upkept()
         rewritten = _merge_files(spark, table, upkeep)
@@ -86,11 +92,17 @@ def maintain(spark: SparkSession, table: IcebergTable, upkeep: Upkeep) -> Upkept
     )
 
 
-def _delete_old_rows(spark: SparkSession, table: IcebergTable, before_ms: int) -> None:
+def _delete_old_rows(spark: SparkSession, table: IcebergTable, before_ms: int, below: Places | None) -> None:
     """Whole partitions, so that no file is written: a day's begin is an hour's, too."""
     before_ms -= before_ms % (24 * 3_600_000)
-    if before_ms > 0:
-        spark.sql(f"DELETE FROM {table.name.sql} WHERE `timestamp` < {_timestamp(before_ms)}")
+    if before_ms <= 0:
+        return
+    kept = [
+        f" AND NOT (topic = '{topic}' AND `partition` = {number} AND `offset` >= {place(below or {}, topic, number) or 0})"
+        for topic, number, end in each({} if below is None else table.places())
+        if end > (place(below or {}, topic, number) or 0)
+    ]
+    spark.sql(f"DELETE FROM {table.name.sql} WHERE `timestamp` < {_timestamp(before_ms)}{''.join(kept)}")
 
 
 def _merge_files(spark: SparkSession, table: IcebergTable, upkeep: Upkeep) -> Row:
@@ -117,15 +129,19 @@ def _rewrite_manifests(spark: SparkSession, table: IcebergTable) -> int:
 
 
 def _expire(spark: SparkSession, table: IcebergTable, before_ms: int) -> int:
-    """How many snapshots went. Places that only an old snapshot has are carried forward first."""
+    """How many snapshots went.
+
+    First comes an empty one, where the newest merged files: what that one replaced goes when it expires itself. By it places
+    that only snapshots have, since an older version of the job wrote the table, become properties.
+    """
     before = _snapshots(spark, table)
     if not any(committed < before_ms for committed in before[:-1]):
         return 0
-    places = table.places()
-    if places:
-        table.note(Notes(places=places).properties())
+    if table.newest_operation() == "replace" or PLACES not in table.properties():
+        commit(spark, table, Notes(places={}), have={})
+        before = _snapshots(spark, table)
     table.expire(before_ms)
-    return len(before) + bool(places) - len(_snapshots(spark, table))
+    return len(before) - len(_snapshots(spark, table))
 
 
 def _snapshots(spark: SparkSession, table: IcebergTable) -> list[int]:

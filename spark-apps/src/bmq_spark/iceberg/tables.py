@@ -1,6 +1,7 @@
-"""One Iceberg table as the jobs see it: made when it is missing, its schema brought up to date, its places read from its snapshots."""
+"""One Iceberg table as the jobs see it: made when it is missing, its schema brought up to date, its places read, snapshots staged and published."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -9,17 +10,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from bmq_spark.errors import ConfigurationError, JobStopped
+from bmq_spark.errors import ConfigurationError, JobStopped, TableBroken
 from bmq_spark.iceberg.catalogs import TableName, refusal
 from bmq_spark.iceberg.evolution import changes, columns, ddl, statements
-from bmq_spark.iceberg.notes import PLACES, newest, places_of
+from bmq_spark.iceberg.notes import BY_HAND, PLACES, SNAPSHOT, Ancestor, places_by, places_of, properties
 from bmq_spark.jobs.explaining import cause
-from bmq_spark.jobs.places import Places
+from bmq_spark.jobs.places import Places, merged
 
 PARTITIONINGS: Final = {"hour": "PARTITIONED BY (hours(timestamp))", "date": "PARTITIONED BY (days(timestamp))", "none": ""}
 MADE_BY: Final = "bmq.upsert-key"
 """The property by which a table of these jobs is known; empty where rows are only added."""
 TOPIC: Final = "bmq.topic-id."
+WAP: Final = "write.wap.enabled"
+"""Without it Spark makes what it writes the newest snapshot at once."""
 ORDER: Final = ("topic", "partition", "offset")
 _PROPERTIES: Final = {
     "format-version": "2",
@@ -32,7 +35,39 @@ _PROPERTIES: Final = {
     "write.delete.mode": "merge-on-read",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
+    WAP: "true",
 }
+_MAIN: Final = "main"
+_MARK: Final = "wap.id"
+"""What Iceberg calls the mark of a staged snapshot in its summary."""
+_REFUSED: Final = ("CommitFailedException", "CommitStateUnknownException", "ValidationException")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """A snapshot that no reader sees yet."""
+
+    snapshot_id: int
+    parent_id: int | None
+    """What was the newest when it was staged; None: there was none."""
+    sequence: int
+    summary: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """A table at one moment."""
+
+    metadata: Any
+    """Iceberg's, which a commit is compared with."""
+    newest_id: int | None
+    ancestors: frozenset[int]
+    """The newest and those before it, down to the one that the table's properties name."""
+    places: dict[str, dict[int, int]]
+
+    def has(self, staged: Staged) -> bool:
+        """Whether it is there: it may have expired."""
+        return self.metadata.snapshot(staged.snapshot_id) is not None
 
 
 class IcebergTable:
@@ -41,7 +76,7 @@ class IcebergTable:
     def __init__(self, spark: SparkSession, name: TableName) -> None:
         self.name = name
         self._spark = spark
-        self._places: dict[int, Places] = {}
+        self._ancestors: dict[int, Ancestor] = {}
         self._table: Any = _load(spark, name)
 
     @classmethod
@@ -50,7 +85,7 @@ class IcebergTable:
         try:
             return cls(spark, name) if spark.catalog.tableExists(name.sql) else None
         except (PySparkException, Py4JJavaError) as error:
-            stopped = _unreachable(name, error)
+            stopped = unreachable(name, error)
             raise (ConfigurationError(str(stopped)) if refusal(str(error)) else stopped) from error
 
     @classmethod
@@ -60,18 +95,19 @@ class IcebergTable:
         """The table, made if it is not there. Raises ConfigurationError where it is one of another kind."""
         found = cls.open(spark, name)
         if found is None:
-            properties = _PROPERTIES | {MADE_BY: upsert_key, "write.target-file-size-bytes": str(target_file_size_bytes)}
-            listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+            made = _PROPERTIES | {MADE_BY: upsert_key, "write.target-file-size-bytes": str(target_file_size_bytes)}
+            listed = ", ".join(f"'{key}' = '{value}'" for key, value in made.items())
             try:
                 spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name.namespace_sql}")
                 spark.sql(
                     f"CREATE TABLE IF NOT EXISTS {name.sql} ({ddl(schema)}) USING iceberg {PARTITIONINGS[partition_by]} TBLPROPERTIES ({listed})"
                 )
             except (PySparkException, Py4JJavaError) as error:
-                raise _unreachable(name, error) from error
+                raise unreachable(name, error) from error
             found = cls(spark, name)
             found._sort()
-            found.note({})
+            # The one that a table without a batch is rolled back to.
+            found.begin()
         kept = found.properties().get(MADE_BY)
         if kept is None:
             raise ConfigurationError(f"--table {name}: it is there, and not made by this job: choose another name")
@@ -109,25 +145,58 @@ class IcebergTable:
         try:
             self._table.refresh()
         except Py4JJavaError as error:
-            raise _unreachable(self.name, error) from error
+            raise unreachable(self.name, error) from error
 
     def places(self) -> dict[str, dict[int, int]]:
-        """Up to where it has each partition, read anew. A table that was rolled back has the places of what it was rolled back to."""
-        return newest(reversed([places for _, places in self._history()]))
+        """Up to where it has each partition, read anew. A table that was rolled back has the places of what it was rolled back to.
 
-    def newest_notes(self) -> tuple[int, Places] | None:
-        """The newest snapshot of a batch, by its id."""
-        return next(((number, places) for number, places in self._history() if places), None)
+        Raises TableBroken where it has rows and nothing says whose.
+        """
+        state = self.state()
+        newest = state.metadata.currentSnapshot()
+        if not state.places and newest is not None and self._has_rows(newest):
+            raise TableBroken(
+                f"table {self.name}: it has rows, and nothing says up to where it has its topics: roll it back to a snapshot that a job wrote, or "
+                f"say it: ALTER TABLE … SET TBLPROPERTIES ('{PLACES}' = '{{\"TOPIC\": {{\"0\": NEXT_OFFSET}}}}', '{SNAPSHOT}' = '{BY_HAND}')"
+            )
+        return state.places
 
-    def summary(self) -> Mapping[str, str]:
+    def newest_id(self) -> int | None:
         """Of the newest snapshot, read anew."""
         self.refresh()
-        return dict(self._table.currentSnapshot().summary())
+        snapshot = self._table.currentSnapshot()
+        return None if snapshot is None else int(snapshot.snapshotId())
 
-    def snapshot_id(self) -> int:
-        """Of the newest snapshot, read anew."""
+    def newest_operation(self) -> str | None:
+        """What the newest snapshot did, in Iceberg's words."""
         self.refresh()
-        return int(self._table.currentSnapshot().snapshotId())
+        snapshot = self._table.currentSnapshot()
+        return None if snapshot is None else str(snapshot.operation())
+
+    def state(self) -> State:
+        """Read anew."""
+        try:
+            metadata = self._table.operations().refresh()
+        except Py4JJavaError as error:
+            raise unreachable(self.name, error) from error
+        kept = {key: str(value) for key in (PLACES, SNAPSHOT) if (value := metadata.properties().get(key)) is not None}
+        named = kept.get(SNAPSHOT, "").partition(":")[0]
+        found: list[Ancestor] = []
+        snapshot = metadata.currentSnapshot()
+        parent = None
+        while snapshot is not None:
+            found.append(self._ancestor(snapshot))
+            parent = snapshot.parentId()
+            if str(found[-1].snapshot_id) == named:
+                break
+            snapshot = None if parent is None else metadata.snapshot(parent)
+        places = places_by(kept, found, complete=parent is None, table=str(self.name))
+        return State(
+            metadata=metadata,
+            newest_id=found[0].snapshot_id if found else None,
+            ancestors=frozenset(each.snapshot_id for each in found),
+            places=places,
+        )
 
     def evolve(self, wanted: pa.Schema) -> bool:
         """Adds and widens columns until rows of `wanted` go in; whether anything changed. Raises JobStopped where they never do."""
@@ -146,7 +215,7 @@ class IcebergTable:
         try:
             self._table.updateProperties().set(key, value).commit()
         except Py4JJavaError as error:
-            raise _unreachable(self.name, error) from error
+            raise unreachable(self.name, error) from error
         self.refresh()
 
     def expire(self, before_ms: int) -> None:
@@ -154,40 +223,84 @@ class IcebergTable:
         try:
             self._table.expireSnapshots().expireOlderThan(before_ms).retainLast(1).commit()
         except Py4JJavaError as error:
-            raise _unreachable(self.name, error) from error
+            raise unreachable(self.name, error) from error
         self.refresh()
 
-    def note(self, properties: Mapping[str, str]) -> None:
+    def begin(self) -> None:
+        """A first snapshot, which adds nothing."""
+        try:
+            self._table.newAppend().commit()
+        except Py4JJavaError as error:
+            raise unreachable(self.name, error) from error
+        self.refresh()
+
+    def stages(self) -> None:
+        """Has Spark stage what it is told to. A table that an older version of the job made has this to be said first."""
+        if self.properties().get(WAP) != "true":
+            self.set_property(WAP, "true")
+
+    def staged(self, mark: str) -> Staged | None:
+        """The snapshot that was staged under that mark; None where there is none."""
+        self.refresh()
+        for snapshot in reversed(list(self._table.snapshots())):
+            if snapshot.summary().get(_MARK) == mark:
+                return _staged(snapshot)
+        return None
+
+    def stage_nothing(self, mark: str, summary: Mapping[str, str]) -> Staged:
         """A snapshot that adds nothing, and says this."""
         try:
-            adding = self._table.newAppend()
-            for key, value in properties.items():
+            adding = self._table.newAppend().stageOnly().set(_MARK, mark)
+            for key, value in summary.items():
                 adding.set(key, value)
             adding.commit()
         except Py4JJavaError as error:
-            raise _unreachable(self.name, error) from error
-        self.refresh()
+            raise unreachable(self.name, error) from error
+        found = self.staged(mark)
+        if found is None:
+            raise JobStopped(f"table {self.name}: a snapshot that was staged is not there: the place is kept; run the job again")
+        return found
 
-    def roll_back(self, snapshot_id: int) -> None:
-        """To a snapshot of before, which every table has: it is made with an empty one."""
+    def step(self, state: State, staged: Staged, places: Places) -> None:
+        """Makes a staged snapshot the newest and these the places of their partitions, if the table is as in `state`.
+
+        Whether it did, the next state tells.
+        """
+        kept = properties(merged(state.places, places), snapshot_id=staged.snapshot_id, sequence=staged.sequence)
+        jvm: Any = self._spark._jvm
         try:
-            self._table.manageSnapshots().rollbackTo(snapshot_id).commit()
+            after = (
+                jvm.org.apache.iceberg.TableMetadata.buildFrom(state.metadata)
+                .setBranchSnapshot(staged.snapshot_id, _MAIN)
+                .setProperties(kept)
+                .build()
+            )
+            self._table.operations().commit(state.metadata, after)
         except Py4JJavaError as error:
-            raise _unreachable(self.name, error) from error
-        self.refresh()
+            if not any(name in str(error) for name in _REFUSED):
+                raise unreachable(self.name, error) from error
 
-    def _history(self) -> Iterator[tuple[int, Places]]:
-        """Snapshots from the newest back to the oldest that is kept, with their places. Each is asked for its summary once."""
-        self.refresh()
-        snapshot = self._table.currentSnapshot()
-        while snapshot is not None:
-            number = int(snapshot.snapshotId())
-            if number not in self._places:
-                text = snapshot.summary().get(PLACES)
-                self._places[number] = places_of({PLACES: text} if text else {}, table=str(self.name))
-            yield number, self._places[number]
-            parent = snapshot.parentId()
-            snapshot = None if parent is None else self._table.snapshot(parent)
+    def drop(self, staged: Staged) -> None:
+        """Forgets a staged snapshot that is not to be the newest, and deletes its files. What goes wrong here is left to maintenance."""
+        try:
+            self._table.refresh()
+            if self._table.snapshot(staged.snapshot_id) is not None:
+                self._table.expireSnapshots().expireOlderThan(0).expireSnapshotId(staged.snapshot_id).commit()
+        except Py4JJavaError:
+            return
+
+    def _ancestor(self, snapshot: Any) -> Ancestor:
+        """Each is asked for its summary once."""
+        number = int(snapshot.snapshotId())
+        if number not in self._ancestors:
+            text = snapshot.summary().get(PLACES)
+            places = places_of({PLACES: text} if text else {}, table=str(self.name))
+            self._ancestors[number] = Ancestor(snapshot_id=number, sequence=int(snapshot.sequenceNumber()), places=places)
+        return self._ancestors[number]
+
+    def _has_rows(self, snapshot: Any) -> bool:
+        rows = snapshot.summary().get("total-records")
+        return bool(self._table.newScan().planFiles().iterator().hasNext()) if rows is None else int(rows) > 0
 
     def _sort(self) -> None:
         """Files have rows in the order of the topics: offsets compress well, and a reader of one partition skips most."""
@@ -204,10 +317,21 @@ def _load(spark: SparkSession, name: TableName) -> Any:
     try:
         return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name.sql)
     except Py4JJavaError as error:
-        raise _unreachable(name, error) from error
+        raise unreachable(name, error) from error
 
 
-def _unreachable(name: TableName, error: Exception) -> JobStopped:
+def _staged(snapshot: Any) -> Staged:
+    parent = snapshot.parentId()
+    return Staged(
+        snapshot_id=int(snapshot.snapshotId()),
+        parent_id=None if parent is None else int(parent),
+        sequence=int(snapshot.sequenceNumber()),
+        summary=dict(snapshot.summary()),
+    )
+
+
+def unreachable(name: TableName, error: Exception) -> JobStopped:
+    """In one line, with what to do."""
     if remedy := refusal(str(error)):
         return JobStopped(f"table {name}: the catalog refuses: {cause(str(error))}: {remedy}")
     return JobStopped(f"table {name}: {cause(str(error))}: see that the catalog runs and lets this job write; the place is kept")

@@ -1,7 +1,8 @@
 """A compacted topic as a table with one row for each key: which record of a batch counts, and how it meets the row that is there.
 
 A key's order is that of its partition's offsets. Records of one key in several partitions (a topic that got more of them, or several topics in one
-table) have no common order but time: there the later timestamp wins.
+table) have no common order but time: there the later timestamp wins. A tombstone leaves no row to compare with, so the last of each key and partition
+is kept in a table of its own: an older record that another partition gives later is not to bring the row back.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from pyspark.sql import functions as sql
 
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.jobs.records import Typing
+from bmq_spark.table.layout import TIMESTAMP
 
 RECORD_KEY: Final = "key"
 _RANK: Final = "_bmq_rank"
@@ -87,6 +89,42 @@ def merge_statement(table_sql: str, source: str, field: str, columns: Sequence[s
         f"WHEN MATCHED AND {newer} THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in names)} "
         f"WHEN NOT MATCHED AND s.`value` IS NOT NULL THEN INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})"
     )
+
+
+def tombstone_columns(key: pa.DataType) -> pa.Schema:
+    """Of the table that remembers deletions."""
+    where = [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("timestamp", TIMESTAMP)]
+    return pa.schema([(RECORD_KEY, key), *where])
+
+
+def remember_statement(tombstones_sql: str, source: str) -> str:
+    """The last tombstone of each key and partition. Whatever is written twice, or by two jobs, it ends the same."""
+    names = (RECORD_KEY, "topic", "partition", "offset", "timestamp")
+    same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in names[:3])
+    newer = ", ".join(f"t.`{name}` = s.`{name}`" for name in names[3:])
+    listed = ", ".join(f"`{name}`" for name in names)
+    given = ", ".join(f"s.`{name}`" for name in names)
+    return (
+        f"MERGE INTO {tombstones_sql} t USING {source} s ON {same} "
+        f"WHEN MATCHED AND s.`offset` > t.`offset` THEN UPDATE SET {newer} WHEN NOT MATCHED THEN INSERT ({listed}) VALUES ({given})"
+    )
+
+
+def last_tombstones(rows: DataFrame) -> DataFrame:
+    """The last of each key and partition."""
+    within = Window.partitionBy(RECORD_KEY, "topic", "partition").orderBy(sql.desc("offset"))
+    found = rows.filter(sql.col("value").isNull()).withColumn(_RANK, sql.row_number().over(within))
+    return found.filter(sql.col(_RANK) == 1).select(RECORD_KEY, "topic", "partition", "offset", "timestamp")
+
+
+def not_deleted(rows: DataFrame, tombstones: DataFrame) -> DataFrame:
+    """Without the records that are older than a tombstone of their key in another partition."""
+    r, t = rows.alias("r"), tombstones.alias("t")
+    later = (
+        "r.`key` = t.`key` AND (r.topic, r.`partition`) != (t.topic, t.`partition`) AND (t.`timestamp` > r.`timestamp` OR "
+        "(t.`timestamp` = r.`timestamp` AND (t.topic, t.`partition`) > (r.topic, r.`partition`)))"
+    )
+    return r.join(t, sql.expr(later), "left_anti")
 
 
 def _field(values: pa.Array, name: str) -> pa.Array:

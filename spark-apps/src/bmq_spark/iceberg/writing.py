@@ -1,32 +1,24 @@
-"""Batches as snapshots: rows are added, or merged by their key, and the snapshot that does it carries the batch's notes.
+"""Batches as rows: what workers make of records, and how rows are added to a table, or merged by their key, in one snapshot (`publishing`)."""
 
-A write that fails for what somebody else committed meanwhile is tried again; whether a write of unknown outcome came through is read from the table.
-"""
-
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from bmq_spark.iceberg.evolution import spark_columns
 from bmq_spark.iceberg.notes import Notes
+from bmq_spark.iceberg.publishing import commit
 from bmq_spark.iceberg.tables import IcebergTable
-from bmq_spark.iceberg.upsert import last_of_each_key, merge_statement
+from bmq_spark.iceberg.upsert import last_of_each_key, merge_statement, remember_statement
 from bmq_spark.jobs.buried import Buried
-from bmq_spark.jobs.places import each, place
+from bmq_spark.jobs.places import Places
 from bmq_spark.jobs.records import REASON, Typing, dead_letters
 from bmq_spark.values import conform, observe
 from bmq_spark.values.inference import NOTHING, union
 
-ATTEMPTS: Final = 3
-_CONFLICTS: Final = ("ValidationException", "CommitFailedException", "CommitStateUnknownException")
-_SESSION_NOTE: Final = "spark.sql.iceberg.snapshot-property."
 _SOURCE: Final = "bmq_batch"
 SEEN: Final = "seen binary"
 
@@ -38,6 +30,8 @@ class Rows:
     typing: Typing
     columns: pa.Schema
     buried: Buried
+    settled: bool
+    """Whether the columns are known to be those that the batch needs: see Buried."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes records."""
@@ -45,7 +39,7 @@ class Rows:
             rows, reasons = self.typing.rows(batch)
             arrays = [_column(rows, field) for field in self.columns]
             made = pa.RecordBatch.from_arrays([*arrays, reasons], schema=self.columns.append(REASON))
-            fit, unfit = self.buried.split(batch, reasons)
+            fit, unfit = self.buried.split(batch, reasons, settled=self.settled)
             yield made.filter(pc.or_(fit, unfit)) if self.buried.places else made
 
     def of(self, records: DataFrame) -> DataFrame:
@@ -88,66 +82,33 @@ def seen_in(content: bytes) -> pa.DataType:
     return pa.ipc.read_schema(pa.py_buffer(content)).field("value").type
 
 
-def append(rows: DataFrame, table: IcebergTable, notes: Notes) -> None:
-    """Adds rows of the table's columns, in one snapshot. Raises what Spark raised where nothing was committed."""
-
-    def write() -> None:
-        writer = rows.writeTo(table.name.sql)
-        for key, value in notes.properties().items():
-            writer = writer.option(f"snapshot-property.{key}", value)
-        writer.append()
-
-    _committed(write, table, notes)
+def append(rows: DataFrame, table: IcebergTable, notes: Notes, *, have: Places, verify: Callable[[], None]) -> Mapping[str, str]:
+    """Adds rows of the table's columns. See `publishing.commit`; raises also what Spark raised where nothing was committed."""
+    return commit(rows.sparkSession, table, notes, have=have, verify=verify, write=lambda: rows.writeTo(table.name.sql).append())
 
 
-def upsert(rows: DataFrame, table: IcebergTable, notes: Notes, *, field: str) -> None:
-    """Merges rows by their key, in one snapshot. Raises what Spark raised where nothing was committed."""
+def upsert(rows: DataFrame, table: IcebergTable, notes: Notes, *, field: str, have: Places, verify: Callable[[], None]) -> Mapping[str, str]:
+    """Merges rows by their key. See `append`."""
     session = rows.sparkSession
     last_of_each_key(rows, field).createOrReplaceTempView(_SOURCE)
 
     def write() -> None:
-        with _noted(session, notes):
-            session.sql(merge_statement(table.name.sql, _SOURCE, field, rows.columns))
+        session.sql(merge_statement(table.name.sql, _SOURCE, field, rows.columns))
 
     try:
-        _committed(write, table, notes)
+        return commit(session, table, notes, have=have, verify=verify, write=write)
     finally:
         session.catalog.dropTempView(_SOURCE)
 
 
-def has(table: IcebergTable, notes: Notes) -> bool:
-    """Whether the table has the batch already."""
-    have = table.places()
-    return all((place(have, topic, partition) or 0) >= end for topic, partition, end in each(notes.places))
-
-
-def _committed(write: Callable[[], None], table: IcebergTable, notes: Notes) -> None:
-    """Until the table has the batch. A batch that changes nothing leaves a snapshot, too, so that its places are kept."""
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            write()
-        except (PySparkException, Py4JError) as error:
-            if has(table, notes):
-                return
-            if attempt == ATTEMPTS or not any(name in str(error) for name in _CONFLICTS):
-                raise
-        else:
-            if not has(table, notes):
-                table.note(notes.properties())
-            return
-
-
-@contextmanager
-def _noted(session: SparkSession, notes: Notes) -> Iterator[None]:
-    """Statements of the session write these into their snapshot."""
-    conf = session.conf
-    for key, value in notes.properties().items():
-        conf.set(_SESSION_NOTE + key, value)
+def remember(tombstones: DataFrame, table: IcebergTable) -> None:
+    """Merges them into the table of tombstones. To be repeated at will: it needs no places. Raises what Spark raised."""
+    session = tombstones.sparkSession
+    tombstones.createOrReplaceTempView(_SOURCE)
     try:
-        yield
+        session.sql(remember_statement(table.name.sql, _SOURCE))
     finally:
-        for key in notes.properties():
-            conf.unset(_SESSION_NOTE + key)
+        session.catalog.dropTempView(_SOURCE)
 
 
 def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:

@@ -3,7 +3,7 @@
 import argparse
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -122,12 +122,16 @@ def run(options: IcebergOptions, spark: SparkSession, *, stop: StopRequest | Non
 def run_maintenance(target: Target, spark: SparkSession) -> None:
     """Raises BmqError."""
     assert target.settings.upkeep is not None
-    for name in (target.table, target.table.dead_letters):
-        table = IcebergTable.open(spark, name)
-        if table is not None:
-            say(f"{name}: {maintain(spark, table, target.settings.upkeep)}")
-        elif name == target.table:
-            raise ConfigurationError(f"--table {name}: not there: name one that the catalog has")
+    table = IcebergTable.open(spark, target.table)
+    if table is None:
+        raise ConfigurationError(f"--table {target.table}: not there: name one that the catalog has")
+    say(f"{table.name}: {maintain(spark, table, target.settings.upkeep)}")
+    dead = IcebergTable.open(spark, target.table.dead_letters)
+    if dead is not None:
+        say(f"{dead.name}: {maintain(spark, dead, target.settings.upkeep, below=table.places())}")
+    tombstones = IcebergTable.open(spark, target.table.tombstones)
+    if tombstones is not None:
+        say(f"{tombstones.name}: {maintain(spark, tombstones, replace(target.settings.upkeep, retention_ms=None))}")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,12 +1,13 @@
 """Batches into an Iceberg table and its table of dead letters.
 
-A batch is one snapshot, whose summary has the table's places: rows and places are there together or not at all. Dead letters are committed first,
-in a table with places of its own, so that a batch which is killed between the two commits adds the second half alone when it comes again.
+A batch is one snapshot, which is committed together with the table's places, on the condition that the table is still where the batch begins
+(`iceberg.publishing`). Dead letters are committed first, in a table with places of its own, so that a batch which is killed between the two commits
+adds the second half alone when it comes again.
 """
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -14,20 +15,21 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from bmq_spark.errors import BmqError, JobStopped
+from bmq_spark.errors import BmqError
 from bmq_spark.iceberg.catalogs import TableName
 from bmq_spark.iceberg.evolution import spark_columns
 from bmq_spark.iceberg.maintenance import Upkeep, maintain
 from bmq_spark.iceberg.notes import Notes
+from bmq_spark.iceberg.publishing import commit, moved
 from bmq_spark.iceberg.tables import TOPIC, IcebergTable
-from bmq_spark.iceberg.upsert import keyed
-from bmq_spark.iceberg.writing import SEEN, Letters, Rows, Seen, append, has, seen_in, upsert
+from bmq_spark.iceberg.upsert import RECORD_KEY, keyed, last_tombstones, not_deleted, tombstone_columns
+from bmq_spark.iceberg.writing import SEEN, Letters, Rows, Seen, append, remember, seen_in, upsert
 from bmq_spark.jobs.buried import Buried
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.decoders import inferred
 from bmq_spark.jobs.ending import say
 from bmq_spark.jobs.identity import another_topic
-from bmq_spark.jobs.places import Places, Range, ends_of
+from bmq_spark.jobs.places import Places, Range, ahead, each, ends_of, place
 from bmq_spark.jobs.records import DEAD_LETTERS, Typing
 from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.values import iceberg_rules, settle
@@ -61,6 +63,7 @@ class IcebergSink:
         self._table = self._create(name, self._typing.schema, settings.upsert_key)
         self._table.evolve(self._typing.schema)
         self._dead = IcebergTable.open(spark, name.dead_letters)
+        self._tombstones = IcebergTable.open(spark, name.tombstones) if settings.upsert_key == RECORD_KEY else None
         self._kept_s = time.monotonic()
 
     @property
@@ -92,31 +95,33 @@ class IcebergSink:
 
     def pass_over(self, lost: Sequence[Range]) -> None:
         """See Sink. A snapshot that adds nothing says so."""
-        self._table.note(Notes(places=ends_of(lost), lost=", ".join(map(str, lost))).properties())
+        notes = Notes(places=ends_of(lost), lost=", ".join(map(str, lost)))
+        commit(self._spark, self._table, notes, have=self._table.places())
 
     def add(self, batch: Batch) -> Added:
         """See Sink. A batch that the table has is passed over."""
-        notes = Notes(places=batch.ends, query_id=batch.query_id, batch_id=batch.batch_id)
-        if has(self._table, notes):
+        have = self._table.places()
+        if all((place(have, topic, partition) or 0) >= end for topic, partition, end in each(batch.ends)):
             return Added(rows=0, files=0, size_bytes=0, dead_letters=0)
-        buried = self._buried()
-        rows = self._rows(batch, buried)
+        if any(place(have, part.topic, part.partition) not in (None, part.start) for part in batch.ranges):
+            raise moved(self._table)
+        notes = Notes(places=ahead(have, batch.ends), query_id=batch.query_id, batch_id=batch.batch_id)
+        dead = self._dead.places() if self._dead else {}
+        buried = self._buried(have, dead)
+        rows = self._rows(batch, buried, settled=not (self._infers and buried.places))
         letters = 0
         try:
             if self._may_not_fit():
                 rows = rows.persist(KEPT)
                 if _any_unfit(rows):
                     rows = self._grown(rows, batch, buried) if self._infers else rows
-                    letters = self._bury(batch, notes, buried) if _any_unfit(rows) else 0
-            before = self._table.snapshot_id()
-            batch.verify()
-            self._write(rows.filter(sql.col("reason").isNull()).drop("reason"), notes)
-            self._verify_after(batch, before)
+                    letters = self._bury(batch, notes, buried, dead) if _any_unfit(rows) else 0
+            summary = self._write(rows.filter(sql.col("reason").isNull()).drop("reason"), notes, have, batch)
         finally:
             rows.unpersist()
-        added = self._added(notes, letters)
+        count = {key: int(summary.get(key, 0)) for key in ("added-records", "added-data-files", "added-files-size")}
         self._keep()
-        return added
+        return Added(rows=count["added-records"], files=count["added-data-files"], size_bytes=count["added-files-size"], dead_letters=letters)
 
     def _create(self, name: TableName, schema: pa.Schema, upsert_key: str) -> IcebergTable:
         settings = self._settings
@@ -129,57 +134,57 @@ class IcebergSink:
             target_file_size_bytes=settings.target_file_size_bytes,
         )
 
-    def _rows(self, batch: Batch, buried: Buried) -> DataFrame:
-        return Rows(typing=self._typing, columns=self._table.columns(), buried=buried).of(batch.records)
+    def _rows(self, batch: Batch, buried: Buried, *, settled: bool) -> DataFrame:
+        return Rows(typing=self._typing, columns=self._table.columns(), buried=buried, settled=settled).of(batch.records)
 
-    def _buried(self) -> Buried:
-        dead = self._dead
-        if dead is None:
-            return Buried()
-        return Buried.read(lambda: self._spark.table(dead.name.sql), theirs=dead.places(), table=self._table.places())
+    def _buried(self, have: Places, dead: Places) -> Buried:
+        table = self._dead
+        return Buried.read(lambda: self._spark.table(table.name.sql), theirs=dead, table=have) if table else Buried()
 
     def _grown(self, rows: DataFrame, batch: Batch, buried: Buried) -> DataFrame:
         """The rows again, where values had something that becomes a column; else the same."""
         told = batch.records.mapInArrow(Seen(typing=self._typing), SEEN).collect()
         columns = settle(self._typing.columns, [seen_in(bytes(row["seen"])) for row in told], rules=iceberg_rules)
-        if columns == self._typing.columns:
+        if columns == self._typing.columns and not buried.places:
             return rows
         rows.unpersist()
         self._typing = inferred(self._typing, columns)
         self._table.evolve(self._typing.schema)
-        return self._rows(batch, buried).persist(KEPT)
+        return self._rows(batch, buried, settled=True).persist(KEPT)
 
     def _may_not_fit(self) -> bool:
         """Bytes always do, where no key is needed."""
         binary = pa.binary()
         return bool(self._settings.upsert_key) or not (self._typing.key.arrow_type == binary and self._typing.value.arrow_type == binary)
 
-    def _write(self, rows: DataFrame, notes: Notes) -> None:
+    def _write(self, rows: DataFrame, notes: Notes, have: Places, batch: Batch) -> Mapping[str, str]:
         if self._settings.upsert_key:
-            upsert(rows, self._table, notes, field=self._settings.upsert_key)
-        else:
-            append(rows, self._table, notes)
+            if self._settings.upsert_key == RECORD_KEY:
+                rows = self._remembered(rows, batch)
+            return upsert(rows, self._table, notes, field=self._settings.upsert_key, have=have, verify=batch.verify)
+        return append(rows, self._table, notes, have=have, verify=batch.verify)
 
-    def _verify_after(self, batch: Batch, before: int) -> None:
-        """Spark commits what it wrote at once: a topic that was made again meanwhile is taken back out."""
-        try:
+    def _remembered(self, rows: DataFrame, batch: Batch) -> DataFrame:
+        """Notes the batch's tombstones; the rows without those that any tombstone has deleted."""
+        tombstones = last_tombstones(rows)
+        if tombstones.limit(1).count():
             batch.verify()
-        except JobStopped:
-            self._table.roll_back(before)
-            raise
+            if self._tombstones is None:
+                columns = tombstone_columns(self._table.columns().field(RECORD_KEY).type)
+                self._tombstones = self._create(self._table.name.tombstones, columns, "")
+            remember(tombstones, self._tombstones)
+        known = self._tombstones
+        return rows if known is None else not_deleted(rows, rows.sparkSession.table(known.name.sql))
 
-    def _bury(self, batch: Batch, notes: Notes, buried: Buried) -> int:
-        """Commits the batch's dead letters, as far as their table has not got them; how many."""
+    def _bury(self, batch: Batch, notes: Notes, buried: Buried, have: Places) -> int:
+        """Commits the batch's dead letters, as far as their table has not got them; how many. `have`: the places of their table."""
         if self._dead is None:
             self._dead = self._create(self._table.name.dead_letters, DEAD_LETTERS, "")
+            have = self._dead.places()
         task = Letters(typing=self._typing, buried=buried)
-        append(batch.records.mapInArrow(task, spark_columns(DEAD_LETTERS)), self._dead, notes)
-        return int(self._dead.summary().get("added-records", 0))
-
-    def _added(self, notes: Notes, letters: int) -> Added:
-        summary = self._table.summary()
-        count = {key: int(summary.get(key, 0)) for key in ("added-records", "added-data-files", "added-files-size")}
-        return Added(rows=count["added-records"], files=count["added-data-files"], size_bytes=count["added-files-size"], dead_letters=letters)
+        letters = batch.records.mapInArrow(task, spark_columns(DEAD_LETTERS))
+        theirs = replace(notes, places=ahead(have, batch.ends))
+        return int(append(letters, self._dead, theirs, have=have, verify=batch.verify).get("added-records", 0))
 
     def _keep(self) -> None:
         """Maintenance between two batches; its failure stops nothing, for it is tried again."""
@@ -197,7 +202,9 @@ class IcebergSink:
         assert self._settings.upkeep is not None
         say(f"{self._table.name}: {maintain(self._spark, self._table, self._settings.upkeep)}")
         if self._dead is not None:
-            say(f"{self._dead.name}: {maintain(self._spark, self._dead, self._settings.upkeep)}")
+            say(f"{self._dead.name}: {maintain(self._spark, self._dead, self._settings.upkeep, below=self._table.places())}")
+        if self._tombstones is not None:
+            say(f"{self._tombstones.name}: {maintain(self._spark, self._tombstones, replace(self._settings.upkeep, retention_ms=None))}")
 
 
 def _any_unfit(rows: DataFrame) -> bool:

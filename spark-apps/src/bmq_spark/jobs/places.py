@@ -51,6 +51,11 @@ def merged(first: Places, over: Places) -> dict[str, dict[int, int]]:
     return result
 
 
+def ahead(have: Places, ends: Places) -> dict[str, dict[int, int]]:
+    """`ends`, but where `have` is further it stays there: a place never goes back."""
+    return {topic: {number: max(end, place(have, topic, number) or 0) for number, end in partitions.items()} for topic, partitions in ends.items()}
+
+
 def ends_of(ranges: Iterable[Range]) -> dict[str, dict[int, int]]:
     """Where the ranges end."""
     result: dict[str, dict[int, int]] = {}

@@ -1,0 +1,112 @@
+"""How a snapshot gets into a table: staged by whoever writes the rows, then made the newest by the driver, in one step that compares.
+
+A staged snapshot is in the table's metadata and no reader sees it. The step is one commit of the catalog: it makes the snapshot the newest and sets
+the table's places, on the condition that the newest is still the one which the snapshot was staged on. So whoever slept, and whatever came meanwhile,
+nothing is added to a table that is not the one that was looked at; and a step of unknown outcome may be repeated, for it comes through once.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from bmq_spark.errors import BmqError, JobStopped
+from bmq_spark.iceberg.notes import Notes
+from bmq_spark.iceberg.tables import IcebergTable, Staged
+from bmq_spark.jobs.places import Places, each, place
+
+ATTEMPTS: Final = 10
+"""So often a batch is written where others commit to the table meanwhile: maintenance does, some times in a run."""
+STEPS: Final = 5
+"""So often the step is tried where its outcome is unknown, or where others change the table's schema or properties."""
+_AGAIN: Final = ("ValidationException", "CommitFailedException", "CommitStateUnknownException")
+_WAP_ID: Final = "spark.wap.id"
+_NOTE: Final = "spark.sql.iceberg.snapshot-property."
+
+
+def commit(
+    session: SparkSession,
+    table: IcebergTable,
+    notes: Notes,
+    *,
+    have: Places,
+    write: Callable[[], None] | None = None,
+    verify: Callable[[], None] = lambda: None,
+) -> Mapping[str, str]:
+    """What `write` has Spark write (None: nothing) becomes the newest snapshot, with these notes; returns its summary.
+
+    `have` is what the caller took for the table's places. Raises JobStopped where another has moved them, and what `verify` raises, which is called
+    when all is written: nothing was committed then.
+    """
+    for _ in range(ATTEMPTS):
+        staged = _staged(session, table, notes, write)
+        if staged is None:
+            continue
+        try:
+            verify()
+        except BmqError:
+            table.drop(staged)
+            raise
+        if _published(table, staged, notes, have):
+            return staged.summary
+        table.drop(staged)
+    raise JobStopped(f"table {table.name}: others committed to it {ATTEMPTS} times while one batch was written: the place is kept; run fewer of them")
+
+
+def moved(table: IcebergTable) -> JobStopped:
+    """Somebody else has added to the table what a batch was to add, or something else of the topics."""
+    return JobStopped(f"table {table.name}: its places are others than they were: does another job write to it? Let one of them go on alone")
+
+
+def _staged(session: SparkSession, table: IcebergTable, notes: Notes, write: Callable[[], None] | None) -> Staged | None:
+    """The snapshot, which Spark staged, or which adds nothing where Spark had nothing to write. None: to be tried again."""
+    mark = f"bmq-{secrets.token_hex(8)}"
+    if write is None:
+        return table.stage_nothing(mark, notes.summary())
+    table.stages()
+    before = table.newest_id()
+    try:
+        with _settings(session, {_WAP_ID: mark} | {_NOTE + key: value for key, value in notes.summary().items()}):
+            write()
+    except (PySparkException, Py4JError) as error:
+        if not any(name in str(error) for name in _AGAIN):
+            raise
+        # Of unknown outcome: if it is staged later, nobody makes it the newest.
+        return table.staged(mark)
+    staged = table.staged(mark)
+    if staged is not None:
+        return staged
+    # Nothing to write, if the table is as it was: rows that Spark committed by itself would be there.
+    return table.stage_nothing(mark, notes.summary()) if table.newest_id() == before else None
+
+
+def _published(table: IcebergTable, staged: Staged, notes: Notes, have: Places) -> bool:
+    """Whether it is in the table; if not, it never will be. Raises JobStopped where that is not known, or where the places have moved."""
+    for _ in range(STEPS):
+        state = table.state()
+        if staged.snapshot_id in state.ancestors:
+            return True
+        if any(place(state.places, topic, partition) != place(have, topic, partition) for topic, partition, _ in each(notes.places)):
+            table.drop(staged)
+            raise moved(table)
+        if state.newest_id != staged.parent_id or not state.has(staged):
+            return False
+        table.step(state, staged, notes.places)
+    raise JobStopped(f"table {table.name}: whether a batch was committed is not known: run the job again: it begins where the table is")
+
+
+@contextmanager
+def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """What the session writes is written with these."""
+    conf = session.conf
+    for key, value in settings.items():
+        conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in settings:
+            conf.unset(key)
