@@ -206,3 +206,19 @@ def test_a_reader_that_has_gone_is_the_commands_to_deal_with() -> None:
     for printed in (lambda: output.text("a line"), lambda: output.table(COLUMNS, [("orders", 3)]), lambda: output.table(COLUMNS, [], title="none")):
         with pytest.raises(BrokenPipeError):
             printed()
+
+
+@pytest.mark.parametrize("form", list(OutputFormat))
+def test_names_with_a_terminals_commands_in_them_do_nothing(form: OutputFormat) -> None:
+    evil = "a\x1b[2J\x9b31m\u202e"
+    stdout, stderr = io.StringIO(), io.StringIO()
+    output = Output(form=form, stdout=stdout, stderr=stderr)
+    output.table([Column(title="NAME")], [[evil]])
+    output.document({"name": evil})
+    output.text(evil)
+    output.note(evil)
+    output.error(evil)
+    written = stdout.getvalue() + stderr.getvalue()
+    assert all(line.isprintable() for line in written.split("\n"))
+    if form is OutputFormat.JSON:
+        assert json.loads(stdout.getvalue()) == {"name": evil}

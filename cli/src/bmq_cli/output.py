@@ -16,6 +16,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from bmq.printable import printable
+
+_LINES: Final = "\n\t"
 _UNBOUNDED_WIDTH: Final = 10_000
 """Columns for what is not a terminal: a line of a table is then never broken or cut."""
 
@@ -69,7 +72,7 @@ class Output:
             case OutputFormat.TABLE:
                 return
             case OutputFormat.JSON:
-                self._stdout.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+                self._stdout.write(printable(json.dumps(document, ensure_ascii=False, indent=2), keep="\n") + "\n")
             case OutputFormat.YAML:
                 self._stdout.write(to_yaml(document))
         self._stdout.flush()
@@ -84,7 +87,7 @@ class Output:
         for column in columns:
             table.add_column(column.title, justify="right" if column.number else "left", no_wrap=not self._console.is_terminal, overflow="fold")
         for row in rows:
-            table.add_row(*(Text(shown(cell)) for cell in row))
+            table.add_row(*(Text(printable(shown(cell))) for cell in row))
         if self._console.is_terminal:
             self._console.print(table)
             return
@@ -95,7 +98,7 @@ class Output:
     def text(self, line: str = "") -> None:
         """A line for people, in `table` only."""
         if self.for_people:
-            self._line(Text(line))
+            self._line(Text(printable(line, keep=_LINES)))
 
     def waiting(self, text: str) -> AbstractContextManager[object]:
         """Shows `text` on standard error while something takes long; only on a terminal."""
@@ -103,11 +106,11 @@ class Output:
 
     def note(self, line: str) -> None:
         """A message on standard error."""
-        self._messages.print(Text(line), soft_wrap=True)
+        self._messages.print(Text(printable(line, keep=_LINES)), soft_wrap=True)
 
     def error(self, line: str) -> None:
         """`error: …` on standard error."""
-        self._messages.print(Text.assemble(("error:", "bold red"), " ", line), soft_wrap=True)
+        self._messages.print(Text.assemble(("error:", "bold red"), " ", printable(line, keep=_LINES)), soft_wrap=True)
 
     def flush(self) -> None:
         """Lets readers see what has been printed, where more is to come."""
@@ -143,7 +146,12 @@ def shown(cell: Cell) -> str:
 def to_yaml(document: Document) -> str:
     """A YAML document, keys in the order given."""
     text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False)
-    return text.removesuffix("...\n")
+    return "".join([one if one.isprintable() or one == "\n" else _escaped_in_yaml(one) for one in text.removesuffix("...\n")])
+
+
+def _escaped_in_yaml(character: str) -> str:
+    """Text with such a character is quoted (`_Dumper`), so that an escape is read as the character."""
+    return f"\\U{ord(character):08x}" if ord(character) > 0xFFFF else f"\\u{ord(character):04x}"
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]

@@ -12,9 +12,14 @@ from typing import Final, TextIO
 import structlog
 
 from bmq.errors import ConfigurationError
+from bmq.printable import printable
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _FORMATS: Final = ("console", "json")
+_LAID_OUT: Final = frozenset(("stack", "exception"))
+"""Texts of several lines."""
+TEXT_CHARS_MAX: Final = 2_000
+"""Of one value in a line: a client's id may have 32,000."""
 
 
 def configure_logging(*, environment: Mapping[str, str] | None = None, stream: TextIO | None = None) -> None:
@@ -51,8 +56,24 @@ def configure_logging(*, environment: Mapping[str, str] | None = None, stream: T
 
 def _rendering(form: str, stream: TextIO) -> list[structlog.typing.Processor]:
     if form == "json":
-        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    return [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+        return [_cut, structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    return [_shown, structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+
+
+def _cut(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """JSON escapes by itself; long texts of strangers are cut."""
+    for key, value in event.items():
+        if isinstance(value, str) and len(value) > TEXT_CHARS_MAX:
+            event[key] = printable(value, keep="\n\t", chars_max=TEXT_CHARS_MAX)
+    return event
+
+
+def _shown(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """What a terminal would take for commands is written as escapes; long texts are cut."""
+    for key, value in event.items():
+        if isinstance(value, str) and key not in _LAID_OUT:
+            event[key] = printable(value, chars_max=TEXT_CHARS_MAX)
+    return event
 
 
 def _chosen(environment: Mapping[str, str], name: str, *, default: str, allowed: tuple[str, ...]) -> str:
