@@ -138,6 +138,7 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq_broker\.(heartbeats|membership):BEATS_PER_LEASE|bmq_cli\.membership:BEATS_PER_LEASE": "a ratio",
     r"bmq_broker\.loads:LOAD_MIN_BYTES_PER_S": "a rate",
     r"bmq_broker\.lookups:PLANS_MAX": "tries after a move; more moves than that at once are met anyway",
+    r"bmq_broker\.partitions\.producers:_TIMED": "how many numbers a stored batch has",
     r"bmq_broker\.partitions\.producers:REMEMBERED_BATCHES": "more than clients have in flight, by the protocol",
     r"bmq_broker\.partitions\.validation:.*": "what a batch may be",
     r"bmq_broker\.handlers\.(group_errors:_TEXT_MAX|k11_join_group:_ID_PREFIX_MAX)": "the length of a text",
