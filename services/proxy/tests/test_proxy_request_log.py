@@ -8,6 +8,7 @@ import structlog
 from one_connection import codes, run, until
 from proxy_in_memory import Client, Running, batch, fetch_request
 
+from bmq.errors import PolicyViolation
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.settings import ProxySettings
 
@@ -56,3 +57,19 @@ def test_requests_that_are_slow_or_time_out_are_logged_with_an_id_that_the_clien
         assert logs[0]["took_ms"] >= 50
 
     run(test, ProxySettings(slow_request_ms=50, write_timeout_ms_min=0))
+
+
+def test_what_clients_cause_again_and_again_is_one_line_of_each_kind() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.controller.error = PolicyViolation("not here")
+        with structlog.testing.capture_logs() as logs:
+            for number in range(30):
+                await client.ask(22, 0, {"transactional_id": f"t{number}", "transaction_timeout_ms": 1})
+                await client.ask(3, 4, {"topics": [{"name": f"wished-{number}"}], "allow_auto_topic_creation": True})
+                client.client_id = f"lane=nope{number}"
+                await client.ask(3, 4, {"topics": []})
+                client.client_id = "test"
+        events = [line["event"] for line in logs]
+        assert len(events) == len(set(events)) == 3, events
+
+    run(test)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 from prometheus_client import Counter
@@ -77,6 +78,12 @@ class Proxy:
     def image(self) -> Image:
         """The newest known metadata."""
         return self.metadata.image
+
+    def tell(self, event: str, **fields: Any) -> None:
+        """A line of the log of what clients cause: one of each kind per interval, with the number of those left out."""
+        left_out = self.complaints.due(event, now=self.loop.time())
+        if left_out is not None:
+            self.log.info(event, left_out=left_out, **fields)
 
     def address_of(self, listener: str) -> tuple[str, int]:
         """Where clients reach this proxy by a listener; "" and 0: by that one they do not, as far as is known."""

@@ -257,7 +257,7 @@ async def _auto_create(proxy: Proxy, call: Call, request: Any) -> None:
         try:
             await proxy.coordinators.offsets_topic()
         except BmqError as error:
-            proxy.log.info("internal topic not created", topic=CONSUMER_OFFSETS, error=str(error), code=controller_code(error))
+            proxy.tell("internal topic not created", topic=CONSUMER_OFFSETS, error=str(error), code=controller_code(error))
     if names:
         try:
             proxy.quota.take(call.client_host, len(names) * proxy.default_partitions, proxy.loop.time())
@@ -273,11 +273,11 @@ async def _create(proxy: Proxy, names: Sequence[str]) -> None:
     try:
         results = await proxy.controller.create_topics([NewTopic(name=name) for name in names])
     except BmqError as error:
-        proxy.log.info("topics not created", topics=list(names), error=str(error))
+        proxy.tell("topics not created", topics=names[0], error=str(error))
         return
     for result in results:
         if result.error is not None:
-            proxy.log.info("topic not created", topic=result.name, error=str(result.error))
+            proxy.tell("topic not created", topic=result.name, error=str(result.error))
         elif result.topic_id is not None:
             await image_with(proxy.metadata, partial(_topic_of, result.topic_id), SHOWN_WITHIN_S)
 

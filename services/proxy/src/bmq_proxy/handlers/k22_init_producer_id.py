@@ -22,7 +22,7 @@ def route(proxy: Proxy) -> Route:
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """A new id, or the next epoch of one that the client has already."""
     if request.transactional_id is not None:
-        proxy.log.info("transactional producer refused: this version of bmq has no transactions", client=call.client_id)
+        proxy.tell("transactional producer refused: this version of bmq has no transactions", client=call.client_id)
         return _failed(int(ErrorCode.invalid_request))
     known = 0 <= request.producer_id < proxy.image.next_producer_id and 0 <= request.producer_epoch <= EPOCH_MAX
     if known and request.producer_epoch < EPOCH_MAX:

@@ -74,7 +74,7 @@ async def partition_statuses(proxy: Proxy, wanted: list[tuple[Topic, int]]) -> d
             try:
                 found |= {status.tp: status for status in await owner.status(tps[first : first + ASKED_AT_ONCE])}
             except BmqError as error:
-                proxy.log.info("owner does not answer for its partitions", error=str(error))
+                proxy.tell("owner does not answer for its partitions", error=str(error))
                 break
             await proxy.bulk.turn()
     return found

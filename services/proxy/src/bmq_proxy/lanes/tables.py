@@ -126,7 +126,7 @@ class LaneTables:
         return f"there is no such lane, but a lane {meant}: where something is appended to the client.id, write lane={meant},APP"
 
     def _complain(self, name: str, call: Call, *, exists: bool) -> None:
-        left_out = self._complaints.due((call.client_host, name[:64]), now=self._proxy.loop.time())
+        left_out = self._complaints.due((call.client_host, exists), now=self._proxy.loop.time())
         if left_out is not None:
             why = f"this proxy serves lane {self._own_lane} alone" if exists else self._why_unknown(name)
             _log.warning("client refused", lane=name[:64], client_id=call.client_id[:200], peer=call.client_host, reason=why, left_out=left_out)
