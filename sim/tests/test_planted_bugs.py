@@ -58,7 +58,7 @@ FOUND_BY = {
     "seal-in-the-deleted-past": 5,
     "retention-ignores-snapshot": 3,
     "overtake-in-retry": 1,
-    "failed-manifest-counts": 5,
+    "failed-manifest-counts": 26,
     "remade-topic-keeps-offsets": 3,
     "growing-places-all-anew": 4,
     "lane-topics-outlive-it": 8,
