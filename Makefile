@@ -7,8 +7,8 @@ UV := .cache/uv/bin/uv
 MEMBERS := core services/controller services/broker services/proxy cli operator sim
 SPARK := .cache/spark/bin
 UNIT_TESTS := core/tests services/controller/tests services/broker/tests services/proxy/tests cli/tests operator/tests sim/tests
-SEEDS ?= 0-149
-VERIFY_SEEDS ?= 150-499
+SEEDS ?= 0-49
+VERIFY_SEEDS ?= 50-499
 JOBS ?= $(shell nproc)
 # Tests and jobs start hundreds of processes: each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -55,7 +55,7 @@ types: setup .cache/spark/complete ## mypy, strict
 	$(BIN)/mypy
 	$(SPARK)/mypy --config-file spark-apps/pyproject.toml
 
-sim: setup ## the simulator (SEEDS=0-149 of every scenario; ARGS="--scenario cluster" for every seed of one)
+sim: setup ## the simulator (SEEDS=0-49 of every scenario; ARGS="--scenario cluster" for every seed of one)
 	$(BIN)/python -m bmq_sim --seeds $(SEEDS) $(ARGS)
 
 compat: setup .cache/tools/complete ## clients that others wrote, against bmq over a folder and over MinIO

@@ -212,6 +212,19 @@ def test_a_topic_that_is_deleted_by_its_id_a_second_time_is_an_unknown_id() -> N
     run(test)
 
 
+def test_a_topic_to_be_deleted_is_named_once_by_its_name_or_by_its_id() -> None:
+    """Where the name was given to another topic since, deleting by it would take the wrong one."""
+
+    async def test(proxy: Running, client: Client) -> None:
+        gone, kept = proxy.metadata.add_topic("gone", 1), proxy.metadata.add_topic("orders", 1)
+        asked = [{"name": "orders", "topic_id": gone.topic_id}, {"name": "gone", "topic_id": None}]
+        twice, once = (await client.ask(20, 6, {"topics": asked, "timeout_ms": 1_000})).responses
+        assert (twice.name, twice.error_code, once.error_code) == ("orders", ErrorCode.invalid_request, ErrorCode.none)
+        assert set(proxy.metadata.image.topics) == {kept.topic_id}
+
+    run(test)
+
+
 def test_topics_are_created_described_grown_and_deleted() -> None:
     async def test(proxy: Running, client: Client) -> None:
         reply = await client.ask(

@@ -27,11 +27,13 @@ def route(proxy: Proxy) -> Route:
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """By name, or from version 6 on by name or id."""
+    answers: list[dict[str, Any]] = []
     if call.version >= _NAME_OR_ID_FROM:
-        keys: list[str | UUID | None] = [one.topic_id if one.name is None else one.name for one in request.topics]
+        both = [one for one in request.topics if one.name is not None and one.topic_id]
+        answers += [_named_twice(one) for one in both]
+        keys: list[str | UUID | None] = [one.topic_id if one.name is None else one.name for one in request.topics if one not in both]
     else:
         keys = list(request.topic_names)
-    answers: list[dict[str, Any]] = []
     topics: dict[str, Topic] = {}
     by_id = {key for key in keys if isinstance(key, UUID)}
     async for key in proxy.bulk.paced(list(dict.fromkeys(keys))):
@@ -63,6 +65,12 @@ async def _delete(proxy: Proxy, topics: dict[str, Topic], by_id: set[UUID]) -> l
         code = 0 if why is None else controller_code(why)
         answers.append({**_named(topic), "error_code": code, "error_message": None if why is None else str(why)})
     return answers
+
+
+def _named_twice(asked: Message) -> dict[str, Any]:
+    """As in Kafka: which of the two is meant nobody can tell where the name was given to another topic since."""
+    why = f"topic {asked.name} is named by its id {asked.topic_id}, too: give one of them"
+    return {"name": asked.name, "topic_id": asked.topic_id, "error_code": int(ErrorCode.invalid_request), "error_message": why}
 
 
 def _named(topic: Topic) -> dict[str, Any]:
