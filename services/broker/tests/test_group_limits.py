@@ -68,6 +68,17 @@ async def test_a_partition_that_one_commit_names_thousands_of_times_is_stored_on
 
 
 @on_virtual_time
+async def test_an_offset_that_was_taken_is_stored_though_the_same_commit_names_its_partition_again_and_is_refused_there() -> None:
+    too_long = "m" * 5_000
+    parts = [{"partition_index": 0, "committed_offset": at, "committed_metadata": text} for at, text in ((5, ""), (7, ""), (9, too_long))]
+    async with coordinator() as one:
+        reply = await one.ask(COMMIT, 8, group_id="g", generation_id_or_member_epoch=-1, topics=[{"name": "t", "partitions": parts}])
+        codes = [ErrorCode(part.error_code) for part in reply.topics[0].partitions]
+        assert codes == [ErrorCode.none, ErrorCode.none, ErrorCode.offset_metadata_too_large]
+        assert await one.fetch() == 7
+
+
+@on_virtual_time
 async def test_a_commit_of_very_many_partitions_lets_others_have_their_turn_and_is_answered_in_order() -> None:
     topics = Topics("t")
     topics.partitions = 9_000

@@ -25,13 +25,11 @@ def commit(machine: GroupMachine, now: Now, request: Commit, ticket: Ticket) -> 
         return effects
     if group is not None and request.member_id in group.members and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
         machine.touch(group, request.member_id, now)
-    refusals = []
-    last = {(new.topic, new.partition): new for new in request.offsets}
-    for new in request.offsets:
-        refusal = _check_offset(machine, new)
-        refusals.append(refusal)
-        if refusal is None and last[new.topic, new.partition] is new:  # of a partition that is named again and again one record is enough
-            machine.emit(effects, OffsetKey(request.group_id, new.topic, new.partition), _value(new, now, request.retention_ms))
+    refusals = [_check_offset(machine, new) for new in request.offsets]
+    taken = [new for new, refusal in zip(request.offsets, refusals, strict=True) if refusal is None]
+    # Of a partition that is named again and again one record is enough: the last that is not refused.
+    for new in {(new.topic, new.partition): new for new in taken}.values():
+        machine.emit(effects, OffsetKey(request.group_id, new.topic, new.partition), _value(new, now, request.retention_ms))
     effects.reply(ticket, CommitReply(refusals=tuple(refusals)))
     return effects
 
