@@ -21,6 +21,7 @@ OwnTopic = Callable[[str], Topic | None]
 BaseTopic = Callable[[str], Topic | None]
 """The base's."""
 OWNERS_AT_ONCE: Final = 16
+LATEST: Final = -1
 CODE: Final = int(ErrorCode.unknown_topic_or_partition)
 
 
@@ -76,8 +77,9 @@ async def told_apart(
 
 
 async def _end(topic: Topic, partition: int, owner_for: Callable[[TopicPartition], Owner]) -> int:
+    """Where the log ends, whichever epoch it is in: not where an epoch ends that this proxy takes for the newest."""
     tp = TopicPartition(topic.topic_id, partition)
-    return (await owner_for(tp).epoch_end(tp, topic.partitions[partition].leader_epoch)).end_offset
+    return (await owner_for(tp).offset_for_time(tp, LATEST)).offset
 
 
 def _only(request: Any, wanted: Callable[[Any], bool], **changed: None) -> Message | None:
