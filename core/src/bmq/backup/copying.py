@@ -323,11 +323,15 @@ class _Memory:
 
 
 def _is_harmless(records: Iterable[AnyRecord], image: Image) -> bool:
-    """Whether the copy may end after these though it was begun before them. Topics that are new, or grow, are copied besides."""
+    """Whether the copy may end after these though it was begun before them. Topics that are new, or grow, are copied besides.
+
+    Not where such a partition has changed hands already and its owner has to read what earlier ones wrote: that may be behind the WAL that was
+    copied, and a node whose stream ends before what others are to read of it cannot register.
+    """
     for record in records:
         if isinstance(record, PartitionChange):
             topic = image.topics.get(TopicId(record.topic_id))
-            if topic is not None and record.partition < len(topic.partitions):
+            if record.ranges or (topic is not None and record.partition < len(topic.partitions)):
                 return False
         elif not isinstance(record, (*_HARMLESS, TopicCreated, PartitionsAdded)):
             return False

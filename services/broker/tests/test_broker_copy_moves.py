@@ -1,0 +1,108 @@
+"""A copy of a store in which a partition changes hands while it is made is one that nodes can be started over."""
+
+import asyncio
+from collections.abc import Iterable
+from random import Random
+
+from broker_under_test import records_of
+from moving_brokers import Brokers
+from test_broker_copies import OPTIONS
+from test_broker_real_moves import started
+
+from bmq.audit.audit import audit_store
+from bmq.audit.findings import Level
+from bmq.audit.reading import Progress, Reader
+from bmq.backup.copying import Copier
+from bmq.metadata.image import Image
+from bmq.roles.controller import NewTopic
+from bmq.values import NodeId, TopicId, TopicPartition
+from bmq.wire.batches import Record, build_batch
+from bmq_broker.main import BrokerRole
+from bmq_controller.main import ControllerRole, start_controller
+from bmq_sim.clock import SimRng
+from bmq_sim.loop import on_virtual_time
+from bmq_sim.store import SimStore, StoreFaults
+
+
+class Nodes:
+    """A controller and two brokers, all real, over one store."""
+
+    def __init__(self, store: SimStore) -> None:
+        self.brokers = Brokers(store)
+        self.controller: ControllerRole
+        self.roles: dict[int, BrokerRole] = {}
+
+    async def start(self) -> None:
+        brokers = self.brokers
+        self.controller = await start_controller(brokers.store.for_node("controller"), node_id=NodeId(0), clock=brokers.clock, rng=brokers.rng)
+        self.roles = {node: await started(brokers, self.controller, node) for node in (1, 2)}
+
+    async def kill(self) -> None:
+        for role in self.roles.values():
+            await role.kill()
+        await self.controller.stop()
+        await self.brokers.controller.close()
+
+    async def topic(self, name: str) -> TopicPartition:
+        (made,) = await self.controller.controller.create_topics([NewTopic(name=name, partitions=1)])
+        assert made.topic_id is not None
+        return TopicPartition(made.topic_id, 0)
+
+    def owner(self, tp: TopicPartition) -> int:
+        meta = self.controller.metadata.image.partition(tp)
+        assert meta is not None
+        return int(meta.node_id)
+
+    async def append(self, tp: TopicPartition, value: bytes) -> None:
+        record = Record(offset=0, timestamp_ms=self.brokers.clock.now_ms(), key=None, value=value, headers=())
+        await self.roles[self.owner(tp)].owner.append(tp, build_batch([record]), produce_version=9)
+
+    async def move(self, tp: TopicPartition) -> None:
+        before = self.owner(tp)
+        await self.controller.controller.move(tp, NodeId(3 - before))
+        async with asyncio.timeout(30):
+            while self.owner(tp) == before:
+                await asyncio.sleep(0.01)
+
+    async def values(self, tp: TopicPartition) -> list[bytes]:
+        return [value for _, value in await records_of(self.roles[self.owner(tp)], tp)]
+
+
+@on_virtual_time
+async def test_nodes_start_over_a_copy_during_which_a_topic_was_made_and_moved() -> None:
+    nodes = Nodes(SimStore(faults=StoreFaults(latency_s_min=0.001, latency_s_max=0.01)))
+    await nodes.start()
+    early = [await nodes.topic(name) for name in ("a", "b")]
+    for tp in early:
+        await nodes.append(tp, b"early")
+
+    class Late(Copier):
+        """Something happens behind the WAL, and before the manifests."""
+
+        has_happened = False
+
+        async def _topics(self, image: Image, topics: Iterable[TopicId]) -> bool:
+            if not self.has_happened:
+                self.has_happened = True
+                late = await nodes.topic("late")
+                await nodes.append(late, b"late")
+                await nodes.move(late)
+            return await super()._topics(image, topics)
+
+    copy = SimStore(page_keys=7)
+    reader = Reader(nodes.brokers.store.for_node("copier"), rng=SimRng(Random(1)), at_once=3, progress=Progress())
+    await Late(reader, copy.for_node("copier"), rng=SimRng(Random(1))).run()
+    await nodes.kill()
+    found = await audit_store(copy.for_node("audit"), rng=SimRng(Random(0)), options=OPTIONS)
+    assert found.report.findings[Level.FAULT] == []
+
+    restored = Nodes(copy)
+    await restored.start()
+    assert sorted(restored.roles) == [1, 2]
+    for tp in early:
+        assert await restored.values(tp) == [b"early"]
+    topics = restored.controller.metadata.image.topics
+    for tp in [TopicPartition(topic_id, 0) for topic_id in topics]:
+        await restored.append(tp, b"more")
+        assert (await restored.values(tp))[-1] == b"more"
+    await restored.kill()
