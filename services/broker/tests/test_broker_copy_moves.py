@@ -10,12 +10,12 @@ from test_broker_copies import OPTIONS
 from test_broker_real_moves import started
 
 from bmq.audit.audit import audit_store
-from bmq.audit.findings import Level
+from bmq.audit.findings import Kind, Level
 from bmq.audit.reading import Progress, Reader
 from bmq.backup.copying import Copier
 from bmq.metadata.image import Image
 from bmq.roles.controller import NewTopic
-from bmq.values import NodeId, TopicId, TopicPartition
+from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq.wire.batches import Record, build_batch
 from bmq_broker.main import BrokerRole
 from bmq_controller.main import ControllerRole, start_controller
@@ -106,3 +106,24 @@ async def test_nodes_start_over_a_copy_during_which_a_topic_was_made_and_moved()
         await restored.append(tp, b"more")
         assert (await restored.values(tp))[-1] == b"more"
     await restored.kill()
+
+
+@on_virtual_time
+async def test_a_check_tells_that_a_stream_ends_before_what_an_heir_has_to_read_of_it() -> None:
+    nodes = Nodes(SimStore())
+    await nodes.start()
+    tp = await nodes.topic("orders")
+    first = nodes.owner(tp)
+    for number in range(4):
+        await nodes.append(tp, b"%d" % number)
+    await nodes.move(tp)
+    await nodes.kill()
+    store = nodes.brokers.store.for_node("audit")
+    found = await audit_store(store, rng=SimRng(Random(0)), options=OPTIONS)
+    assert found.report.findings[Level.FAULT] == []
+    objects = [meta.key async for meta in store.list(StreamId(NodeId(first), BrokerEpoch(1)).prefix)]
+    assert len(objects) == 4
+    for at, told in ((3, 1), (2, 2), (1, 3), (0, 1)):
+        await store.delete(objects[at])
+        found = await audit_store(store, rng=SimRng(Random(0)), options=OPTIONS)
+        assert [(each.kind, each.key) for each in found.report.findings[Level.FAULT]] == [(Kind.LOST, key) for key in objects[4 - told :]]

@@ -13,7 +13,7 @@ from bmq.audit.reading import Reader, in_groups
 from bmq.audit.unopenable import MEANS
 from bmq.audit.wal_objects import ExaminedWal, examine_wal
 from bmq.errors import FormatError, ObjectMissing, StoreUnavailable
-from bmq.metadata.image import Image
+from bmq.metadata.image import Image, stream_of
 from bmq.storage.durable import together
 from bmq.storage.numbered import wal_key
 from bmq.storage.wal import WAL_HEADER_SIZE_BYTES, decode_wal_header
@@ -49,6 +49,7 @@ class WalAudit:
         self.coverage = Coverage(image)
         self.blocked: set[StreamId] = set()
         """Streams that nobody can read to their end."""
+        self._read_below = _read_below(image)
         self.unknown: list[tuple[StreamId, int, int]] = []
         """Streams that the image does not know, with their data objects and bytes; the audit's end tells what they are."""
 
@@ -185,8 +186,11 @@ class WalAudit:
         return 0
 
     def _check_numbers(self, known: _Stream, data: AbstractSet[int], *, durable_below: int) -> None:
-        """Whether all is there that must be: what was not durable to the owner is not deleted, and the seal stands right behind it."""
-        for number in _missing(data, durable_below=durable_below, end=known.end):
+        """Whether all is there that must be: what was not durable to the owner is not deleted, and the seal stands right behind it. A stream that
+        goes on has at least what it had when a partition left it: a node with less could not register again.
+        """
+        end = known.end if known.end is not None else self._read_below.get(known.stream)
+        for number in _missing(data, durable_below=durable_below, end=end):
             self.blocked.add(known.stream)
             self._report.fault(
                 Kind.LOST,
@@ -212,6 +216,17 @@ class WalAudit:
             report.checked.batches += found.batches
             report.checked.records += found.records
         return found
+
+
+def _read_below(image: Image) -> dict[StreamId, int]:
+    """By stream, below which number heirs have objects to read."""
+    found: dict[StreamId, int] = {}
+    for topic in image.topics.values():
+        for meta in topic.partitions:
+            for part in meta.ranges:
+                stream = stream_of(part)
+                found[stream] = max(found.get(stream, 0), part.end)
+    return found
 
 
 def _missing(data: AbstractSet[int], *, durable_below: int, end: int | None) -> Iterator[int]:
