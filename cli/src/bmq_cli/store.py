@@ -113,7 +113,7 @@ def copy(
     output: OutputOption = None,
     no_color: NoColorOption = None,
 ) -> None:
-    """Copy a store as it is at one moment, while a cluster works on it, and check the copy.
+    """Copy a store while a cluster works on it, and check the copy.
 
     One that was interrupted goes on when it is run again. bmq started over the copy finds everything that was acknowledged before the copy
     began. Exit code 1: the copy has faults, or none could be made. 2: wrong usage, or no bmq store there.

@@ -1,4 +1,4 @@
-"""`bmq store copy`: a copy of a store as it is at one moment, made while a cluster works on it, and checked."""
+"""`bmq store copy`: a copy of a store, made while a cluster works on it, and checked."""
 
 from rich.progress import Progress, SpinnerColumn, TextColumn
 

@@ -1,4 +1,4 @@
-"""Copies a store as it is at one moment, while a cluster works on it. What starts over the copy finds what it would after a crash at that moment.
+"""Copies a store while a cluster works on it. What starts over the copy finds all that was acknowledged before, as after a crash.
 
 Objects never change, so a copy is wrong only by what it lacks. The order makes it whole:
 
@@ -8,7 +8,8 @@ Objects never change, so a copy is wrong only by what it lacks. The order makes 
 4. The metadata log, to its end at that time, provided that nothing since 1 changed who owns what or which stream ends where; else again from 1,
    which copies only what is new. It is copied last, entries from the newest down and then the snapshots: what was interrupted is no store.
 
-Everything acknowledged before 1 is in the copy, of what came later a part: of each partition a beginning.
+Everything acknowledged before 1 is in the copy, of what came later a part: of each partition a beginning, not all of them up to one moment. A group's
+offset that was committed meanwhile may be there without the records below it (docs/backup.md says what to do).
 """
 
 import asyncio
