@@ -3,7 +3,8 @@
 Objects never change, so a copy is wrong only by what it lacks. The order makes it whole:
 
 1. The image, at an entry of the metadata log.
-2. The WAL, until two listings in a row agree (`_Streams`). Whatever the owners roll and delete afterwards is in manifests that come later.
+2. The WAL, until two listings in a row agree (`_agree`). Whatever the owners roll and delete afterwards is in manifests that come later. Right behind
+   it the coordinators' partitions, and both again where one names a snapshot of what may lie above its copied log (`_wal_and_coordinators`).
 3. Of each partition the manifest, then what it names. What a newer version released meanwhile lives on for ten minutes; is it gone, again.
 4. The metadata log, to its end at that time, provided that nothing since 1 changed who owns what or which stream ends where; else again from 1,
    which copies only what is new. It is copied last, entries from the newest down and then the snapshots: what was interrupted is no store.
@@ -44,6 +45,7 @@ from bmq.metadata.records import (
     TopicCreated,
     TopicDeleted,
 )
+from bmq.names import is_internal
 from bmq.ports import ObjectMeta, ObjectStore, Rng
 from bmq.storage.durable import Backoff, together
 from bmq.storage.flatlog import decode_entry
@@ -59,6 +61,7 @@ WAL_PREFIX: Final = "wal/"
 PASSES_MAX: Final = 30
 WAL_ROUNDS_MAX: Final = 200
 MANIFEST_ROUNDS_MAX: Final = 20
+COORDINATOR_ROUNDS_MAX: Final = 10
 MEMORY_BYTES: Final = 256 << 20
 """Of objects that are on their way; one larger than this goes alone."""
 
@@ -108,6 +111,8 @@ class Copier:
         self._there = Reader(target, rng=rng, at_once=source.at_once, progress=source.progress)
         self._memory = _Memory(MEMORY_BYTES)
         self._done = Copied(told=told)
+        self._covered: dict[TopicPartition, int] = {}
+        """Below which offset the coordinators' logs are in the copied WAL or in manifests that are copied after it."""
 
     async def run(self) -> Copied:
         """Raises NotCopied, NoMetadata (the source is no store), StoreLost, StoreError (the target)."""
@@ -115,8 +120,9 @@ class Copier:
         await self._check(start)
         for _ in range(PASSES_MAX):
             self._done.passes += 1
-            whole = await self._wal()
-            whole = await self._topics(start.image, start.image.topics) and whole
+            whole = await self._wal_and_coordinators(start.image)
+            others = [topic_id for topic_id, topic in start.image.topics.items() if not is_internal(topic.name)]
+            whole = await self._topics(start.image, others) and whole
             end = await self._settled(start)
             if end is not None and whole and await self._metadata(end):
                 self._done.cluster_id, self._done.position = end.image.cluster_id, end.position
@@ -168,6 +174,35 @@ class Copier:
             found += decode_records(entry.payload, what=f"metadata log entry {number}")
         return found
 
+    async def _wal_and_coordinators(self, image: Image) -> bool:
+        """Whether both are there, and no coordinator's snapshot is newer than its log.
+
+        What is committed next would get offsets below such a snapshot, and whoever loads it begins to read behind them. What a snapshot holds that
+        was named before the WAL was looked at is in the copy: it was acknowledged.
+        """
+        internal = [topic_id for topic_id, topic in image.topics.items() if is_internal(topic.name)]
+        for _ in range(COORDINATOR_ROUNDS_MAX):
+            self._covered = {tp: await self._snapshot_offset(tp) for tp in _partitions(image, internal)}
+            if not await self._wal():
+                return False
+            if await self._topics(image, internal):
+                return True
+        return False
+
+    async def _snapshot_offset(self, tp: TopicPartition) -> int:
+        """Of the snapshot that the source's newest manifest names; 0 without one, or where that is gone again."""
+        newest = max(await self._listed(manifest_prefix(tp)), key=lambda meta: meta.key, default=None)
+        if newest is None:
+            return 0
+        try:
+            entry = decode_entry(await self._source.get(newest.key), what=newest.key)
+            named = decode_manifest(entry.payload).coordinator_snapshot
+        except ObjectMissing:
+            return 0
+        except FormatError as error:
+            raise NotCopied(f"{newest.key}: {error}: the source is damaged: bmq store check says where; mend it first") from error
+        return 0 if named is None else named.offset
+
     async def _wal(self) -> bool:
         """Whether it came to a moment at which all of it was copied.
 
@@ -200,7 +235,7 @@ class Copier:
 
     async def _topics(self, image: Image, topics: Iterable[TopicId]) -> bool:
         """Whether everything that the manifests name is there."""
-        tps = [TopicPartition(topic_id, index) for topic_id in topics for index in range(len(image.topics[topic_id].partitions))]
+        tps = _partitions(image, topics)
         shared: set[str] = set()
         whole = True
         for group in in_groups(tps, self._source.at_once):
@@ -221,6 +256,9 @@ class Copier:
         if newest is None:
             return True
         manifest = await self._read(newest.key, lambda data: decode_manifest(decode_entry(data, what=newest.key).payload))
+        snapshot = manifest.coordinator_snapshot
+        if snapshot is not None and snapshot.offset > max(manifest.next_offset, self._covered.get(tp, 0)):
+            return False
         named = set(manifest.keys())
         if not await self._copy_named({page.key for page in manifest.pages}, manifest_page_prefix(tp)):
             return False
@@ -321,6 +359,10 @@ class _Memory:
             async with self._freed:
                 self._held_bytes -= taken
                 self._freed.notify_all()
+
+
+def _partitions(image: Image, topics: Iterable[TopicId]) -> list[TopicPartition]:
+    return [TopicPartition(topic_id, index) for topic_id in topics for index in range(len(image.topics[topic_id].partitions))]
 
 
 def _is_harmless(records: Iterable[AnyRecord], image: Image) -> bool:
