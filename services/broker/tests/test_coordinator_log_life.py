@@ -174,3 +174,36 @@ async def test_groups_of_a_coordinator_that_cannot_load_are_told_to_wait_and_not
     partition.manifest = whole
     assert await fetched(cluster) == (0, 42)
     await cluster.stop()
+
+
+@on_virtual_time
+async def test_what_is_committed_after_the_end_of_the_log_below_a_snapshot_was_lost_stays() -> None:
+    cluster, tp = await started(groups=FEW)
+    for offset in range(12):
+        assert await commit(cluster, offset) == 0
+    await asyncio.sleep(1)
+    partition = await cluster.broker._ownership.open(tp)
+    named = partition.manifest.coordinator_snapshot
+    assert named is not None
+    await cluster.kill()
+    store = cluster.store.for_node("somebody else")
+    for key in [meta.key async for meta in store.list("wal/")][-6:]:
+        await store.delete(key)
+    await cluster.start("again")
+    error, before = await fetched(cluster)
+    assert (error, before >= 0) == (0, True), "what the snapshot holds is there"
+    again = cluster.broker.partitions[tp].manifest.coordinator_snapshot
+    assert again is not None
+    assert again.offset < named.offset
+    for number, offset in enumerate((1_000, 1_001)):
+        assert await commit(cluster, offset) == 0
+        await cluster.kill()
+        await cluster.start(f"later {number}")
+        assert await fetched(cluster) == (0, offset)
+    for offset in range(2_000, 2_020):
+        assert await commit(cluster, offset) == 0
+    await asyncio.sleep(1)
+    await cluster.stop()
+    await cluster.start("last")
+    assert await fetched(cluster) == (0, 2_019)
+    await cluster.stop()

@@ -187,9 +187,13 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbi
         _require(not self.leader_epochs or epoch >= self.leader_epochs[-1].epoch, "leader epochs never go back")
         return self._edited(leader_epochs=leader_epochs.with_epoch(self.leader_epochs, epoch, start_offset))
 
-    def name_coordinator_snapshot(self, key: str, offset: int) -> "Manifest":
-        """Names a newer snapshot of the coordinator whose log this is. Raises InvalidEdit."""
-        _require(self.coordinator_snapshot is None or offset >= self.coordinator_snapshot.offset, "coordinator snapshots never go back")
+    def name_coordinator_snapshot(self, key: str, offset: int, *, log_end: int | None = None) -> "Manifest":
+        """Names a newer snapshot of the coordinator whose log this is. Raises InvalidEdit.
+
+        `log_end`: where the log ends, for who has found the snapshot before above that, and names the same state as of the end.
+        """
+        before = self.coordinator_snapshot
+        _require(before is None or offset >= before.offset or offset == log_end, "coordinator snapshots never go back")
         return self._edited(coordinator_snapshot=CoordinatorSnapshotRef(key, offset))
 
     # --- paging ---

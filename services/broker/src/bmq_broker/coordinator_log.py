@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+import structlog
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, Corrupt
@@ -13,6 +14,8 @@ from bmq_broker.commit import GroupCommit
 from bmq_broker.coordinator_snapshots import CoordinatorSnapshots
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.segments import Segments
+
+log = structlog.get_logger()
 
 
 class PartitionLog:
@@ -81,8 +84,22 @@ class PartitionLog:
         )
 
     async def load_snapshot(self) -> tuple[Offset, bytes] | None:
-        """See CoordinatorLog."""
-        return await self._snapshots.load(self._partition)
+        """See CoordinatorLog. One above the log's end, of which something was lost, is named anew at the end: what is appended next is behind it."""
+        found = await self._snapshots.load(self._partition)
+        if found is None:
+            return None
+        await self.barrier()
+        end = self._partition.high_watermark
+        if found[0] <= end:
+            return found
+        log.error(
+            "records of a coordinator's log are lost that its snapshot holds: it goes on from there",
+            partition=str(self._partition.tp),
+            log_end=end,
+            snapshot=found[0],
+        )
+        await self._snapshots.save(self._partition, end, found[1], ends_there=True)
+        return end, found[1]
 
     async def save_snapshot(self, offset: Offset, data: bytes) -> None:
         """See CoordinatorLog."""

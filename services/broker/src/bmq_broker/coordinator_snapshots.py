@@ -28,12 +28,16 @@ class CoordinatorSnapshots:
             raise Corrupt(f"coordinator snapshot {named.key}: it is of {snapshot.tp} at {snapshot.offset}")
         return snapshot.offset, bytes(snapshot.state)
 
-    async def save(self, partition: Partition, offset: Offset, state: bytes) -> None:
-        """Durable and named when it returns; the one before goes. Raises BmqError."""
+    async def save(self, partition: Partition, offset: Offset, state: bytes, *, ends_there: bool = False) -> None:
+        """Durable and named when it returns; the one before goes. `ends_there`: the log ends at `offset`, the one before was above it.
+
+        Raises BmqError.
+        """
         assert offset <= partition.high_watermark
         nonce = self._rng.nonce()
         key = coordinator_snapshot_key(partition.tp, partition.leader_epoch, offset, nonce)
         snapshot = CoordinatorSnapshot(nonce=nonce, tp=partition.tp, offset=offset, state=state)
         async with self._manifests.lock(partition.tp):
             await create_once(self._store, key, encode_snapshot(snapshot), nonce=nonce, rng=self._rng)
-            await self._manifests.commit(partition, lambda manifest: manifest.name_coordinator_snapshot(key, offset))
+            log_end = offset if ends_there else None
+            await self._manifests.commit(partition, lambda manifest: manifest.name_coordinator_snapshot(key, offset, log_end=log_end))
