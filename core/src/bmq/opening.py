@@ -1,10 +1,14 @@
 """Opening batches, which may decompress to a thousand times their size and hold many records: in threads, and few at a time.
 
-Owns how much memory and how many threads all who open batches in one role may use together.
+Owns how much memory and how many threads all who open batches in one role may use together, and whose batch is next: by turns of those who ask,
+so that nobody waits behind all that another one has sent.
 """
 
 import asyncio
-from typing import Final, Protocol, TypeVar
+from collections import deque
+from collections.abc import Hashable
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 from typing_extensions import Buffer
 
@@ -14,6 +18,8 @@ from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
 
 ORDINARY_BYTES_MAX: Final = 4 << 20
 """What nearly every batch decompresses to at most (Kafka's largest batch is 1 MiB by default)."""
+ORDINARY_RECORDS_MAX: Final = 25_000
+"""What nearly every batch has at most: some ten ms of walking."""
 ORDINARY_AT_ONCE: Final = 2
 LARGE_AT_ONCE: Final = 1
 """One costs up to twice `DECOMPRESSED_BYTES_MAX`."""
@@ -31,18 +37,61 @@ class Opener:
     """Shared by all that open batches in one role. A large batch never holds up an ordinary one."""
 
     def __init__(self) -> None:
-        self._ordinary = asyncio.Semaphore(ORDINARY_AT_ONCE)
-        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._ordinary = _Turns(ORDINARY_AT_ONCE)
+        self._large = _Turns(LARGE_AT_ONCE)
 
-    async def look(self, look: Look[T_co], batch: Buffer, header: BatchHeader) -> T_co:
-        """What `look` finds. Raises what it raises: CorruptBatch, BatchTooLarge, UnsupportedCompression."""
+    async def look(self, look: Look[T_co], batch: Buffer, header: BatchHeader, *, who: Hashable) -> T_co:
+        """What `look` finds. `who` asks: all that do have turns. Raises what it raises: CorruptBatch, BatchTooLarge, UnsupportedCompression."""
+        if header.record_count <= ORDINARY_RECORDS_MAX:
+            try:
+                return await self._ordinary.run(who, partial(look, batch, header, decompressed_bytes_max=ORDINARY_BYTES_MAX))
+            except BatchTooLarge:
+                pass  # for this place
+        return await self._large.run(who, partial(look, batch, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX))
+
+
+class _Turns:
+    """At most so many in threads at once; of those who wait each has its turn, however much it asks for."""
+
+    def __init__(self, at_once: int) -> None:
+        self._free = at_once
+        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
+        """By who asks, in the order of their turns."""
+
+    async def run(self, who: Hashable, work: "partial[T_co]") -> T_co:
+        """The result of blocking work. Who gives up waiting asks for nothing any more; what has begun counts until it is over."""
+        await self._enter(who)
+        running = asyncio.get_running_loop().run_in_executor(None, work)
+        running.add_done_callback(self._over)
+        return await asyncio.shield(running)
+
+    async def _enter(self, who: Hashable) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(who, deque()).append(turn)
         try:
-            async with self._ordinary:
-                return await _in_thread(look, batch, header, decompressed_bytes_max=ORDINARY_BYTES_MAX)
-        except BatchTooLarge:
-            async with self._large:
-                return await _in_thread(look, batch, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self._let_in()
+            raise
 
+    def _over(self, running: "asyncio.Future[Any]") -> None:
+        if not running.cancelled():
+            running.exception()  # there may be nobody any more to be told
+        self._let_in()
 
-async def _in_thread(look: Look[T_co], batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int) -> T_co:
-    return await asyncio.get_running_loop().run_in_executor(None, lambda: look(batch, header, decompressed_bytes_max=decompressed_bytes_max))
+    def _let_in(self) -> None:
+        """Someone is done: the next one begins."""
+        while self._waiting:
+            who = next(iter(self._waiting))
+            turns = self._waiting.pop(who)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[who] = turns
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1

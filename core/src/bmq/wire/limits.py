@@ -46,3 +46,6 @@ BATCH_RECORDS_MAX: Final = 250_000
 
 RECORD_HEADERS_MAX: Final = 10_000
 """Headers of one record."""
+
+BATCH_HEADERS_MAX: Final = 250_000
+"""Headers of all records of a batch together, where each record is looked at before it is taken (`bmq.validation=records`)."""

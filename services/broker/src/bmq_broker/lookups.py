@@ -78,13 +78,13 @@ class Lookups:
         tail = partition.tail.durable_batches()
         log_start = partition.log_start
         async for batch, header in self._candidates(partition, timestamp_ms):
-            if (found := await self._open(batch, header, timestamp_ms, log_start)) is not None:
+            if (found := await self._open(partition, batch, header, timestamp_ms, log_start)) is not None:
                 return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
         for batch in tail:
             header = read_header(batch)
             if header.max_timestamp_ms < timestamp_ms or header.last_offset < log_start:
                 continue
-            if (found := await self._open(batch, header, timestamp_ms, log_start)) is not None:
+            if (found := await self._open(partition, batch, header, timestamp_ms, log_start)) is not None:
                 return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
         return NOWHERE
 
@@ -122,11 +122,11 @@ class Lookups:
             if entry.last_offset < log_start or (best is not None and entry.max_timestamp_ms <= best[0]):
                 continue
             for header, block in await self._max_block(entry, log_start):
-                best = await self._better(best, block, header, log_start)
+                best = await self._better(partition, best, block, header, log_start)
         for batch in tail:
             header = read_header(batch)
             if header.last_offset >= log_start:
-                best = await self._better(best, batch, header, log_start)
+                best = await self._better(partition, best, batch, header, log_start)
         if best is None:
             return NOWHERE
         return self._at(partition, Offset(-best[1]), timestamp_ms=best[0])
@@ -147,29 +147,31 @@ class Lookups:
             found.extend((header._replace(position=0), block[header.position : header.end]) for header in split(block))
         return [(header, batch) for header, batch in found if header.last_offset >= log_start]
 
-    async def _open(self, batch: Buffer, header: BatchHeader, timestamp_ms: int, log_start: int) -> tuple[int, int] | None:
+    async def _open(self, partition: Partition, batch: Buffer, header: BatchHeader, timestamp_ms: int, log_start: int) -> tuple[int, int] | None:
         def look(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int) -> tuple[int, int] | None:
             return first_at_or_after(batch, header, timestamp_ms, from_offset=log_start, decompressed_bytes_max=decompressed_bytes_max)
 
-        return await self._opened(look, batch, header)
+        return await self._opened(partition, look, batch, header)
 
-    async def _better(self, best: tuple[int, int] | None, batch: Buffer, header: BatchHeader, log_start: int) -> tuple[int, int] | None:
+    async def _better(
+        self, partition: Partition, best: tuple[int, int] | None, batch: Buffer, header: BatchHeader, log_start: int
+    ) -> tuple[int, int] | None:
         if best is not None and header.max_timestamp_ms <= best[0]:
             return best
 
         def look(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int) -> tuple[int, int] | None:
             return with_max_timestamp(batch, header, from_offset=log_start, decompressed_bytes_max=decompressed_bytes_max)
 
-        found = await self._opened(look, batch, header)
+        found = await self._opened(partition, look, batch, header)
         if found is None or (best is not None and found[1] <= best[0]):
             return best
         return found[1], -found[0]
 
-    async def _opened(self, look: Look[tuple[int, int] | None], batch: Buffer, header: BatchHeader) -> tuple[int, int] | None:
+    async def _opened(self, partition: Partition, look: Look[tuple[int, int] | None], batch: Buffer, header: BatchHeader) -> tuple[int, int] | None:
         """What is found in the batch. One that cannot be opened (taken before batches were proved, or unproved as its topic asked) is passed over:
         it must not hide what comes after it."""
         try:
-            return await self._opener.look(look, batch, header)
+            return await self._opener.look(look, batch, header, who=partition.tp.topic_id)
         except (CorruptBatch, BatchTooLarge, UnsupportedCompression) as error:
             UNREADABLE_BATCHES.inc()
             if (left_out := self._limit.due("unreadable", now=asyncio.get_running_loop().time())) is not None:

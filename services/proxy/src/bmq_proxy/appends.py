@@ -140,6 +140,7 @@ class Appends:
             append.give_up_at = float("-inf")
             lane.unproved.remove(append)
             append.done.cancel()
+            _forget_proof(append)
             _give_up_followers(append)
             self._proved(lane)
         else:
@@ -169,6 +170,7 @@ class Appends:
             lane.unproved.clear()
             for append in waiting:
                 _fail(append, NotOwner(f"{lane.tp}: the proxy is stopping"))
+                _forget_proof(append)
 
     def _enter(self, lane: _Lane, append: Append) -> None:
         """Nothing before it is still being proved."""
@@ -326,6 +328,13 @@ def _give_up_followers(append: Append) -> None:
         lane.unproved = deque(other for other in lane.unproved if other not in followers)
         for follower in followers:
             _fail_behind(follower)
+            _forget_proof(follower)
+
+
+def _forget_proof(append: Append) -> None:
+    """It would hold the batch, which is counted no more."""
+    if append.proof is not None:
+        append.proof.cancel()
 
 
 def _forget_given_up(lane: _Lane) -> None:

@@ -49,6 +49,8 @@ class Call:
     listener: str = DEFAULT_LISTENER
     """By which the client came, and of which it is told."""
     origin: Hashable = None
+    partitions: int = 0
+    """Of a Produce that was begun: how many it names."""
     """The connection, where it came over one: what it writes to a partition keeps its order."""
     connection: int = 0
     """The connection's number, counted from 1 since this proxy started."""

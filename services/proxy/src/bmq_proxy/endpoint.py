@@ -45,6 +45,8 @@ TRACED = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
 FAILURES = frozenset(("unknown_server_error", "kafka_storage_error", "request_timed_out"))
 """Errors that are not the client's, and do not belong to a failover."""
 COMPLAIN_EVERY_S = 10.0
+PRODUCE_TURN_PARTITIONS = 1_000
+"""Of Produce requests a turn of the loop begins as many as name so many partitions together, some tens of ms; the others wait for the next."""
 
 _log = structlog.get_logger("bmq.proxy")
 
@@ -79,6 +81,9 @@ class Endpoint:
             call_at=self._loop.call_at,
             modest=modest,
         )
+        self._turn_left = PRODUCE_TURN_PARTITIONS
+        self._next_turn: dict[Connection, None] = {}
+        """Whose Produce requests wait for it."""
         self.connections: dict[Connection, None] = {}  # in the order of their opening, which a seed replays
         self.in_flight = 0
         self._tracer = tracer
@@ -127,6 +132,7 @@ class Endpoint:
             self._addresses[connection.peer] -= 1
             if not self._addresses[connection.peer]:
                 del self._addresses[connection.peer]
+        self._next_turn.pop(connection, None)
         if connection.share is not None:
             self.shares.close(connection.share, self._loop.time())
 
@@ -166,6 +172,9 @@ class Endpoint:
         """Whether a request may start now: a Produce of who has much under way waits for its turn while there are others to protect."""
         if call.api_key != ApiKey.PRODUCE:
             return True
+        if self._turn_left <= 0:
+            self._next_turn[connection] = None
+            return False
         share = connection.share
         if share is None:
             share = connection.share = self.shares.open((call.client_host, call.client_id), connection.go_on)
@@ -183,6 +192,10 @@ class Endpoint:
         except BaseException:
             self._over(call)
             raise
+        if call.partitions:
+            if self._turn_left == PRODUCE_TURN_PARTITIONS:
+                self._loop.call_soon(self._turn)
+            self._turn_left -= call.partitions
         if call.share is not None:
             if isinstance(pending, Answer):
                 self._over(call)
@@ -190,6 +203,13 @@ class Endpoint:
                 pending.add_done_callback(partial(self._over_later, call, began_s))
         self.in_flight += 1
         return pending
+
+    def _turn(self) -> None:
+        """The loop has come round: first those that could not begin before."""
+        self._turn_left = PRODUCE_TURN_PARTITIONS
+        waiting, self._next_turn = self._next_turn, {}
+        for connection in waiting:
+            connection.go_on()
 
     def _begin(self, call: Call, body: Buffer) -> Pending:
         lane = lane_of_client(call.client_id)

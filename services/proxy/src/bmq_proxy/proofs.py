@@ -1,11 +1,12 @@
 """Proves that produced batches can be read, before their owners get them: one that no reader can open would stop all of them for good.
 
-How much is proved says the topic (`bmq.validation`). Small batches are proved at once; what takes longer, or decompresses to an
-unknown size, goes to a thread while later batches of the same connection and partition wait behind it (bmq_proxy.appends).
+How much is proved says the topic (`bmq.validation`). Small batches are proved at once, as many as one turn of the loop has time for; what
+takes longer, or decompresses to an unknown size, goes to a thread while later batches of the same connection and partition wait behind it
+(bmq_proxy.appends). A proof that is cancelled holds its batch no longer.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Final
 
@@ -14,14 +15,14 @@ from typing_extensions import Buffer
 from bmq.errors import BatchTooLarge, CorruptBatch, InvalidBatch, InvalidConfig, InvalidTimestamp
 from bmq.metadata.image import Image
 from bmq.metadata.topic_configs import CLUSTER_WIDE, TopicConfigs
-from bmq.opening import Opener
+from bmq.opening import ORDINARY_BYTES_MAX, Opener
 from bmq.ports import Clock
 from bmq.roles.controller import Metadata
 from bmq.topic_config import LOG_APPEND_TIME, TopicConfig
 from bmq.values import TopicPartition
 from bmq.wire.batches import BatchHeader, check_crc, count_records, patched, split, validate_records
 from bmq.wire.compression import Codec
-from bmq.wire.limits import BATCH_RECORDS_MAX
+from bmq.wire.limits import BATCH_HEADERS_MAX, BATCH_RECORDS_MAX
 from bmq_proxy import metrics
 
 INLINE_RECORDS_MAX: Final = 1_000
@@ -29,6 +30,16 @@ INLINE_RECORDS_MAX: Final = 1_000
 INLINE_COMPRESSED_BYTES_MAX: Final = 4 << 10
 INLINE_OPENED_BYTES_MAX: Final = 64 << 10
 """What is decompressed at once: a batch that turns out to be larger is opened in a thread."""
+INLINE_HEADERS_MAX: Final = 200
+"""Headers of a batch that is proved at once."""
+INLINE_TURN_RECORDS: Final = 10_000
+"""A request may bring thousands of small batches: of so many records one turn of the loop proves them, some ms, and the others go to a thread."""
+BATCH_RECORDS: Final = 10
+OPENED_RECORDS: Final = 300
+LOOKED_AT_RECORDS: Final = 200
+"""As so many records counts a batch in itself, one that is compressed besides, and one whose records are all looked at."""
+ORDINARY_HEADERS_MAX: Final = 25_000
+"""A batch with more is as large a one as one that decompresses to much (bmq.opening)."""
 
 Proof = Buffer | asyncio.Future[Buffer]
 """The batch to send on, which may be a corrected copy, or a future of it that raises as `Proofs.begin`."""
@@ -51,11 +62,13 @@ class Proofs:
         self._configs = TopicConfigs(cluster_configs)
         self._opener = Opener()
         self._inline_records_max = inline_records_max
+        self._inline_left = INLINE_TURN_RECORDS
+        """In this turn of the loop."""
         self._under_way: set[asyncio.Task[Buffer]] = set()
         self._unsubscribe: Callable[[], None] = metadata.subscribe(self._image_changed)
 
-    def begin(self, tp: TopicPartition, records: Buffer) -> Proof:
-        """Proves what the topic asks for. What the owner refuses by the header alone is left to it.
+    def begin(self, tp: TopicPartition, records: Buffer, *, origin: Hashable = None) -> Proof:
+        """Proves what the topic asks for. What the owner refuses by the header alone is left to it. `origin`: the connection: each has its turns.
 
         Raises CorruptBatch (its checksum does not hold), InvalidBatch (it does, and no reader could open the batch), BatchTooLarge
         (decompressed), InvalidTimestamp, UnsupportedCompression.
@@ -68,15 +81,19 @@ class Proofs:
             return records
         header = headers[0]
         prove = partial(_proved, config, self._clock.now_ms)
-        if header.record_count <= self._inline_records_max:
-            if header.codec is Codec.NONE:
-                return prove(records, header, decompressed_bytes_max=header.size_bytes)
-            if header.size_bytes <= INLINE_COMPRESSED_BYTES_MAX:
-                try:
-                    return prove(records, header, decompressed_bytes_max=INLINE_OPENED_BYTES_MAX)
-                except BatchTooLarge:
-                    pass  # for this place
-        task = asyncio.get_running_loop().create_task(self._opener.look(prove, records, header), name=f"prove a batch for {tp}")
+        loop = asyncio.get_running_loop()
+        is_plain = header.codec is Codec.NONE
+        is_small = is_plain or header.size_bytes <= INLINE_COMPRESSED_BYTES_MAX
+        if is_small and header.record_count <= self._inline_records_max and self._inline_left > 0:
+            if self._inline_left == INLINE_TURN_RECORDS:
+                loop.call_soon(self._next_turn)
+            self._inline_left -= _weight(header, config)
+            try:
+                bytes_max = header.size_bytes if is_plain else INLINE_OPENED_BYTES_MAX
+                return prove(records, header, decompressed_bytes_max=bytes_max, headers_max=INLINE_HEADERS_MAX)
+            except BatchTooLarge:
+                pass  # for this place
+        task = loop.create_task(self._opener.look(prove, records, header, who=origin), name=f"prove a batch for {tp}")
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         return task
@@ -88,6 +105,9 @@ class Proofs:
         for task in self._under_way:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    def _next_turn(self) -> None:
+        self._inline_left = INLINE_TURN_RECORDS
 
     def _config(self, tp: TopicPartition) -> TopicConfig | None:
         """None: the topic is gone, or a newer version has set what this one cannot read; its owner decides."""
@@ -114,13 +134,33 @@ def _is_left_to_the_owner(header: BatchHeader, config: TopicConfig) -> bool:
     return not 0 < header.record_count <= BATCH_RECORDS_MAX or header.size_bytes > config.max_message_bytes or header.is_control
 
 
-def _proved(config: TopicConfig, now_ms: Callable[[], int], batch: Buffer, header: BatchHeader, /, *, decompressed_bytes_max: int) -> Buffer:
-    """The batch, or a copy with the largest timestamp that its records have. Blocking. Raises as `Proofs.begin`."""
+def _weight(header: BatchHeader, config: TopicConfig) -> int:
+    """As how many records the proof of a small batch counts."""
+    opened = 0 if header.codec is Codec.NONE else OPENED_RECORDS
+    return BATCH_RECORDS + header.record_count + opened + (LOOKED_AT_RECORDS if config.validation == "records" else 0)
+
+
+def _proved(
+    config: TopicConfig,
+    now_ms: Callable[[], int],
+    batch: Buffer,
+    header: BatchHeader,
+    /,
+    *,
+    decompressed_bytes_max: int,
+    headers_max: int | None = None,
+) -> Buffer:
+    """The batch, or a copy with the largest timestamp that its records have. Blocking. Raises as `Proofs.begin`.
+
+    `headers_max`: by default what goes with an ordinary batch, or with a large one, of which `decompressed_bytes_max` tells.
+    """
+    if headers_max is None:
+        headers_max = ORDINARY_HEADERS_MAX if decompressed_bytes_max <= ORDINARY_BYTES_MAX else BATCH_HEADERS_MAX
     try:
         if config.validation == "lengths":
             count_records(batch, header, decompressed_bytes_max=decompressed_bytes_max)
             return batch
-        summary = validate_records(batch, header, decompressed_bytes_max=decompressed_bytes_max)
+        summary = validate_records(batch, header, decompressed_bytes_max=decompressed_bytes_max, headers_max=headers_max)
     except CorruptBatch as error:
         check_crc(batch, header)
         metrics.UNREADABLE_BATCHES.inc()

@@ -38,6 +38,7 @@ def route(proxy: Proxy) -> Route:
 def begin(proxy: Proxy, call: Call, body: Buffer) -> Pending:
     """Submits everything before it returns."""
     request = parse_produce(call.version, body)
+    call.partitions = sum(len(topic.partitions) for topic in request.topics)
     refusal = _refusal(call, request)
     if refusal is not None:
         return _answer(call, request, [[_failed(index, *refusal) for index, _ in topic.partitions] for topic in request.topics])
@@ -99,7 +100,7 @@ class _Producing:
             name = find_topic(proxy.image, topic).name
             if is_internal(name):
                 raise _InternalTopic(f"{name} is written by bmq alone")
-            proof = proxy.proofs.begin(tp, records)
+            proof = proxy.proofs.begin(tp, records, origin=self._call.origin)
         except BmqError as error:
             self._results[at[0]][at[1]] = _of_error(index, error)
             return

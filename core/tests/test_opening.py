@@ -1,0 +1,108 @@
+"""Batches are opened few at a time, by turns of those who ask; who gives up asks for nothing."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable
+
+import pytest
+
+from bmq.errors import BatchTooLarge
+from bmq.opening import ORDINARY_AT_ONCE, ORDINARY_BYTES_MAX, ORDINARY_RECORDS_MAX, Opener
+from bmq.wire.batches import BatchHeader, Record, build_batch, read_header
+
+BATCH = build_batch([Record(0, 1_000, None, b"value")])
+HEADER = read_header(BATCH)
+LARGE = HEADER._replace(record_count=ORDINARY_RECORDS_MAX + 1)
+
+
+class Looks:
+    """Each says who looked, when it began, and waits until it may end."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self._may_end = threading.Semaphore(0)
+
+    def of(self, opener: Opener, who: str, header: BatchHeader = HEADER) -> "asyncio.Task[None]":
+        def look(batch: object, header: BatchHeader, /, *, decompressed_bytes_max: int) -> None:
+            self.begun.append(who)
+            assert self._may_end.acquire(timeout=30)
+
+        async def run(looking: Awaitable[None]) -> None:
+            await looking
+
+        return asyncio.create_task(run(opener.look(look, BATCH, header, who=who)))
+
+    async def until_begun(self, count: int) -> None:
+        while len(self.begun) < count:
+            await asyncio.sleep(0.001)
+
+    def end(self, count: int) -> None:
+        self._may_end.release(count)
+
+
+@pytest.mark.parametrize(("header", "at_once"), [(HEADER, ORDINARY_AT_ONCE), (LARGE, 1)], ids=["ordinary", "large"])
+def test_nobody_waits_behind_all_that_another_one_has_sent(header: BatchHeader, at_once: int) -> None:
+    async def main() -> None:
+        looks, opener = Looks(), Opener()
+        tasks = [looks.of(opener, who, header) for who in ["greedy"] * 50 + ["modest", "other"]]
+        await looks.until_begun(at_once)
+        looks.end(3)
+        await looks.until_begun(at_once + 3)
+        assert set(looks.begun[:at_once]) == {"greedy"}
+        assert sorted(looks.begun[at_once:]) == ["greedy", "modest", "other"]
+        looks.end(len(tasks))
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+
+
+def test_a_batch_of_many_records_never_holds_up_an_ordinary_one() -> None:
+    async def main() -> None:
+        looks, opener = Looks(), Opener()
+        tasks = [looks.of(opener, "greedy", LARGE) for _ in range(10)]
+        await looks.until_begun(1)
+        tasks.append(looks.of(opener, "greedy"))
+        await looks.until_begun(2)
+        looks.end(len(tasks))
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+
+
+def test_who_gives_up_asks_for_nothing_and_what_has_begun_counts_until_it_is_over() -> None:
+    async def main() -> None:
+        looks, opener = Looks(), Opener()
+        tasks = [looks.of(opener, "greedy") for _ in range(10)]
+        await looks.until_begun(ORDINARY_AT_ONCE)
+        for task in tasks:
+            task.cancel()
+        assert all(isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(*tasks, return_exceptions=True))
+        later = looks.of(opener, "later")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert looks.begun == ["greedy"] * ORDINARY_AT_ONCE
+        looks.end(ORDINARY_AT_ONCE)
+        await looks.until_begun(ORDINARY_AT_ONCE + 1)
+        looks.end(1)
+        await later
+        assert looks.begun[-1] == "later"
+
+    asyncio.run(main())
+
+
+def test_what_is_too_large_for_an_ordinary_place_is_opened_in_the_other() -> None:
+    async def main() -> None:
+        tried: list[int] = []
+
+        def look(batch: object, header: BatchHeader, /, *, decompressed_bytes_max: int) -> str:
+            tried.append(decompressed_bytes_max)
+            if decompressed_bytes_max <= ORDINARY_BYTES_MAX:
+                raise BatchTooLarge("too large")
+            return "found"
+
+        opener = Opener()
+        for _ in range(5):
+            assert await opener.look(look, BATCH, HEADER, who="a") == "found"
+        assert len(tried) == 10
+
+    asyncio.run(main())

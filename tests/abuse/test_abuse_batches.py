@@ -1,0 +1,109 @@
+"""Produced batches that cost much more than they are long hold nobody up: neither in one request, nor in many at once."""
+
+import gc
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pytest
+from abuse_node import AbusedNode, abused_node, may_hold_s
+from crc32c import crc32c
+
+from bmq.runtime.loop import settle
+from bmq.wire import messages
+from bmq.wire.batch_headers import HEADER_SIZE_BYTES
+from bmq.wire.compression import Codec, compress
+from bmq.wire.frames import encode_request_frame
+from bmq.wire.records import Record, build_batch
+
+PARTITIONS: Final = 1_000
+TURN_S_MAX: Final = 0.15
+ANSWERED_WITHIN_S: Final = 60
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
+    with abused_node(tmp_path_factory.mktemp("batches")) as running:
+        with socket.create_connection(running.kafka, timeout=ANSWERED_WITHIN_S) as client:
+            configs = [{"name": "bmq.validation", "value": "records"}]
+            topics = [
+                {"name": name, "num_partitions": PARTITIONS, "replication_factor": 1, "assignments": [], "configs": own}
+                for name, own in {"lengths": [], "records": configs}.items()
+            ]
+            body = messages.encode_request(19, 5, {"topics": topics, "timeout_ms": 60_000, "validate_only": False})
+            client.sendall(encode_request_frame(api_key=19, api_version=5, correlation_id=1, client_id="maker", body=body))
+            answered(client)
+        thresholds = gc.get_threshold()
+        settle()
+        yield running
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+
+
+def claiming(body: bytes, *, codec: Codec = Codec.NONE) -> bytes:
+    """A batch of one record, as its header says."""
+    batch = bytearray(build_batch([Record(0, 1_000, None, b"one")]))
+    batch[HEADER_SIZE_BYTES:] = body if codec is Codec.NONE else compress(codec, body)
+    batch[22] = codec
+    struct.pack_into(">i", batch, 8, len(batch) - 12)
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+    return bytes(batch)
+
+
+def produce(topic: str, batches: Sequence[bytes]) -> bytes:
+    data = [{"index": index, "records": batch} for index, batch in enumerate(batches)]
+    body = messages.encode_request(
+        0, 9, {"transactional_id": None, "acks": -1, "timeout_ms": 30_000, "topic_data": [{"name": topic, "partition_data": data}]}
+    )
+    return encode_request_frame(api_key=0, api_version=9, correlation_id=1, client_id="abuse", body=body)
+
+
+def answered(client: socket.socket) -> bytes:
+    size = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))[0]
+    answer = b""
+    while len(answer) < size:
+        answer += client.recv(size - len(answer))
+    return answer
+
+
+MANY_HEADERS: Final = [("", None)] * 10_000
+CASES: Final = {
+    "zeros that are compressed": ("lengths", [claiming(bytes(64 << 10), codec=Codec.ZSTD)] * 300),
+    "zeros": ("lengths", [claiming(bytes(1_000_000))] * 10),
+    "more than is opened at once": ("lengths", [claiming(bytes(8 << 20), codec=Codec.ZSTD)] * 100),
+    "as many records as are proved at once": ("lengths", [build_batch([Record(0, 1_000, None, None)] * 1_000)] * 500),
+    "headers": ("records", [build_batch([Record(0, 1_000, None, None, MANY_HEADERS)] * 40)] * 10),
+    "headers that are compressed": ("records", [build_batch([Record(0, 1_000, None, None, MANY_HEADERS)] * 3, codec=Codec.ZSTD)] * 100),
+}
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_one_request_of_batches_that_are_dear_to_prove_does_not_hold_the_loop(node: AbusedNode, case: str) -> None:
+    topic, batches = CASES[case]
+    frame = produce(topic, batches)
+    node.longest_turn_s()
+    with socket.create_connection(node.kafka, timeout=ANSWERED_WITHIN_S) as client:
+        client.sendall(frame)
+        assert len(answered(client)) > 30 * len(batches)
+    assert node.longest_turn_s() < may_hold_s(TURN_S_MAX), f"{len(frame)} bytes"
+
+
+def test_wide_produce_requests_of_many_connections_are_not_begun_in_one_turn(node: AbusedNode) -> None:
+    frame = produce("lengths", [build_batch([Record(0, 1_000, None, b"one")])] * PARTITIONS)
+    clients = [socket.create_connection(node.kafka, timeout=ANSWERED_WITHIN_S) for _ in range(20)]
+    for client in clients:
+        client.sendall(frame[:-1])
+    time.sleep(0.2)  # so much has arrived, whatever comes of it
+    node.longest_turn_s()
+    busy = threading.Thread(target=node.ask, args=(lambda: time.sleep(0.3),))  # so that all last bytes are there at once
+    busy.start()
+    for client in clients:
+        client.sendall(frame[-1:])
+    busy.join()
+    for client in clients:
+        assert len(answered(client)) > 30 * PARTITIONS
+        client.close()
+    assert node.longest_turn_s() < may_hold_s(TURN_S_MAX)
