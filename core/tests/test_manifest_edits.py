@@ -219,6 +219,9 @@ def test_edits_that_would_lose_or_double_records_are_refused() -> None:
         found.note_leader_epoch(5, 10).note_leader_epoch(4, 12)
     with pytest.raises(InvalidEdit, match="coordinator snapshots never go back"):
         found.name_coordinator_snapshot("a", 5).name_coordinator_snapshot("b", 4)
+    with pytest.raises(InvalidEdit, match="coordinator snapshots never go back"):
+        found.name_coordinator_snapshot("a", 5).name_coordinator_snapshot("b", 3, log_end=4)
+    assert found.name_coordinator_snapshot("a", 5).name_coordinator_snapshot("b", 4, log_end=4).coordinator_snapshot == ("b", 4)
 
 
 def test_a_segment_that_was_deleted_while_it_was_rolled_is_not_named() -> None:

@@ -1,9 +1,10 @@
-"""A copy of a store in which a partition changes hands while it is made is one that nodes can be started over."""
+"""Stores in which partitions have changed hands, or do while they are copied: nodes start over what was copied, and over what was repaired."""
 
 import asyncio
 from collections.abc import Iterable
 from random import Random
 
+import pytest
 from broker_under_test import records_of
 from moving_brokers import Brokers
 from test_broker_copies import OPTIONS
@@ -13,6 +14,7 @@ from bmq.audit.audit import audit_store
 from bmq.audit.findings import Kind, Level
 from bmq.audit.reading import Progress, Reader
 from bmq.backup.copying import Copier
+from bmq.errors import PartitionStopped
 from bmq.metadata.image import Image
 from bmq.roles.controller import NewTopic
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
@@ -127,3 +129,31 @@ async def test_a_check_tells_that_a_stream_ends_before_what_an_heir_has_to_read_
         await store.delete(objects[at])
         found = await audit_store(store, rng=SimRng(Random(0)), options=OPTIONS)
         assert [(each.kind, each.key) for each in found.report.findings[Level.FAULT]] == [(Kind.LOST, key) for key in objects[4 - told :]]
+
+
+@on_virtual_time
+async def test_a_torn_object_that_an_heir_has_to_read_is_not_taken_for_an_end_of_the_stream_that_nobody_waits_for() -> None:
+    nodes = Nodes(SimStore())
+    await nodes.start()
+    tp = await nodes.topic("orders")
+    stream = StreamId(NodeId(nodes.owner(tp)), BrokerEpoch(1))
+    for number in range(4):
+        await nodes.append(tp, b"%d" % number)
+    await nodes.move(tp)
+    await nodes.kill()
+    store = nodes.brokers.store.for_node("audit")
+    newest = max([meta.key async for meta in store.list(stream.prefix)])
+    data = await store.get(newest)
+    await store.delete(newest)
+    await store.create(newest, [data[:-5]])
+    found = await audit_store(store, rng=SimRng(Random(0)), options=OPTIONS)
+    assert [(each.kind, each.key, each.repair) for each in found.report.findings[Level.FAULT]] == [(Kind.DAMAGED, newest, "")]
+    assert found.report.repairs == []
+    again = Nodes(nodes.brokers.store)
+    await again.start()
+    other = await again.topic("other")
+    await again.append(other, b"goes on")
+    assert await again.values(other) == [b"goes on"]
+    with pytest.raises(PartitionStopped):
+        await again.append(tp, b"more")
+    await again.kill()

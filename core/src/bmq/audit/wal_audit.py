@@ -90,7 +90,8 @@ class WalAudit:
             bad |= await self._read_data(known, data)
         else:
             self._report.checked.objects += len(data)
-        self._tell(known, bad, torn=_torn_end(listed, bad) if known.lives and known.end is None else frozenset())
+        needed_below = self._read_below.get(known.stream, 0)
+        self._tell(known, bad, torn=_torn_end(listed, bad, needed_below=needed_below) if known.lives and known.end is None else frozenset())
 
     async def _read_seals(self, known: _Stream, seals: set[int]) -> dict[int, ExaminedWal]:
         """Those that are none."""
@@ -244,11 +245,13 @@ def _first(data: AbstractSet[int], durable_below: int) -> int:
     return first
 
 
-def _torn_end(listed: Collection[int], bad: Mapping[int, ExaminedWal]) -> frozenset[int]:
-    """The newest numbers, as long as they are damaged: what a machine leaves that crashed without fsync."""
+def _torn_end(listed: Collection[int], bad: Mapping[int, ExaminedWal], *, needed_below: int) -> frozenset[int]:
+    """The newest numbers, as long as they are damaged: what a machine leaves that crashed without fsync. None that heirs have to read: a stream
+    that ended there would keep its node, and those heirs, from registering.
+    """
     torn = set()
     for number in sorted(listed, reverse=True):
-        if number not in bad or bad[number].unreadable:
+        if number not in bad or bad[number].unreadable or number < needed_below:
             break
         torn.add(number)
     return frozenset(torn)
