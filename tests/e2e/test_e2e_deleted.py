@@ -1,33 +1,15 @@
 """What a deletion takes with it under both policies, and that none of it hangs."""
 
-import base64
 from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 from e2e_clients import read_all, write
-from e2e_kubectl import Kubectl, Refused
-from e2e_release import SMALL
+from e2e_kubectl import Refused
 from e2e_running import Running, topic
+from e2e_second import in_second, second, store_secret
 
 CONFIRMED = "bmq.io/delete-data=true"
-ONE = {"replicas": 1, "resources": SMALL}
-
-
-def second(running: Running, **spec: object) -> dict[str, object]:
-    """A Cluster of three pods in a bucket of its own, in the first one's MinIO."""
-    host = f"bmq-minio.{running.release.namespace}.svc:9000"
-    store = {"url": f"s3://second?endpoint=http://{host}&region=us-east-1", "credentials": {"secretName": "second-store"}}
-    roles = {"controllers": ONE, "brokers": ONE, "proxies": ONE}
-    return {"apiVersion": "bmq.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "second"}, "spec": {"store": store, **roles, **spec}}
-
-
-def store_secret(running: Running) -> dict[str, object]:
-    """The first one's keys, as a user would write them down."""
-    keys = running.kubectl.json("get", "secret/bmq-minio")["data"]
-    names = {"AWS_ACCESS_KEY_ID": keys["user"], "AWS_SECRET_ACCESS_KEY": keys["password"]}
-    data = {name: base64.b64decode(value).decode() for name, value in names.items()}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "second-store", "labels": {"bmq.io/use": "allowed"}}, "stringData": data}
 
 
 @pytest.fixture
@@ -37,11 +19,6 @@ def leaves_no_second(running: Running) -> Iterator[None]:
     with suppress(Refused):  # where it is gone
         running.kubectl("annotate", "clusters.bmq.io/second", CONFIRMED)
     running.kubectl("delete", "clusters.bmq.io", "second", "thief", "--ignore-not-found", "--timeout=60s")
-
-
-def in_second(kubectl: Kubectl, *command: str, given: str | None = None) -> str:
-    """What `bmq` prints in the second Cluster; what was just made may not be reached at once from all sides on a busy machine."""
-    return kubectl.exec("second-controller-0", "bmq", *command, "-b", "second-bootstrap:9092", "--timeout", "60", given=given, container="bmq")
 
 
 def test_a_topic_stays_when_its_resource_goes(running: Running) -> None:

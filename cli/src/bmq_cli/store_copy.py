@@ -9,6 +9,7 @@ from bmq.audit.reading import Reader
 from bmq.backup.copying import Copied, Copier, NotCopied
 from bmq.errors import ConfigurationError
 from bmq.ports import ObjectStore
+from bmq.runtime.bucket import ensure_bucket
 from bmq.runtime.store_url import StoreUrl
 from bmq.runtime.system import SystemRng
 from bmq_cli.exit_codes import CommandFailed, ExitCode
@@ -26,6 +27,7 @@ def copy_store(url: StoreUrl, to: StoreUrl, output: Output, *, check: bool, at_o
     name, target_name = url.text.partition("?")[0], to.text.partition("?")[0]
     if url.text == to.text:
         raise ConfigurationError(f"--to {target_name}: that is the store itself: name another folder, bucket or prefix")
+    ensure_bucket(to)
     began_s = monotonic_s()
     audited: Audited | None = None
     with opened(url, alone=False) as source, opened(to, alone=True) as target:
