@@ -8,8 +8,8 @@ from typing_extensions import Buffer
 from bmq.audit.audit import AuditOptions, audit_store
 from bmq.audit.findings import Level, Report
 from bmq.audit.metadata_audit import NoMetadata
+from bmq_broker import manifests
 from bmq_broker.groups.snapshot import decode_state
-from bmq_broker.manifests import KEPT_VERSIONS
 from bmq_broker.partitions.producers import Producers
 from bmq_sim.clock import SimRng
 from bmq_sim.loop import VirtualLoop, run
@@ -19,20 +19,18 @@ from bmq_sim.world import World, simulate
 
 MOMENTS = 6
 STEPS_MAX = 8_000
-OPTIONS = AuditOptions(
-    decode_producers=Producers.decode,
-    decode_state=lambda topic, data: decode_state(data) if topic == "__consumer_offsets" else None,
-    versions_kept=KEPT_VERSIONS,
-    at_once=4,
-)
 SEEDS = {"engine": 4, "takeover": 4, "garbage": 3, "quiet": 2, "tight-memory": 3}
 
 
-def moments(name: str, seed: int) -> list[dict[str, bytes]]:
-    """What is in the store at some moments of a run, and at its end."""
+def moments(name: str, seed: int) -> tuple[list[dict[str, bytes]], int]:
+    """What is in the store at some moments of a run, and at its end; and how many manifest versions the seed kept."""
     taken: list[dict[str, bytes]] = []
+    versions_kept = 0
 
     async def scenario(world: World) -> None:
+        nonlocal versions_kept
+        versions_kept = manifests.KEPT_VERSIONS  # of this seed: bmq_sim.limits
+
         def take() -> None:
             taken.append({key: found.data for key, found in world.store.objects.items()})
 
@@ -44,16 +42,23 @@ def moments(name: str, seed: int) -> list[dict[str, bytes]]:
 
     outcome = simulate(scenario, seed)
     assert outcome.error is None, outcome.error
-    return taken
+    return taken, versions_kept
 
 
-def audited(objects: dict[str, bytes]) -> Report:
+def audited(objects: dict[str, bytes], *, versions_kept: int) -> Report:
+    options = AuditOptions(
+        decode_producers=Producers.decode,
+        decode_state=lambda topic, data: decode_state(data) if topic == "__consumer_offsets" else None,
+        versions_kept=versions_kept,
+        at_once=4,
+    )
+
     async def audit() -> Report:
         store = SimStore(page_keys=100).for_node("audit")
         for key, data in objects.items():
             parts: list[Buffer] = [data]
             await store.create(key, parts)
-        found = await audit_store(store, rng=SimRng(Random(0)), options=OPTIONS)
+        found = await audit_store(store, rng=SimRng(Random(0)), options=options)
         return found.report
 
     return run(audit(), loop=VirtualLoop(steps_max=5_000_000))
@@ -63,9 +68,10 @@ def audited(objects: dict[str, bytes]) -> Report:
 def test_a_store_of_which_everything_was_killed_has_no_faults(name: str) -> None:
     wrong = []
     for seed in range(SEEDS[name]):
-        for at, objects in enumerate(moments(name, seed)):
+        taken, versions_kept = moments(name, seed)
+        for at, objects in enumerate(taken):
             try:
-                report = audited(objects)
+                report = audited(objects, versions_kept=versions_kept)
             except NoMetadata:
                 continue  # before the first entry
             wrong += [f"{name} {seed} at {at}: {fault.kind} {fault.key} {fault.topic}: {fault.means}" for fault in report.findings[Level.FAULT]]

@@ -12,6 +12,7 @@ SEEDS = {
     "cluster-island": 1,
     "cluster-late-handover": 1,
     "cluster-late-seal": 1,
+    "cluster-late-versions": 1,
     "cluster-leader-replaced": 1,
     "cluster-leader-sleeps": 1,
     "cluster-moves": 2,
