@@ -10,7 +10,7 @@ from tables_of_a_test import STREAM
 from tables_world import World, ready, run
 
 from bmq.resources.cluster import Cluster
-from bmq_operator.allowed import Allowed, without_tag
+from bmq_operator.allowed import Allowed, why_not_names, without_tag
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
 from bmq_operator.clusters.gathering import NotToBe, gather
@@ -29,6 +29,15 @@ BEYOND: dict[str, tuple[dict[str, Any], str]] = {
     "a host's folder": ({"sparkConf": {"spark.kubernetes.driver.volumes.hostPath.h.mount.path": "/host"}}, "sparkConf: spark.kubernetes.driver"),
     "a secret by sparkConf": ({"sparkConf": {"spark.kubernetes.driver.secretKeyRef.X": "other:password"}}, "sparkConf: spark.kubernetes.driver"),
     "code": ({"sparkConf": {"spark.jars.packages": "evil:pkg:1"}}, "sparkConf: spark.jars.packages"),
+    "a class of what else may be set": (
+        {"sparkConf": {"spark.sql.streaming.streamingQueryListeners": "evil.Listener"}},
+        "sparkConf: spark.sql.streaming.streamingQueryListeners",
+    ),
+    "a class that commits": ({"sparkConf": {"spark.sql.parquet.output.committer.class": "evil.C"}}, "sparkConf: spark.sql.parquet.output.committer"),
+    "a class that keeps state": (
+        {"sparkConf": {"spark.sql.streaming.stateStore.providerClass": "evil.C"}},
+        "sparkConf: spark.sql.streaming.stateStore.providerClass",
+    ),
     "options of Java": ({"sparkConf": {"spark.driver.extraJavaOptions": "-javaagent:x"}}, "sparkConf: spark.driver.extraJavaOptions"),
     "options by a variable": ({"placement": {"env": [{"name": "JAVA_TOOL_OPTIONS", "value": "-XX:OnError=x"}]}}, "placement.env: JAVA_TOOL_OPTIONS"),
     "a class": ({"consumerConfig": {"kafka.interceptor.classes": "evil.Class"}}, "consumerConfig: interceptor.classes"),
@@ -46,6 +55,12 @@ def test_a_table_that_reaches_for_what_is_not_its_authors_is_not_written_and_say
         assert world.kube.writes == []
 
     run(use)
+
+
+def test_a_class_is_allowed_by_its_settings_whole_name_alone() -> None:
+    name = "spark.sql.streaming.stateStore.providerClass"
+    assert "allow.sparkConf" in why_not_names([name], ("spark.sql.*", "*"), field="sparkConf", value="allow.sparkConf")
+    assert why_not_names([name, "spark.sql.shuffle.partitions"], ("spark.sql.*", name), field="sparkConf", value="allow.sparkConf") == ""
 
 
 @pytest.mark.parametrize("by", ["the label", "the chart"])

@@ -4,6 +4,7 @@ Who may write a resource need not be one who may read Secrets, run pods under an
 where its own labels say so, as whoever may write those might use it anyway, or where the chart allows its name; all else the chart alone allows.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
@@ -17,6 +18,8 @@ USE: Final = "bmq.io/use"
 """The label; operators' own Secrets have it too, with another value, so that one watch sees all that matter."""
 ALLOWED: Final = "allowed"
 OWN: Final = "own"
+_NAMES_CODE: Final = re.compile(r"(class|classes|classname|listeners)$", re.IGNORECASE)
+"""Settings of Spark and of Kafka whose values are classes to load: a pattern with * allows none of them, only their whole name does."""
 
 
 class Allowed(BaseModel):
@@ -44,7 +47,7 @@ class Allowed(BaseModel):
         "spark.sql.streaming.*",
         "spark.task.*",
     )
-    """Names of tables' sparkConf: none that loads code, or changes which pods there are and what they see."""
+    """Names of tables' sparkConf: none that loads code, or changes which pods there are and what they see. * stands for no name of a class."""
     consumer_config: tuple[str, ...] = ("check.crcs", "client.dns.lookup", "client.rack", "fetch.*", "max.*", "*.bytes", "*.ms")
     """Names of tables' consumerConfig, with and without kafka. before them."""
     env: tuple[str, ...] = ("AWS_ENDPOINT_URL*", "AWS_MAX_ATTEMPTS", "AWS_REGION", "AWS_RETRY_MODE", "BMQ_*", "LANG", "LC_*", "TZ")
@@ -61,7 +64,7 @@ def why_not_image(image: str, allowed: Allowed, *, own: Iterable[str], field: st
 
 def why_not_names(names: Iterable[str], patterns: tuple[str, ...], *, field: str, value: str) -> str:
     """Why one of the names may not be written; empty: all may. `value`: where the chart allows them."""
-    refused = next((one for one in sorted(names) if not _matches(one, patterns)), "")
+    refused = next((one for one in sorted(names) if not _allows(one, patterns)), "")
     return f"{field}: {refused} is none that the operator takes: leave it out, or have it added to {value} of bmq's chart" if refused else ""
 
 
@@ -93,6 +96,10 @@ def without_tag(image: str) -> str:
 
 def _labels(manifest: Manifest) -> Mapping[str, str]:
     return manifest["metadata"].get("labels") or {}
+
+
+def _allows(name: str, patterns: tuple[str, ...]) -> bool:
+    return name in patterns if _NAMES_CODE.search(name) else _matches(name, patterns)
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
