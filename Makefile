@@ -8,7 +8,7 @@ MEMBERS := core services/controller services/broker services/proxy cli operator 
 SPARK := .cache/spark/bin
 UNIT_TESTS := core/tests services/controller/tests services/broker/tests services/proxy/tests cli/tests operator/tests sim/tests
 SEEDS ?= 0-49
-VERIFY_SEEDS ?= 50-499
+VERIFY_SEEDS ?= 50-199
 JOBS ?= $(shell nproc)
 # Tests and jobs start hundreds of processes: each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
