@@ -61,7 +61,8 @@ WAL_PREFIX: Final = "wal/"
 PASSES_MAX: Final = 30
 WAL_ROUNDS_MAX: Final = 200
 MANIFEST_ROUNDS_MAX: Final = 20
-COORDINATOR_ROUNDS_MAX: Final = 10
+COORDINATOR_ROUNDS_MAX: Final = 4
+OFFSET_MAX: Final = 2**63 - 1
 MEMORY_BYTES: Final = 256 << 20
 """Of objects that are on their way; one larger than this goes alone."""
 
@@ -175,14 +176,15 @@ class Copier:
         return found
 
     async def _wal_and_coordinators(self, image: Image) -> bool:
-        """Whether both are there, and no coordinator's snapshot is newer than its log.
+        """Whether both are there, and no coordinator's snapshot is newer than its log, if that can be had in a few rounds.
 
-        What is committed next would get offsets below such a snapshot, and whoever loads it begins to read behind them. What a snapshot holds that
-        was named before the WAL was looked at is in the copy: it was acknowledged.
+        What a snapshot holds that was named before the WAL was looked at is in the copy: it was acknowledged. Where groups commit so much that there
+        is always a newer one, a coordinator finds one above the end of its log: it goes on from there, with groups' offsets beyond the logs' ends.
         """
         internal = [topic_id for topic_id, topic in image.topics.items() if is_internal(topic.name)]
-        for _ in range(COORDINATOR_ROUNDS_MAX):
-            self._covered = {tp: await self._snapshot_offset(tp) for tp in _partitions(image, internal)}
+        tps = _partitions(image, internal)
+        for left in reversed(range(COORDINATOR_ROUNDS_MAX)):
+            self._covered = {tp: await self._snapshot_offset(tp) if left else OFFSET_MAX for tp in tps}
             if not await self._wal():
                 return False
             if await self._topics(image, internal):
