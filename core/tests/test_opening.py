@@ -1,12 +1,14 @@
 """Batches are opened few at a time, by turns of those who ask; who gives up asks for nothing."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Awaitable
 
 import pytest
 
-from bmq.errors import BatchTooLarge
+from bmq.errors import BatchTooLarge, CorruptBatch
 from bmq.opening import ORDINARY_AT_ONCE, ORDINARY_BYTES_MAX, ORDINARY_RECORDS_MAX, Opener
 from bmq.wire.batches import BatchHeader, Record, build_batch, read_header
 
@@ -88,6 +90,33 @@ def test_who_gives_up_asks_for_nothing_and_what_has_begun_counts_until_it_is_ove
         assert looks.begun[-1] == "later"
 
     asyncio.run(main())
+
+
+def test_an_error_holds_nothing_once_it_was_told() -> None:
+    """What was opened is as large as a batch may become: it must not wait for the garbage collector."""
+
+    class Opened:
+        pass
+
+    opened: list[weakref.ref[Opened]] = []
+
+    def look(batch: object, header: BatchHeader, /, *, decompressed_bytes_max: int) -> None:
+        section = Opened()
+        opened.append(weakref.ref(section))
+        raise CorruptBatch("no reader could open it")
+
+    async def main() -> None:
+        opener = Opener()
+        for header in (HEADER, LARGE):
+            with pytest.raises(CorruptBatch):
+                await asyncio.create_task(opener.look(look, BATCH, header, who="a"))
+
+    gc.disable()
+    try:
+        asyncio.run(main())
+        assert [one() for one in opened] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_what_is_too_large_for_an_ordinary_place_is_opened_in_the_other() -> None:

@@ -63,7 +63,10 @@ class _Turns:
         await self._enter(who)
         running = asyncio.get_running_loop().run_in_executor(None, work)
         running.add_done_callback(self._over)
-        return await asyncio.shield(running)
+        try:
+            return await asyncio.shield(running)
+        finally:
+            del running  # its error has this frame, and so would live, with all that was opened, until the garbage is collected
 
     async def _enter(self, who: Hashable) -> None:
         if self._free:

@@ -91,8 +91,10 @@ def test_good_batches_pass_unchanged(validation: str, codec: Codec, inline_recor
 def test_what_no_reader_can_open_is_refused_for_good(data: bytes, inline_records_max: int) -> None:
     @on_virtual_time
     async def main() -> None:
-        with pytest.raises(InvalidBatch, match="no reader could open this batch"):
+        with pytest.raises(InvalidBatch, match="no reader could open this batch") as refused:
             await Proved({}, inline_records_max=inline_records_max).prove(data)
+        assert isinstance(refused.value.__cause__, CorruptBatch)
+        assert refused.value.__cause__.__traceback__ is None  # it would keep what was opened, of up to 64 MiB, as long as the error lives
         assert await Proved({"bmq.validation": "header"}).prove(data) == data
 
     main()

@@ -164,7 +164,9 @@ def _proved(
     except CorruptBatch as error:
         check_crc(batch, header)
         metrics.UNREADABLE_BATCHES.inc()
-        raise InvalidBatch(f"no reader could open this batch, so it is not taken: {error}") from error
+        raise InvalidBatch(f"no reader could open this batch, so it is not taken: {error}") from error.with_traceback(
+            None
+        )  # which has what was opened
     if config.timestamp_type == LOG_APPEND_TIME or header.is_log_append_time:
         return batch
     if 0 <= summary.min_timestamp_ms < now_ms() - config.timestamp_before_max_ms:
