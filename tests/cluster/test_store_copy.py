@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -136,3 +137,25 @@ def test_a_copy_over_a_store_is_refused(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == code, done.stderr
         assert why in done.stderr.replace("\n", " ")
+
+
+def test_nothing_starts_over_a_copy_that_was_interrupted_and_it_goes_on_when_it_is_made_again(tmp_path: Path) -> None:
+    data, to = tmp_path / "data", tmp_path / "copy"
+    server = Bmq(["--data", str(data), "--no-fsync"], log=tmp_path / "bmq.log")
+    server.start()
+    producer = Producer({"bootstrap.servers": server.servers})
+    producer.produce(TOPIC, b"0")
+    assert producer.flush(30) == 0
+    assert server.stop() == 0
+    command = [str(BMQ), "store", "copy", "--data", str(data), "--to", str(to)]
+    subprocess.run(command, capture_output=True, timeout=60, check=True)
+    shutil.rmtree(to / "meta")  # it comes last: this is what a copy that is killed leaves
+    up = [str(BMQ), "up", "--data", str(to), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--no-fsync"]
+    refused = subprocess.run(up, capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode != 0
+    assert "run bmq store copy again until it is whole" in " ".join((refused.stdout + refused.stderr).split())
+    subprocess.run(command, capture_output=True, timeout=60, check=True)
+    again = Bmq(["--data", str(to), "--no-fsync"], log=tmp_path / "restored.log")
+    again.start()
+    assert read_all(again.servers) == [0]
+    assert again.stop() == 0

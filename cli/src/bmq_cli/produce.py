@@ -164,7 +164,10 @@ def produce(
 def delivery_failure(topic: str, delivery: Delivery) -> CommandFailed:
     """What did not arrive, and its commonest reason."""
     reason, _ = delivery.failures.most_common(1)[0]
-    return CommandFailed(f"produce to {topic}", f"{delivery.failed} of {delivery.handed_over} records failed: {reason}", "send them again")
+    remedy = "send them again"
+    if "too large" in reason:
+        remedy = f"send smaller records, or raise what the topic takes: bmq topics alter {topic} --config max.message.bytes=BYTES"
+    return CommandFailed(f"produce to {topic}", f"{delivery.failed} of {delivery.handed_over} records failed: {reason}", remedy)
 
 
 def read_lines(source: BinaryIO, advance: Callable[[int], None]) -> Iterator[bytes]:

@@ -27,6 +27,8 @@ def copy_store(url: StoreUrl, to: StoreUrl, output: Output, *, check: bool, at_o
     name, target_name = url.text.partition("?")[0], to.text.partition("?")[0]
     if url.text == to.text:
         raise ConfigurationError(f"--to {target_name}: that is the store itself: name another folder, bucket or prefix")
+    if target_name.startswith(f"{name.rstrip('/')}/") or name.startswith(f"{target_name.rstrip('/')}/"):
+        raise ConfigurationError(f"--to {target_name}: one of it and {name} lies within the other: name one that lies beside it")
     ensure_bucket(to)
     began_s = monotonic_s()
     audited: Audited | None = None

@@ -24,6 +24,7 @@ from bmq.storage.flatlog import Entry, Overtaken
 from bmq.storage.numbered import numbered_key
 from bmq.values import NodeId
 from bmq_controller import metrics
+from bmq_controller.bare_store import object_of_a_cluster, without_metadata
 from bmq_controller.collector import Collector
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.nodes import collected
@@ -93,7 +94,8 @@ class ControllerLeader:
 
         `beside` is run as long as this leads: pairs of a name and what to run; its failure deposes the leader.
 
-        Raises FormatError, Fenced where others claim it, in all of the attempts.
+        Raises FormatError, StoreUnusable where there are a cluster's objects without its metadata, Fenced where others claim it, in all of the
+        attempts.
         """
         await self._claim(base, attempts_max=attempts_max if attempts_max is not None else self.settings.start_attempts_max)
         self._ended = None
@@ -164,6 +166,11 @@ class ControllerLeader:
             image = base.image
             records: list[AnyRecord] = []
             if not image.cluster_id:
+                if (key := await object_of_a_cluster(self._store, rng=self._rng)) is not None:
+                    base = await self._journal.load()  # whoever made it wrote metadata before
+                    if not base.image.cluster_id:
+                        raise without_metadata(key)
+                    continue
                 records.append(ClusterCreated(cluster_id=self.settings.cluster_id or self._new_cluster_id()))
             epoch = image.controller_epoch + 1
             records.append(LeaderElected(controller_epoch=epoch, node_id=self._node_id, host=self._host, port=self._port))
