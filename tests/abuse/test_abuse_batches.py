@@ -21,6 +21,8 @@ from bmq.wire.records import Record, build_batch
 
 PARTITIONS: Final = 1_000
 TURN_S_MAX: Final = 0.15
+TURNS_S_MAX: Final = 0.35
+"""What is begun bit by bit may become durable at once."""
 ANSWERED_WITHIN_S: Final = 60
 
 
@@ -93,7 +95,7 @@ def test_one_request_of_batches_that_are_dear_to_prove_does_not_hold_the_loop(no
 
 def test_wide_produce_requests_of_many_connections_are_not_begun_in_one_turn(node: AbusedNode) -> None:
     frame = produce("lengths", [build_batch([Record(0, 1_000, None, b"one")])] * PARTITIONS)
-    clients = [socket.create_connection(node.kafka, timeout=ANSWERED_WITHIN_S) for _ in range(20)]
+    clients = [socket.create_connection(node.kafka, timeout=ANSWERED_WITHIN_S) for _ in range(40)]
     for client in clients:
         client.sendall(frame[:-1])
     time.sleep(0.2)  # so much has arrived, whatever comes of it
@@ -106,4 +108,4 @@ def test_wide_produce_requests_of_many_connections_are_not_begun_in_one_turn(nod
     for client in clients:
         assert len(answered(client)) > 30 * PARTITIONS
         client.close()
-    assert node.longest_turn_s() < may_hold_s(TURN_S_MAX)
+    assert node.longest_turn_s() < may_hold_s(TURNS_S_MAX)

@@ -206,6 +206,21 @@ def test_a_client_is_told_which_batch_is_refused_and_the_others_are_taken() -> N
     run(test)
 
 
+def test_a_second_batch_for_a_partition_in_one_request_is_refused_alone() -> None:
+    """Thousands of them, proved one after the other, were looked through thousands of times when they were given up."""
+
+    async def test(proxy: Running, client: Client) -> None:
+        partitions = [{"index": index, "records": batch(NOW_MS)} for index in (0, 1, 0)]
+        proxy.metadata.add_topic("bills", 2)
+        client.send(0, 9, {"acks": -1, "timeout_ms": 1_000, "topic_data": [{"name": "bills", "partition_data": partitions}]})
+        _, reply = await client.receive()
+        answers = reply.responses[0].partition_responses
+        assert [answer.error_code for answer in answers] == [0, 0, ErrorCode.invalid_request]
+        assert "send one batch for a partition" in answers[2].error_message
+
+    run(test)
+
+
 def test_a_batch_that_takes_long_to_prove_is_not_overtaken_on_its_connection() -> None:
     async def test(proxy: Running, client: Client) -> None:
         slow = batch(*[NOW_MS] * 20, codec=Codec.GZIP, value=bytes(range(256)) * 40)

@@ -16,6 +16,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import BmqError, InvalidBatch, RequestError, UnknownTopicId
 from bmq.names import is_internal
+from bmq.values import TopicPartition
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.error_codes import ErrorCode, code_for
 from bmq.wire.produce import ProducedPartition, ProducedTopic, ProduceRequest, encode_produce_response, parse_produce
@@ -59,7 +60,7 @@ def _refusal(call: Call, request: ProduceRequest) -> tuple[int, str] | None:
 class _Producing:
     """One request whose batches are on their way."""
 
-    __slots__ = ("_answer", "_call", "_missing", "_pending", "_proxy", "_request", "_results", "_timer")
+    __slots__ = ("_answer", "_call", "_missing", "_named", "_pending", "_proxy", "_request", "_results", "_timer")
 
     def __init__(self, proxy: Proxy, call: Call, request: ProduceRequest) -> None:
         self._proxy = proxy
@@ -68,6 +69,7 @@ class _Producing:
         self._results: list[list[ProducedPartition | None]] = [[None] * len(topic.partitions) for topic in request.topics]
         self._pending: dict[tuple[int, int], Append] = {}
         self._missing = 0
+        self._named: set[TopicPartition] = set()
         self._answer: asyncio.Future[Answer] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -100,6 +102,10 @@ class _Producing:
             name = find_topic(proxy.image, topic).name
             if is_internal(name):
                 raise _InternalTopic(f"{name} is written by bmq alone")
+            if tp in self._named:
+                # No client does; and what waits for one partition is looked through each time that some of it is given up.
+                raise _NamedTwice(f"{name}-{index} is in this request already: send one batch for a partition in each request")
+            self._named.add(tp)
             proof = proxy.proofs.begin(tp, records, origin=self._call.origin)
         except BmqError as error:
             self._results[at[0]][at[1]] = _of_error(index, error)
@@ -186,12 +192,18 @@ class _InternalTopic(RequestError):
     """A client writes to a topic of the coordinators."""
 
 
+class _NamedTwice(RequestError):
+    """A request has a second batch for a partition."""
+
+
 def _of_error(index: int, error: BaseException) -> ProducedPartition:
     match error:
         case UnknownTopicId():
             code = ErrorCode.unknown_topic_id
         case _InternalTopic():
             code = ErrorCode.invalid_topic_exception
+        case _NamedTwice():
+            code = ErrorCode.invalid_request
         case _:
             code = code_for(error)
     return _failed(index, int(code), str(error) if isinstance(error, RequestError) else None)
