@@ -29,9 +29,12 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """By name, or from version 6 on by name or id."""
     answers: list[dict[str, Any]] = []
     if call.version >= _NAME_OR_ID_FROM:
-        both = [one for one in request.topics if one.name is not None and one.topic_id]
-        answers += [_named_twice(one) for one in both]
-        keys: list[str | UUID | None] = [one.topic_id if one.name is None else one.name for one in request.topics if one not in both]
+        keys: list[str | UUID | None] = []
+        for one in request.topics:
+            if one.name is not None and one.topic_id:
+                answers.append(_named_twice(one))
+            else:
+                keys.append(one.topic_id if one.name is None else one.name)
     else:
         keys = list(request.topic_names)
     topics: dict[str, Topic] = {}
