@@ -23,7 +23,7 @@ help: ## list the targets
 
 setup: .cache/setup ## make .venv with the command .venv/bin/bmq
 
-up: setup ## start bmq on 127.0.0.1:9092 over the folder ./bmq-data
+up: setup ## start bmq on 127.0.0.1:9092 over the folder ./bmq-data (ARGS="--listen HOST:PORT --admin HOST:PORT --data DIR")
 	@exec $(BIN)/bmq up $(ARGS)
 
 test: setup lint types ## what has to be green, for people who wait: lint, types, unit and property tests, the simulator, tables, the main clients

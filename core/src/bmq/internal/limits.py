@@ -42,6 +42,8 @@ FOLLOWED_UNPOLLED_S: Final = 60.0
 """A session that nobody polled for so long is over."""
 
 FOLLOWED_LOOK_S: Final = 0.25
+"""How often an owner looks whether a followed tail has something new besides records."""
+
 FOLLOWED_LOOKED_AT: Final = 500
 """So often an owner compares so many of a session's partitions with what their follower knows: a log start that was raised, a segment that
 was written. A bounded part of the loop's time, however many are followed."""
@@ -83,6 +85,8 @@ CONNECT_TIMEOUT_S: Final = 2.0
 """Until a connection stands and the hello is answered."""
 
 BACKOFF_FIRST_S: Final = 0.02
+"""The first wait after a connection was lost or refused; see the next."""
+
 BACKOFF_MAX_S: Final = 1.0
 """After a connection was lost or refused nothing is tried for a while, and calls fail at once; doubled each time up to the second number."""
 
