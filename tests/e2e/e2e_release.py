@@ -91,7 +91,8 @@ class Release:
         if manifest["kind"] == "Cluster":
             manifest["spec"].setdefault("rollout", {"settleSeconds": 1})
             for role in ("controllers", "brokers", "proxies"):
-                manifest["spec"].setdefault(role, {}).setdefault("resources", SMALL)
+                if "resources" not in spec.get(role, {}):
+                    manifest["spec"].setdefault(role, {})["resources"] = SMALL
             if minio := manifest["spec"].get("store", {}).get("minio"):
                 minio |= {"image": self.images.minio, "storage": "1Gi", "resources": SMALL}
         return manifest
