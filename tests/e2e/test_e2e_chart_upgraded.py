@@ -20,7 +20,9 @@ def test_the_first_release_is_upgraded_while_a_cluster_runs(kubectl: Kubectl, ku
     before = Release(kubectl=kubectl, images=images, chart=FIRST)
     before.install()
     one = {"replicas": 1}
-    kubectl.apply(before.example("cluster.yaml", controllers=one, brokers=one, proxies=one), client_pod(images))
+    cluster = before.example("cluster.yaml", controllers=one, brokers=one, proxies=one)
+    del cluster["spec"]["rollout"]  # which the first release does not know
+    kubectl.apply(cluster, client_pod(images))
     kubectl.until_ready(f"clusters.bmq.io/{CLUSTER}", timeout_s=180)
     kubectl("wait", "pod/client", "--for=condition=Ready", "--timeout=60s")
     kubectl.exec("client", "bmq", "topics", "create", "greetings")
