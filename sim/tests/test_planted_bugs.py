@@ -48,7 +48,7 @@ SCENARIO = {
 }
 SEEDS_MAX = 300
 FOUND_BY = {
-    "snapshot-live-producers": 31,
+    "snapshot-live-producers": 382,
     "append-above-newest": 36,
     "claim-without-listing": 51,
     "collect-shared-of-one": 19,
