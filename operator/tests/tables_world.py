@@ -18,6 +18,8 @@ from bmq_operator.tables.existing import KINDS
 from bmq_operator.tables.reconcile import reconcile
 
 ACCOUNT = {"kind": "ServiceAccount", "metadata": {"name": "bmq-spark", "namespace": "shop"}}
+KEYS = {"kind": "Secret", "metadata": {"name": "keys", "namespace": "shop", "labels": {"bmq.io/use": "allowed"}}}
+"""The bucket's, as tables of the tests name them."""
 NOBODY = "http://127.0.0.1:1"
 
 
@@ -77,7 +79,7 @@ class World:
 
     def __init__(self) -> None:
         self.clock = TestClock()
-        self.kube = SparkKube(CLUSTER, auth_secret(TOKEN), ACCOUNT)
+        self.kube = SparkKube(CLUSTER, auth_secret(TOKEN), ACCOUNT, KEYS)
         self.clients: dict[tuple[str, str], AdminClient] = {}
         self.context: Context = context_of(self.kube, NOBODY, self.clients, clock=self.clock)
         self.status: Any = None

@@ -74,6 +74,32 @@ def test_a_lane_is_declared_gets_its_pods_is_changed_and_goes(bmq: StartedBmq) -
     WORLDS.run(bmq, use)
 
 
+def test_a_lane_that_reaches_for_what_is_not_its_own_stays_as_it_was_and_says_what_allows_it(bmq: StartedBmq) -> None:
+    async def use(world: World) -> None:
+        webhook = {"vault.hashicorp.com/agent-inject": "true"}
+        world.write("reaching", proxies={"placement": {"annotations": webhook}})
+        outcome = await world.look("reaching")
+        assert said(outcome) == ("False", "NotAllowed")
+        assert message(outcome) == (
+            "proxies.placement.annotations: vault.hashicorp.com/agent-inject is none that the operator takes: leave it out, or have it added to "
+            "allow.annotations of bmq's chart"
+        )
+        assert await lane(world, "reaching") is None
+        assert [key for key in world.kube.manifests if "lane" in key[2]] == []
+        world.write("reaching")
+        await world.look("reaching")
+        pods_are_ready(world)
+        assert said(await world.look("reaching")) == ("True", "AsWritten")
+        before = dict(world.kube.manifests["StatefulSet", "shop", "bmq-lane-reaching-proxy"])
+        world.write("reaching", proxies={"replicas": 3, "placement": {"priorityClassName": "system-node-critical"}})
+        assert said(await world.look("reaching")) == ("False", "NotAllowed")
+        assert world.kube.manifests["StatefulSet", "shop", "bmq-lane-reaching-proxy"] == before
+        assert (await world.look("reaching", deletionTimestamp="2001-09-09T01:46:40Z")).finished
+        assert await lane(world, "reaching") is None
+
+    WORLDS.run(bmq, use)
+
+
 def test_lanes_made_at_once_have_slots_of_their_own_and_one_that_went_is_given_again(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         names = [f"many-{index}" for index in range(20)]

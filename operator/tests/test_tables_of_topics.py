@@ -9,7 +9,7 @@ from kube_of_a_test import CLUSTER, auth_secret, context_of
 from real_bmq import TOKEN, bmq_with_token
 from tables_of_a_test import HOURLY, STREAM, cluster
 from tables_of_a_test import sink as sink_of
-from tables_world import ACCOUNT, SparkKube, closed, ready
+from tables_world import ACCOUNT, KEYS, SparkKube, closed, ready
 from tests.started_bmq import StartedBmq
 
 from bmq.resources.topic import Topic
@@ -36,7 +36,7 @@ def topic(status: dict[str, Any], **spec: Any) -> Topic:
 def test_a_topic_is_looked_after_whatever_is_the_matter_with_its_table(bmq: StartedBmq) -> None:
     async def main() -> None:
         clients: dict[tuple[str, str], AdminClient] = {}
-        kube = SparkKube(CLUSTER, auth_secret(TOKEN), ACCOUNT)
+        kube = SparkKube(CLUSTER, auth_secret(TOKEN), ACCOUNT, KEYS)
         context = context_of(kube, bmq.admin, clients)
         status: dict[str, Any] = {}
 
@@ -80,7 +80,7 @@ def test_a_tables_lag_is_that_of_the_lane_which_it_reads(bmq: StartedBmq) -> Non
 
     async def main() -> None:
         clients: dict[tuple[str, str], AdminClient] = {}
-        context = context_of(SparkKube(CLUSTER, auth_secret(TOKEN), ACCOUNT), bmq.admin, clients)
+        context = context_of(SparkKube(CLUSTER, auth_secret(TOKEN), ACCOUNT, KEYS), bmq.admin, clients)
         client = context.admin(bmq.admin, TOKEN)
         await client.post("topics", body={"name": "paid", "partitions": 1})
         await client.post("lanes", body={"name": "dev"})

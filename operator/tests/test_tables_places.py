@@ -36,6 +36,7 @@ def at(output: str, **more: Any) -> dict[str, Any]:
         (at("s3a://b/t", store={"endpoint": "http://minio:9000"}), at("s3a://b/t", store={"endpoint": "http://minio:9000/"})),
         (iceberg(**LAKE), iceberg(table="other.shop.orders", warehouse="s3://warehouse/lake/")),
         (iceberg(**REST), iceberg(**{**REST, "table": "other.shop.orders", "catalogUri": "http://rest:8181/"})),
+        (iceberg(**SQL), iceberg(**{**SQL, "catalogUri": "jdbc:postgresql://db/lake?sslmode=require"})),
     ],
 )
 def test_one_place_has_many_names(one: dict[str, Any], other: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a resource may use that is not its own: images, Secrets, ServiceAccounts, settings that reach beyond what it is for. Pure, but for two reads.
+"""What a resource may use that is not its own: images, Secrets, ServiceAccounts, settings that reach beyond what it is for. Pure.
 
 Who may write a resource need not be one who may read Secrets, run pods under any account, or choose images. So a Secret or a ServiceAccount is used
 where its own labels say so, as whoever may write those might use it anyway, or where the chart allows its name; all else the chart alone allows.
@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from bmq_operator.kube import Kube, Manifest
+from bmq_operator.kube import Manifest
 
 USE: Final = "bmq.io/use"
 """The label; operators' own Secrets have it too, with another value, so that one watch sees all that matter."""
@@ -20,6 +20,14 @@ ALLOWED: Final = "allowed"
 OWN: Final = "own"
 _NAMES_CODE: Final = re.compile(r"(class|classes|classname|listeners)$", re.IGNORECASE)
 """Settings of Spark and of Kafka whose values are classes to load: a pattern with * allows none of them, only their whole name does."""
+_CLASS: Final = re.compile(r"\s*[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)+\s*")
+_CODEC: Final = re.compile(r"codec(name)?$", re.IGNORECASE)
+_CODECS: Final = frozenset(("none", "uncompressed", "lz4", "lz4_raw", "lzf", "snappy", "zstd", "gzip", "brotli"))
+"""What Spark knows by a word of its own; any other word is the name of a class."""
+_JDBC: Final = re.compile(r"jdbc:(?P<driver>[A-Za-z0-9]+):(?P<where>[^?;]*)[?;]?(?P<parameters>.*)", re.DOTALL)
+_JDBC_PLACE: Final = re.compile(r"(//[A-Za-z0-9.,:_\[\]-]*/)?[A-Za-z0-9_.-]*")
+"""HOST:PORT/DATABASE: drivers take settings, and names of users, in other characters."""
+EVERY_TAINT: Final = "every taint (a toleration without a key)"
 
 
 class Allowed(BaseModel):
@@ -30,7 +38,26 @@ class Allowed(BaseModel):
     images: tuple[str, ...] = ("minio/minio",)
     """Without tags, besides the repositories of the operator's own image and that of Spark."""
     secrets: tuple[str, ...] = ()
+    config_maps: tuple[str, ...] = ()
     service_accounts: tuple[str, ...] = ()
+    priority_classes: tuple[str, ...] = ()
+    storage_classes: tuple[str, ...] = ()
+    annotations: tuple[str, ...] = ("prometheus.io/*",)
+    """Names of annotations of pods: admission webhooks, networks and clouds act on them, with rights that the author need not have."""
+    labels: tuple[str, ...] = ()
+    """Names of labels of pods: by them Services send traffic, and NetworkPolicies and webhooks let through."""
+    service_annotations: tuple[str, ...] = (
+        "cloud.google.com/load-balancer-type",
+        "networking.gke.io/load-balancer-type",
+        "service.beta.kubernetes.io/aws-load-balancer-internal",
+        "service.beta.kubernetes.io/aws-load-balancer-nlb-target-type",
+        "service.beta.kubernetes.io/aws-load-balancer-scheme",
+        "service.beta.kubernetes.io/aws-load-balancer-type",
+        "service.beta.kubernetes.io/azure-load-balancer-internal",
+    )
+    """Names of annotations of listeners' Services: none that takes a host's name, an address or a certificate."""
+    tolerations: tuple[str, ...] = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+    """Keys of taints that pods may put up with."""
     spark_conf: tuple[str, ...] = (
         "spark.default.parallelism",
         "spark.io.compression.*",
@@ -51,39 +78,78 @@ class Allowed(BaseModel):
     consumer_config: tuple[str, ...] = ("check.crcs", "client.dns.lookup", "client.rack", "fetch.*", "max.*", "*.bytes", "*.ms")
     """Names of tables' consumerConfig, with and without kafka. before them."""
     env: tuple[str, ...] = ("AWS_ENDPOINT_URL*", "AWS_MAX_ATTEMPTS", "AWS_REGION", "AWS_RETRY_MODE", "BMQ_*", "LANG", "LC_*", "TZ")
-    """Names of tables' placement.env."""
+    """Names of variables in placement.env."""
+    jdbc_drivers: tuple[str, ...] = ("postgresql",)
+    """Of tables' iceberg.catalogUri."""
+    jdbc_parameters: tuple[str, ...] = (
+        "applicationName",
+        "connectTimeout",
+        "currentSchema",
+        "loginTimeout",
+        "socketTimeout",
+        "ssl",
+        "sslmode",
+        "targetServerType",
+        "tcpKeepAlive",
+        "user",
+    )
+    """Of the same: others name classes to load, and files to read."""
+
+
+VALUES: Final = {"Secret": "secrets", "ConfigMap": "configMaps", "ServiceAccount": "serviceAccounts"}
+"""The chart's value that allows objects of a kind by name."""
 
 
 def why_not_image(image: str, allowed: Allowed, *, own: Iterable[str], field: str) -> str:
     """Why this image may not be run; empty: it may. `own`: the operator's and Spark's."""
     repository = without_tag(image)
-    if not image or repository in {without_tag(one) for one in own} or _matches(repository, allowed.images):
+    if not image or repository in {without_tag(one) for one in own} or matches(repository, allowed.images):
         return ""
     return f"{field}: the image {repository} is none that the operator runs: leave it out, or have it added to allow.images of bmq's chart"
 
 
 def why_not_names(names: Iterable[str], patterns: tuple[str, ...], *, field: str, value: str) -> str:
     """Why one of the names may not be written; empty: all may. `value`: where the chart allows them."""
-    refused = next((one for one in sorted(names) if not _allows(one, patterns)), "")
-    return f"{field}: {refused} is none that the operator takes: leave it out, or have it added to {value} of bmq's chart" if refused else ""
-
-
-async def why_not_used(kube: Kube, namespace: str, kind: str, name: str, patterns: tuple[str, ...], *, field: str) -> str:
-    """Why this Secret or ServiceAccount may not be used; empty: it may, or it is not there, which is told elsewhere. Raises KubeError."""
-    if _matches(name, patterns):
+    refused = next((one for one in sorted(names) if not _allows(one, patterns)), None)
+    if refused is None:
         return ""
-    return why_not_labelled(await kube.get(kind, namespace, name), patterns, field=field)
+    return f"{field}: {refused or 'an empty name'} is none that the operator takes: leave it out, or have it added to {value} of bmq's chart"
 
 
-def why_not_labelled(there: Manifest | None, patterns: tuple[str, ...], *, field: str) -> str:
-    """The same of one that was read."""
-    if there is None or _matches(there["metadata"]["name"], patterns) or _labels(there).get(USE) == ALLOWED:
+def why_not_settings(settings: Mapping[str, str], patterns: tuple[str, ...], *, field: str, value: str) -> str:
+    """The same of names with values: what a pattern with * allows may not name code to load either."""
+    if why := why_not_names(settings, patterns, field=field, value=value):
+        return why
+    refused = next((name for name, one in sorted(settings.items()) if name not in patterns and _names_class(name, one)), "")
+    if not refused:
         return ""
-    kind, name = there["kind"], there["metadata"]["name"]
-    value = {"Secret": "secrets", "ServiceAccount": "serviceAccounts"}[kind]
+    said = f"{field}: {refused} would load the class {settings[refused].strip()[:100]!r}"
+    known = f"write one of {', '.join(sorted(_CODECS))}" if _CODEC.search(refused) else "leave it out"
+    return f"{said}: {known}, or have {refused} itself added to {value} of bmq's chart"
+
+
+def why_not_database(uri: str, allowed: Allowed, *, field: str) -> str:
+    """Why this JDBC URL may not be opened; empty: it may. By what stands in one, drivers load classes, read files and run statements."""
+    found = _JDBC.fullmatch(uri)
+    if found is None or _JDBC_PLACE.fullmatch(found["where"]) is None:
+        return f"{field}: this is no address of a database that the operator takes: write jdbc:postgresql://HOST:PORT/DATABASE"
+    if why := why_not_names((found["driver"],), allowed.jdbc_drivers, field=f"{field}: the driver", value="allow.jdbcDrivers"):
+        return why
+    names = {one.partition("=")[0] for one in re.split("[&;]", found["parameters"]) if one}
+    return why_not_names(names, allowed.jdbc_parameters, field=f"{field}: the parameter", value="allow.jdbcParameters")
+
+
+def why_not_labelled(there: Manifest | None, patterns: tuple[str, ...], *, kind: str, name: str, namespace: str, field: str) -> str:
+    """Why this object may not be used; empty: it may. One that is not there yet says nothing, and might never say that it may be used."""
+    if matches(name, patterns):
+        return ""
+    if there is None:
+        return f"{field}: there is no {kind} {name!r} in namespace {namespace}: create it with the label {USE}={ALLOWED}, or name another one"
+    if _labels(there).get(USE) == ALLOWED:
+        return ""
     return (
         f"{field}: the {kind} {name} does not say that it may be used by bmq's resources: label it {USE}={ALLOWED}, or have its name added to "
-        f"allow.{value} of bmq's chart"
+        f"allow.{VALUES[kind]} of bmq's chart"
     )
 
 
@@ -94,13 +160,20 @@ def without_tag(image: str) -> str:
     return head if colon and "/" not in tail else repository
 
 
+def _names_class(name: str, value: str) -> bool:
+    if _CODEC.search(name):
+        return value.strip().lower() not in _CODECS
+    return any(_CLASS.fullmatch(one) for one in value.split(","))
+
+
 def _labels(manifest: Manifest) -> Mapping[str, str]:
     return manifest["metadata"].get("labels") or {}
 
 
 def _allows(name: str, patterns: tuple[str, ...]) -> bool:
-    return name in patterns if _NAMES_CODE.search(name) else _matches(name, patterns)
+    return name in patterns if _NAMES_CODE.search(name) else matches(name, patterns)
 
 
-def _matches(name: str, patterns: Iterable[str]) -> bool:
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether one of the patterns stands for the name."""
     return any(fnmatchcase(name, one) for one in patterns)

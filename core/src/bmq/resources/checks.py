@@ -19,6 +19,7 @@ from bmq.names import check_topic_name
 from bmq.resources.base import Resource
 from bmq.resources.cluster import Cluster
 from bmq.resources.lane import LANE_NAME, Lane
+from bmq.resources.pods import OPERATORS_OWN_ENV, OPERATORS_OWN_ENV_RULE
 from bmq.resources.schema import structural
 from bmq.resources.tables import CONSUMER_NAMES_RULE, JOBS_OWN, JOBS_OWN_RULE
 from bmq.resources.topic import Topic
@@ -28,7 +29,6 @@ _VALUE_LENGTH_SHOWN: Final = 60
 _META: Final = {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": {"type": "string"}}}
 """Kubernetes takes a null of any field of metadata for none."""
 _STORE_URL: Final = re.compile(r"(s3|gs|az)://[^/?]+")
-_OPERATORS_OWN: Final = frozenset({"BMQ_ROLES", "BMQ_NODE_ID", "BMQ_STORE", "BMQ_CLUSTER_ID", "BMQ_CLUSTER_SECRET", "BMQ_ADMIN_TOKEN"})
 
 RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "(self.url != '') != self.minio.embedded": lambda it: (it["url"] != "") != it["minio"]["embedded"],
@@ -39,8 +39,8 @@ RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "self.name != 'internal'": lambda it: it["name"] != "internal",
     "self.type == 'NodePort' || self.nodePort == 0": lambda it: it["type"] == "NodePort" or it["nodePort"] == 0,
     "self.all(name, name.startsWith('BMQ_'))": lambda it: all(name.startswith("BMQ_") for name in it),
-    "!self.exists(name, name in ['BMQ_ROLES', 'BMQ_NODE_ID', 'BMQ_STORE', 'BMQ_CLUSTER_ID', "
-    "'BMQ_CLUSTER_SECRET', 'BMQ_ADMIN_TOKEN'])": _OPERATORS_OWN.isdisjoint,
+    f"!self.exists(name, name in {list(OPERATORS_OWN_ENV)})": frozenset(OPERATORS_OWN_ENV).isdisjoint,
+    OPERATORS_OWN_ENV_RULE: lambda it: all(one["name"] not in OPERATORS_OWN_ENV for one in it),
     "self.matches('^[a-zA-Z0-9._-]*$') && self != '.' && self != '..'": lambda it: (
         re.fullmatch(r"[a-zA-Z0-9._-]*", it) is not None and it not in (".", "..")
     ),

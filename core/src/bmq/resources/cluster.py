@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from bmq.resources.base import AGE, IMMUTABLE, REQUIRED, Column, Naming, Part, Resource, Scale, Status, condition_columns, rule, rules
-from bmq.resources.pods import Image, Placement, Quantity, Resources
+from bmq.resources.pods import OPERATORS_OWN_ENV, OPERATORS_OWN_ENV_TEXT, Image, Placement, Quantity, Resources
 from bmq.resources.references import DeletionPolicy
 
 
@@ -37,7 +37,9 @@ class EmbeddedMinio(Part):
         json_schema_extra=rules(rule(IMMUTABLE, "store.minio.bucket cannot be changed: what was written would be out of reach")),
     )
     storage: Quantity = Field(default="10Gi", description="The size of its volume.")
-    storage_class_name: str = Field(default="", max_length=253, description="The volume's StorageClass. Empty: the default one.")
+    storage_class_name: str = Field(
+        default="", max_length=253, description="The volume's StorageClass, one that the chart allows. Empty: the default one."
+    )
     resources: Resources = Field(default=Resources(requests={"cpu": "100m", "memory": "256Mi"}), description="Its CPU and memory.")
 
 
@@ -145,7 +147,9 @@ class Listener(
         le=65535,
         description="NodePort: the port of the bootstrap Service; proxy N has this plus 1 plus N. 0: Kubernetes chooses all of them.",
     )
-    annotations: dict[str, str] = Field(default={}, max_length=32, description="Annotations of its Services, for the cloud's load balancers.")
+    annotations: dict[str, str] = Field(
+        default={}, max_length=32, description="Annotations of its Services, for the cloud's load balancers, of those that the chart allows."
+    )
     source_ranges: list[str] = Field(default=[], max_length=64, description="LoadBalancer: address ranges that may connect. Empty: all.")
 
 
@@ -183,8 +187,8 @@ class Settings(Part):
         json_schema_extra=rules(
             rule("self.all(name, name.startsWith('BMQ_'))", "settings.env: names begin with BMQ_; other variables go under placement.env"),
             rule(
-                "!self.exists(name, name in ['BMQ_ROLES', 'BMQ_NODE_ID', 'BMQ_STORE', 'BMQ_CLUSTER_ID', 'BMQ_CLUSTER_SECRET', 'BMQ_ADMIN_TOKEN'])",
-                "settings.env: roles, node ids, store, cluster id, secret and token are the operator's: leave them out",
+                f"!self.exists(name, name in {list(OPERATORS_OWN_ENV)})",
+                f"settings.env: {OPERATORS_OWN_ENV_TEXT}",
             ),
         ),
     )

@@ -46,7 +46,8 @@ class Iceberg(
     catalog_uri: str = Field(
         default="",
         max_length=URI_LENGTH_MAX,
-        description="Of rest: http://HOST:PORT. Of sql: the database, for example jdbc:postgresql://HOST/DATABASE.",
+        description="Of rest: http://HOST:PORT. Of sql: the database, for example jdbc:postgresql://HOST/DATABASE, by a driver and with parameters "
+        "that the chart allows.",
     )
     warehouse: str = Field(
         default="",

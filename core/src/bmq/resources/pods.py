@@ -4,9 +4,13 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from bmq.resources.base import Part
+from bmq.resources.base import Part, rule, rules
 
 QUANTITY_PATTERN: Final = r"^([0-9]+|[0-9]+\.[0-9]+)(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$"
+
+OPERATORS_OWN_ENV: Final = ("BMQ_ROLES", "BMQ_NODE_ID", "BMQ_STORE", "BMQ_CLUSTER_ID", "BMQ_CLUSTER_SECRET", "BMQ_ADMIN_TOKEN")
+OPERATORS_OWN_ENV_RULE: Final = f"!self.exists(one, one.name in {list(OPERATORS_OWN_ENV)})"
+OPERATORS_OWN_ENV_TEXT: Final = "roles, node ids, store, cluster id, secret and token are the operator's: leave them out"
 
 Quantity = Annotated[
     Annotated[str, Field(pattern=QUANTITY_PATTERN)] | int,
@@ -45,20 +49,34 @@ class Placement(Part):
     """Where pods run and how they look to the cluster's other parts."""
 
     node_selector: dict[str, str] = Field(default={}, max_length=32, description="Labels that a node must have.")
-    tolerations: list[Toleration] = Field(default=[], max_length=32, description="Taints that the pods put up with.")
+    tolerations: list[Toleration] = Field(default=[], max_length=32, description="Taints that the pods put up with, of those that the chart allows.")
     affinity: FreeForm = Field(
         default={}, description="A Kubernetes affinity, in place of bmq's own, which prefers to spread the pods of a role over nodes."
     )
-    priority_class_name: str = Field(default="", max_length=253, description="The pods' PriorityClass.")
-    annotations: dict[str, str] = Field(default={}, max_length=64, description="Annotations of the pods.")
-    labels: dict[str, str] = Field(default={}, max_length=64, description="Further labels of the pods.")
-    env: list[EnvironmentVariable] = Field(default=[], max_length=64, description="Further variables of the bmq containers.")
+    priority_class_name: str = Field(default="", max_length=253, description="The pods' PriorityClass, one that the chart allows.")
+    annotations: dict[str, str] = Field(default={}, max_length=64, description="Annotations of the pods, of those that the chart allows.")
+    labels: dict[str, str] = Field(default={}, max_length=64, description="Further labels of the pods, of those that the chart allows.")
+    env: list[EnvironmentVariable] = Field(
+        default=[],
+        max_length=64,
+        description="Further variables of the bmq containers, of those that the chart allows.",
+        json_schema_extra=rules(rule(OPERATORS_OWN_ENV_RULE, "placement.env: " + OPERATORS_OWN_ENV_TEXT)),
+    )
 
 
 class Image(Part):
     """Which image the pods run."""
 
     repository: str = Field(default="", max_length=400, description="The image without its tag, one that the chart allows. Empty: the operator's.")
-    tag: str = Field(default="", max_length=128, description="Its tag. Empty: the operator's own version; changing it is a rolling upgrade.")
+    tag: str = Field(
+        default="",
+        max_length=200,
+        pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127}(@sha256:[a-f0-9]{64})?)?$",
+        description="Its tag. Empty: the operator's own version; changing it is a rolling upgrade.",
+    )
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(default="IfNotPresent", description="When the image is pulled.")
-    pull_secrets: list[str] = Field(default=[], max_length=8, description="Names of Secrets with the registry's credentials.")
+    pull_secrets: list[str] = Field(
+        default=[],
+        max_length=8,
+        description="Names of Secrets with the registry's credentials; each has the label bmq.io/use: allowed, or the chart allows its name.",
+    )

@@ -28,7 +28,9 @@ JOBS_OWN_RULE: Final = f"!self.exists(name, name in {list(JOBS_OWN)})"
 class ConfigMapKey(Part):
     """A key of a ConfigMap in the resource's namespace."""
 
-    name: str = Field(default="", max_length=253, description="The ConfigMap. Empty: none.")
+    name: str = Field(
+        default="", max_length=253, description="The ConfigMap, with the label bmq.io/use: allowed, or one that the chart allows. Empty: none."
+    )
     key: str = Field(default="schema", max_length=253, pattern=r"^[-._a-zA-Z0-9]+$", description="Under which key it is.")
 
 

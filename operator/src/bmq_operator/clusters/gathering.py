@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from bmq.resources.cluster import Cluster
 from bmq.resources.references import CONFIRM_DELETION
-from bmq_operator.allowed import why_not_image, why_not_labelled
+from bmq_operator.borrowed import Own, why_not_allowed
 from bmq_operator.clusters.configuration import store_url
 from bmq_operator.clusters.existing import Existing, owner_of
 from bmq_operator.clusters.inputs import Inputs
@@ -33,8 +33,10 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
     """Raises KubeError, NotToBe."""
     if why := why_unusable(cluster):
         raise _not_to_be("NameUnusable", why)
-    if why := _not_allowed(context, cluster):
-        raise _not_to_be("NotAllowed", why)
+    settings, namespace = context.settings, cluster.metadata.namespace
+    own = Own(images=(settings.image,))
+    if (beyond := await why_not_allowed(context.kube, cluster.spec, namespace=namespace, allow=settings.allow, own=own)) is not None:
+        raise NotToBe(beyond)
     await _nobody_shares_the_store(context, cluster)
     names = Names.of(cluster)
     minio = texts_of(await context.kube.get("Secret", names.namespace, names.minio)) if cluster.spec.store.minio.embedded else {}
@@ -76,13 +78,6 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
         operator_namespace=context.settings.namespace,
         advertised=advertised,
     )
-
-
-def _not_allowed(context: Context, cluster: Cluster) -> str:
-    allow, minio = context.settings.allow, cluster.spec.store.minio
-    images = {"image.repository": cluster.spec.image.repository, "store.minio.image": minio.image if minio.embedded else ""}
-    found = (why_not_image(image, allow, own=(context.settings.image,), field=field) for field, image in images.items())
-    return next((one for one in found if one), "")
 
 
 def replacing(inputs: Inputs) -> Finding | None:
@@ -186,8 +181,6 @@ async def _keys_to_store(context: Context, cluster: Cluster) -> str:
     if secret is None:
         text = f"store.credentials.secretName: there is no Secret {name!r} in namespace {cluster.metadata.namespace}: create it, or name another one"
         raise _not_to_be("SecretMissing", text)
-    if why := why_not_labelled(secret, context.settings.allow.secrets, field="store.credentials.secretName"):
-        raise _not_to_be("NotAllowed", why)
     values = texts_of(secret)
     for one in keys:
         if not values.get(one.key):

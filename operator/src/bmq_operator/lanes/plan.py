@@ -127,6 +127,8 @@ def _obstacle(situation: Situation) -> Plan | None:
             pass
     if situation.unusable:
         return _as_it_was(lane, _not_ready("InvalidName", situation.unusable))
+    if situation.beyond:
+        return _as_it_was(lane, _not_ready("NotAllowed", situation.beyond))
     other = winner(lane.metadata, owned=bool(lane.status.lane_name), rivals=situation.rivals)
     if other is not None:
         why = f"{other.title} stands for the lane {lane.lane_name} already: delete one of the two, or write another laneName"

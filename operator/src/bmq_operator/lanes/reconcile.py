@@ -9,6 +9,7 @@ from bmq.resources.cluster import Cluster
 from bmq.resources.lane import Lane, LaneStatus
 from bmq_operator.admin import AdminClient, AdminError, AdminProblem
 from bmq_operator.applied import as_wanted, make_way, write
+from bmq_operator.borrowed import Own, why_never_allowed
 from bmq_operator.clusters.names import Names, selector_of
 from bmq_operator.conditions import Finding, next_conditions, timestamp
 from bmq_operator.context import Context
@@ -89,6 +90,7 @@ async def _situation(context: Context, lane: Lane, referred: Referred) -> Situat
         now_ms=context.clock.now_ms(),
         why=referred.why,
         unusable="" if cluster is None else why_unusable(names_of(cluster, lane)),
+        beyond=why_never_allowed(lane.spec, allow=context.settings.allow, own=Own(images=())),
         present=present,
         rivals=[rival for rival in others if cluster is not None and allowed(cluster, rival.namespace)],
         free_node_ids_from=_slot(context, lane, claim, claims),

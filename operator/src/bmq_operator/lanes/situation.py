@@ -39,6 +39,8 @@ class Situation:
     why: str = ""
     unusable: str = ""
     """Why the lane's objects cannot have their names; empty: they can."""
+    beyond: str = ""
+    """What of its spec it may not use, and what allows it; empty: it may use all."""
     present: PresentLane | None = None
     rivals: Sequence[Rival] = field(default=())
     free_node_ids_from: int = -1

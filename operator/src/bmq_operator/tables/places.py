@@ -36,7 +36,8 @@ def place_of(job: TableJob) -> Place:
         case "rest":
             return ("rest", uri, iceberg.warehouse, name)
         case "sql":
-            return ("sql", uri, catalog, name)
+            # How the database is reached does not make it another one.
+            return ("sql", uri.partition("?")[0], catalog, name)
 
 
 def claims(*, topics: Iterable[Manifest], sinks: Iterable[Manifest], clusters: Iterable[Manifest]) -> dict[Place, list[Rival]]:

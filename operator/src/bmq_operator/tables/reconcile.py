@@ -11,6 +11,7 @@ from bmq.resources.tables import TableStatus
 from bmq.resources.topic import Topic, TopicStatus
 from bmq_operator.admin import AdminError
 from bmq_operator.applied import was_applied, write
+from bmq_operator.borrowed import Own, why_not_allowed
 from bmq_operator.conditions import Finding, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeError, KubeProblem, Manifest
@@ -18,7 +19,6 @@ from bmq_operator.metrics import STREAMS_BEGUN_ANEW
 from bmq_operator.outcome import Outcome
 from bmq_operator.references import ClusterState, Referred, refer
 from bmq_operator.rivals import Rival
-from bmq_operator.tables.borrowed import why_not_allowed
 from bmq_operator.tables.claims import taken_by
 from bmq_operator.tables.desired import desired
 from bmq_operator.tables.existing import Existing, NameTaken, NoSparkOperator, bring_about, delete_others, read_existing
@@ -149,6 +149,9 @@ async def _tables(context: Context, jobs: Sequence[TableJob], referred: Referred
         text = "the Spark Operator is not installed: install kubeflow's (docs/kubernetes.md, Tables from topics); it is noticed by itself"
         found = Finding(type=ready, status="False", reason="SparkOperatorMissing", message=text)
         return Tables(findings=[found], statuses=list(old), again_after_s=LATER_S)
+    own = Own(images=(settings.image,), account=settings.service_account)
+    # Of several tables all have the same settings.
+    beyond = await why_not_allowed(context.kube, jobs[0].table, namespace=meta.namespace, allow=context.settings.allow, own=own)
     wanted: list[Manifest] = []
     reports = []
     before = {one.output: one for one in old}
@@ -159,6 +162,9 @@ async def _tables(context: Context, jobs: Sequence[TableJob], referred: Referred
             continue
         objects = _desired(context, job, existing)
         wanted += objects
+        if beyond is not None:
+            reports.append(_refused(job, beyond.reason, beyond.message, status))
+            continue
         reports.append(await _table(context, job, referred, existing=existing, wanted=objects, old=status))
     await delete_others(context, existing, wanted, suspended=jobs[0].table.suspend)
     waits = [one.again_after_s for one in reports if one.again_after_s is not None]
@@ -183,8 +189,6 @@ def _desired(context: Context, job: TableJob, existing: Existing) -> list[Manife
 async def _table(context: Context, job: TableJob, referred: Referred, *, existing: Existing, wanted: Sequence[Manifest], old: TableStatus) -> Report:
     """One table. Raises KubeError where the API server does not answer."""
     uid, now_ms = job.owner.meta.uid, context.clock.now_ms()
-    if why := await why_not_allowed(context, job):
-        return _refused(job, "NotAllowed", why, old)
     try:
         await bring_about(context, existing, wanted, uid=uid)
     except NameTaken as taken:

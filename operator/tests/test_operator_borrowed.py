@@ -1,0 +1,272 @@
+"""Each field of text of each kind is the resource's own, for a reason that stands here, or is held to a rule: wherever it is, and out of the box."""
+
+import asyncio
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kinds_of_a_test import KINDS, KindOfATest
+from kube_of_a_test import KubeOfATest, context_of
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from tables_world import World, ready, run
+
+from bmq.resources.cluster import (
+    Cluster,
+    ClusterSpec,
+    Credentials,
+    EmbeddedMinio,
+    Listener,
+    Network,
+    Settings,
+    Store,
+    TopicsFrom,
+)
+from bmq.resources.iceberg import Iceberg
+from bmq.resources.lane import BaseReads, LaneSpec
+from bmq.resources.parquet_sink import ParquetSinkSpec
+from bmq.resources.pods import Image, Placement, Resources
+from bmq.resources.references import ClusterRef
+from bmq.resources.spark import SparkPod
+from bmq.resources.tables import Compact, ConfigMapKey, Continuous, StoreAccess, Table, ValueSchema
+from bmq.resources.topic import TopicSpec
+from bmq_operator.allowed import VALUES, Allowed
+from bmq_operator.borrowed import RULES, Named, Own, reaches, rule_of
+from bmq_operator.clusters.existing import Existing
+from bmq_operator.clusters.gathering import NotToBe, gather
+
+Field = tuple[type[BaseModel], str]
+OWN: dict[Field, str] = {
+    (Image, "tag"): "of an image that is allowed; its pattern lets no other image stand in it",
+    (ClusterSpec, "cluster_id"): "compared with what the store has",
+    (ClusterSpec, "config"): "of the cluster itself, by Kafka's names",
+    (Store, "url"): "opened with keys that are allowed",
+    (Credentials, "access_key_id_key"): "of a Secret that is allowed",
+    (Credentials, "secret_access_key_key"): "of a Secret that is allowed",
+    (EmbeddedMinio, "bucket"): "in its own MinIO",
+    (EmbeddedMinio, "storage"): "a size, which quotas of the namespace bound",
+    (Resources, "requests"): "amounts, which quotas of the namespace bound",
+    (Resources, "limits"): "amounts, which quotas of the namespace bound",
+    (Placement, "node_selector"): "chooses among nodes that take the pods; those that are to take none have taints",
+    (Placement, "affinity"): "chooses among nodes that take the pods; those that are to take none have taints",
+    (Listener, "name"): "of its own Services",
+    (Listener, "advertised_host"): "told to its own clients",
+    (Listener, "source_ranges"): "keeps clients out",
+    (Settings, "env"): "keys of bmq server alone, without the operator's own",
+    (Network, "admin_from_namespaces"): "lets others in to what is its own",
+    (TopicsFrom, "namespaces"): "lets others in to what is its own",
+    (ClusterRef, "name"): "the Cluster says by topicsFrom whom it takes",
+    (ClusterRef, "namespace"): "the Cluster says by topicsFrom whom it takes",
+    (LaneSpec, "lane_name"): "a name in the cluster, which has one owner",
+    (BaseReads, "topics"): "topics of the Cluster that takes the Lane",
+    (TopicSpec, "topic_name"): "a name in the cluster, which has one owner",
+    (TopicSpec, "config"): "of its own topic",
+    (ParquetSinkSpec, "topics"): "topics of the Cluster that takes the ParquetSink",
+    (Table, "output"): "opened with keys that are allowed, or the Cluster's, where who may write tables may use its bucket",
+    (Table, "checkpoint"): "opened with the same keys",
+    (Table, "schedule"): "a time",
+    (Table, "time_zone"): "a time",
+    (Table, "registry"): "an address, asked without keys",
+    (Table, "message"): "a name in its own schema",
+    (Table, "target_file_size"): "an amount",
+    (Table, "retention"): "a time",
+    (Table, "lane"): "of the Cluster that takes it",
+    (Table, "group"): "of the Cluster that takes it",
+    (Iceberg, "table"): "a name in the catalog",
+    (Iceberg, "warehouse"): "opened with keys that are allowed",
+    (Iceberg, "upsert_key"): "a column",
+    (Continuous, "trigger"): "a time",
+    (Compact, "schedule"): "a time",
+    (Compact, "older_than"): "a time",
+    (Compact, "vacuum_older_than"): "a time",
+    (ValueSchema, "text"): "its own",
+    (ValueSchema, "uri"): "opened with keys that are allowed",
+    (ConfigMapKey, "key"): "of a ConfigMap that is allowed",
+    (StoreAccess, "access_key_id_key"): "of a Secret that is allowed",
+    (StoreAccess, "secret_access_key_key"): "of a Secret that is allowed",
+    (StoreAccess, "endpoint"): "where keys that are allowed are used",
+    (StoreAccess, "region"): "where keys that are allowed are used",
+    (SparkPod, "core_request"): "an amount, which quotas of the namespace bound",
+    (SparkPod, "core_limit"): "an amount, which quotas of the namespace bound",
+    (SparkPod, "memory"): "an amount, which quotas of the namespace bound",
+    (SparkPod, "memory_overhead"): "an amount, which quotas of the namespace bound",
+}
+BEYOND: dict[Field, tuple[Any, ...]] = {
+    # Of each rule: what nobody may have out of the box.
+    (Image, "repository"): ("evil.example/pwn",),
+    (Image, "pull_secrets"): (["database"],),
+    (Credentials, "secret_name"): ("database",),
+    (EmbeddedMinio, "image"): ("evil.example/pwn:1",),
+    (EmbeddedMinio, "storage_class_name"): ("fastest",),
+    (Listener, "annotations"): (
+        {"external-dns.alpha.kubernetes.io/hostname": "bank.example"},
+        {"service.beta.kubernetes.io/aws-load-balancer-ssl-cert": "arn:aws:acm:x"},
+        {"metallb.universe.tf/loadBalancerIPs": "10.0.0.1"},
+    ),
+    (Placement, "priority_class_name"): ("system-cluster-critical", "high"),
+    (Placement, "annotations"): (
+        {"k8s.v1.cni.cncf.io/networks": "kube-system/host"},
+        {"sidecar.istio.io/userVolume": "[{}]"},
+        {"vault.hashicorp.com/agent-inject": "true"},
+        {"iam.amazonaws.com/role": "admin"},
+        {"container.apparmor.security.beta.kubernetes.io/bmq": "unconfined"},
+        {"anything": ""},
+    ),
+    (Placement, "labels"): ({"app": "payments"}, {"azure.workload.identity/use": "true"}, {"sidecar.istio.io/inject": "true"}),
+    (Placement, "tolerations"): (
+        [{"operator": "Exists"}],
+        [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+        [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}, {"key": "gpu", "value": "a"}],
+    ),
+    (Placement, "env"): (
+        [{"name": "PYTHONWARNINGS", "value": "all:0:antigravity.x:0:0"}],
+        [{"name": "LD_PRELOAD", "value": "/tmp/x.so"}],
+        [{"name": "HTTPS_PROXY", "value": "http://evil"}],
+        [{"name": "TZ", "value": "UTC"}, {"name": "", "value": "x"}],
+    ),
+    (Table, "image"): ("evil.example/pwn:1",),
+    (Table, "service_account"): ("admin-bot",),
+    (Table, "spark_conf"): ({"spark.jars": "http://evil/x.jar"}, {"spark.io.compression.codec": "evil.Codec"}),
+    (Table, "consumer_config"): ({"interceptor.classes": "evil.Class"},),
+    (StoreAccess, "secret_name"): ("database",),
+    (ConfigMapKey, "name"): ("vault",),
+    (Iceberg, "catalog_uri"): ("jdbc:postgresql://db/lake?socketFactory=evil.Class",),
+}
+BESIDE: dict[Field, dict[str, Any]] = {
+    # What else has to stand in the part for the field to mean something.
+    (EmbeddedMinio, "image"): {"embedded": True},
+    (EmbeddedMinio, "storage_class_name"): {"embedded": True},
+    (Iceberg, "catalog_uri"): {"catalogType": "sql"},
+}
+
+
+def parts_of(annotation: Any) -> Iterator[Any]:
+    """A type and all within it, but for the values of a Literal."""
+    yield annotation
+    for inner in () if typing.get_origin(annotation) is typing.Literal else typing.get_args(annotation):
+        yield from parts_of(inner)
+
+
+def is_text(field: FieldInfo) -> bool:
+    return any(one is str or one is Any for one in parts_of(field.annotation))
+
+
+def models_of(field: FieldInfo) -> list[type[BaseModel]]:
+    return [one for one in parts_of(field.annotation) if isinstance(one, type) and issubclass(one, BaseModel)]
+
+
+def owner_of(model: type[BaseModel], name: str) -> type[BaseModel]:
+    """Where a field is written: not in what extends it."""
+    return next(one for one in reversed(model.__mro__) if name in getattr(one, "__annotations__", {}))
+
+
+def fields_below(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Field]]:
+    """Paths, in camelCase, of all fields of text and of all that have a rule; * stands for the items of a list."""
+    for name, field in model.model_fields.items():
+        where = (*path, field.alias or name)
+        if rule_of(model, name) is not None or is_text(field):
+            yield where, (owner_of(model, name), name)
+        if rule_of(model, name) is None:
+            items = ("*",) if typing.get_origin(field.annotation) is list else ()
+            for inner in models_of(field):
+                yield from fields_below(inner, (*where, *items))
+
+
+def all_fields() -> Iterator[tuple[KindOfATest, tuple[str, ...], Field]]:
+    for kind in KINDS:
+        yield from ((kind, path, field) for path, field in fields_below(kind.spec))
+
+
+def spec_with(path: tuple[str, ...], field: Field, value: Any) -> dict[str, Any]:
+    """That alone, and what has to stand beside it."""
+    found: Any = BESIDE.get(field, {}) | {path[-1]: value}
+    for step in reversed(path[:-1]):
+        found = [found] if step == "*" else {step: found}
+    return dict(found)
+
+
+def test_every_field_of_text_has_a_rule_or_a_reason_for_none() -> None:
+    found = {field for _, _, field in all_fields()}
+    without = {f"{model.__name__}.{name}" for model, name in found - OWN.keys() - RULES.keys()}
+    assert not without, (
+        "say in borrowed.RULES by which rule of the chart they may name what is not the resource's own, or in OWN of this test why they need none"
+    )
+    assert OWN.keys() <= found, "these are gone, or have a rule now"
+    assert RULES.keys() <= found, "these are gone"
+
+
+def beyond_of(kinds: set[str]) -> Iterator[Any]:
+    for kind, path, field in all_fields():
+        for number, value in enumerate(BEYOND.get(field, ())):
+            if kind.name in kinds:
+                yield pytest.param(kind, path, field, value, id=f"{kind.name}/{'.'.join(path)}/{number}")
+
+
+def refused(kind: KindOfATest, path: tuple[str, ...], field: Field, value: Any, allow: Allowed) -> list[str | Named]:
+    spec = kind.spec.model_validate(spec_with(path, field, value))
+    return [one for one in reaches(spec, allow=allow, own=Own(images=("bmq:1",))) if one]
+
+
+@pytest.mark.parametrize(("kind", "path", "field", "value"), list(beyond_of({one.name for one in KINDS})))
+def test_what_is_not_its_own_is_refused_wherever_a_kind_has_the_field(kind: KindOfATest, path: tuple[str, ...], field: Field, value: Any) -> None:
+    [found] = refused(kind, path, field, value, Allowed())
+    named = found.field if isinstance(found, Named) else found.partition(":")[0]
+    assert named == ".".join(path).replace(".*", "[0]")
+    assert isinstance(found, Named) or "bmq's chart" in found or "write jdbc:" in found
+    everything = Allowed(**dict.fromkeys(Allowed.model_fields, ("*",)) | {"spark_conf": ("*", "spark.io.compression.codec")})
+    is_object = field[1] in ("pull_secrets", "secret_name", "service_account", "name")
+    code = field in ((Table, "consumer_config"),)
+    assert bool(refused(kind, path, field, value, everything)) == (is_object or code), "the chart can allow it"
+
+
+def test_each_rule_is_tried() -> None:
+    assert BEYOND.keys() == RULES.keys()
+    assert set(VALUES) == {"Secret", "ConfigMap", "ServiceAccount"}
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["there is none", "it says nothing"])
+@pytest.mark.parametrize(("kind", "path", "field", "value"), list(beyond_of({"Cluster"})))
+def test_nothing_is_made_of_a_cluster_that_reaches_for_what_is_not_its_own(
+    kind: KindOfATest, path: tuple[str, ...], field: Field, value: Any, there: bool
+) -> None:
+    store = {"url": "s3://b"} if path[0] == "store" and path[1] == "credentials" else {"minio": {"embedded": True}}
+    spec = spec_with(path, field, value)
+    spec = {**spec, "store": {**store, **spec.get("store", {})}}
+    cluster = Cluster.model_validate({"metadata": {"name": "bmq", "namespace": "shop", "uid": "uid-bmq"}, "spec": spec})
+    kube = KubeOfATest()
+    if there:
+        kube.keep({"kind": "Secret", "metadata": {"name": "database", "namespace": "shop"}})
+    with pytest.raises(NotToBe) as told:
+        asyncio.run(gather(context_of(kube, "", {}), cluster, Existing(objects={}, pods=()), advertised=""))
+    is_object = field[1] in ("pull_secrets", "secret_name")
+    assert told.value.finding.reason == ("SecretMissing" if is_object and not there else "NotAllowed")
+    assert "bmq.io/use=allowed" in told.value.finding.message or not is_object
+
+
+@pytest.mark.parametrize(("kind", "path", "field", "value"), list(beyond_of({"ParquetSink"})))
+def test_nothing_is_made_of_a_table_that_reaches_for_what_is_not_its_own(kind: KindOfATest, path: tuple[str, ...], field: Field, value: Any) -> None:
+    async def use(world: World) -> None:
+        spec = {**kind.base(".".join(path)), "store": {}, **spec_with(path, field, value)}
+        if path[0] == "iceberg":
+            spec["iceberg"] |= {"table": "a.b.c", "warehouse": "s3a://w/x"}
+        found = ready(await world.look(spec, oneTable=True))
+        is_object = field[1] in ("secret_name", "service_account", "name")
+        assert found.status == "False"
+        assert found.reason.endswith("Missing") if is_object else found.reason == "NotAllowed"
+        assert world.kube.writes == []
+
+    run(use)
+
+
+def test_what_is_usual_needs_no_leave() -> None:
+    placement = {
+        "annotations": {"prometheus.io/scrape": "true"},
+        "tolerations": [{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}],
+        "env": [{"name": "BMQ_FLUSH_BYTES", "value": "8MiB"}, {"name": "TZ", "value": "UTC"}],
+        "nodeSelector": {"pool": "queues"},
+    }
+    annotations = {"service.beta.kubernetes.io/aws-load-balancer-internal": "true"}
+    listeners = [{"name": "outside", "type": "LoadBalancer", "annotations": annotations}]
+    spec = ClusterSpec.model_validate({"store": {"minio": {"embedded": True}}, "brokers": {"placement": placement}, "listeners": listeners})
+    assert [one for one in reaches(spec, allow=Allowed(), own=Own(images=())) if one] == []
