@@ -135,6 +135,7 @@ KINDS: Final = (
             "clusterRef.name": "it cannot be changed",
             "clusterRef.namespace": "it cannot be changed",
             "fallback": "there is one value",
+            "existing": NOT_IN_OBJECTS,
         },
     ),
     KindOfATest(

@@ -7,7 +7,7 @@ import pytest
 from bmq.resources.base import ObjectMeta
 from bmq.resources.cluster import Cluster
 from bmq.resources.lane import Lane, LaneSpec, LaneStatus
-from bmq_operator.conditions import Finding, next_conditions
+from bmq_operator.conditions import Finding, next_conditions, timestamp
 from bmq_operator.lanes.claims import lane_claims
 from bmq_operator.lanes.desired import desired, names_of, why_unusable
 from bmq_operator.lanes.plan import ChangeLane, CreateLane, DeleteLane, DeleteResource, Plan, plan
@@ -20,8 +20,9 @@ CREATED_MS = 1_770_000_000_000
 NO_READS = {"enabled": False, "topics": ["*"], "bytes_per_second": 1_048_576}
 
 
-def shown(*, ttl_seconds: int = 0, own_brokers: bool = False) -> PresentLane:
-    return present_from({"version": "v1", "ttl_seconds": ttl_seconds, "own_brokers": own_brokers, "reads_base": NO_READS, "topics": 7})
+def shown(*, ttl_seconds: int = 0, own_brokers: bool = False, expires_ms: int | None = None) -> PresentLane:
+    times = {"ttl_seconds": ttl_seconds, "expires_ms": expires_ms}
+    return present_from({"version": "v1", **times, "own_brokers": own_brokers, "reads_base": NO_READS, "topics": 7})
 
 
 PRESENT = shown()
@@ -106,6 +107,33 @@ def test_proxies_that_are_not_ready_are_said() -> None:
 def test_a_lane_that_was_there_before_is_not_touched() -> None:
     found = plan(situation(lane(LaneStatus()), PRESENT))
     assert (said(found), found.action, found.lane_name, found.objects) == (("False", "AlreadyExists"), None, "", None)
+
+
+def test_a_lane_that_was_there_before_is_adopted_where_that_is_written() -> None:
+    found = plan(situation(lane(LaneStatus(), existing="Adopt"), PRESENT))
+    assert (said(found), found.action, found.lane_name, found.node_ids_from) == (("Unknown", "Creating"), None, "feature", FIRST + WIDTH)
+    assert [event.reason for event in found.events] == ["Adopted"]
+    then = plan(situation(lane(existing="Adopt"), PRESENT))
+    assert (said(then), then.action, then.objects, then.events) == (("True", "AsWritten"), None, True, ())
+    assert plan(situation(lane(LaneStatus(), existing="Adopt"))).events == (), "there is nothing to adopt"
+
+
+def test_an_adopted_lane_is_over_when_the_cluster_says_so_and_is_not_made_again_empty() -> None:
+    soon_ms = CREATED_MS + 60_000
+    present = shown(ttl_seconds=3600, expires_ms=soon_ms)
+    of = lane(existing="Adopt", ttlSeconds=3600)
+    assert plan(situation(of, present)).action is None
+    assert isinstance(plan(situation(of, present, now_ms=soon_ms)).action, DeleteResource)
+    remembered = DECLARED.model_copy(update={"expires_at": timestamp(soon_ms), "observed_generation": 4})
+    of = lane(remembered, existing="Adopt", ttlSeconds=3600)
+    assert isinstance(plan(situation(of, None, now_ms=soon_ms)).action, DeleteResource), "the cluster forgot it first"
+    longer = of.model_copy(update={"metadata": of.metadata.model_copy(update={"generation": 5})})
+    assert isinstance(plan(situation(longer, None, now_ms=soon_ms)).action, CreateLane), "another time was written since"
+
+
+def test_the_time_of_a_lane_that_is_not_its_own_is_over_without_it() -> None:
+    found = plan(situation(lane(LaneStatus(), ttlSeconds=3600), shown(ttl_seconds=3600, expires_ms=CREATED_MS - 1)))
+    assert (said(found), found.action) == (("False", "AlreadyExists"), None)
 
 
 def test_a_lane_deleted_behind_our_back_is_made_again_and_told() -> None:

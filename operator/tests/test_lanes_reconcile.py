@@ -154,6 +154,21 @@ def test_a_lane_that_is_there_already_is_left_alone_also_when_the_resource_goes(
     WORLDS.run(bmq, use)
 
 
+def test_a_lane_that_is_there_already_is_adopted_where_that_is_written_and_then_goes_with_the_resource(bmq: StartedBmq) -> None:
+    async def use(world: World) -> None:
+        await world.client.post("lanes", body={"name": "restored"})
+        world.write("restored", existing="Adopt", reads={"base": {"enabled": True}})
+        assert said(await world.look("restored")) == ("False", "ProxiesStarting")
+        assert holds(Lane.model_validate(world.manifest("restored")))
+        assert (await lane(world, "restored"))["reads_base"]["enabled"]
+        pods_are_ready(world)
+        assert said(await world.look("restored")) == ("True", "AsWritten")
+        assert (await world.look("restored", deletionTimestamp="2001-09-09T01:46:40Z")).finished
+        assert await lane(world, "restored") is None
+
+    WORLDS.run(bmq, use)
+
+
 def test_a_lane_deleted_behind_our_back_is_declared_again_and_told(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("lost", proxies={"replicas": 0})

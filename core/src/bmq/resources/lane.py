@@ -64,6 +64,11 @@ class LaneSpec(Part):
     ttl_seconds: int = Field(
         default=0, ge=0, le=31_536_000, description="The lane is deleted, with its topics and groups, so long after it was created. 0: it stays."
     )
+    existing: Literal["Refuse", "Adopt"] = Field(
+        default="Refuse",
+        description="What happens where the lane was there before the resource, as after a restore. Refuse: nothing, and a condition says so. Adopt: "
+        "it is managed from then on, with its topics and groups, and deleted with the resource.",
+    )
     fallback: Literal["none"] = Field(
         default="none", description="What happens to messages that nobody in the lane consumes. none: they stay in it; nothing else is there yet."
     )

@@ -81,12 +81,18 @@ def plan(situation: Situation) -> Plan:
     return _expired(situation) or _obstacle(situation) or _declared(situation)
 
 
-def expires_ms(lane: Lane) -> int | None:
-    """When its time is over; None: never."""
+def expires_ms(lane: Lane, present: PresentLane | None = None) -> int | None:
+    """When its time is over; None: never. The cluster counts from when the lane was made, which may be before the resource that adopted it."""
     if not lane.spec.ttl_seconds or not lane.metadata.creation_timestamp:
         return None
-    created = datetime.fromisoformat(lane.metadata.creation_timestamp.replace("Z", "+00:00"))
-    return int(created.timestamp() * 1000) + lane.spec.ttl_seconds * 1000
+    times = [_ms(lane.metadata.creation_timestamp) + lane.spec.ttl_seconds * 1000]
+    if not lane.status.lane_name:
+        return times[0]  # it stands for no lane yet
+    if present is not None:
+        times += [present.expires_ms] if present.expires_ms is not None and present.view["ttl_seconds"] == lane.spec.ttl_seconds else []
+    elif lane.status.expires_at and lane.status.observed_generation == lane.metadata.generation:
+        times.append(_ms(lane.status.expires_at))  # the cluster has deleted it already
+    return min(times)
 
 
 def body_of(situation: Situation) -> dict[str, Any]:
@@ -97,7 +103,7 @@ def body_of(situation: Situation) -> dict[str, Any]:
 
 def _expired(situation: Situation) -> Plan | None:
     lane = situation.lane
-    end_ms = expires_ms(lane)
+    end_ms = expires_ms(lane, situation.present)
     if end_ms is None or situation.now_ms < end_ms:
         return None
     text = f"ttlSeconds: {lane.spec.ttl_seconds}: the lane's time was over at {timestamp(end_ms)}"
@@ -140,10 +146,18 @@ def _declared(situation: Situation) -> Plan:
     lane, present, status = situation.lane, situation.present, situation.lane.status
     creating = Finding(status="Unknown", reason="Creating", message="the lane is being declared")
     if not status.lane_name or status.node_ids_from < 0:
-        if present is not None and not status.lane_name:
-            why = f"the lane {lane.lane_name} was there before this resource: delete it in the cluster, or write another laneName"
+        there_before = present is not None and not status.lane_name
+        if present is not None and there_before and lane.spec.existing == "Refuse":
+            why = f"the lane {lane.lane_name} was there before this resource: write existing: Adopt to have it managed, or another laneName"
             return Plan(finding=_not_ready("AlreadyExists", why), lane_name="", node_ids_from=-1, topics=present.topics, again_after_s=LATER_S)
-        return Plan(finding=creating, lane_name=lane.lane_name, node_ids_from=situation.free_node_ids_from, again_after_s=0.0)
+        text = f"the lane {lane.lane_name} was there before, and is managed from now on"
+        return Plan(
+            finding=creating,
+            lane_name=lane.lane_name,
+            node_ids_from=situation.free_node_ids_from,
+            events=(Event(reason="Adopted", message=text),) if there_before else (),
+            again_after_s=0.0,
+        )
     body = body_of(situation)
     if present is None:
         lost = condition(status.conditions)
@@ -163,7 +177,7 @@ def _pods(situation: Situation, present: PresentLane) -> Plan:
             finding = _not_ready(f"{noun.capitalize()}Starting", f"{pods.ready} of {wanted} {noun} of the lane are ready")
             return _as_it_was(lane, finding, topics=present.topics, objects=True, again_after_s=STARTING_S)
     found = Finding(status="True", reason=AS_WRITTEN, message="the lane is as it is written")
-    end_ms = expires_ms(lane)
+    end_ms = expires_ms(lane, present)
     again_s = LATER_S if end_ms is None else max(1.0, min(LATER_S, (end_ms - situation.now_ms) / 1000))
     return _as_it_was(lane, found, topics=present.topics, objects=True, again_after_s=again_s)
 
@@ -178,8 +192,7 @@ def _deletion(situation: Situation) -> Plan:
     if winner(lane.metadata, owned=True, rivals=situation.rivals) is not None:
         return gone
     if situation.cluster is ClusterState.NOT_READY:
-        since = datetime.fromisoformat((lane.metadata.deletion_timestamp or timestamp(situation.now_ms)).replace("Z", "+00:00"))
-        left_ms = int(since.timestamp() * 1000) + GIVE_UP_MS - situation.now_ms
+        left_ms = _ms(lane.metadata.deletion_timestamp or timestamp(situation.now_ms)) + GIVE_UP_MS - situation.now_ms
         if situation.namespace_ending or left_ms <= 0:
             return gone
         why = f"Cluster {situation.cluster_name} does not answer, and is asked again for {left_ms // 1000} s: {situation.why}"
@@ -212,6 +225,10 @@ def _as_it_was(
         again_after_s=again_after_s,
         finished=finished,
     )
+
+
+def _ms(text: str) -> int:
+    return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
 
 
 def _not_ready(reason: str, message: str) -> Finding:

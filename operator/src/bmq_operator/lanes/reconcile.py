@@ -64,7 +64,7 @@ async def reconcile(context: Context, lane: Lane) -> Outcome:
         planned = await _bring_about(context, lane, referred.cluster, situation, planned)
     events |= {event.reason: event for event in planned.events}
     return Outcome(
-        status=await _status(context, lane, referred.cluster, planned),
+        status=await _status(context, lane, referred.cluster, situation.present, planned),
         events=tuple(events.values()),
         again_after_s=planned.again_after_s,
         finished=planned.finished,
@@ -220,8 +220,8 @@ def _of_another(manifest: Manifest, lane: Lane, cluster: Cluster) -> str:
     return "somebody else" if owner is None else f"{owner['kind']} {owner['name']}"
 
 
-async def _status(context: Context, lane: Lane, cluster: Cluster | None, planned: Plan) -> LaneStatus:
-    end_ms = expires_ms(lane)
+async def _status(context: Context, lane: Lane, cluster: Cluster | None, present: PresentLane | None, planned: Plan) -> LaneStatus:
+    end_ms = expires_ms(lane, present)
     generation = lane.metadata.generation
     names = None if cluster is None or not planned.lane_name else names_of(cluster, lane)
     proxies = await _ready(context, cluster, lane, "proxy") if names is not None else Ready()

@@ -16,6 +16,8 @@ class PresentLane:
     version: str
     own_brokers: bool
     topics: int
+    expires_ms: int | None
+    """When the cluster deletes it by itself; None: never."""
     view: Mapping[str, Any]
     """All of it."""
 
@@ -52,4 +54,5 @@ class Situation:
 
 def present_from(view: Mapping[str, Any]) -> PresentLane:
     """Of a LaneView of the API."""
-    return PresentLane(version=view["version"], own_brokers=view["own_brokers"], topics=view["topics"], view=view)
+    expires_ms = view.get("expires_ms")
+    return PresentLane(version=view["version"], own_brokers=view["own_brokers"], topics=view["topics"], expires_ms=expires_ms, view=view)
