@@ -10,6 +10,8 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
 from lane_clients import BASE, admin, committed, consumer, make_lane, own_topics, poll_values, read, topics_seen, write
 
+from bmq.topic_config import READING_LANES_FIRST_OFFSET
+
 pytestmark = pytest.mark.slow
 RATE = 200_000
 
@@ -81,7 +83,7 @@ def test_an_offset_of_the_base_is_not_taken_for_one_of_the_lanes_own(bmq: Bmq) -
         client.close()
     assert committed(bmq.servers, "dev", "orders") < 0
     assert read(bmq.servers, "dev", "orders", 20) == [f"dev-{i}" for i in range(20)]
-    assert committed(bmq.servers, "dev", "orders") == 20
+    assert committed(bmq.servers, "dev", "orders") == READING_LANES_FIRST_OFFSET + 20
 
 
 def test_reads_of_the_base_are_capped_together_and_the_lanes_own_are_not(bmq: Bmq) -> None:

@@ -21,7 +21,7 @@ OPERATOR = Path(sys.executable).with_name("bmq-operator")
 VARIABLES = {"namespace": "bmq-system", "instance": ".*", "__rate_interval": "15s"}
 WITHIN_S = 60
 RESOURCES = [
-    {"kind": "Cluster", "metadata": {"name": "demo"}, "spec": {"paused": True}},
+    {"kind": "Cluster", "metadata": {"name": "demo"}, "spec": {"paused": True, "store": {"url": "s3://bucket"}}},
     {"kind": "Topic", "metadata": {"name": "orders"}, "spec": {"clusterRef": {"name": "missing"}}},
     {"kind": "Lane", "metadata": {"name": "dev"}, "spec": {"clusterRef": {"name": "missing"}}},
 ]

@@ -124,6 +124,7 @@ def config_key(
     choices: tuple[str, ...] = (),
     refused: Mapping[str, str] | None = None,
     synonym: str | None = None,
+    read_only: bool = False,
 ) -> ConfigKey:
     """A row of a table."""
     return ConfigKey(
@@ -136,6 +137,7 @@ def config_key(
         choices=choices,
         refused=refused,
         synonym=synonym,
+        read_only=read_only,
     )
 
 

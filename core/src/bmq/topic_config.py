@@ -5,7 +5,7 @@ stored and shown, so that what was written for Kafka goes on working; their docu
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
@@ -23,6 +23,10 @@ PINNED: Final[Mapping[str, str]] = {"cleanup.policy": "compact", "compression.ty
 """What the internal topics have and keep: with `delete` among them, retention would take what coordinators load from."""
 POOL: Final = "bmq.pool"
 VALIDATION: Final = "bmq.validation"
+FIRST_OFFSET: Final = "bmq.first.offset"
+READING_LANES_FIRST_OFFSET: Final = 10**15
+"""Where the topics of a lane begin that has read the base's of that name: above every offset that the base's will ever have (at 100,000 records a
+second in 317 years), and exact as a double. So an offset says by itself which of the two it is of, whatever else a client sends or does not send."""
 POOL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 POOL_NAME_REMEDY: Final = "use 1 to 64 letters, digits, dots, - and _, beginning with a letter or a digit"
 
@@ -45,6 +49,8 @@ class TopicConfig:
     delete: bool
     compact: bool
     validation: Literal["header", "lengths", "records"]
+    first_offset: int
+    """Of the first record that each partition ever had."""
     holds_state: bool
     """Whether a coordinator loads from it: what its newest snapshot does not cover never goes, by no rule and at nobody's wish."""
 
@@ -201,6 +207,16 @@ _KEYS: Final = (
         choices=("header", "lengths", "records"),
     ),
     config_key(
+        FIRST_OFFSET,
+        _LONG,
+        0,
+        "The offset of the first record of each partition. bmq sets it where it makes the topic of a lane that reads the base's; it cannot be set "
+        "or changed.",
+        minimum=0,
+        maximum=READING_LANES_FIRST_OFFSET,
+        read_only=True,
+    ),
+    config_key(
         "file.delete.delay.ms",
         _LONG,
         60000,
@@ -276,9 +292,11 @@ def topic_key(name: str) -> ConfigKey:
 
 
 def validate(configs: Mapping[str, str], *, internal: bool = False) -> None:
-    """Raises InvalidConfig unless a topic may have these. Internal topics have what is PINNED, whatever is said; others are not compacted yet."""
+    """Raises InvalidConfig unless somebody may ask for these. Internal topics have what is PINNED, whatever is said; others are not compacted yet."""
     for name, text in configs.items():
         value = topic_key(name).parse(text)
+        if name == FIRST_OFFSET and value:
+            raise InvalidConfig(f"{name}={text[:64]}: a topic's first offset is bmq's to set, when it makes the topic: leave it out")
         if internal and name in PINNED and text.strip() != PINNED[name]:
             raise InvalidConfig(f"{name}={text[:64]}: the coordinators' own topics keep {name}={PINNED[name]}: leave it as it is")
         if name == "cleanup.policy" and not internal:
@@ -295,6 +313,16 @@ def pinned(name: str, configs: Mapping[str, str]) -> Mapping[str, str]:
 def pool_of(configs: Mapping[str, str]) -> str:
     """The pool of brokers that a topic with this configuration belongs on; "": those that are in none."""
     return configs.get(POOL, "")
+
+
+def first_offset_of(configs: Mapping[str, str]) -> int:
+    """Where the partitions of a topic with this configuration begin."""
+    return int(configs.get(FIRST_OFFSET, "0"))
+
+
+def begins_at(first_offset: int, written: Iterable[int]) -> int:
+    """Where a partition without a manifest begins, of which the WAL has runs with these base offsets: earlier versions of bmq began at 0."""
+    return first_offset if all(offset >= first_offset for offset in written) else 0
 
 
 def resolve(configs: Mapping[str, str], defaults: Mapping[str, str] | None = None, *, holds_state: bool = False) -> TopicConfig:
@@ -318,6 +346,7 @@ def resolve(configs: Mapping[str, str], defaults: Mapping[str, str] | None = Non
         delete="delete" in policies,
         compact="compact" in policies,
         validation=cast(Literal["header", "lengths", "records"], values[VALIDATION]),
+        first_offset=cast(int, values[FIRST_OFFSET]),
         holds_state=holds_state,
     )
 
@@ -355,6 +384,7 @@ _USED: Final = (
     "message.timestamp.after.max.ms",
     "cleanup.policy",
     VALIDATION,
+    FIRST_OFFSET,
 )
 
 

@@ -54,8 +54,11 @@ class ManifestAudit:
         self._versions_kept = versions_kept
         self._quick = quick
 
-    async def run(self, tp: TopicPartition, sizes: Mapping[int, int], report: Report, *, topic: str, written: int) -> AuditedManifest:
-        """`sizes`: the versions that a listing showed; `written`: the number of one that is known to have been written.
+    async def run(
+        self, tp: TopicPartition, sizes: Mapping[int, int], report: Report, *, topic: str, written: int, first_offset: int
+    ) -> AuditedManifest:
+        """`sizes`: the versions that a listing showed; `written`: the number of one that is known to have been written;
+        `first_offset`: where a partition without any begins.
 
         Raises ObjectMissing where one has gone since: list again; StoreLost.
         """
@@ -79,7 +82,7 @@ class ManifestAudit:
         header = (newest.entry or newest.header) if newest is not None else None
         epoch = found.entry.epoch if found is not None and found.entry is not None else -1
         return AuditedManifest(
-            manifest=found.manifest if found is not None and found.manifest is not None else Manifest(),
+            manifest=found.manifest if found is not None and found.manifest is not None else Manifest.beginning_at(first_offset),
             number=found.number if found is not None else 0,
             epoch=epoch,
             newest_number=newest.number if newest is not None else 0,

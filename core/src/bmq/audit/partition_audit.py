@@ -25,6 +25,7 @@ from bmq.storage.manifest_format import check_page
 from bmq.storage.numbered import numbered_key
 from bmq.storage.segment import SegmentEntry, decode_producer_snapshot
 from bmq.storage.snapshot import decode_snapshot
+from bmq.topic_config import begins_at, first_offset_of
 from bmq.values import StreamId
 
 ATTEMPTS_MAX: Final = 3
@@ -92,7 +93,8 @@ class PartitionAudit:
         report.checked.partitions += 1
         report.checked.objects += listing.objects
         held = self._coverage.of(tp)
-        audited = await self._manifests.run(tp, listing.manifests, report, topic=label, written=held.manifest_version)
+        first_offset = begins_at(first_offset_of(topic.configs), (span.base for span in held.spans))
+        audited = await self._manifests.run(tp, listing.manifests, report, topic=label, written=held.manifest_version, first_offset=first_offset)
         owned = topic.partitions[tp.partition].leader_epoch
         if audited.epoch > owned and not await self._is_led_on():
             report.behind = True

@@ -77,6 +77,11 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True, forbi
     entries: tuple[SegmentEntry, ...] = ()
     producer_snapshot: ProducerSnapshotRef | None = None
 
+    @classmethod
+    def beginning_at(cls, offset: int) -> "Manifest":
+        """What stands for the manifest of a partition that has none yet."""
+        return cls(log_start=offset, next_offset=offset, last_stable_offset=offset)
+
     # --- looking up ---
 
     @property

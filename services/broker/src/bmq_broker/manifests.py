@@ -79,14 +79,17 @@ class Manifests:
             self._locks[tp] = lock
         return lock
 
-    async def load(self, tp: TopicPartition, *, at_least: ManifestVersion) -> tuple[Manifest, Entry | None, Producers]:
-        """The newest manifest, found by a listing from a version known to have been, and the producers as of its end."""
+    async def load(self, tp: TopicPartition, *, at_least: ManifestVersion, first_offset: int = 0) -> tuple[Manifest, Entry | None, Producers]:
+        """The newest manifest, found by a listing from a version known to have been, and the producers as of its end.
+
+        A partition without one is empty, and begins at `first_offset`.
+        """
         self._logs[tp] = FlatLog(self._store, manifest_prefix(tp), rng=self._rng, what=f"manifest of {tp}")
         entry = await self._logs[tp].newest(max(at_least, 1))
         if entry is None:
             if at_least > 0:
                 raise Corrupt(f"partition {tp}: manifest version {at_least} was there and is gone, with every later one; restore it from a backup")
-            return Manifest(), None, Producers()
+            return Manifest.beginning_at(first_offset), None, Producers()
         manifest = decode_manifest(entry.payload)
         return manifest, entry, await self._producers(manifest)
 

@@ -17,6 +17,7 @@ from bmq.metadata.topic_configs import CLUSTER_WIDE, TopicConfigs
 from bmq.ports import Clock
 from bmq.roles.controller import Metadata
 from bmq.storage.durable import cancelled
+from bmq.topic_config import begins_at
 from bmq.values import BrokerEpoch, ManifestVersion, NodeId, TopicPartition
 from bmq_broker.departures import Departures
 from bmq_broker.inheriting import RETRY_S, Inheriting
@@ -378,7 +379,9 @@ class Ownership:
         if inheritance.stopped is not None:
             raise inheritance.stopped
         partition.start()
-        manifest, entry, rolled = await self._manifests.load(tp, at_least=ManifestVersion(inheritance.manifest_version))
+        at_least = ManifestVersion(inheritance.manifest_version)
+        first_offset = begins_at(partition.config.first_offset, (run.base_offset for run, _ in inheritance.runs))
+        manifest, entry, rolled = await self._manifests.load(tp, at_least=at_least, first_offset=first_offset)
         if entry is not None and entry.epoch > partition.leader_epoch:
             error = Fenced(f"manifest {entry.number} of {tp} is of epoch {entry.epoch}, this broker owned it under {partition.leader_epoch}")
             self.fenced(error)

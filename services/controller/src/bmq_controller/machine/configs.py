@@ -9,7 +9,7 @@ from bmq.metadata.image import Image
 from bmq.metadata.records import ConfigsChanged
 from bmq.names import is_internal
 from bmq.roles.controller import ConfigChange, ConfigResource
-from bmq.topic_config import PINNED, topic_key, validate
+from bmq.topic_config import FIRST_OFFSET, PINNED, first_offset_of, topic_key, validate
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.pools import check_pool
 
@@ -30,7 +30,7 @@ def alter_configs(
 def replace_configs(image: Image, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> Decision[None]:
     """AlterConfigs of one resource: what is not named (or has no value) goes back to its default. Raises RequestError."""
     target = _Target(image, resource)
-    wanted: dict[str, str | None] = dict.fromkeys(name for name in target.configs if name not in target.kept)
+    wanted: dict[str, str | None] = dict.fromkeys(name for name in target.configs if name not in target.kept and name != FIRST_OFFSET)
     wanted.update(configs)
     return target.decide(wanted, validate_only=validate_only)
 
@@ -67,6 +67,10 @@ class _Target:
         return topic_key(name) if self._kind == "topic" else cluster_key(name)
 
     def decide(self, wanted: Mapping[str, str | None], *, validate_only: bool) -> Decision[None]:
+        if FIRST_OFFSET in wanted and self._kind == "topic":
+            if topic_key(FIRST_OFFSET).parse(wanted[FIRST_OFFSET] or "0") != first_offset_of(self.configs):
+                raise InvalidConfig(f"{FIRST_OFFSET}: a topic's first offset is what it was when the topic was made: leave it as it is")
+            wanted = {name: value for name, value in wanted.items() if name != FIRST_OFFSET}
         for name, value in wanted.items():
             if value is not None or name not in self.configs:
                 self.key(name)

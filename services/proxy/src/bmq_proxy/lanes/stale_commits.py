@@ -1,8 +1,10 @@
 """Offsets that a lane's client read in the base's topic and commits when the lane has its own: they would skip what is in that one.
 
-Told by their leader epoch: a lane's topic starts above every epoch that the base's had, so in it an epoch of the base's ends where the topic begins.
-Who sends an epoch is refused, and finds out what happened. Many clients send none: those of their offsets that lie beyond the end of the lane's topic
-and within the base's are stored for the base's, of which they are, and answered as such: nothing of the lane's is skipped, and no client fails.
+The topic of a lane that reads the base's begins above every offset of the base's (`bmq.first.offset`). One that was made before the lane read the
+base's begins at 0: there the leader epoch tells, which starts above every epoch that the base's had, so that an epoch of the base's ends where
+the topic begins. Who sends an epoch is refused, and finds out what happened. Many clients send none: theirs are stored for the base's topic, of
+which they are, and answered as such: nothing of the lane's is skipped, and no client fails. (Of a topic that begins at 0 these are the offsets
+beyond its end and within the base's.)
 """
 
 import asyncio
@@ -12,6 +14,7 @@ from typing import Any, Final
 from bmq.errors import BmqError
 from bmq.metadata.image import Topic
 from bmq.roles.owner import Owner
+from bmq.topic_config import first_offset_of
 from bmq.values import TopicPartition
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
@@ -55,7 +58,7 @@ async def told_apart(
         for asked in request.topics
         if asked.name and (own := own_topic(asked.name)) is not None and (base := base_topic(asked.name)) is not None
         for one in asked.partitions
-        if one.committed_leader_epoch < 0 < one.committed_offset and 0 <= one.partition_index < min(len(own.partitions), len(base.partitions))
+        if one.committed_leader_epoch < 0 and 0 <= one.partition_index < min(len(own.partitions), len(base.partitions))
     ]
     if not places:
         return request, None
@@ -63,6 +66,8 @@ async def told_apart(
 
     async def is_the_bases(one: Any, own: Topic, base: Topic) -> bool:
         offset, index = int(one.committed_offset), int(one.partition_index)
+        if first_offset_of(own.configs) or not offset:
+            return offset < first_offset_of(own.configs)
         async with at_once:
             try:
                 return 0 <= await _end(own, index, owner_for) < offset <= await _end(base, index, owner_for)
@@ -90,6 +95,8 @@ def _only(request: Any, wanted: Callable[[Any], bool], **changed: None) -> Messa
 
 async def _is_stale(topic: Topic, tp: TopicPartition, one: Any, owner_for: Callable[[TopicPartition], Owner]) -> bool:
     epoch = one.committed_leader_epoch
+    if epoch >= 0 and int(one.committed_offset) < first_offset_of(topic.configs):
+        return True
     if not 0 <= epoch < topic.partitions[tp.partition].leader_epoch:
         return False
     try:
