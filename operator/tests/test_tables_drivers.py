@@ -1,5 +1,6 @@
-"""A driver that does not work is told by its table, whatever the Spark Operator says of the run; one of an image of before is not waited for."""
+"""A driver that does not work is told by its table, whatever the Spark Operator says of the run; one of before a change is not waited for."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,20 +9,27 @@ from tables_world import World, ready, run
 
 from bmq.resources.tables import TableStatus
 from bmq_operator.conditions import timestamp
+from bmq_operator.tables.desired import MADE_FROM, made_from
 from bmq_operator.tables.jobs import jobs_of_sink
 from bmq_operator.tables.report import Report, of_stream
-from bmq_operator.tables.runs import SCHEDULED_LABEL, run_of
+from bmq_operator.tables.runs import SCHEDULED_LABEL, Recipe, run_of, written_ms
 
 NOW_MS = 1_700_000_000_000
 
 
-def driver(*, ago_s: int = 300, image: str = "bmq-spark:1", phase: str = "Running", **status: Any) -> dict[str, Any]:
+WANTED = Recipe(digest="new", image="bmq-spark:1")
+
+
+def driver(*, ago_s: int = 300, image: str = "bmq-spark:1", phase: str = "Running", made_from: str = "", **status: Any) -> dict[str, Any]:
+    """`made_from`: what the Spark Operator made it from; one that an older operator had made does not say."""
     containers = [{"name": "spark-kubernetes-driver", "image": image}]
-    meta = {"name": "driver", "namespace": "shop", "creationTimestamp": timestamp(NOW_MS - ago_s * 1000)}
+    meta: dict[str, Any] = {"name": "driver", "namespace": "shop", "creationTimestamp": timestamp(NOW_MS - ago_s * 1000)}
+    if made_from:
+        meta["annotations"] = {MADE_FROM: made_from}
     return {"kind": "Pod", "metadata": meta, "spec": {"containers": containers}, "status": {"phase": phase, **status}}
 
 
-def stream(pod: dict[str, Any] | None, *, state: str = "RUNNING", after: str = "") -> Report:
+def stream(pod: dict[str, Any] | None, *, state: str = "RUNNING", after: str = "", wanted: Recipe = WANTED) -> Report:
     [job] = jobs_of_sink(sink(**STREAM), cluster())
     annotations = {"bmq.io/failures": "1", "bmq.io/begun-anew-after": after} if after else {}
     manifest = {
@@ -33,7 +41,7 @@ def stream(pod: dict[str, Any] | None, *, state: str = "RUNNING", after: str = "
             "lastSubmissionAttemptTime": timestamp(NOW_MS - 300_000),
         },
     }
-    return of_stream(job, run_of(manifest), pod, TableStatus(), now_ms=NOW_MS, image="bmq-spark:1")
+    return of_stream(job, run_of(manifest), pod, TableStatus(), now_ms=NOW_MS, wanted=wanted)
 
 
 ENDED = {"state": {"terminated": {"exitCode": 1, "message": "error: the bucket is gone"}}}
@@ -72,6 +80,70 @@ def test_a_stream_whose_driver_has_an_image_of_before_is_begun_anew_once_in_a_wh
     assert stream(old, state=state, after=found.begin_anew.after).begin_anew is None, "the Spark Operator is given its time"
     assert stream(old, state="INVALIDATING").begin_anew is None
     assert stream(driver(image="bmq-spark:0", ago_s=10), state=state).begin_anew is None
+
+
+@pytest.mark.parametrize("state", ["SUBMITTED", "RUNNING"])
+def test_a_stream_whose_change_was_missed_is_begun_anew_once_the_spark_operator_had_its_time(state: str) -> None:
+    old = driver(made_from="old")
+    assert stream(driver(made_from="new"), state=state).begin_anew is None
+    assert stream(driver(made_from="new", image="mirror/bmq-spark:1"), state=state).begin_anew is None, "what it was made from counts"
+    assert stream(old, state=state).begin_anew is not None
+    assert stream(old, state=state, wanted=replace(WANTED, since_ms=NOW_MS - 10_000)).begin_anew is None, "it was changed a moment ago"
+    assert stream(driver(made_from="old", ago_s=10), state=state).begin_anew is None
+
+
+def test_when_an_application_was_changed_is_what_its_manager_says() -> None:
+    mine, others = {"manager": "bmq-operator", "operation": "Apply"}, {"manager": "spark-operator"}
+    fields = [
+        mine | {"time": timestamp(NOW_MS - 5_000)},
+        mine | {"time": timestamp(NOW_MS), "subresource": "status"},
+        others | {"time": timestamp(NOW_MS)},
+    ]
+    meta = {"name": "lake", "creationTimestamp": timestamp(NOW_MS - 900_000)}
+    assert written_ms({"metadata": meta}) == NOW_MS - 900_000
+    assert written_ms({"metadata": {**meta, "managedFields": fields}}) == NOW_MS - 5_000
+
+
+def test_a_sink_that_is_changed_while_it_is_submitted_is_not_left_with_what_it_was() -> None:
+    async def use(world: World) -> None:
+        """The Spark Operator of the test never hears of the change, as the real one does not where its own write comes between."""
+        world.clock.ms = NOW_MS
+        await world.look(STREAM, oneTable=True)
+        before = made_from(world.kube.manifests["SparkApplication", "shop", "lake-sink"])
+        world.kube.says("SparkApplication", "lake-sink", applicationState={"state": "SUBMITTED"}, driverInfo={"podName": "driver"})
+        world.kube.keep(driver(made_from=before, ago_s=0, image=world.context.settings.spark.image, phase="Pending"))
+        changed = {**STREAM, "resources": {"driver": {"memory": "512m"}}}
+        for seconds in (2, 10, 40):
+            world.clock.ms += seconds * 1000
+            await world.look(changed, oneTable=True)
+            application = world.kube.manifests["SparkApplication", "shop", "lake-sink"]
+            application["metadata"]["managedFields"] = [{"manager": "bmq-operator", "time": timestamp(NOW_MS + 2_000)}]
+            assert made_from(application) != before
+            assert "bmq.io/failures" not in application["spec"]["driver"]["annotations"], "it may have heard of it"
+        world.clock.ms += 20_000
+        assert ready(await world.look(changed, oneTable=True)).reason == "Starting"
+        assert "bmq.io/failures" in world.kube.manifests["SparkApplication", "shop", "lake-sink"]["spec"]["driver"]["annotations"], "begun anew"
+
+    run(use)
+
+
+def test_a_run_of_a_schedule_that_finds_no_node_gives_way_once_it_was_made_smaller() -> None:
+    async def use(world: World) -> None:
+        world.clock.ms = NOW_MS
+        await world.look(HOURLY, oneTable=True)
+        scheduled = world.kube.manifests["ScheduledSparkApplication", "shop", "lake-sink"]
+        labels = {**scheduled["metadata"]["labels"], SCHEDULED_LABEL: "lake-sink"}
+        meta = {"name": "lake-sink-1", "namespace": "shop", "uid": "1", "labels": labels, "creationTimestamp": timestamp(NOW_MS - 300_000)}
+        status = {"applicationState": {"state": "SUBMITTED"}, "driverInfo": {"podName": "driver"}}
+        world.kube.keep({"kind": "SparkApplication", "metadata": meta, "spec": {}, "status": status})
+        nowhere = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}]}
+        world.kube.keep(driver(made_from=made_from(scheduled), phase="Pending", **nowhere))
+        assert ready(await world.look(HOURLY, oneTable=True)).reason == "CannotStart"
+        assert world.kube.writes == [], "resources may be freed"
+        await world.look({**HOURLY, "resources": {"driver": {"memory": "512m"}}}, oneTable=True)
+        assert "delete SparkApplication lake-sink-1" in world.kube.writes
+
+    run(use)
 
 
 def test_a_run_of_a_schedule_that_cannot_start_with_an_image_of_before_gives_way_to_the_next() -> None:

@@ -78,7 +78,7 @@ def test_a_stream_that_fails_is_begun_anew_with_a_growing_delay_and_a_changed_sp
             assert world.status.tables[0].failures == failures
         world.ended("lake-sink", after_s=15)
         await world.look(STREAM, oneTable=True, format="string")
-        assert "annotations" not in world.kube.manifests["SparkApplication", "shop", "lake-sink"]["spec"]["driver"]
+        assert FAILURES not in world.kube.manifests["SparkApplication", "shop", "lake-sink"]["spec"]["driver"]["annotations"]
 
     run(use)
 

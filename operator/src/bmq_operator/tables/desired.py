@@ -3,6 +3,8 @@
 What Spark's pods need beyond the Spark Operator's own fields goes by pod templates, which need no webhook.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -24,6 +26,9 @@ PART_LABEL: Final = "bmq.io/table-part"
 FAILURES: Final = "bmq.io/failures"
 AFTER: Final = "bmq.io/begun-anew-after"
 """Annotations of a stream's driver: how often in a row it was begun anew, and after which end. A change has the Spark Operator begin anew."""
+MADE_FROM: Final = "bmq.io/made-from"
+"""Annotation of a driver: a digest of all that its run was to be. A pod with another one was made before the newest change."""
+_DIGEST_LENGTH: Final = 16
 DRIVER_CONTAINER: Final = "spark-kubernetes-driver"
 EXECUTOR_CONTAINER: Final = "spark-kubernetes-executor"
 GRACE_S: Final = 150
@@ -102,12 +107,21 @@ def _application(job: TableJob, settings: SparkSettings, part: Part, *, file: st
             "onSubmissionFailureRetries": 3,
             "onSubmissionFailureRetryInterval": 20,
         },
-        "driver": _driver(job, settings, part, anew),
+        "driver": _driver(job, settings, part),
         "executor": _executor(job, settings, part),
     }
     if settings.pull_secrets:
         spec["imagePullSecrets"] = list(settings.pull_secrets)
+    begun = {FAILURES: str(anew.failures), AFTER: anew.after} if anew.failures else {}
+    digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:_DIGEST_LENGTH]
+    spec["driver"]["annotations"] = {MADE_FROM: digest, **begun}
     return spec
+
+
+def made_from(wanted: Manifest) -> str:
+    """The digest that drivers of an application, or of a schedule's runs, are to have."""
+    spec = wanted["spec"]
+    return str(spec.get("template", spec)["driver"]["annotations"][MADE_FROM])
 
 
 def _conf(settings: SparkSettings) -> dict[str, str]:
@@ -117,11 +131,9 @@ def _conf(settings: SparkSettings) -> dict[str, str]:
     return found | settings.conf
 
 
-def _driver(job: TableJob, settings: SparkSettings, part: Part, anew: Anew) -> Manifest:
+def _driver(job: TableJob, settings: SparkSettings, part: Part) -> Manifest:
     found = _pod(job, part, "driver", settings.driver, job.table.resources.driver.written(), container=DRIVER_CONTAINER)
     found["serviceAccount"] = job.table.service_account or settings.service_account
-    if anew.failures:
-        found["annotations"] = {FAILURES: str(anew.failures), AFTER: anew.after}
     return found
 
 

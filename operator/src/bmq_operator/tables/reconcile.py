@@ -20,12 +20,12 @@ from bmq_operator.outcome import Outcome
 from bmq_operator.references import ClusterState, Referred, refer
 from bmq_operator.rivals import Rival
 from bmq_operator.tables.claims import taken_by
-from bmq_operator.tables.desired import desired
+from bmq_operator.tables.desired import desired, made_from
 from bmq_operator.tables.existing import Existing, NameTaken, NoSparkOperator, bring_about, delete_others, read_existing
 from bmq_operator.tables.jobs import Anew, TableJob, jobs_of_sink, jobs_of_topic
 from bmq_operator.tables.lag import lag_of
 from bmq_operator.tables.report import SOON_S, Report, of_compaction, of_schedule, of_stream, summed_up
-from bmq_operator.tables.runs import Run, Schedule, has_another_image, last_ended, run_of, schedule_of, waiting
+from bmq_operator.tables.runs import Recipe, Run, Schedule, last_ended, made_otherwise, run_of, schedule_of, waiting, written_ms
 from bmq_operator.topics import reconcile as topics
 
 LATER_S: Final = 30.0
@@ -190,18 +190,23 @@ async def _table(context: Context, job: TableJob, referred: Referred, *, existin
     """One table. Raises KubeError where the API server does not answer."""
     uid, now_ms = job.owner.meta.uid, context.clock.now_ms()
     try:
-        await bring_about(context, existing, wanted, uid=uid)
+        done = await bring_about(context, existing, wanted, uid=uid)
     except NameTaken as taken:
         return _refused(job, "NameTaken", str(taken), old)
     except KubeProblem as problem:
         if problem.status in (403, 409):
             raise
         return _refused(job, "Refused", f"the API server refuses an object of the table: {problem.message}", old)
+    recipe = Recipe(
+        digest=made_from(next(one for one in wanted if one["metadata"]["name"] == job.name)),
+        image=job.table.image or context.settings.spark.image,
+    )
     if job.table.continuous is not None:
         application = existing.application(job.name)
         run = None if application is None else run_of(application)
-        image = job.table.image or context.settings.spark.image
-        report = of_stream(job, run, await _driver(context, job, run), old, now_ms=now_ms, image=image)
+        if application is not None:
+            recipe = replace(recipe, since_ms=now_ms if done else written_ms(application))
+        report = of_stream(job, run, await _driver(context, job, run), old, now_ms=now_ms, wanted=recipe)
         if report.begin_anew is not None:
             await _begin_anew(context, job, report.begin_anew)
     else:
@@ -209,7 +214,7 @@ async def _table(context: Context, job: TableJob, referred: Referred, *, existin
         newest = schedule.runs[0] if schedule is not None and schedule.runs else None
         pod = await _driver(context, job, newest)
         report = of_schedule(job, schedule, pod, old, now_ms=now_ms)
-        await _give_up(context, job, newest, pod, now_ms=now_ms)
+        await _give_up(context, job, newest, pod, recipe, now_ms=now_ms)
     if report.finding.reason not in _RAN and (missing := await _account_missing(context, job)) is not None:
         report = replace(report, finding=missing, again_after_s=SOON_S)
     status = report.status.model_copy(update={"lag": await lag_of(context, job, referred.client)})
@@ -259,10 +264,9 @@ async def _driver(context: Context, job: TableJob, run: Run | None) -> Manifest 
     return {} if found is None and run.state == "RUNNING" else found
 
 
-async def _give_up(context: Context, job: TableJob, run: Run | None, pod: Manifest | None, *, now_ms: int) -> None:
-    """A run that cannot start with the image that it was made with would keep all later ones, which have another, waiting for ever."""
-    image = job.table.image or context.settings.spark.image
-    if run is not None and waiting(pod) and has_another_image(pod, image, now_ms=now_ms):
+async def _give_up(context: Context, job: TableJob, run: Run | None, pod: Manifest | None, wanted: Recipe, *, now_ms: int) -> None:
+    """A run that cannot start as it was made would keep all later ones, which are made otherwise by now, waiting for ever."""
+    if run is not None and waiting(pod) and made_otherwise(pod, wanted, now_ms=now_ms):
         await context.kube.delete("SparkApplication", job.owner.meta.namespace, run.name)
 
 

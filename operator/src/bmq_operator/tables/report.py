@@ -8,7 +8,7 @@ from bmq.resources.tables import TableStatus
 from bmq_operator.conditions import Finding, timestamp
 from bmq_operator.kube import Manifest
 from bmq_operator.tables.jobs import Anew, TableJob
-from bmq_operator.tables.runs import ENDED, HEARD_AFTER_MS, Run, Schedule, broken, has_another_image, said, time_ms, waiting
+from bmq_operator.tables.runs import ENDED, HEARD_AFTER_MS, Recipe, Run, Schedule, broken, made_otherwise, said, time_ms, waiting
 
 SOON_S: Final = 10.0
 NOT_TAKEN_AFTER_MS: Final = 60_000
@@ -36,8 +36,11 @@ class Report:
     compaction: Finding | None = None
 
 
-def of_stream(job: TableJob, run: Run | None, pod: Manifest | None, old: TableStatus, *, now_ms: int, image: str = "") -> Report:
-    """Of a SparkApplication that is to run for ever. `pod`: its driver's where that was looked at, empty where it is gone; `image`: its image."""
+def of_stream(job: TableJob, run: Run | None, pod: Manifest | None, old: TableStatus, *, now_ms: int, wanted: Recipe | None = None) -> Report:
+    """Of a SparkApplication that is to run for ever.
+
+    `pod`: its driver's where that was looked at, empty where it is gone; `wanted`: what that is to be made from.
+    """
     status = TableStatus(output=job.output, kind="SparkApplication", application=job.name, last_error=old.last_error, lag=old.lag)
     if run is None:
         return Report(finding=_unknown("Submitting", "the application was made a moment ago"), running=False, status=status, again_after_s=SOON_S)
@@ -61,9 +64,10 @@ def of_stream(job: TableJob, run: Run | None, pod: Manifest | None, old: TableSt
     status = status.model_copy(update={"last_error": error or status.last_error})
     running = finding.reason == RUNNING
     report = Report(finding=finding, running=running, status=status, again_after_s=None if running else SOON_S)
-    if run.state in _TAKEN_UP and has_another_image(pod, image, now_ms=now_ms) and now_ms - time_ms(run.anew.after) >= HEARD_AFTER_MS:
-        # The Spark Operator misses a change that comes while it submits, and would go on with an image that may not be had.
-        finding = _unknown("Starting", f"its driver was made with another image than {image}: it is begun anew")
+    otherwise = wanted is not None and made_otherwise(pod, wanted, now_ms=now_ms)
+    if run.state in _TAKEN_UP and otherwise and now_ms - time_ms(run.anew.after) >= HEARD_AFTER_MS:
+        # It would go on with what it was before the change, or wait for ever for an image that is not to be had.
+        finding = _unknown("Starting", "its driver was made before the newest change, which the Spark Operator missed: it is begun anew")
         return replace(
             report, finding=finding, running=False, begin_anew=Anew(failures=max(1, failures), after=timestamp(now_ms)), again_after_s=SOON_S
         )

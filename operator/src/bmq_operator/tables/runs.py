@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Final
 
 from bmq_operator.clusters.troubles import trouble
-from bmq_operator.kube import Manifest
-from bmq_operator.tables.desired import AFTER, DRIVER_CONTAINER, FAILURES
+from bmq_operator.kube import FIELD_MANAGER, Manifest
+from bmq_operator.tables.desired import AFTER, DRIVER_CONTAINER, FAILURES, MADE_FROM
 from bmq_operator.tables.jobs import Anew
 
 SCHEDULED_LABEL: Final = "sparkoperator.k8s.io/scheduled-app-name"
@@ -36,6 +36,15 @@ class Run:
     def lasted_ms(self) -> int:
         """From its last submission to its end."""
         return max(0, self.ended_ms - self.submitted_ms) if self.ended_ms and self.submitted_ms else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What a driver is to be made from, and since when the Spark Operator could have heard of it."""
+
+    digest: str
+    image: str
+    since_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +138,23 @@ def broken(run: Run, pod: Manifest | None) -> str:
     return f"the driver's pod {run.driver} is not ready: {lost.get('message') or lost.get('reason') or 'no reason is given'}" if lost else ""
 
 
-def has_another_image(pod: Manifest | None, wanted: str, *, now_ms: int) -> bool:
-    """Whether a driver was made with another image, and long enough ago for the Spark Operator to have heard of the change."""
-    if not pod or now_ms - time_ms(pod["metadata"].get("creationTimestamp")) < HEARD_AFTER_MS:
+def written_ms(application: Manifest) -> int:
+    """When the operator changed it last."""
+    meta = application["metadata"]
+    ours = [one for one in meta.get("managedFields", ()) if one.get("manager") == FIELD_MANAGER and not one.get("subresource")]
+    return max((time_ms(one.get("time")) for one in ours), default=time_ms(meta.get("creationTimestamp")))
+
+
+def made_otherwise(pod: Manifest | None, wanted: Recipe, *, now_ms: int) -> bool:
+    """Whether a driver was made from something else, and the Spark Operator had time enough to hear of the change.
+
+    It misses changes that come while it submits, and goes on with what it has.
+    """
+    if not pod or now_ms - max(time_ms(pod["metadata"].get("creationTimestamp")), wanted.since_ms) < HEARD_AFTER_MS:
         return False
-    return any(one.get("name") == DRIVER_CONTAINER and one.get("image") != wanted for one in pod.get("spec", {}).get("containers", ()))
+    if (digest := (pod["metadata"].get("annotations") or {}).get(MADE_FROM)) is not None:
+        return bool(digest != wanted.digest)
+    return any(one.get("name") == DRIVER_CONTAINER and one.get("image") != wanted.image for one in pod.get("spec", {}).get("containers", ()))
 
 
 def last_words(log: str) -> str:
