@@ -98,6 +98,7 @@ def run() -> None:
 def execute(arguments: Sequence[str]) -> int:
     """Runs one command line; prints its errors, a line each, and returns the exit code. Never a traceback unless BMQ_DEBUG=1."""
     try:
+        _check_text(arguments)
         result = app(list(arguments), prog_name="bmq", standalone_mode=False)
         return result if isinstance(result, int) else ExitCode.OK
     except OutputClosed:
@@ -109,6 +110,17 @@ def execute(arguments: Sequence[str]) -> int:
         if debugging():
             traceback.print_exc()
         return _report(exception, Output(form=OutputFormat.TABLE, color="--no-color" not in arguments))
+
+
+def _check_text(arguments: Sequence[str]) -> None:
+    """Raises ConfigurationError where the command line or a variable of bmq's is not text: it could not be sent, stored or logged."""
+    named = [(f"argument {number} ({argument!a})", argument) for number, argument in enumerate(arguments, 1)]
+    named += [(f"the variable {name!a}", name + value) for name, value in os.environ.items() if name.startswith("BMQ_")]
+    for what, text in named:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ConfigurationError(f"{what} is not UTF-8: write names and paths in UTF-8") from None
 
 
 def _report(exception: Exception, output: Output) -> int:

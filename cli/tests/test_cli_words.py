@@ -1,0 +1,28 @@
+"""Arguments and variables that are no text."""
+
+import pytest
+
+from bmq_cli.main import execute
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topics", "create", "a\udcff"],
+        ["topics", "create", "a", "--config", "retention.ms=\udcff"],
+        ["up", "--data", "/nowhere/\udcff"],
+        ["lanes", "create", "\udcff"],
+        ["\udcff"],
+    ],
+    ids=lambda arguments: ascii(" ".join(arguments)),
+)
+def test_an_argument_that_is_not_utf8_is_refused_before_anything_happens(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert execute(arguments) == 2
+    said = capfd.readouterr().err
+    assert said.startswith("error: argument ") and "\\udcff" in said and "write names and paths in UTF-8" in said and said.count("\n") == 1
+
+
+def test_so_is_a_variable(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("BMQ_BOOTSTRAP_SERVER", "\udcff:9092")
+    assert execute(["topics", "list"]) == 2
+    assert capfd.readouterr().err == "error: the variable 'BMQ_BOOTSTRAP_SERVER' is not UTF-8: write names and paths in UTF-8\n"
