@@ -44,8 +44,8 @@ async def fetched(cluster: Cluster) -> tuple[int, int]:
     return int(group["error_code"]), -1 if not group["topics"] else group["topics"][0]["partitions"][0]["committed_offset"]
 
 
-async def started(*, groups: GroupSettings | None = None) -> tuple[Cluster, TopicPartition]:
-    cluster = Cluster(settings=small(), groups=groups)
+async def started(*, groups: GroupSettings | None = None, **settings: int) -> tuple[Cluster, TopicPartition]:
+    cluster = Cluster(settings=small(**settings), groups=groups)
     await cluster.start()
     await cluster.topic("orders")
     [tp] = await cluster.topic(CONSUMER_OFFSETS)
@@ -94,6 +94,26 @@ async def test_below_a_snapshot_the_log_goes_after_a_while_and_above_it_never(mo
     named = partition.manifest.coordinator_snapshot
     assert named is not None
     assert 0 < partition.log_start <= named.offset
+    await cluster.stop()
+    await cluster.start("again")
+    assert await fetched(cluster) == (0, 7)
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_pages_below_a_snapshot_go_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bmq_broker.retention.DAY_MS", 600_000)
+    cluster, tp = await started(groups=GroupSettings(snapshot_record_interval=6, offsets_retention_ms=1 << 50), manifest_entries_max=2)
+    for offset in range(8):
+        assert await commit(cluster, offset) == 0
+        await cluster.roll(tp)
+    await asyncio.sleep(1)
+    partition = await cluster.broker._ownership.open(tp)
+    manifest = partition.manifest
+    assert manifest.coordinator_snapshot is not None
+    assert manifest.pages and manifest.pages[0].last_offset < manifest.coordinator_snapshot.offset <= manifest.entries[0].last_offset
+    await asyncio.sleep(HOUR_S)
+    assert 0 < partition.log_start <= manifest.coordinator_snapshot.offset
     await cluster.stop()
     await cluster.start("again")
     assert await fetched(cluster) == (0, 7)

@@ -62,10 +62,10 @@ class Retention:
                 offset = max(offset, entries[kept].base_offset if kept < len(entries) else page.last_offset + 1)
         snapshot = manifest.coordinator_snapshot
         if snapshot is not None and by_time:
-            for entry in manifest.entries:
-                if entry.last_offset >= snapshot.offset or entry.max_timestamp_ms >= now_ms - DAY_MS:
+            for part in manifest.parts:
+                if part.last_offset >= snapshot.offset or part.max_timestamp_ms >= now_ms - DAY_MS:
                     break
-                offset = max(offset, entry.last_offset + 1)
+                offset = max(offset, part.last_offset + 1)
         loads_from = _loads_from(partition)
         return Offset(offset) if loads_from is None else min(Offset(offset), max(partition.log_start, loads_from))
 
