@@ -29,6 +29,8 @@ _LOG_LEVEL_DEBUG: Final = 7
 _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:,/]+):([0-9]{1,5})")
 _PATIENCE_S: Final = 1.0
 _LAST_TRY_S: Final = 0.05
+_HTTP_AS_A_SIZE: Final = int.from_bytes(b"HTTP", "big")
+"""What librdkafka says of an HTTP server: that its answer would have so many bytes."""
 _WAIT_EXTRA_S: Final = 5.0
 """librdkafka ends a request at its timeout; a future that is not done this long after is given up."""
 
@@ -165,6 +167,12 @@ class Connection:
     def _unreachable(self) -> CommandFailed:
         last = self._last_error
         reason = _reason(last.str()) if last is not None else f"no answer within {self.timeout_s:g} s"
+        if str(_HTTP_AS_A_SIZE) in reason:
+            what, remedy = (
+                "what listens there speaks HTTP, not Kafka's protocol",
+                "name the address for Kafka clients (--listen of `bmq up`), not the admin address",
+            )
+            return CommandFailed(f"cannot connect to {self.bootstrap_server}", what, remedy, code=ExitCode.NO_CONNECTION)
         return CommandFailed(
             f"cannot connect to {self.bootstrap_server}",
             reason,
@@ -213,5 +221,5 @@ def _listed(info: Any) -> ListedOffset:
 
 def _reason(text: str) -> str:
     """librdkafka's `HOST:PORT/bootstrap: Connect to ipv4#… failed: Connection refused (after 0ms in state CONNECT)` without its frame."""
-    text = re.sub(r"^\S+/\S+: |\s*\((after|try) [^)]*\)", "", one_line(text))
+    text = re.sub(r"^\S+/\S+: |\s*\((after|try) .*\)", "", one_line(text))
     return text.rsplit("failed: ", maxsplit=1)[-1] or text

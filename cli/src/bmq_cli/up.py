@@ -29,7 +29,7 @@ from bmq_cli.admin_api import AdminApi
 from bmq_cli.admin_server import AdminServer
 from bmq_cli.admin_tokens import LENGTH_MIN, AdminTokens
 from bmq_cli.exposition import expose
-from bmq_cli.listening import bound
+from bmq_cli.listening import CannotListen, bound, check_free
 from bmq_cli.node import Node, NodeSettings, proxy_settings
 from bmq_cli.server_values import Role
 from bmq_cli.starting import FAILED, MISCONFIGURED, keep_private, make_bucket, start_failure
@@ -98,12 +98,14 @@ def up(  # noqa: PLR0917 - options, not arguments
             raise typer.Exit(
                 _up_nodes(nodes, settings, url=url, fsync=fsync, admin=(admin_host, admin_port), admin_token_file=admin_token_file, limits=limits)
             )
+        check_free("--listen", (settings.host, settings.port))
+        check_free("--admin", (admin_host, admin_port))
         make_bucket(url)
         keep_private(url)
         opened = open_store(url, fsync=fsync)
     except BmqError as error:
         print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(MISCONFIGURED) from None
+        raise typer.Exit(FAILED if isinstance(error, CannotListen) else MISCONFIGURED) from None
 
     async def main(stop: asyncio.Event) -> int:
         clock, rng = SystemClock(), SystemRng()
