@@ -43,29 +43,48 @@ async def test_a_listing_pages_through_a_prefix_in_order() -> None:
     assert [meta.key async for meta in store.list("a")] == ["a", "a/1", "a/2", "a/3", "a/4", "a/5"]
 
 
-@on_virtual_time
-async def test_a_folder_is_listed_by_its_names_at_one_moment_and_their_sizes_later() -> None:
-    sim = SimStore(faults=StoreFaults(latency_s_min=1.0, latency_s_max=1.0))
-    sim.listing = ListingKind.FOLDERS
-    store = sim.for_node("a")
-    for key in ("a/1", "a/2", "a/3/x", "a/4", "b/1"):
+async def listed(kind: ListingKind, *, page_keys: int = 3) -> list[tuple[str, int]]:
+    """What a listing shows beside which things come and go once its first object was told."""
+    sim = SimStore(faults=StoreFaults(latency_s_min=1.0, latency_s_max=1.0), page_keys=page_keys)
+    sim.listing = kind
+    for key in ("a/1", "a/2", "a/3/x", "a/4", "a/6", "b/1"):
         sim.apply_create("b", key, b"long")
     seen = []
-    async for meta in store.list("a/"):
+    async for meta in sim.for_node("a").list("a/"):
         if not seen:
-            sim.apply_delete("b", "a/4")
-            sim.apply_create("b", "a/0", b"too late for its folder")
+            sim.apply_create("b", "a/0", b"below what was told")
+            for key in ("a/2", "a/4"):
+                sim.apply_delete("b", key)
+            sim.apply_create("b", "a/2", b"another")
             sim.apply_create("b", "a/5", b"")
         seen.append((meta.key, meta.size_bytes))
-    assert seen == [("a/1", 4), ("a/2", 4), ("a/3/x", 4), ("a/5", 0)]
-    seen = []
-    sim.page_keys = 1
-    async for meta in store.list("a/", after="a/0"):
-        if not seen:
-            sim.apply_delete("b", "a/2")
-            sim.apply_create("b", "a/2", b"another")
-        seen.append((meta.key, meta.size_bytes))
-    assert seen == [("a/1", 4), ("a/2", 7), ("a/3/x", 4), ("a/5", 0)], "a name of the one moment with a size of another"
+    return seen
+
+
+@on_virtual_time
+async def test_a_folder_is_listed_by_names_of_one_moment_and_by_sizes_of_another_and_anew_where_one_is_gone() -> None:
+    assert await listed(ListingKind.FOLDERS) == [("a/1", 4), ("a/2", 4), ("a/3/x", 4), ("a/5", 0), ("a/6", 4)]
+    assert await listed(ListingKind.FOLDERS, page_keys=1) == [("a/1", 4), ("a/2", 7), ("a/3/x", 4), ("a/5", 0), ("a/6", 4)]
+
+
+@on_virtual_time
+async def test_where_names_come_first_what_is_gone_is_left_out_and_what_came_since_is_not_told() -> None:
+    assert await listed(ListingKind.NAMES, page_keys=1) == [("a/1", 4), ("a/2", 7), ("a/3/x", 4), ("a/6", 4)]
+
+
+@on_virtual_time
+@pytest.mark.parametrize("kind", ListingKind)
+async def test_a_listing_of_any_kind_begins_after_a_key_and_goes_through_folders_in_order(kind: ListingKind) -> None:
+    sim = SimStore()
+    sim.listing = kind
+    store = sim.for_node("a")
+    keys = ["a-b", "a/1", "a/3/x", "a/3/y", "a/4", "a0", "b/9"]
+    for key in keys:
+        await store.create(key, [b"x"])
+    for prefix in ("", "a", "a/", "a/3", "b/", "c/"):
+        for after in ("", "a/", "a/2", "a/3", "a/3/x", "a/4", "b/9"):
+            found = [meta.key async for meta in store.list(prefix, after=after)]
+            assert found == [key for key in keys if key.startswith(prefix) and key > after], (prefix, after)
 
 
 def test_modification_times_are_the_stores_own() -> None:

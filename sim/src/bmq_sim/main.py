@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_seeds(
-    name: str, seeds: Iterable[int], *, planted: str | None = None, twice: bool = False, listing: ListingKind = ListingKind.PAGES
+    name: str, seeds: Iterable[int], *, planted: str | None = None, twice: bool = False, listing: ListingKind | None = None
 ) -> Generator[Outcome, None, None]:
     """Runs the seeds one after the other in this process; with `twice` a seed whose digest is not the same again has failed."""
     gc.collect()
@@ -145,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--twice", action="store_true", help="run each seed twice and compare the digests")
     parser.add_argument("--planted", choices=sorted(PLANTED), help="with a bug planted: some seed should fail")
     parser.add_argument(
-        "--listing", choices=list(ListingKind), default=ListingKind.PAGES, type=ListingKind, help="how the store lists (default pages)"
+        "--listing", choices=list(ListingKind), type=ListingKind, help="how the store lists (default: as the scenario or its seed wants)"
     )
     parser.add_argument("--counts", type=Path, metavar="FILE", help="add what was done to the counts in FILE, and print the sum")
     parser.add_argument("--unrun", action="store_true", help="print which statements of the services no seed ran (several times slower)")

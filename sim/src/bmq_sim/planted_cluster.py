@@ -94,6 +94,29 @@ def _seal_in_the_deleted_past() -> AbstractContextManager[Any]:
     return _with_seal_stream(seal_stream)
 
 
+def _seal_at_first_sight() -> AbstractContextManager[Any]:
+    """A look counts whatever it shows: also with a seal that came while it lasted, and with a newest object that is gone by its end."""
+
+    async def seal_stream(store: Any, stream: StreamId, *, cluster_id: str, rng: Any) -> int:
+        trouble = TroubleLog("seal")
+        durable_below = 0
+        while True:
+            listed = await stream_seal.list_stream(store, stream, at_least=durable_below, rng=rng, trouble=trouble)
+            seals = frozenset(number for number, meta in listed if stream_seal.is_seal(meta))
+            data = frozenset(number for number, _ in listed) - seals
+            if data:
+                with contextlib.suppress(ObjectMissing):
+                    head = await stream_seal.read_head(store, stream, max(data), rng=rng, trouble=trouble)
+                    durable_below = max(durable_below, getattr(head, "durable_below", 0))
+            survey = stream_seal._Survey(durable_below, data, seals)
+            if (seal := survey.seal()) is not None:
+                return seal
+            [number] = survey.free(1)
+            await _make_seal(store, stream, number, cluster_id=cluster_id, rng=rng)
+
+    return _with_seal_stream(seal_stream)
+
+
 async def _make_seal(store: Any, stream: StreamId, number: int, *, cluster_id: str, rng: Any) -> bool:
     seal = Seal(cluster_id=cluster_id, node_id=stream.node_id, broker_epoch=stream.broker_epoch, number=number, nonce=rng.nonce())
     try:
@@ -178,6 +201,7 @@ PLANTED_IN_CLUSTERS: Final[Mapping[str, Plant]] = {
     "deposed-sweeps-unknown": _deposed_sweeps_unknown,
     "each-sealer-its-own": _each_sealer_its_own,
     "seal-in-the-deleted-past": _seal_in_the_deleted_past,
+    "seal-at-first-sight": _seal_at_first_sight,
     "stale-manifest-is-the-truth": _stale_manifest_is_the_truth,
     "latest-without-asking": _latest_without_asking,
     "overtake-in-retry": _overtake_in_retry,

@@ -1,8 +1,8 @@
 """An object store that fails as real ones do: strongly consistent like S3, and with replies that are late, lost or wrong about the outcome.
 
 What is applied is applied by the store, not by the caller: a create that was sent may land after its caller gave up, was paused or was
-killed. A listing is a sequence of pages of three keys, each one true when it was made and old when it arrives; or, as a shared folder's,
-the names first and their sizes later (`SimStore.listing`).
+killed. A listing is a sequence of pages of three keys, each one true when it was made and old when it arrives; or the names first and their
+sizes later, as a shared folder's or MinIO's (`SimStore.listing`).
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from random import Random
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from typing_extensions import Buffer
 
@@ -45,7 +45,13 @@ class ListingKind(enum.StrEnum):
     PAGES = "pages"
     """As a bucket's: each page is of one moment, and the next one of a later one."""
     FOLDERS = "folders"
-    """As a shared folder's: the names of a folder at one moment, and the size of each one later, where it is still there."""
+    """As a shared folder's: the names of a folder at one moment, and sizes later; where one is gone by then, the names above it again."""
+    NAMES = "names"
+    """As MinIO's: all names at one moment, and sizes later; what is gone by then is left out."""
+
+
+NAMES_MAX: Final = 1_000
+"""How many names come at once where names come first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,30 +305,58 @@ class NodeStore:
 
     def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
         """As the port says."""
-        if self._store.listing is ListingKind.FOLDERS:
-            return self._list_folders(prefix, after)
-        return Listing(self, prefix, after)
+        match self._store.listing:
+            case ListingKind.PAGES:
+                return Listing(self, prefix, after)
+            case ListingKind.FOLDERS:
+                folder, slash, name_prefix = prefix.rpartition("/")
+                return self._list_folders(folder + slash, name_prefix, after)
+            case ListingKind.NAMES:
+                return self._list_names(prefix, after)
 
-    async def _list_folders(self, prefix: str, after: str) -> AsyncIterator[ObjectMeta]:
-        """Names of one folder, then each of its sizes; then those of the next folder."""
-        store = self._store
-        while True:
-            names = await self._read("list", prefix, partial(self._names_of_next_folder, prefix, after))
-            if not names:
-                return
-            for start in range(0, len(names), store.page_keys):
-                some = names[start : start + store.page_keys]
-                for meta in await self._read("list", prefix, partial(self._still_there, some)):
+    async def _list_folders(self, folder: str, name_prefix: str, after: str) -> AsyncIterator[ObjectMeta]:
+        """As bmq.runtime.folder_files walks: what is gone by the time that its size is asked for sends it back to the names."""
+        names = await self._names(folder, name_prefix, after)
+        while names:
+            if names[0].endswith("/"):
+                async for meta in self._list_folders(names[0], "", after):
                     yield meta
+                names = names[1:]
+                continue
+            some = list(takewhile(lambda key: not key.endswith("/"), names[: self._store.page_keys]))
+            found = await self._sizes(folder, some)
+            for key, size in zip(some, found, strict=True):
+                names = names[1:]
+                if size is None:
+                    names = await self._names(folder, name_prefix, key)
+                    break
+                yield size
+
+    async def _names(self, folder: str, name_prefix: str, after: str) -> Sequence[str]:
+        """What is in a folder at one moment; those of folders end with the slash."""
+
+        def read() -> Sequence[str]:
+            keys = self._store.page(folder + name_prefix, after=after, count=len(self._store.objects))
+            return list(dict.fromkeys(folder + "".join(key.removeprefix(folder).partition("/")[:2]) for key in keys))
+
+        return await self._read("list", folder, read)
+
+    async def _list_names(self, prefix: str, after: str) -> AsyncIterator[ObjectMeta]:
+        """Names, then their sizes; then more names, where there were as many as come at once."""
+        while True:
+            names = await self._read("list", prefix, partial(self._store.page, prefix, after=after, count=NAMES_MAX))
+            for start in range(0, len(names), self._store.page_keys):
+                for meta in await self._sizes(prefix, names[start : start + self._store.page_keys]):
+                    if meta is not None:
+                        yield meta
+            if len(names) < NAMES_MAX:
+                return
             after = names[-1]
 
-    def _names_of_next_folder(self, prefix: str, after: str) -> Sequence[str]:
-        keys = self._store.page(prefix, after=after, count=len(self._store.objects))
-        folder = keys[0].rpartition("/")[0] if keys else ""
-        return list(takewhile(lambda key: key.rpartition("/")[0] == folder, keys))
-
-    def _still_there(self, names: Sequence[str]) -> Sequence[ObjectMeta]:
-        return [self._store.meta(key) for key in names if key in self._store.objects]
+    async def _sizes(self, prefix: str, names: Sequence[str]) -> Sequence[ObjectMeta | None]:
+        """None for what is gone."""
+        store = self._store
+        return await self._read("list", prefix, lambda: [store.meta(key) if key in store.objects else None for key in names])
 
     async def delete(self, key: str) -> None:
         """As the port says. One that failed may have been applied, and may still be applied later."""

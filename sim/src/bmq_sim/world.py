@@ -27,11 +27,13 @@ VIRTUAL_S_MAX = 4_000.0
 class World:
     """What a scenario works with. Everything random comes from `rng(name)`: one stream of chance for each purpose."""
 
-    def __init__(self, seed: int, *, trace: Callable[[str], None] | None = None) -> None:
+    def __init__(self, seed: int, *, trace: Callable[[str], None] | None = None, listing: ListingKind | None = None) -> None:
         self.seed = seed
+        self._listing = listing
         self.network = Network(rng=self.rng("network"))
         self.loop = VirtualLoop(network=self.network, steps_max=STEPS_MAX, virtual_s_max=VIRTUAL_S_MAX)
         self.store = SimStore(rng=self.rng("store"))
+        self.store.listing = listing or ListingKind.PAGES
         self.history = History()
         self.work = Work(seeds=1)
         self._trace = trace
@@ -40,6 +42,14 @@ class World:
     def rng(self, name: str) -> Random:
         """A stream of chance of its own."""
         return Random(f"{self.seed}/{name}")
+
+    def list_by_seed(self) -> None:
+        """The store lists by pages or as a folder does, unless all seeds are to have the same.
+
+        Not names first: docs/stores.md says what that leaves.
+        """
+        if self._listing is None:
+            self.store.listing = self.rng("listing").choice((ListingKind.PAGES, ListingKind.FOLDERS))
 
     def note(self, line: str) -> None:
         """One line of the trace; part of the digest."""
@@ -92,10 +102,9 @@ class Outcome:
     work: Work = field(default_factory=Work)
 
 
-def simulate(scenario: Scenario, seed: int, *, trace: Callable[[str], None] | None = None, listing: ListingKind = ListingKind.PAGES) -> Outcome:
-    """Runs one seed, over a store that lists so. Never raises for what the scenario finds: that is in the outcome."""
-    world = World(seed, trace=trace)
-    world.store.listing = listing
+def simulate(scenario: Scenario, seed: int, *, trace: Callable[[str], None] | None = None, listing: ListingKind | None = None) -> Outcome:
+    """Runs one seed, over a store that lists so, or as the scenario wants. Never raises for what the scenario finds: that is in the outcome."""
+    world = World(seed, trace=trace, listing=listing)
     with _quiet(trace), small(world.rng("limits")):
         error = None
         try:

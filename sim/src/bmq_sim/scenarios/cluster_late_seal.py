@@ -25,6 +25,7 @@ async def keeps(world: World) -> None:
 
 async def _run(world: World, *, deletes_soon: bool) -> None:
     rng = world.rng("scenario")
+    world.list_by_seed()
     world.store.faults = StoreFaults(latency_s_min=0.002, latency_s_max=0.01)
     stage = Stage(world, SHAPE, partitions=1, writes_only=True, deletes_soon=deletes_soon)
     cluster = stage.cluster

@@ -20,6 +20,7 @@ async def scenario(world: World) -> None:
     """One run."""
     rng = world.rng("scenario")
     world.network.faults = ordinary_network_faults(rng)
+    world.list_by_seed()
     world.store.faults = StoreFaults(latency_s_min=0.002, latency_s_max=rng.choice((0.01, 0.05)))
     stage = Stage(world, SHAPE)
     cluster = stage.cluster
