@@ -32,7 +32,7 @@ class Looks:
         async def run(looking: Awaitable[None]) -> None:
             await looking
 
-        return asyncio.create_task(run(opener.look(look, BATCH, header, who=who)))
+        return asyncio.create_task(run(opener.look(look, BATCH, header, party=who)))
 
     async def until_begun(self, count: int) -> None:
         while len(self.begun) < count:
@@ -109,7 +109,7 @@ def test_an_error_holds_nothing_once_it_was_told() -> None:
         opener = Opener()
         for header in (HEADER, LARGE):
             with pytest.raises(CorruptBatch):
-                await asyncio.create_task(opener.look(look, BATCH, header, who="a"))
+                await asyncio.create_task(opener.look(look, BATCH, header, party="a"))
 
     gc.disable()
     try:
@@ -131,7 +131,7 @@ def test_what_is_too_large_for_an_ordinary_place_is_opened_in_the_other() -> Non
 
         opener = Opener()
         for _ in range(5):
-            assert await opener.look(look, BATCH, HEADER, who="a") == "found"
+            assert await opener.look(look, BATCH, HEADER, party="a") == "found"
         assert len(tried) == 10
 
     asyncio.run(main())

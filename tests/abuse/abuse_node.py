@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 from bmq.limits import Limits
 from bmq.roles.controller import NewTopic
@@ -86,13 +87,14 @@ class AbusedNode:
 
         return self.ask(take)
 
-    def have_topics(self, topics: dict[str, int]) -> None:
-        """Makes those that are not there."""
+    def have_topics(self, topics: dict[str, int]) -> dict[str, UUID]:
+        """Makes those that are not there. The ids of all."""
         image = self.node.controller.metadata.image
         missing = [NewTopic(name=name, partitions=count) for name, count in topics.items() if image.topic(name) is None]
         for first in range(0, len(missing), 100):
             for result in self.run(self.node.controller.controller.create_topics(missing[first : first + 100])):
                 assert result.error is None, result.error
+        return dict(self.node.controller.metadata.image.topic_ids)
 
     async def _main(self, folder: Path, limits: Limits, started: threading.Event) -> None:
         clock, rng = SystemClock(), SystemRng()

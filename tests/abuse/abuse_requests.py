@@ -24,6 +24,8 @@ WIDE_PARTITIONS: Final = 5_000
 MANY_TOPICS: Final = 500
 TOPICS: Final = {"wide": WIDE_PARTITIONS, "one": 1, **{f"many-{n:04}": 1 for n in range(MANY_TOPICS)}}
 """What is there, with its number of partitions."""
+TOPIC_IDS: Final[dict[str, UUID]] = {}
+"""Their ids, once they are there: whoever makes them puts them in here."""
 LONG_TEXT: Final = 32_000
 LONG_BYTES: Final = 1 << 20
 
@@ -148,7 +150,7 @@ class _Shape:
             case "bytes":
                 return bytes(LONG_BYTES if self.long == () else 4)
             case _:
-                return _number(field, own if several else 0)
+                return _number(field, own if several else 0, self.kind)
 
     def _below(self, name: str) -> "_Shape":
         blown = self.blown[1:] if self.blown and self.blown[0] == name else None
@@ -165,7 +167,7 @@ def _named(field: Field, version: int, kind: str, number: int) -> Any:
         return None if field.nullable_in(version) else _Shape(version, "same").struct(field.fields)
     if field.type == "bytes":
         return bytes(4)
-    return _number(field, number)
+    return _number(field, number, kind)
 
 
 def _text(name: str, kind: str, number: int) -> str:
@@ -176,9 +178,10 @@ def _text(name: str, kind: str, number: int) -> str:
     return f"many-{number % MANY_TOPICS:04}" if name in ("topic", "name", "topic_name", "resource_name", "topics") else f"g{number}"
 
 
-def _number(field: Field, number: int) -> Any:
+def _number(field: Field, number: int, kind: str) -> Any:
     if field.type == "uuid":
-        return UUID(int=number + 1)
+        name = {"same": "wide", "known": f"many-{number % MANY_TOPICS:04}" if number else "wide"}.get(kind, "")
+        return TOPIC_IDS.get(name, UUID(int=number + 1))
     if field.type == "bool":
         return False
     if field.name in ("partition_index", "partition", "partition_indexes", "partitions", "index"):

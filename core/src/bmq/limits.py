@@ -44,7 +44,7 @@ class Limits:
     wide_requests_bytes: int = _limit(
         4 * MIB,
         "Wide requests that are worked on at a time, all connections together.",
-        beyond="They wait their turn, first come first served.",
+        beyond="They wait their turn: each address has its own, and each of its connections in those.",
         maximum=64 * MIB,
         minimum=2 * MIB,
     )
@@ -108,6 +108,12 @@ class Limits:
         "Connections of clients at one address to one proxy.",
         beyond="Further ones are closed at once, and the log says so.",
         maximum=1_000_000,
+    )
+    produce_turn_partitions: int = _limit(
+        200,
+        "Partitions of one Produce request that are begun in one turn of the event loop, some ms. A request that names more is begun in turns.",
+        beyond="The rest of it goes on when others had their turn; what its connection sends meanwhile is begun behind it.",
+        maximum=20_000,
     )
     fetch_partitions_max: int = _limit(
         20_000, "Partitions in one Fetch request, forgotten ones included.", beyond=_CLOSED, maximum=100_000, minimum=1_000

@@ -5,7 +5,6 @@ so that nobody waits behind all that another one has sent.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Hashable
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -13,6 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 from typing_extensions import Buffer
 
 from bmq.errors import BatchTooLarge
+from bmq.turns import Rotation
 from bmq.wire.batches import BatchHeader
 from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
 
@@ -40,8 +40,12 @@ class Opener:
         self._ordinary = _Turns(ORDINARY_AT_ONCE)
         self._large = _Turns(LARGE_AT_ONCE)
 
-    async def look(self, look: Look[T_co], batch: Buffer, header: BatchHeader, *, who: Hashable) -> T_co:
-        """What `look` finds. `who` asks: all that do have turns. Raises what it raises: CorruptBatch, BatchTooLarge, UnsupportedCompression."""
+    async def look(self, look: Look[T_co], batch: Buffer, header: BatchHeader, *, party: Hashable, sender: Hashable = None) -> T_co:
+        """What `look` finds. `party` asks: all that do have turns, and in its turns its senders have theirs.
+
+        Raises what `look` raises: CorruptBatch, BatchTooLarge, UnsupportedCompression.
+        """
+        who = party, sender
         if header.record_count <= ORDINARY_RECORDS_MAX:
             try:
                 return await self._ordinary.run(who, partial(look, batch, header, decompressed_bytes_max=ORDINARY_BYTES_MAX))
@@ -55,10 +59,9 @@ class _Turns:
 
     def __init__(self, at_once: int) -> None:
         self._free = at_once
-        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
-        """By who asks, in the order of their turns."""
+        self._waiting: Rotation[asyncio.Future[None]] = Rotation()
 
-    async def run(self, who: Hashable, work: "partial[T_co]") -> T_co:
+    async def run(self, who: tuple[Hashable, Hashable], work: "partial[T_co]") -> T_co:
         """The result of blocking work. Who gives up waiting asks for nothing any more; what has begun counts until it is over."""
         await self._enter(who)
         running = asyncio.get_running_loop().run_in_executor(None, work)
@@ -68,12 +71,12 @@ class _Turns:
         finally:
             del running  # its error has this frame, and so would live, with all that was opened, until the garbage is collected
 
-    async def _enter(self, who: Hashable) -> None:
+    async def _enter(self, who: tuple[Hashable, Hashable]) -> None:
         if self._free:
             self._free -= 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(who, deque()).append(turn)
+        self._waiting.push(turn, party=who[0], sender=who[1])
         try:
             await turn
         except asyncio.CancelledError:
@@ -89,11 +92,7 @@ class _Turns:
     def _let_in(self) -> None:
         """Someone is done: the next one begins."""
         while self._waiting:
-            who = next(iter(self._waiting))
-            turns = self._waiting.pop(who)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[who] = turns
+            turn = self._waiting.pop()
             if not turn.done():
                 turn.set_result(None)
                 return

@@ -1,21 +1,62 @@
-"""Turns at the event loop for work that has many elements: one short turn of one request in each turn of the loop, however many are at it."""
+"""Turns for work that has many elements: whose is next, and one short turn of one request in each turn of the loop, however many are at it.
+
+Turns go by party (an address), and within it by sender (a connection): who opens two hundred connections has no more of them than who has one.
+"""
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+_Senders = OrderedDict[Hashable, deque[T]]
+
+
+class Rotation(Generic[T]):
+    """What waits, by turns of those whose it is: parties, then each party's senders, then what a sender put in first. Pure."""
+
+    def __init__(self) -> None:
+        self._parties: OrderedDict[Hashable, _Senders[T]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._parties)
+
+    def push(self, item: T, *, party: Hashable = None, sender: Hashable = None) -> None:
+        """Puts it behind what the same sender has here."""
+        senders = self._parties.get(party)
+        if senders is None:
+            senders = self._parties[party] = OrderedDict()
+        items = senders.get(sender)
+        if items is None:
+            items = senders[sender] = deque()
+        items.append(item)
+
+    def pop(self) -> T:
+        """What is next; its sender is behind its party's others then, and its party behind all others."""
+        party, senders = self._parties.popitem(last=False)
+        sender, items = senders.popitem(last=False)
+        item = items.popleft()
+        if items:
+            senders[sender] = items
+        if senders:
+            self._parties[party] = senders
+        return item
 
 
 class Turns:
-    """First come first served."""
+    """At the event loop."""
 
     def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: Rotation[asyncio.Future[None]] = Rotation()
         self._is_due = False
 
-    async def turn(self) -> None:
-        """Lets the loop go on, until it is this work's turn again."""
+    async def turn(self, *, party: Hashable = None, sender: Hashable = None) -> None:
+        """Lets the loop go on, until it is this work's turn again. Without a party: first come first served."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(waiter)
+        self._waiting.push(waiter, party=party, sender=sender)
         if not self._is_due:
             self._is_due = True
             loop.call_soon(self._next)
@@ -23,7 +64,7 @@ class Turns:
 
     def _next(self) -> None:
         while self._waiting:
-            waiter = self._waiting.popleft()
+            waiter = self._waiting.pop()
             if not waiter.done():
                 waiter.set_result(None)
                 break

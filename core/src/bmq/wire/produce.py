@@ -73,13 +73,17 @@ class NodeEndpoint(NamedTuple):
     rack: str | None = None
 
 
-def parse_produce(version: int, body: Buffer) -> ProduceRequest:
-    """The request. Raises WireError for anything malformed or with more than 20,000 partitions."""
+class TooManyPartitions(WireError):
+    """A Produce request names more partitions than it may, where it is parsed."""
+
+
+def parse_produce(version: int, body: Buffer, *, partitions_max: int = PRODUCE_PARTITIONS_MAX) -> ProduceRequest:
+    """The request. Raises TooManyPartitions, or another WireError for anything malformed."""
     cursor = Cursor(body, flexible=version >= FLEXIBLE_FROM)
     transactional_id = cursor.nullable_string() if version >= TRANSACTIONS_FROM else None
     acks, timeout_ms = cursor.unpack(_ACKS_TIMEOUT)
     topics = []
-    left = PRODUCE_PARTITIONS_MAX
+    left = partitions_max
     for _ in range(cursor.count(element_bytes_min=2)):
         name, topic_id = None, None
         if version >= TOPIC_IDS_FROM:
@@ -90,7 +94,7 @@ def parse_produce(version: int, body: Buffer) -> ProduceRequest:
         # A topic counts too, so that empty ones cannot be sent without bound.
         left -= max(1, count)
         if left < 0:
-            raise WireError(f"a Produce request for more than {PRODUCE_PARTITIONS_MAX} partitions")
+            raise TooManyPartitions(f"a Produce request for more than {partitions_max} partitions")
         partitions = []
         for _ in range(count):
             index = cursor.int32()

@@ -171,7 +171,7 @@ class Lookups:
         """What is found in the batch. One that cannot be opened (taken before batches were proved, or unproved as its topic asked) is passed over:
         it must not hide what comes after it."""
         try:
-            return await self._opener.look(look, batch, header, who=partition.tp.topic_id)
+            return await self._opener.look(look, batch, header, party=partition.tp.topic_id)
         except (CorruptBatch, BatchTooLarge, UnsupportedCompression) as error:
             UNREADABLE_BATCHES.inc()
             if (left_out := self._limit.due("unreadable", now=asyncio.get_running_loop().time())) is not None:

@@ -56,8 +56,8 @@ def plain(proxy: Proxy, key: ApiKey, handler: Handler) -> Route:
     async def run_wide(call: Call, body: Buffer) -> Answer:
         # Who waits for others of its group would keep all wide requests waiting.
         size_bytes = memoryview(body).nbytes
-        async with nullcontext() if key in WAIT_FOR_OTHERS else bulk.admitted(size_bytes):
-            return await run(call, await bulk.apart(partial(decoded, bulk, call, body)))
+        async with nullcontext() if key in WAIT_FOR_OTHERS else bulk.admitted(call, size_bytes):
+            return await run(call, await bulk.apart(call, partial(decoded, bulk, call, body)))
 
     def begin(call: Call, body: Buffer) -> Pending:
         wide = bulk.is_wide(memoryview(body).nbytes)
@@ -75,7 +75,7 @@ def decoded(bulk: Bulk, call: Call, body: Buffer) -> Message:
 async def encoded(bulk: Bulk, call: Call, reply: Reply, *, version: int | None = None) -> Answer:
     """The answer to a call, counted until the client has it; a wide one is encoded beside the event loop."""
     wide = elements_of(reply, at_most=WIDE_ELEMENTS) > WIDE_ELEMENTS
-    answer = await bulk.apart(partial(encode, call, reply, version=version)) if wide else encode(call, reply, version=version)
+    answer = await bulk.apart(call, partial(encode, call, reply, version=version)) if wide else encode(call, reply, version=version)
     answer.flushed = bulk.counted(answer.size_bytes)
     return answer
 

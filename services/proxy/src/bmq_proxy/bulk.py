@@ -2,18 +2,20 @@
 
 Three means. Wide requests are admitted by their bytes, and wide answers by their elements. What is pure (decoding, encoding) is done beside
 the event loop, one piece of work at a time. What has to look at the node's state is done in turns: one short turn of one request in each turn
-of the loop, however many requests are at it.
+of the loop, however many requests are at it. Who waits for any of these waits by address, and within that by connection.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Final, TypeVar
 
 from bmq.limits import Limits
 from bmq.turns import Turns
+from bmq_proxy.admission import Admission
 from bmq_proxy.budget import MemoryBudget
+from bmq_proxy.calls import Call
 
 T = TypeVar("T")
 
@@ -32,51 +34,40 @@ class Bulk:
         self.limits = limits
         self.answers = MemoryBudget(limits.answer_memory_bytes)
         """Answers that clients have yet to take."""
-        self._requests = MemoryBudget(limits.wide_requests_bytes)
-        self._building = MemoryBudget(limits.wide_answer_elements)
-        self._apart: asyncio.Lock | None = None
-        self._fetching = MemoryBudget(limits.fetch_partitions_held)
+        self._requests = Admission(limits.wide_requests_bytes)
+        self._building = Admission(limits.wide_answer_elements)
+        self._apart = Admission(1)
+        self._fetching = Admission(limits.fetch_partitions_held)
         self.turns = Turns()
 
     def is_wide(self, size_bytes: int) -> bool:
         """Whether a request of that size has to be admitted."""
         return size_bytes > self.limits.request_inline_bytes_max
 
-    @asynccontextmanager
-    async def admitted(self, size_bytes: int) -> AsyncIterator[None]:
+    def admitted(self, call: Call, size_bytes: int) -> AbstractAsyncContextManager[None]:
         """While a wide request is worked on."""
-        await self._requests.reserve(size_bytes)
-        try:
-            yield
-        finally:
-            self._requests.release(size_bytes)
+        return self._requests.admitted(call, size_bytes)
 
     @asynccontextmanager
-    async def fetching(self, partitions: int) -> AsyncIterator[None]:
+    async def fetching(self, call: Call, partitions: int) -> AsyncIterator[None]:
         """While a Fetch of so many partitions is under way."""
         if partitions <= WIDE_ELEMENTS:
             yield
             return
-        await self._fetching.reserve(partitions)
-        try:
+        async with self._fetching.admitted(call, partitions):
             yield
-        finally:
-            self._fetching.release(partitions)
 
     @asynccontextmanager
-    async def building(self, elements: int) -> AsyncIterator[None]:
+    async def building(self, call: Call, elements: int) -> AsyncIterator[None]:
         """While an answer of so many elements is put together. A wide one is begun only where clients take theirs."""
         if elements <= WIDE_ELEMENTS:
             yield
             return
-        await self._building.reserve(elements)
-        try:
+        async with self._building.admitted(call, elements):
             if not self.answers.has_room:
                 await self.answers.reserve(1)
                 self.answers.release(1)
             yield
-        finally:
-            self._building.release(elements)
 
     def counted(self, size_bytes: int) -> Callable[[], None] | None:
         """Counts an answer until what is returned is called; None: it is too small for that."""
@@ -85,29 +76,27 @@ class Bulk:
         self.answers.hold(size_bytes)
         return partial(self.answers.release, size_bytes)
 
-    async def apart(self, work: Callable[[], T]) -> T:
+    async def apart(self, call: Call, work: Callable[[], T]) -> T:
         """The result of pure work, done in a thread. Raises what it raises."""
-        if self._apart is None:
-            self._apart = asyncio.Lock()
-        async with self._apart:
+        async with self._apart.admitted(call, 1):
             return await asyncio.get_running_loop().run_in_executor(None, work)
 
-    async def turn(self) -> None:
+    async def turn(self, call: Call) -> None:
         """Lets the loop go on, until it is this request's turn again."""
-        await self.turns.turn()
+        await self.turns.turn(party=call.client_host, sender=call.origin)
 
-    def pace(self) -> "Pace":
+    def pace(self, call: Call) -> "Pace":
         """What one request's loops ask after each step."""
-        return Pace(self)
+        return Pace(self, call)
 
-    async def paced(self, items: Iterable[T], *, each: int = 1) -> AsyncIterator[T]:
+    async def paced(self, call: Call, items: Iterable[T], *, each: int = 1) -> AsyncIterator[T]:
         """The items, with a turn between as many as make TURN_ELEMENTS; `each` is what one counts."""
-        pace = self.pace()
+        pace = self.pace(call)
         for item in items:
             yield item
             await pace.step(each)
 
-    async def each(self, work: Callable[[T], "asyncio.Future[object] | object"], items: Sequence[T], *, at_once: int) -> list[object]:
+    async def each(self, call: Call, work: Callable[[T], "asyncio.Future[object] | object"], items: Sequence[T], *, at_once: int) -> list[object]:
         """`work` (a coroutine function) for each item, in order, at most so many at a time: no task for each of thousands."""
         results: list[object] = [None] * len(items)
         numbers = iter(range(len(items)))
@@ -117,7 +106,7 @@ class Bulk:
             for number in numbers:
                 if done >= TURN_ELEMENTS // at_once:
                     done = 0
-                    await self.turn()
+                    await self.turn(call)
                 done += 1
                 results[number] = await work(items[number])  # type: ignore[misc]
 
@@ -128,10 +117,11 @@ class Bulk:
 class Pace:
     """How far one request has come since its last turn."""
 
-    __slots__ = ("_bulk", "_done")
+    __slots__ = ("_bulk", "_call", "_done")
 
-    def __init__(self, bulk: Bulk) -> None:
+    def __init__(self, bulk: Bulk, call: Call) -> None:
         self._bulk = bulk
+        self._call = call
         self._done = 0
 
     async def step(self, elements: int = 1) -> None:
@@ -139,4 +129,4 @@ class Pace:
         self._done += elements
         if self._done >= TURN_ELEMENTS:
             self._done = 0
-            await self._bulk.turn()
+            await self._bulk.turn(self._call)

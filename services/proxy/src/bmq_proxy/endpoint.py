@@ -15,6 +15,7 @@ from bmq.greedy_window import Modest
 from bmq.lanes import BASE, lane_of_client
 from bmq.log_limit import RateLimited
 from bmq.ports import Tracer
+from bmq.turns import Rotation
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.limits import RECEIVE_BUFFER_BYTES
 from bmq_proxy import metrics
@@ -45,8 +46,9 @@ TRACED = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
 FAILURES = frozenset(("unknown_server_error", "kafka_storage_error", "request_timed_out"))
 """Errors that are not the client's, and do not belong to a failover."""
 COMPLAIN_EVERY_S = 10.0
-PRODUCE_TURN_PARTITIONS = 1_000
-"""Of Produce requests a turn of the loop begins as many as name so many partitions together, some tens of ms; the others wait for the next."""
+PRODUCE_TURN_PARTITIONS = 500
+"""Of Produce requests a turn of the loop begins as many as name so many partitions together, some tens of ms; the others wait for the next, each
+address for its turn."""
 
 _log = structlog.get_logger("bmq.proxy")
 
@@ -82,8 +84,9 @@ class Endpoint:
             modest=modest,
         )
         self._turn_left = PRODUCE_TURN_PARTITIONS
-        self._next_turn: dict[Connection, None] = {}
+        self._next_turn: Rotation[Connection] = Rotation()
         """Whose Produce requests wait for it."""
+        self._in_next_turn: set[Connection] = set()
         self.connections: dict[Connection, None] = {}  # in the order of their opening, which a seed replays
         self.in_flight = 0
         self._tracer = tracer
@@ -132,7 +135,6 @@ class Endpoint:
             self._addresses[connection.peer] -= 1
             if not self._addresses[connection.peer]:
                 del self._addresses[connection.peer]
-        self._next_turn.pop(connection, None)
         if connection.share is not None:
             self.shares.close(connection.share, self._loop.time())
 
@@ -173,7 +175,9 @@ class Endpoint:
         if call.api_key != ApiKey.PRODUCE:
             return True
         if self._turn_left <= 0:
-            self._next_turn[connection] = None
+            if connection not in self._in_next_turn:
+                self._in_next_turn.add(connection)
+                self._next_turn.push(connection, party=connection.peer)
             return False
         share = connection.share
         if share is None:
@@ -207,8 +211,9 @@ class Endpoint:
     def _turn(self) -> None:
         """The loop has come round: first those that could not begin before."""
         self._turn_left = PRODUCE_TURN_PARTITIONS
-        waiting, self._next_turn = self._next_turn, {}
-        for connection in waiting:
+        while self._next_turn and self._turn_left > 0:
+            connection = self._next_turn.pop()
+            self._in_next_turn.discard(connection)
             connection.go_on()
 
     def _begin(self, call: Call, body: Buffer) -> Pending:

@@ -67,8 +67,10 @@ class Proofs:
         self._under_way: set[asyncio.Task[Buffer]] = set()
         self._unsubscribe: Callable[[], None] = metadata.subscribe(self._image_changed)
 
-    def begin(self, tp: TopicPartition, records: Buffer, *, origin: Hashable = None) -> Proof:
-        """Proves what the topic asks for. What the owner refuses by the header alone is left to it. `origin`: the connection: each has its turns.
+    def begin(self, tp: TopicPartition, records: Buffer, *, party: Hashable = None, origin: Hashable = None) -> Proof:
+        """Proves what the topic asks for. What the owner refuses by the header alone is left to it.
+
+        `party` is the client's address and `origin` its connection: each address has its turns, and in those each of its connections.
 
         Raises CorruptBatch (its checksum does not hold), InvalidBatch (it does, and no reader could open the batch), BatchTooLarge
         (decompressed), InvalidTimestamp, UnsupportedCompression.
@@ -93,7 +95,7 @@ class Proofs:
                 return prove(records, header, decompressed_bytes_max=bytes_max, headers_max=INLINE_HEADERS_MAX)
             except BatchTooLarge:
                 pass  # for this place
-        task = loop.create_task(self._opener.look(prove, records, header, who=origin), name=f"prove a batch for {tp}")
+        task = loop.create_task(self._opener.look(prove, records, header, party=party, sender=origin), name=f"prove a batch for {tp}")
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         return task

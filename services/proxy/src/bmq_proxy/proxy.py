@@ -20,6 +20,7 @@ from bmq.roles.owner import Owner
 from bmq.values import TopicPartition
 from bmq_proxy import metrics
 from bmq_proxy.appends import Appends
+from bmq_proxy.beginnings import Beginnings
 from bmq_proxy.bulk import Bulk
 from bmq_proxy.coordinators import GroupCalls
 from bmq_proxy.creation import CreationQuota
@@ -58,6 +59,8 @@ class Proxy:
     """What clients at each address may create."""
     bulk: Bulk
     """How requests and answers with many elements are worked on."""
+    beginnings: Beginnings = field(default_factory=Beginnings)
+    """Produce requests that are being begun."""
     log: structlog.stdlib.BoundLogger
     complaints: RateLimited = field(default_factory=lambda: RateLimited(interval_s=COMPLAIN_EVERY_S))
     """Of what many requests fail for at the same time."""

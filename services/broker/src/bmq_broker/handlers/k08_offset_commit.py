@@ -34,8 +34,12 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         for topic, known in zip(request.topics, topics, strict=True)
         for one in topic.partitions
     ]
+    if len(topics) > _OFFSETS_PER_TURN:
+        await asyncio.sleep(0)  # others have their turn
     parts = [offsets[at : at + _OFFSETS_PER_TURN] for at in range(0, len(offsets), _OFFSETS_PER_TURN)] or [offsets]
     refusals = [refusal for part in await _in_turns(shard, request, parts) for refusal in part]
+    if len(topics) > _OFFSETS_PER_TURN:
+        await asyncio.sleep(0)
     disagree = [known.disagrees for topic, known in zip(request.topics, topics, strict=True) for _ in topic.partitions]
     codes = [
         disagreement(caller) if disagrees else _code(refusal, caller, new)

@@ -1,7 +1,8 @@
 """Produce, key 0, versions 3 to 13; 0 to 2 are answered with an error. Missing: transactions.
 
 acks 0, 1 and all mean the same for durability: what is answered is in the object store. With acks=0 nothing is answered, and an error
-closes the connection. Batches are submitted in the order of arrival before anything else of the connection is looked at.
+closes the connection. Batches are submitted in the order of arrival before anything else of the connection is looked at: where they are few at
+once, otherwise in turns of the loop, while what its connection sends meanwhile waits behind them (`bmq_proxy.beginnings`).
 
 A request's time-out is how long a batch may wait for an owner that takes it. What an owner has becomes durable in most cases, and a client that
 is told of a time-out sends it again: so an outcome is waited for at least `write_timeout_ms_min`, whatever the client says (Kafka's acks=1
@@ -9,8 +10,9 @@ knows no time-out at all). Who wants no answer is not cut off for it.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Final
 
 from typing_extensions import Buffer
 
@@ -19,16 +21,19 @@ from bmq.names import is_internal
 from bmq.values import TopicPartition
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.error_codes import ErrorCode, code_for
-from bmq.wire.produce import ProducedPartition, ProducedTopic, ProduceRequest, encode_produce_response, parse_produce
+from bmq.wire.produce import ProducedPartition, ProducedTopic, ProduceRequest, TooManyPartitions, encode_produce_response, parse_produce
 from bmq_proxy import metrics
 from bmq_proxy.api import Route, error_name
 from bmq_proxy.appends import Append
+from bmq_proxy.beginnings import Place
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.topics import find_partition, find_topic
 
 ACKS = (-1, 0, 1)
 TIMEOUT_MS_MAX = 600_000
+TURN_BYTES: Final = 8 << 20
+"""As many bytes of batches as one turn of the loop begins: they are checked and copied, some ms."""
 
 
 def route(proxy: Proxy) -> Route:
@@ -37,13 +42,40 @@ def route(proxy: Proxy) -> Route:
 
 
 def begin(proxy: Proxy, call: Call, body: Buffer) -> Pending:
-    """Submits everything before it returns."""
-    request = parse_produce(call.version, body)
-    call.partitions = sum(len(topic.partitions) for topic in request.topics)
+    """Submits everything before it returns, where that is little and nothing of the connection is still being begun."""
+    inline_max = proxy.settings.limits.produce_turn_partitions
+    if memoryview(body).nbytes <= TURN_BYTES and not proxy.beginnings.is_open(call.origin):
+        try:
+            request = parse_produce(call.version, body, partitions_max=inline_max)
+        except TooManyPartitions:
+            pass  # for one turn
+        else:
+            call.partitions = sum([len(topic.partitions) for topic in request.topics])
+            return _refused(call, request) or _Producing(proxy, call, request).start()
+    call.partitions = inline_max
+    return proxy.loop.create_task(_in_turns(proxy, call, body, proxy.beginnings.enter(call.origin)), name="Produce")
+
+
+async def _in_turns(proxy: Proxy, call: Call, body: Buffer, place: Place) -> Answer:
+    try:
+        await place.reached()
+        request = await proxy.bulk.apart(call, partial(parse_produce, call.version, body))
+        refused = _refused(call, request)
+        if refused is not None:
+            return refused
+        producing = _Producing(proxy, call, request)
+        await producing.start_in_turns()
+    finally:
+        place.over()
+    return await producing.answer_apart()
+
+
+def _refused(call: Call, request: ProduceRequest) -> Answer | None:
+    """The answer where nothing of the request can be taken."""
     refusal = _refusal(call, request)
-    if refusal is not None:
-        return _answer(call, request, [[_failed(index, *refusal) for index, _ in topic.partitions] for topic in request.topics])
-    return _Producing(proxy, call, request).start()
+    if refusal is None:
+        return None
+    return _answer(call, request, [[_failed(index, *refusal) for index, _ in topic.partitions] for topic in request.topics])
 
 
 def _refusal(call: Call, request: ProduceRequest) -> tuple[int, str] | None:
@@ -60,7 +92,7 @@ def _refusal(call: Call, request: ProduceRequest) -> tuple[int, str] | None:
 class _Producing:
     """One request whose batches are on their way."""
 
-    __slots__ = ("_answer", "_call", "_missing", "_named", "_pending", "_proxy", "_request", "_results", "_timer")
+    __slots__ = ("_answer", "_call", "_give_up_at", "_is_over", "_missing", "_named", "_pending", "_proxy", "_request", "_results", "_timer")
 
     def __init__(self, proxy: Proxy, call: Call, request: ProduceRequest) -> None:
         self._proxy = proxy
@@ -71,27 +103,68 @@ class _Producing:
         self._missing = 0
         self._named: set[TopicPartition] = set()
         self._answer: asyncio.Future[Answer] | None = None
+        self._is_over: asyncio.Future[None] | None = None
+        """Of one that was begun in turns, whose answer is made apart."""
         self._timer: asyncio.TimerHandle | None = None
+        self._give_up_at = 0.0
 
     def start(self) -> Pending:
-        loop = self._proxy.loop
-        settings = self._proxy.settings
-        timeout_ms = min(max(self._request.timeout_ms, 0), TIMEOUT_MS_MAX)
-        give_up_at = loop.time() + min(timeout_ms, settings.produce_retry_ms) / 1000
-        size_bytes = 0
-        for at_topic, topic in enumerate(self._request.topics):
-            for at, (index, records) in enumerate(topic.partitions):
-                size_bytes += 0 if records is None else records.nbytes
-                self._submit((at_topic, at), topic.name if topic.topic_id is None else topic.topic_id, index, records, give_up_at)
-        self._proxy.produced_bytes.inc(size_bytes)
+        """Submits everything before it returns."""
+        self._give_up_at = self._proxy.loop.time() + min(self._timeout_ms, self._proxy.settings.produce_retry_ms) / 1000
+        for _ in self._submitted(partitions_max=0, bytes_max=0):
+            pass
         if not self._missing:
             return self._finished()
-        self._answer = loop.create_future()
-        if timeout_ms < settings.write_timeout_ms_min:
-            self._timer = loop.call_later(timeout_ms / 1000, self._give_up_waiting, settings.write_timeout_ms_min - timeout_ms)
+        self._answer = self._proxy.loop.create_future()
+        self._set_timer()
+        return self._answer
+
+    async def start_in_turns(self) -> None:
+        """Returns once everything is submitted. Its time begins then."""
+        settings, call = self._proxy.settings, self._call
+        self._give_up_at = float("inf")
+        self._missing = 1  # itself
+        for _ in self._submitted(partitions_max=settings.limits.produce_turn_partitions, bytes_max=TURN_BYTES):
+            await self._proxy.bulk.turn(call)
+        self._missing -= 1
+        self._give_up_at = self._proxy.loop.time() + min(self._timeout_ms, settings.produce_retry_ms) / 1000
+        for append in self._pending.values():
+            append.give_up_at = self._give_up_at
+
+    async def answer_apart(self) -> Answer:
+        """Of one that was started in turns."""
+        if self._missing:
+            self._is_over = self._proxy.loop.create_future()
+            self._set_timer()
+            await self._is_over
+        self._observe()
+        return await self._proxy.bulk.apart(self._call, self._answered)
+
+    @property
+    def _timeout_ms(self) -> int:
+        return min(max(self._request.timeout_ms, 0), TIMEOUT_MS_MAX)
+
+    def _set_timer(self) -> None:
+        loop, timeout_ms, least_ms = self._proxy.loop, self._timeout_ms, self._proxy.settings.write_timeout_ms_min
+        if timeout_ms < least_ms:
+            self._timer = loop.call_later(timeout_ms / 1000, self._give_up_waiting, least_ms - timeout_ms)
         else:
             self._timer = loop.call_later(timeout_ms / 1000, self._timed_out)
-        return self._answer
+
+    def _submitted(self, *, partitions_max: int, bytes_max: int) -> Iterator[None]:
+        """Submits everything; stops whenever that was enough for a turn of the loop."""
+        partitions, size_bytes = 0, 0
+        for at_topic, topic in enumerate(self._request.topics):
+            key = topic.name if topic.topic_id is None else topic.topic_id
+            for at, (index, records) in enumerate(topic.partitions):
+                size_bytes += 0 if records is None else records.nbytes
+                self._submit((at_topic, at), key, index, records, self._give_up_at)
+                partitions += 1
+                if partitions_max and (partitions >= partitions_max or size_bytes >= bytes_max):
+                    self._proxy.produced_bytes.inc(size_bytes)
+                    partitions, size_bytes = 0, 0
+                    yield
+        self._proxy.produced_bytes.inc(size_bytes)
 
     def _submit(self, at: tuple[int, int], topic: object, index: int, records: memoryview | None, give_up_at: float) -> None:
         proxy = self._proxy
@@ -106,7 +179,7 @@ class _Producing:
                 # No client does; and what waits for one partition is looked through each time that some of it is given up.
                 raise _NamedTwice(f"{name}-{index} is in this request already: send one batch for a partition in each request")
             self._named.add(tp)
-            proof = proxy.proofs.begin(tp, records, origin=self._call.origin)
+            proof = proxy.proofs.begin(tp, records, party=self._call.client_host, origin=self._call.origin)
         except BmqError as error:
             self._results[at[0]][at[1]] = _of_error(index, error)
             return
@@ -130,8 +203,8 @@ class _Producing:
             return
         self._take(at, append)
         self._missing -= 1
-        if not self._missing and self._answer is not None and not self._answer.done():
-            self._answer.set_result(self._finished())
+        if not self._missing:
+            self._conclude()
 
     def _take(self, at: tuple[int, int], append: Append) -> None:
         index = self._request.topics[at[0]].partitions[at[1]][0]
@@ -165,8 +238,8 @@ class _Producing:
                 self._note_time_out(at, "No owner took it in time")
         if self._missing:
             self._timer = self._proxy.loop.call_later(left_ms / 1000, self._timed_out)
-        elif self._answer is not None and not self._answer.done():
-            self._answer.set_result(self._finished())
+        else:
+            self._conclude()
 
     def _timed_out(self) -> None:
         self._timer = None
@@ -174,7 +247,15 @@ class _Producing:
         for at, append in pending.items():
             self._note_time_out(at, "Not durable in time")
             self._proxy.appends.give_up(append)
-        if self._answer is not None and not self._answer.done():
+        self._conclude()
+
+    def _conclude(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._is_over is not None:
+            if not self._is_over.done():
+                self._is_over.set_result(None)
+        elif self._answer is not None and not self._answer.done():
             self._answer.set_result(self._finished())
 
     def _note_time_out(self, at: tuple[int, int], message: str) -> None:
@@ -182,9 +263,13 @@ class _Producing:
         self._results[at[0]][at[1]] = _failed(index, int(ErrorCode.request_timed_out), message)
 
     def _finished(self) -> Answer:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._observe()
+        return self._answered()
+
+    def _observe(self) -> None:
         metrics.PRODUCE_SECONDS.observe(self._proxy.loop.time() - self._call.arrived)
+
+    def _answered(self) -> Answer:
         return _answer(self._call, self._request, [[one for one in results if one is not None] for results in self._results])
 
 

@@ -50,8 +50,8 @@ def begin(proxy: Proxy, call: Call, body: Buffer) -> Pending:
 
 async def _wide(proxy: Proxy, call: Call, body: Buffer) -> Answer:
     """Parsed beside the event loop, and only as many at a time as all wide requests may be."""
-    async with proxy.bulk.admitted(memoryview(body).nbytes):
-        request = await proxy.bulk.apart(partial(_parsed, proxy, call, body))
+    async with proxy.bulk.admitted(call, memoryview(body).nbytes):
+        request = await proxy.bulk.apart(call, partial(_parsed, proxy, call, body))
     started = _started(proxy, call, request)
     return started if isinstance(started, Answer) else await started
 
@@ -99,7 +99,7 @@ def _key(name: str | None, topic_id: UUID | None) -> TopicKey:
 async def _run(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetching) -> Answer:
     if len(fetching.wanted) <= WIDE_ELEMENTS:
         return await _answered(proxy, call, request, fetching)
-    async with proxy.bulk.fetching(len(fetching.wanted)):
+    async with proxy.bulk.fetching(call, len(fetching.wanted)):
         # Others may wait for their turn: who asks for so much hears soon that there is nothing yet.
         hurried = replace(request, max_wait_ms=min(request.max_wait_ms, WIDE_WAIT_MS_MAX))
         return await _answered(proxy, call, hurried, fetching)
@@ -111,19 +111,19 @@ async def _answered(proxy: Proxy, call: Call, request: FetchRequest, fetching: F
     found, result = await _read(proxy, call, request, fetching)
     try:
         if wide:
-            await proxy.bulk.turn()
+            await proxy.bulk.turn(call)
         codes = [_code(one) for one in found]
         shown = [
             Shown(one.high_watermark, one.log_start, one.size_bytes > 0, code != 0 or one.diverging_epoch >= 0)
             for one, code in zip(found, codes, strict=True)
         ]
         if wide:
-            await proxy.bulk.turn()
+            await proxy.bulk.turn(call)
         told = fetching.changed(shown)
         committed = request.isolation_level == READ_COMMITTED
         topics = _topics([(fetching.wanted[i], _fetched(fetching.wanted[i].partition, found[i], codes[i], committed=committed)) for i in told])
         encode = partial(encode_fetch_response, call.version, topics, session_id=fetching.session_id)
-        parts = await proxy.bulk.apart(encode) if len(told) > WIDE_ELEMENTS else encode()
+        parts = await proxy.bulk.apart(call, encode) if len(told) > WIDE_ELEMENTS else encode()
         code = next((codes[i] for i in told if codes[i]), 0)
         size_bytes = sum([memoryview(part).nbytes for part in parts])
     except BaseException:
@@ -138,7 +138,7 @@ async def _read(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetch
     image = proxy.image
     found: list[Found | None] = []
     reads = []
-    pace = proxy.bulk.pace()
+    pace = proxy.bulk.pace(call)
     for wanted in fetching.wanted:
         await pace.step()
         try:

@@ -39,7 +39,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
             return _failed(asked, code_for(error))
 
     wanted = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
-    found = iter(await proxy.bulk.each(look_up, wanted, at_once=LOOK_UPS_AT_ONCE))
+    found = iter(await proxy.bulk.each(call, look_up, wanted, at_once=LOOK_UPS_AT_ONCE))
     return {"topics": [{"name": topic.name, "partitions": [next(found) for _ in topic.partitions]} for topic in request.topics]}
 
 

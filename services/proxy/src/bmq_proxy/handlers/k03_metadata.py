@@ -124,13 +124,13 @@ def route(proxy: Proxy) -> Route:
     async def run(call: Call, raw: bytes) -> Answer:
         if not bulk.is_wide(len(raw)):
             return await answered(call, raw, decoded(bulk, call, raw))
-        async with bulk.admitted(len(raw)):
-            return await answered(call, raw, await bulk.apart(partial(decoded, bulk, call, raw)))
+        async with bulk.admitted(call, len(raw)):
+            return await answered(call, raw, await bulk.apart(call, partial(decoded, bulk, call, raw)))
 
     async def answered(call: Call, raw: bytes, request: Message) -> Answer:
         await _auto_create(proxy, call, request)
         image = proxy.image
-        async with bulk.building(_elements(_asked(image, call, request))):
+        async with bulk.building(call, _elements(_asked(image, call, request))):
             image = proxy.image  # it may have waited
             operations = ON_TOPIC if request.include_topic_authorized_operations else NOT_ASKED
             topics, error = await _topics(proxy, kept, image, call, _asked(image, call, request), operations=operations)
@@ -188,7 +188,7 @@ async def _topics(
     proxies = proxies_of(proxy, image, call)
     topics: list[Encoded] = []
     error = "none"
-    pace = bulk.pace()
+    pace = bulk.pace(call)
     for one in asked:
         await pace.step()
         if not isinstance(one, Topic):
@@ -204,7 +204,7 @@ async def _topics(
                 partitions.append(described_partition(proxies, one, index))
                 await pace.step(_PARTITION_COUNTS)
             encode = partial(messages.encode_element, ApiKey.METADATA, version, "topics", described)
-            encoded_topic = await bulk.apart(encode) if len(partitions) > TURN_ELEMENTS else encode()
+            encoded_topic = await bulk.apart(call, encode) if len(partitions) > TURN_ELEMENTS else encode()
             if proxies.by_id and operations == NOT_ASKED:
                 kept.keep(image, one, version, viewer, encoded_topic)
         topics.append(encoded_topic)

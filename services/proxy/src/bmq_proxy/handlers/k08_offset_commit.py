@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Any
 
-from bmq.metadata.image import Image
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.api import Reply, Route, plain
@@ -22,7 +21,7 @@ def route(proxy: Proxy) -> Route:
 
 async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
     """Topics whose id is unknown are answered here, the others by the coordinator."""
-    known, refused = _named(proxy.image, request.topics, by_id=call.version >= _BY_ID_FROM)
+    known, refused = await _named(proxy, call, request.topics)
     if not known and refused:
         return {"topics": refused}
     request.topics = known
@@ -31,13 +30,14 @@ async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
     if code:
         return {"topics": [_answer(topic, code) for topic in known] + refused}
     ids = {topic.name: topic.topic_id for topic in known}
-    answered = [fields_of(topic) for topic in reply["topics"]]
-    return {"topics": [{**topic, "topic_id": ids.get(topic["name"])} for topic in answered] + refused}
+    answered = [fields_of(topic) async for topic in proxy.bulk.paced(call, reply["topics"])]
+    return {"topics": [{**topic, "topic_id": ids.get(topic["name"])} async for topic in proxy.bulk.paced(call, answered)] + refused}
 
 
-def _named(image: Image, topics: list[Any], *, by_id: bool) -> tuple[list[Any], list[dict[str, Any]]]:
+async def _named(proxy: Proxy, call: Call, topics: list[Any]) -> tuple[list[Any], list[dict[str, Any]]]:
     known, refused = [], []
-    for topic in topics:
+    image, by_id = proxy.image, call.version >= _BY_ID_FROM
+    async for topic in proxy.bulk.paced(call, topics):
         if name_topic(image, topic, by_id=by_id):
             known.append(topic)
         else:

@@ -47,7 +47,7 @@ async def _coordinators(proxy: Proxy, call: Call, keys: Sequence[str], key_type:
     except BmqError as error:
         return [_refused(key, coordinator_code(error), str(error)) for key in keys]
     proxies = proxies_of(proxy, proxy.image, call)
-    return [_found(key, topic, proxy.coordinators.partition_of(key, topic), proxies) async for key in proxy.bulk.paced(keys)]
+    return [_found(key, topic, proxy.coordinators.partition_of(key, topic), proxies) async for key in proxy.bulk.paced(call, keys)]
 
 
 def _found(key: str, topic: Topic, index: int, proxies: Proxies) -> dict[str, Any]:

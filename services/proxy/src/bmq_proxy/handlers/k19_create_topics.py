@@ -55,7 +55,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         found |= {topic.name: _failed(topic.name, code, str(error)) for topic in wanted}
     else:
         for piece in pieces(wanted, default_partitions=proxy.default_partitions):
-            found |= await _create(proxy, piece, validate_only=request.validate_only)
+            found |= await _create(proxy, call, piece, validate_only=request.validate_only)
     return {"throttle_time_ms": min(throttle_ms, THROTTLE_MS_MAX), "topics": [found[name] for name in count]}
 
 
@@ -77,14 +77,14 @@ def _refusal(call: Call, error: BmqError) -> int:
     return controller_code(error)
 
 
-async def _create(proxy: Proxy, piece: Sequence[NewTopic], *, validate_only: bool) -> dict[str, dict[str, Any]]:
+async def _create(proxy: Proxy, call: Call, piece: Sequence[NewTopic], *, validate_only: bool) -> dict[str, dict[str, Any]]:
     try:
         results = await proxy.controller.create_topics(piece, validate_only=validate_only)
     except BmqError as error:
         return {topic.name: _failed(topic.name, controller_code(error), str(error)) for topic in piece}
     if not validate_only:
         await asyncio.gather(*(_shown(proxy, result) for result in results))
-    return {result.name: _described(proxy, result) async for result in proxy.bulk.paced(results, each=DESCRIBED_COUNTS)}
+    return {result.name: _described(proxy, result) async for result in proxy.bulk.paced(call, results, each=DESCRIBED_COUNTS)}
 
 
 def _new_topic(proxy: Proxy, topic: Any) -> NewTopic:

@@ -39,7 +39,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         keys = list(request.topic_names)
     topics: dict[str, Topic] = {}
     by_id = {key for key in keys if isinstance(key, UUID)}
-    async for key in proxy.bulk.paced(list(dict.fromkeys(keys))):
+    async for key in proxy.bulk.paced(call, list(dict.fromkeys(keys))):
         try:
             check_request(proxy.settings.limits, topics=len(keys), partitions=0)
             topic = find_topic(proxy.image, key)

@@ -33,7 +33,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         return await _delete(proxy, *one, timeout_s)
 
     wanted = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
-    done = iter(await proxy.bulk.each(delete, wanted, at_once=DELETIONS_AT_ONCE))
+    done = iter(await proxy.bulk.each(call, delete, wanted, at_once=DELETIONS_AT_ONCE))
     return {"topics": [{"name": topic.name, "partitions": [next(done) for _ in topic.partitions]} for topic in request.topics]}
 
 

@@ -27,7 +27,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         return await _look_up(proxy, *one)
 
     wanted = [(topic.topic, asked) for topic in request.topics for asked in topic.partitions]
-    found = iter(await proxy.bulk.each(look_up, wanted, at_once=LOOK_UPS_AT_ONCE))
+    found = iter(await proxy.bulk.each(call, look_up, wanted, at_once=LOOK_UPS_AT_ONCE))
     return {"topics": [{"topic": topic.topic, "partitions": [next(found) for _ in topic.partitions]} for topic in request.topics]}
 
 

@@ -31,8 +31,8 @@ def route(proxy: Proxy) -> Route:
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """All keys of a resource, or those asked for; each resource once."""
     resources = request.resources
-    async with proxy.bulk.building(len(resources) * _RESOURCE_COUNTS):
-        return {"results": [_describe(proxy, asked, request) async for asked in proxy.bulk.paced(resources, each=_RESOURCE_COUNTS)]}
+    async with proxy.bulk.building(call, len(resources) * _RESOURCE_COUNTS):
+        return {"results": [_describe(proxy, asked, request) async for asked in proxy.bulk.paced(call, resources, each=_RESOURCE_COUNTS)]}
 
 
 def _describe(proxy: Proxy, asked: Any, request: Message) -> dict[str, Any]:

@@ -28,7 +28,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     async def alter(asked: Any) -> dict[str, Any]:
         return await _alter(proxy, asked, validate_only=request.validate_only)
 
-    return {"responses": await proxy.bulk.each(alter, request.resources, at_once=ALTERATIONS_AT_ONCE)}
+    return {"responses": await proxy.bulk.each(call, alter, request.resources, at_once=ALTERATIONS_AT_ONCE)}
 
 
 async def _alter(proxy: Proxy, asked: Any, *, validate_only: bool) -> dict[str, Any]:

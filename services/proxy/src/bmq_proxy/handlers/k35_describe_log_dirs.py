@@ -32,16 +32,16 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         asked = [(image.topic(one.topic), one.partitions) for one in request.topics]
         wanted = [(topic, index) for topic, indexes in asked if topic is not None for index in indexes if 0 <= index < len(topic.partitions)]
     proxies = proxies_of(proxy, image, call, in_zone=False)
-    async with proxy.bulk.building(len(wanted)):
-        paced = proxy.bulk.paced(wanted)
+    async with proxy.bulk.building(call, len(wanted)):
+        paced = proxy.bulk.paced(call, wanted)
         wanted = [(topic, index) async for topic, index in paced if stands_for(proxy, proxies, TopicPartition(topic.topic_id, index))]
-        return {"error_code": 0, "results": [await _described(proxy, wanted)]}
+        return {"error_code": 0, "results": [await _described(proxy, call, wanted)]}
 
 
-async def _described(proxy: Proxy, wanted: list[tuple[Topic, int]]) -> dict[str, Any]:
-    statuses = await partition_statuses(proxy, wanted)
+async def _described(proxy: Proxy, call: Call, wanted: list[tuple[Topic, int]]) -> dict[str, Any]:
+    statuses = await partition_statuses(proxy, call, wanted)
     topics: dict[str, list[dict[str, Any]]] = {}
-    async for topic, index in proxy.bulk.paced(wanted):
+    async for topic, index in proxy.bulk.paced(call, wanted):
         status = statuses.get(TopicPartition(topic.topic_id, index))
         if status is not None:
             size_bytes = status.tail_bytes + status.segment_bytes
@@ -58,10 +58,10 @@ async def _described(proxy: Proxy, wanted: list[tuple[Topic, int]]) -> dict[str,
     }
 
 
-async def partition_statuses(proxy: Proxy, wanted: list[tuple[Topic, int]]) -> dict[TopicPartition, PartitionStatus]:
+async def partition_statuses(proxy: Proxy, call: Call, wanted: list[tuple[Topic, int]]) -> dict[TopicPartition, PartitionStatus]:
     """What the owners say of these partitions, as few questions to each as may be."""
     shares: dict[int, tuple[Owner, list[TopicPartition]]] = {}
-    async for topic, index in proxy.bulk.paced(wanted):
+    async for topic, index in proxy.bulk.paced(call, wanted):
         tp = TopicPartition(topic.topic_id, index)
         try:
             owner = proxy.owner_for(tp)
@@ -76,5 +76,5 @@ async def partition_statuses(proxy: Proxy, wanted: list[tuple[Topic, int]]) -> d
             except BmqError as error:
                 proxy.tell("owner does not answer for its partitions", error=str(error))
                 break
-            await proxy.bulk.turn()
+            await proxy.bulk.turn(call)
     return found

@@ -44,7 +44,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         code = int(ErrorCode.policy_violation) if policy else controller_code(error)
         results = [{"name": topic.name, "error_code": code, "error_message": str(error)} for topic in grown]
     else:
-        results = [await _grow(proxy, topic, request.validate_only) async for topic in proxy.bulk.paced(grown)]
+        results = [await _grow(proxy, topic, request.validate_only) async for topic in proxy.bulk.paced(call, grown)]
     results += [
         {"name": name, "error_code": int(ErrorCode.invalid_request), "error_message": "The request names this topic more than once"}
         for name, n in count.items()

@@ -31,11 +31,11 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     image = proxy.image
     unclean = request.election_type == UNCLEAN
     if request.topic_partitions is None:
-        found = [(topic.name, _ownerless(topic, unclean=unclean)) async for topic in proxy.bulk.paced(list(image.topics.values()), each=10)]
+        found = [(topic.name, _ownerless(topic, unclean=unclean)) async for topic in proxy.bulk.paced(call, list(image.topics.values()), each=10)]
         results = [(name, outcomes) for name, outcomes in found if outcomes]
     else:
         results = []
-        pace = proxy.bulk.pace()
+        pace = proxy.bulk.pace(call)
         for one in request.topic_partitions:
             outcomes = []
             for index in one.partitions:

@@ -7,7 +7,8 @@ from functools import partial
 
 from typing_extensions import Buffer
 
-from bmq.wire.produce import parse_produce
+from bmq.errors import WireError
+from bmq.wire.produce import ProduceRequest, TooManyPartitions, parse_produce
 from bmq_proxy.api import Route
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.handlers import k00_produce
@@ -37,7 +38,7 @@ class LaneProduce:
     def begin(self, call: Call, body: Buffer) -> Pending:
         """Raises WireError."""
         queue = self._waiting.get(call.origin)
-        if queue is None and not self._missing(call, body):
+        if queue is None and self._is_all_there(call, body):
             return k00_produce.begin(self._proxy, call, body)
         answer: asyncio.Future[Answer] = self._proxy.loop.create_future()
         if queue is None:
@@ -45,15 +46,22 @@ class LaneProduce:
             task = self._proxy.loop.create_task(self._start_in_order(call.origin, queue), name="Produce to a new topic of a lane")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        else:
-            self._missing(call, body)  # what cannot be read is refused now
         call.lease.hold()
         queue.append((call, body, answer))
         return answer
 
-    def _missing(self, call: Call, body: Buffer) -> list[str]:
+    def _is_all_there(self, call: Call, body: Buffer) -> bool:
+        """Whether it can begin now. One with more partitions than one turn of the loop begins is looked at later. Raises WireError."""
+        partitions_max = self._proxy.settings.limits.produce_turn_partitions
+        try:
+            request = parse_produce(call.version, body, partitions_max=partitions_max)
+        except TooManyPartitions:
+            call.partitions = partitions_max
+            return False
+        return not self._missing(request)
+
+    def _missing(self, request: ProduceRequest) -> list[str]:
         """Names that the base has, and the lane's clients have yet to write to."""
-        request = parse_produce(call.version, body)
         own = self._proxy.image
         keys = [topic.name if topic.topic_id is None else topic.topic_id for topic in request.topics]
         unknown = [key for key in keys if (key not in own.topic_ids if isinstance(key, str) else key not in own.topics)]
@@ -63,7 +71,14 @@ class LaneProduce:
         try:
             while queue:
                 call, body, answer = queue[0]
-                await self._overlays.make(self._missing(call, body))
+                try:
+                    request = await self._proxy.bulk.apart(call, partial(parse_produce, call.version, body))
+                except WireError as error:
+                    queue.popleft()
+                    _refuse(answer, error)
+                    call.lease.let_go()
+                    continue
+                await self._overlays.make(self._missing(request))
                 queue.popleft()
                 self._start(call, body, answer)
         finally:
@@ -76,8 +91,7 @@ class LaneProduce:
         try:
             pending = k00_produce.begin(self._proxy, call, body)
         except Exception as error:  # noqa: BLE001 - told to whoever waits, as if it had not had to wait
-            if not answer.done():
-                answer.set_exception(error)
+            _refuse(answer, error)
         else:
             if isinstance(pending, Answer):
                 _settle(answer, pending)
@@ -85,6 +99,11 @@ class LaneProduce:
                 pending.add_done_callback(partial(_settle_later, answer))
         finally:
             call.lease.let_go()
+
+
+def _refuse(answer: "asyncio.Future[Answer]", error: BaseException) -> None:
+    if not answer.done():
+        answer.set_exception(error)
 
 
 def _settle(answer: "asyncio.Future[Answer]", found: Answer) -> None:
@@ -98,7 +117,6 @@ def _settle_later(answer: "asyncio.Future[Answer]", pending: "asyncio.Future[Ans
     if pending.cancelled():
         answer.cancel()
     elif (error := pending.exception()) is not None:
-        if not answer.done():
-            answer.set_exception(error)
+        _refuse(answer, error)
     else:
         _settle(answer, pending.result())

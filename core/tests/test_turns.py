@@ -1,0 +1,60 @@
+"""Turns go by party first: who comes with many senders has no more of them."""
+
+import asyncio
+from random import Random
+
+from bmq.turns import Rotation, Turns
+
+
+def test_parties_alternate_however_many_senders_one_has() -> None:
+    waiting: Rotation[str] = Rotation()
+    for sender in range(200):
+        waiting.push(f"greedy {sender}", party="greedy", sender=sender)
+    waiting.push("modest", party="modest", sender=0)
+    assert [waiting.pop() for _ in range(3)] == ["greedy 0", "modest", "greedy 1"]
+
+
+def test_senders_of_one_party_alternate_however_much_one_has_sent() -> None:
+    waiting: Rotation[str] = Rotation()
+    for number in range(200):
+        waiting.push(f"greedy {number}", party="behind one router", sender="greedy")
+    waiting.push("modest", party="behind one router", sender="modest")
+    assert [waiting.pop() for _ in range(3)] == ["greedy 0", "modest", "greedy 1"]
+
+
+def test_everything_comes_once_and_each_senders_in_its_order() -> None:
+    rng = Random(7)
+    waiting: Rotation[tuple[int, int, int]] = Rotation()
+    put: list[tuple[int, int, int]] = []
+    got: list[tuple[int, int, int]] = []
+    for number in range(2_000):
+        if waiting and rng.random() < 0.4:
+            got.append(waiting.pop())
+        else:
+            party, sender = rng.randrange(5), rng.randrange(5)
+            put.append((party, sender, number))
+            waiting.push(put[-1], party=party, sender=sender)
+    while waiting:
+        got.append(waiting.pop())
+    assert sorted(got) == sorted(put)
+    for party in range(5):
+        for sender in range(5):
+            numbers = [one[2] for one in got if one[:2] == (party, sender)]
+            assert numbers == sorted(numbers)
+
+
+def test_who_gives_up_waiting_takes_no_turn() -> None:
+    async def main() -> None:
+        turns, taken = Turns(), []
+
+        async def take(name: str) -> None:
+            await turns.turn(party=name)
+            taken.append(name)
+
+        tasks = [asyncio.create_task(take(name)) for name in ("a", "b", "c")]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert taken == ["b", "c"]
+
+    asyncio.run(main())

@@ -1,0 +1,57 @@
+"""How much wide work is under way, and whose is let in next: by turns of addresses, and of their connections."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from bmq.turns import Rotation
+from bmq_proxy.calls import Call
+
+
+class Admission:
+    """So much at a time; what is larger than that alone. Nobody passes who waits, but by its turn."""
+
+    def __init__(self, limit: int) -> None:
+        assert limit > 0
+        self._limit = limit
+        self._held = 0
+        self._waiting: Rotation[tuple[int, asyncio.Future[None]]] = Rotation()
+        self._next: tuple[int, asyncio.Future[None]] | None = None
+        """Whose turn it is, for whom there is no room yet."""
+
+    @asynccontextmanager
+    async def admitted(self, call: Call, size: int) -> AsyncIterator[None]:
+        """While so much of a call's work is done."""
+        await self._enter(call, size)
+        try:
+            yield
+        finally:
+            self._held -= size
+            self._let_in()
+
+    async def _enter(self, call: Call, size: int) -> None:
+        if self._next is None and not self._waiting and self._fits(size):
+            self._held += size
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.push((size, turn), party=call.client_host, sender=call.origin)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._held -= size
+            self._let_in()
+            raise
+
+    def _fits(self, size: int) -> bool:
+        return not self._held or self._held + size <= self._limit
+
+    def _let_in(self) -> None:
+        while self._next is not None or self._waiting:
+            size, turn = self._next = self._next or self._waiting.pop()
+            if not turn.done():
+                if not self._fits(size):
+                    return
+                self._held += size
+                turn.set_result(None)
+            self._next = None
