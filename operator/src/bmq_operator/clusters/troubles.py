@@ -68,7 +68,9 @@ def _of_container(pod: str, status: Manifest) -> Finding | None:
     said = last_words(ended.get("message", ""))
     if ended.get("reason") == "OOMKilled":
         last = f"; the last that it said: {said}" if said else ""
-        return _finding("OutOfMemory", f"{pod} was ended by Kubernetes, as it was out of memory: raise its memory limit, or leave it out{last}")
+        return _finding(
+            "OutOfMemory", f"{pod} was ended by Kubernetes (OOMKilled), as it was out of memory: raise its memory limit, or leave it out{last}"
+        )
     said = said or f"exit code {ended.get('exitCode')}: see its log"
     return _finding(_reason_of(said, exit_code=ended.get("exitCode", 0)), f"{pod} ended: {said}")
 

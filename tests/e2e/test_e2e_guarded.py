@@ -1,9 +1,9 @@
-"""Other keys between the nodes of a cluster that serves, and keys that are deleted under it."""
+"""Changes that could take a cluster down: other keys between its nodes, keys that are deleted, and a limit that kills every broker that gets it."""
 
 import base64
 
 import pytest
-from e2e_kubectl import Kubectl
+from e2e_kubectl import Kubectl, Manifest
 from e2e_release import CLUSTER, SMALL, Release, client_pod, status_of
 
 RESOURCE = f"clusters.bmq.io/{CLUSTER}"
@@ -11,12 +11,20 @@ NEW = {"cluster-secret": "another-secret-between-nodes", "admin-token": "another
 OF_NODES = f"--selector=bmq.io/cluster={CLUSTER},app.kubernetes.io/component in (controller,broker,proxy)"
 
 
+LITTLE = {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": "48Mi"}}
+"""A broker of this image takes more before it is ready."""
+
+
+def cluster(release: Release, **of_brokers: object) -> Manifest:
+    """Of two controllers and two brokers."""
+    two = {"replicas": 2, "resources": SMALL}
+    return release.example("cluster.yaml", controllers=two, brokers=two | of_brokers, proxies={"replicas": 1, "resources": SMALL})
+
+
 @pytest.fixture(scope="module")
 def kubectl(release: Release) -> Kubectl:
-    """With a Cluster of two controllers and two brokers, and a client."""
-    two = {"replicas": 2, "resources": SMALL}
-    cluster = release.example("cluster.yaml", controllers=two, brokers=two, proxies={"replicas": 1, "resources": SMALL})
-    release.kubectl.apply(cluster, client_pod(release.images))
+    """With the Cluster, and a client."""
+    release.kubectl.apply(cluster(release), client_pod(release.images))
     release.kubectl.until_ready(RESOURCE, timeout_s=180)
     release.kubectl("wait", "pod/client", "--for=condition=Ready", "--timeout=60s")
     release.kubectl.exec("client", "bmq", "topics", "create", "orders", "--partitions", "4")
@@ -67,3 +75,27 @@ def test_other_keys_reach_all_nodes_while_it_serves_and_deleted_ones_come_back(k
     kubectl.until_ready(RESOURCE)
     assert uids(kubectl) == rolled
     assert words <= read(kubectl)
+
+
+def test_a_limit_that_kills_brokers_kills_one_is_named_and_heals_when_it_is_taken_away(kubectl: Kubectl, release: Release) -> None:
+    kubectl.until_ready(RESOURCE, timeout_s=180)
+    before, acknowledged = uids(kubectl), {write(kubectl, "before")}
+    kubectl.apply(cluster(release, resources=LITTLE))
+    found = kubectl.until_condition(RESOURCE, status="False", reason="OutOfMemory", timeout_s=180)
+    told = found["message"]
+    assert "was ended by Kubernetes (OOMKilled), as it was out of memory: raise its memory limit, or leave it out" in told
+    assert told.find("OOMKilled") < told.find("the last that it said") or "the last that it said" not in told
+    victim = told.partition(" ")[0]
+    for number in range(10):  # it ends again and again meanwhile
+        acknowledged.add(write(kubectl, f"without it {number}"))
+    assert {name for name, uid in uids(kubectl).items() if uid != before[name]} == {victim}, "the roll went on behind a broker that does not run"
+    shown = status_of(kubectl, RESOURCE)
+    assert (shown["brokers"]["ready"], shown["brokers"]["updated"]) == (1, 1)
+    assert {one["type"]: one["status"] for one in shown["conditions"]}["Progressing"] == "True"
+    kubectl.apply(cluster(release))
+    kubectl.until_ready(RESOURCE, timeout_s=180)
+    (container,) = kubectl.json("get", "pod", victim)["spec"]["containers"]
+    assert "limits" not in container["resources"]
+    after = uids(kubectl)
+    assert {name for name, uid in after.items() if uid != before[name]} == {victim}, "those that had never got the limit stay"
+    assert acknowledged | {write(kubectl, "after")} <= read(kubectl)
