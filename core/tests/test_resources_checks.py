@@ -1,13 +1,16 @@
 """What `bmq.resources.checks` refuses without an API server; that the server refuses the same is tried on a real one (tests/e2e)."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from bmq.resources import KINDS, Cluster, Lane, ParquetSink, Topic
 from bmq.resources.base import Resource
 from bmq.resources.checks import RULES, Finding, check, needs_old, rules_of
 from bmq.resources.crd import crd
+from bmq.resources.schema import structural
 
 
 def document(kind: type[Resource], spec: Any, *, name: str = "orders", **more: Any) -> dict[str, Any]:
@@ -188,3 +191,37 @@ def test_a_name_that_stands_for_the_topics_or_the_lanes_has_to_be_one() -> None:
 def test_a_document_without_metadata_is_told_so() -> None:
     found = only(check(Topic, {"apiVersion": "bmq.io/v1alpha1", "kind": "Topic"}))
     assert (found.field, found.why) == ("metadata", "it is missing")
+
+
+WRONG: tuple[Any, ...] = (None, [], {}, "", "x" * 200_000, "\ud800", "a b", -1, 2**70, True, 1.5, [None], [[]], {"a": None}, {"a": 1}, [1] * 1000)
+WRONG_MAPS: tuple[Any, ...] = ({"": ""}, {"x" * 300: "y"}, {str(number): "a" for number in range(500)})
+NOT_OURS = ("Input should", "input should", "String should", "string should", "List should", "Extra inputs", "cannot be used (", "valid")
+"""Words of the library that reads documents."""
+
+
+def places(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """All fields, * for a list's items."""
+    for name, part in schema.get("properties", {}).items():
+        yield (*path, name)
+        yield from places(part, (*path, name))
+    if "items" in schema:
+        yield (*path, "*")
+        yield from places(schema["items"], (*path, "*"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_is_wrong_with_a_field_is_said_in_sentences_with_a_remedy(kind: type[Resource]) -> None:
+    spec = kind.model_fields["spec"].annotation
+    assert isinstance(spec, type) and issubclass(spec, BaseModel)
+    refused = 0
+    for path in places(structural(spec)):
+        for wrong in (*WRONG, *WRONG_MAPS):
+            written = wrong
+            for step in reversed(path):
+                written = [written] if step == "*" else {step: written}
+            found = check(kind, document(kind, written))
+            for one in found if isinstance(found, list) else []:
+                refused += 1
+                assert not [words for words in NOT_OURS if words in one.why], (path, one.why)
+                assert one.field and one.why and one.remedy and len(one.value) <= 60
+    assert refused > 500

@@ -1,16 +1,28 @@
 """How the operator finds a Cluster and its admin REST API."""
 
+from pydantic import ValidationError
+
 from bmq.resources.cluster import Cluster
 from bmq_operator.admin import AdminClient, AdminUnreachable
 from bmq_operator.clusters.keys import ADMIN_TOKEN, reference, texts_of
 from bmq_operator.clusters.names import Names
 from bmq_operator.context import Context
+from bmq_operator.understood import understood, why_not_understood
+
+
+class NotUnderstood(Exception):
+    """A Cluster that this operator cannot read: of another version, or written before its CRD was changed."""
 
 
 async def find_cluster(context: Context, namespace: str, name: str) -> Cluster | None:
-    """The Cluster, or None where there is none. Raises KubeError."""
+    """The Cluster, or None where there is none. Raises KubeError, NotUnderstood."""
     manifest = await context.kube.get("Cluster", namespace, name)
-    return None if manifest is None else Cluster.model_validate(manifest)
+    if manifest is None:
+        return None
+    try:
+        return understood(Cluster, manifest)
+    except ValidationError as error:
+        raise NotUnderstood(why_not_understood(Cluster, manifest, error)) from None
 
 
 async def admin_of(context: Context, cluster: Cluster) -> AdminClient:

@@ -3,13 +3,11 @@
 import enum
 from dataclasses import dataclass, replace
 
-from pydantic import ValidationError
-
 from bmq.resources.base import ObjectMeta
 from bmq.resources.cluster import Cluster
 from bmq.resources.references import ClusterRef
 from bmq_operator.admin import AdminClient, AdminUnreachable
-from bmq_operator.cluster_access import admin_of, find_cluster
+from bmq_operator.cluster_access import NotUnderstood, admin_of, find_cluster
 from bmq_operator.conditions import condition
 from bmq_operator.context import Context
 
@@ -72,8 +70,8 @@ async def _read(context: Context, namespace: str, name: str) -> Referred:
     found = Referred(namespace=namespace, name=name, state=ClusterState.MISSING)
     try:
         cluster = await find_cluster(context, namespace, name)
-    except ValidationError as error:
-        return found.unreachable(f"the Cluster is not understood: {error.errors()[0]['msg']}")
+    except NotUnderstood as why:
+        return found.unreachable(f"the Cluster is not understood: {why}")
     if cluster is None:
         return found
     found = replace(found, cluster=cluster)

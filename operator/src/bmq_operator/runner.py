@@ -20,6 +20,7 @@ from bmq_operator.events import post_event
 from bmq_operator.kube import KubeError, KubeProblem, Manifest
 from bmq_operator.metrics import RECONCILE_SECONDS, RECONCILES, STATUS_WRITES, WAIT_SECONDS
 from bmq_operator.outcome import Event, Outcome
+from bmq_operator.understood import understood, why_not_understood
 from bmq_operator.workqueue import Key, WorkQueue
 
 FINALIZER: Final = "bmq.io/operator"
@@ -96,9 +97,12 @@ class Runner:
         if manifest is None:
             return True, None
         try:
-            resource = kind.model.model_validate(_known(manifest))
+            resource = understood(kind.model, manifest)
         except ValidationError as error:
-            await self._refuse(key, manifest, error)
+            if "deletionTimestamp" in manifest["metadata"] and await self._namespace_ending(key.namespace):
+                await self._let_go(key, manifest)
+                return True, None
+            await self._refuse(key, kind, manifest, error)
             return False, None
         if resource.metadata.deletion_timestamp is not None:
             return await self._delete(key, kind, resource, manifest)
@@ -138,6 +142,14 @@ class Runner:
         await self._tell(key, manifest, resource, outcome)
         return False, outcome.again_after_s
 
+    async def _let_go(self, key: Key, manifest: Manifest) -> None:
+        """Of a resource that is not understood, so that its namespace goes."""
+        meta = manifest["metadata"]
+        others = [one for one in meta.get("finalizers", ()) if one != FINALIZER]
+        await self._context.kube.merge(
+            key.kind, key.namespace, key.name, {"metadata": {"finalizers": others, "resourceVersion": meta["resourceVersion"]}}
+        )
+
     async def _namespace_ending(self, namespace: str) -> bool:
         found = await self._context.kube.get("Namespace", "", namespace)
         return found is None or "deletionTimestamp" in found["metadata"]
@@ -176,11 +188,9 @@ class Runner:
         for event in events:
             await post_event(self._context, manifest, event)
 
-    async def _refuse(self, key: Key, manifest: Manifest, error: ValidationError) -> None:
+    async def _refuse(self, key: Key, kind: Kind, manifest: Manifest, error: ValidationError) -> None:
         """A resource that this operator does not understand: written before its CRD was changed, or for another version."""
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        text = f"{where}: {first['msg']}. Correct the field, or bring CRDs and operator to one version"
+        text = f"{why_not_understood(kind.model, manifest, error)}. Where that was right before, bring CRDs and operator to one version"
         old = [one for one in manifest.get("status", {}).get("conditions", []) if isinstance(one, dict)]
         generation = manifest["metadata"].get("generation", 0)
         if any(one.get("reason") == "NotUnderstood" and one.get("observedGeneration") == generation and one.get("message") == text for one in old):
@@ -200,11 +210,6 @@ def _forbidden(resource: Resource, problem: KubeProblem, *, now_ms: int) -> Outc
     generation = resource.metadata.generation
     conditions = next_conditions(status.conditions, [*found, *kept], generation=generation, now_ms=now_ms)
     return Outcome(status=status.model_copy(update={"conditions": conditions, "observed_generation": generation}))
-
-
-def _known(manifest: Manifest) -> dict[str, Any]:
-    """What a resource's model knows. A status that an older version wrote is forgotten rather than refused."""
-    return {key: value for key, value in manifest.items() if key in ("apiVersion", "kind", "metadata", "spec", "status")}
 
 
 def _changes(old: Status, new: Status) -> tuple[Event, ...]:

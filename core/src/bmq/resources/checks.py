@@ -96,6 +96,10 @@ class Finding:
     why: str
     remedy: str
 
+    def __str__(self) -> str:
+        """In one line."""
+        return f"{self.field}{f' ({self.value})' if self.value else ''}: {self.why}: {self.remedy}"
+
 
 def check(kind: type[Resource], document: Mapping[str, Any]) -> Resource | list[Finding]:
     """The resource that the document is, or all that is wrong with it. Its status, which is not the writer's, is not looked at."""
@@ -104,8 +108,13 @@ def check(kind: type[Resource], document: Mapping[str, Any]) -> Resource | list[
     try:
         resource = kind.model_validate(written, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
-        return [_finding(kind, written, detail) for detail in error.errors(include_url=False, include_context=True)]
+        return explained(kind, written, error)
     return [*_broken_rules(kind, resource), *_unusable_names(resource)] or resource
+
+
+def explained(kind: type[Resource], document: Mapping[str, Any], error: ValidationError) -> list[Finding]:
+    """What pydantic found, in sentences: field, value, why not, and what helps."""
+    return [_finding(kind, document, detail) for detail in error.errors(include_url=False, include_context=True)]
 
 
 def rules_of(schema: Mapping[str, Any]) -> Iterator[str]:
@@ -217,9 +226,17 @@ def _said(kind: type[Resource], location: Sequence[str | int], detail: ErrorDeta
             return "there is no such field", _similar(kind, location)
         case "string_type":
             return "it has to be text", f'put it in quotes: "{_shown(detail["input"])}"'
-        case "int_type" | "int_from_float":
+        case "string_unicode":
+            return "it has half of a character that is made of two (a lone surrogate)", "write the whole character, or leave it out"
+        case "string_too_long":
+            return f"it has more than {context['max_length']} characters", "shorten it"
+        case "string_too_short":
+            return f"it has fewer than {context['min_length']} characters", "write a longer one"
+        case "too_long":
+            return f"it has more than {context['max_length']} entries", "leave some out"
+        case "int_type" | "int_from_float" | "int_parsing" | "int_parsing_size":
             return "it has to be a whole number", "write one, without quotes"
-        case "bool_type":
+        case "bool_type" | "bool_parsing":
             return "it has to be true or false", "write one of them, without quotes"
         case "literal_error":
             return f"it has to be {context.get('expected', 'another one')}", "write it so"
@@ -234,7 +251,7 @@ def _said(kind: type[Resource], location: Sequence[str | int], detail: ErrorDeta
         case "list_type":
             return "it has to be a list", "write each of its items on a line that begins with -"
         case _:
-            return detail["msg"][:1].lower() + detail["msg"][1:], "change it"
+            return f"it cannot be used ({detail['type']})", "change it"
 
 
 def _similar(kind: type[Resource], location: Sequence[str | int]) -> str:

@@ -4,6 +4,8 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
+from pydantic import ValidationError
+
 from bmq.resources.cluster import Cluster
 from bmq.resources.references import CONFIRM_DELETION
 from bmq_operator.borrowed import Own, why_not_allowed
@@ -17,6 +19,7 @@ from bmq_operator.clusters.store_keys import store_keys
 from bmq_operator.conditions import Finding
 from bmq_operator.context import Context
 from bmq_operator.kube import FIELD_MANAGER, Manifest
+from bmq_operator.understood import understood
 
 SECRET_BYTES = 24
 
@@ -163,7 +166,10 @@ async def _nobody_shares_the_store(context: Context, cluster: Cluster) -> None:
     url = store_url(cluster)
     for namespace in context.settings.watched_namespaces:
         for manifest in await context.kube.list("Cluster", namespace):
-            other = Cluster.model_validate(manifest)
+            try:
+                other = understood(Cluster, manifest)
+            except ValidationError:
+                continue  # nothing is made of it, and what it says of itself tells why
             if other.metadata.uid == cluster.metadata.uid or store_url(other) != url:
                 continue
             if (other.metadata.creation_timestamp, other.metadata.uid) < (cluster.metadata.creation_timestamp, cluster.metadata.uid):

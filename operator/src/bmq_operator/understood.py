@@ -1,0 +1,33 @@
+"""From a resource as the API server has it to what its model says. Pure."""
+
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from bmq.resources.base import Resource
+from bmq.resources.checks import explained
+from bmq_operator.kube import Manifest
+
+AnyResource = TypeVar("AnyResource", bound=Resource)
+
+
+def understood(model: type[AnyResource], manifest: Manifest) -> AnyResource:
+    """The resource. Of its status, what another version wrote and this one does not know is forgotten. Raises ValidationError."""
+    document = _known(manifest)
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        unknown = {one["loc"][1] for one in error.errors() if one["loc"][:1] == ("status",) and len(one["loc"]) > 1}
+        if not unknown:
+            raise
+        status = {name: value for name, value in document["status"].items() if name not in unknown}
+        return model.model_validate(document | {"status": status})
+
+
+def why_not_understood(model: type[Resource], manifest: Manifest, error: ValidationError) -> str:
+    """What is wrong with the first field that is, and what helps."""
+    return str(explained(model, _known(manifest), error)[0])
+
+
+def _known(manifest: Manifest) -> dict[str, Any]:
+    return {key: value for key, value in manifest.items() if key in ("apiVersion", "kind", "metadata", "spec", "status")}
