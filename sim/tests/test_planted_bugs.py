@@ -46,6 +46,7 @@ SCENARIO = {
     "static-member-doubled": "administration",
     "growing-places-all-anew": "administration",
     "lane-topics-outlive-it": "administration",
+    "lane-goes-on-in-the-base": "administration",
 }
 SEEDS_MAX = 300
 FOUND_BY = {
@@ -64,6 +65,7 @@ FOUND_BY = {
     "remade-topic-keeps-offsets": 3,
     "growing-places-all-anew": 4,
     "lane-topics-outlive-it": 8,
+    "lane-goes-on-in-the-base": 8,
 }
 """The seed that found it when this was written: the search begins there, to be short. Any other seed will do."""
 

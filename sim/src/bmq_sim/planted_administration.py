@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from bmq.errors import BmqError, StoreError
 from bmq.storage import flatlog, manifest
+from bmq.topic_config import FIRST_OFFSET
 from bmq.values import Nonce, Offset
 from bmq_broker import broker, retention
 from bmq_broker.groups import membership, service
@@ -126,6 +127,16 @@ def _lane_topics_outlive_it() -> AbstractContextManager[Any]:
     return patch.object(lanes, "topics_of", new=topics_of)
 
 
+def _lane_goes_on_in_the_base() -> AbstractContextManager[Any]:
+    """The topic of a lane that read the base's begins at 0, where its clients take the base's offsets for its own."""
+    real = lanes.overlay_configs
+
+    def overlay_configs(lane: Any, base: Any, given: Any) -> dict[str, str]:
+        return {name: value for name, value in real(lane, base, given).items() if name != FIRST_OFFSET}
+
+    return patch.object(topics, "overlay_configs", new=overlay_configs)
+
+
 PLANTED_ADMINISTRATION: Final[Mapping[str, Plant]] = {
     "retention-ignores-snapshot": _retention_ignores_snapshot,
     "retention-takes-one-more": _retention_takes_one_more,
@@ -135,4 +146,5 @@ PLANTED_ADMINISTRATION: Final[Mapping[str, Plant]] = {
     "static-member-doubled": _static_member_doubled,
     "growing-places-all-anew": _growing_places_all_anew,
     "lane-topics-outlive-it": _lane_topics_outlive_it,
+    "lane-goes-on-in-the-base": _lane_goes_on_in_the_base,
 }

@@ -49,6 +49,17 @@ class OffsetKeeper:
         }
         await self._set(OFFSET_COMMIT, fields, lambda answer: int(answer.topics[0].partitions[0].error_code), [(place, str(offset))])
 
+    async def commit_as_nothing(self, place: Place, offset: int) -> None:
+        """Of an offset that is none of this topic's: acknowledged, and the register is as it was."""
+        part = {"partition_index": place.partition, "committed_offset": offset, "committed_metadata": ""}
+        fields = {
+            "group_id": self._group,
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "topics": [{"name": place.name, "partitions": [part]}],
+        }
+        await self._set(OFFSET_COMMIT, fields, lambda answer: int(answer.topics[0].partitions[0].error_code), [])
+
     async def forget(self, place: Place) -> None:
         """OffsetDelete. Returns when it is acknowledged."""
         fields = {"group_id": self._group, "topics": [{"name": place.name, "partitions": [{"partition_index": place.partition}]}]}
