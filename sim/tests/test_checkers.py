@@ -12,9 +12,11 @@ from bmq_sim.history import (
     Committed,
     Deleted,
     EndOffset,
+    EpochEnd,
     Expiry,
     FinalLog,
     FinalRecord,
+    FoundByTime,
     History,
     OutOfRange,
     OwnerAppend,
@@ -165,6 +167,22 @@ def refuse_a_sequence(history: History) -> None:
     history.refused.append("orders-0: i was told that its sequence is out of order")
 
 
+def pass_over_what_is_as_young(history: History) -> None:
+    history.found_by_time.append(FoundByTime(asked=30, place=PLACE, wanted_ms=1002, offset=4, timestamp_ms=1004))
+
+
+def find_nothing_as_young(history: History) -> None:
+    history.found_by_time.append(FoundByTime(asked=30, place=PLACE, wanted_ms=1004, offset=-1, timestamp_ms=-1))
+
+
+def find_what_is_older(history: History) -> None:
+    history.found_by_time.append(FoundByTime(asked=30, place=PLACE, wanted_ms=1004, offset=2, timestamp_ms=1002))
+
+
+def end_an_epoch_late(history: History) -> None:
+    history.epoch_ends.append(EpochEnd(place=PLACE, leader_epoch=0, end_offset=3))
+
+
 def take_what_is_young(history: History) -> None:
     history.expires[PLACE] = Expiry(young_from_ms=500)
     history.attempts[0].timestamp_ms = 700
@@ -224,6 +242,10 @@ def tell_what_was_set_before(history: History) -> None:
         (invent_a_record, "nothing appears that nobody sent"),
         (forget_a_commit, "committed offsets do not go back"),
         (commit_the_unread, "a group commits only what it was given"),
+        (pass_over_what_is_as_young, "a look up by time finds the first record that is as young"),
+        (find_nothing_as_young, "a look up by time finds the first record that is as young"),
+        (find_what_is_older, "a look up by time finds the first record that is as young"),
+        (end_an_epoch_late, "a leader epoch ends where the next one begins"),
         (refuse_a_sequence, "no answer is one that no correct server gives"),
     ],
 )

@@ -7,8 +7,9 @@ import pytest
 from controller_committed import Committed
 
 from bmq.errors import Fenced, InvalidReplicaAssignment, InvalidRequest, NoMoveUnderWay, UnknownTopic
-from bmq.metadata.records import FencingBegun, NodeListeners, NodeUnregistered, Range
+from bmq.metadata.records import FencingBegun, NodeCordoned, NodeListeners, NodeUnregistered, Range
 from bmq.roles.controller import ClosedPartition, Heartbeat, NewTopic, Reassignment
+from bmq.topic_config import POOL
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicPartition
 from bmq_controller.machine.fencing import begin_fencing, complete_fencing
 from bmq_controller.machine.moves import drain, move, reassign
@@ -229,10 +230,33 @@ def test_a_partition_without_an_owner_moves_at_once() -> None:
     cluster.commit(report_stopped(cluster.image, ONE, FIRST, end=3).records)
     cluster.register(1, boot=2)
     assert cluster.owners("a") == [-1], "a cordoned node gets nothing new"
-    cluster.commit(cordon(cluster.image, ONE, cordoned=False).records)
+    cluster.commit((NodeCordoned(node_id=ONE, cordoned=False),))  # as controllers wrote it that handed nothing over with it
     begin(cluster, 1)
     meta = cluster.partition("a")
     assert (meta.node_id, meta.leader_epoch, meta.ranges) == (1, 3, (Range(1, 1, 1, 3),))
+
+
+def test_partitions_that_were_made_while_nobody_took_any_go_to_who_takes_some_again() -> None:
+    cluster = Committed(brokers=2)
+    cluster.register(8, pool="gold")
+    for node_id in (ONE, TWO, NodeId(8)):
+        cluster.commit(cordon(cluster.image, node_id, cordoned=True).records)
+    cluster.create(NewTopic(name="a", partitions=2), NewTopic(name="pinned", configs={POOL: "gold"}))
+    assert (cluster.owners("a"), cluster.owners("pinned")) == ([-1, -1], [-1])
+    cluster.commit(cordon(cluster.image, TWO, cordoned=False).records)
+    assert (cluster.owners("a"), cluster.owners("pinned")) == ([2, 2], [-1]), "of its pool, and nothing beside"
+    for node_id in (ONE, NodeId(8)):
+        cluster.commit(cordon(cluster.image, node_id, cordoned=False).records)
+    assert (cluster.owners("a"), cluster.owners("pinned")) == ([2, 2], [8])
+
+
+def test_who_is_being_fenced_gets_nothing_by_taking_partitions_again() -> None:
+    cluster = Committed(brokers=1)
+    cluster.commit(cordon(cluster.image, ONE, cordoned=True).records)
+    cluster.create(NewTopic(name="a"))
+    cluster.commit(begin_fencing(cluster.image, (ONE, cluster.image.nodes[ONE].broker_epoch)).records)
+    cluster.commit(cordon(cluster.image, ONE, cordoned=False).records)
+    assert cluster.owners("a") == [-1]
 
 
 def test_a_cordoned_node_keeps_its_own_and_gets_nothing_new() -> None:

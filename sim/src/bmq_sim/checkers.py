@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from bmq_sim.history import FinalLog, History, Place, Written
+from bmq_sim.look_checkers import a_leader_epoch_ends_where_the_next_one_begins, a_look_up_by_time_finds_the_first_record_that_is_as_young
 
 Checker = Callable[[History], Iterator[str]]
 
@@ -326,6 +327,8 @@ CHECKERS: tuple[Checker, ...] = (
     nothing_appears_that_nobody_sent,
     committed_offsets_do_not_go_back,
     a_group_commits_only_what_it_was_given,
+    a_look_up_by_time_finds_the_first_record_that_is_as_young,
+    a_leader_epoch_ends_where_the_next_one_begins,
     no_answer_is_one_that_no_correct_server_gives,
 )
 

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, Final, cast
 
 from bmq.wire.messages import Message, decode_response, encode_request
+from bmq.wire.schemas import api_schema
 from bmq_sim.history import Place
 
 PRODUCE: Final = 0
@@ -26,15 +27,26 @@ JOIN_GROUP: Final = 11
 HEARTBEAT: Final = 12
 LEAVE_GROUP: Final = 13
 SYNC_GROUP: Final = 14
+DESCRIBE_GROUPS: Final = 15
+LIST_GROUPS: Final = 16
+API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
 DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
+OFFSET_FOR_LEADER_EPOCH: Final = 23
 DESCRIBE_CONFIGS: Final = 32
+ALTER_CONFIGS: Final = 33
+DESCRIBE_LOG_DIRS: Final = 35
 CREATE_PARTITIONS: Final = 37
 DELETE_GROUPS: Final = 42
+ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER_CONFIGS: Final = 44
+ALTER_PARTITION_REASSIGNMENTS: Final = 45
+LIST_PARTITION_REASSIGNMENTS: Final = 46
 OFFSET_DELETE: Final = 47
+DESCRIBE_CLUSTER: Final = 60
+DESCRIBE_TOPIC_PARTITIONS: Final = 75
 
 VERSIONS: Final = {
     PRODUCE: 10,
@@ -48,19 +60,30 @@ VERSIONS: Final = {
     HEARTBEAT: 4,
     LEAVE_GROUP: 5,
     SYNC_GROUP: 5,
+    DESCRIBE_GROUPS: 5,
+    LIST_GROUPS: 4,
+    API_VERSIONS: 2,
     CREATE_TOPICS: 7,
     DELETE_TOPICS: 6,
     DELETE_RECORDS: 2,
     INIT_PRODUCER_ID: 4,
+    OFFSET_FOR_LEADER_EPOCH: 4,
     DESCRIBE_CONFIGS: 4,
+    ALTER_CONFIGS: 2,
+    DESCRIBE_LOG_DIRS: 4,
     CREATE_PARTITIONS: 3,
     DELETE_GROUPS: 2,
+    ELECT_LEADERS: 2,
     INCREMENTAL_ALTER_CONFIGS: 1,
+    ALTER_PARTITION_REASSIGNMENTS: 0,
+    LIST_PARTITION_REASSIGNMENTS: 0,
     OFFSET_DELETE: 0,
+    DESCRIBE_CLUSTER: 0,
+    DESCRIBE_TOPIC_PARTITIONS: 0,
 }
-"""All of them flexible but OffsetDelete: request header 2, response header 1."""
-INFLEXIBLE: Final = frozenset({OFFSET_DELETE})
-"""Request header 1, response header 0."""
+"""Those that are asked with where nothing else is said."""
+OFFSET_COMMIT_WITH_RETENTION: Final = 4
+"""The last version of OffsetCommit that says how long an offset is to be kept."""
 
 OFFSET_OUT_OF_RANGE: Final = 1
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
@@ -114,13 +137,15 @@ class KafkaConnection(asyncio.Protocol):
         self._client_id = client_id.encode()
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
-        self._waiting: deque[tuple[int, int, asyncio.Future[Message]]] = deque()
+        self._waiting: deque[tuple[int, int, int, asyncio.Future[Message]]] = deque()
         self._next_id = 0
         self.number = 0
         """Among those of its client, from 1."""
         self.lost = False
 
-    def send(self, api_key: int, fields: dict[str, Any], *, timeout_s: float = REQUEST_TIMEOUT_S) -> "asyncio.Future[Message]":
+    def send(
+        self, api_key: int, fields: dict[str, Any], *, timeout_s: float = REQUEST_TIMEOUT_S, version: int | None = None
+    ) -> "asyncio.Future[Message]":
         """Sends at once; the future is the answer's body, or raises ConnectionLost."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Message] = loop.create_future()
@@ -128,11 +153,12 @@ class KafkaConnection(asyncio.Protocol):
             answer.set_exception(ConnectionLost("not connected"))
             return answer
         self._next_id += 1
-        head = struct.pack(">hhih", api_key, VERSIONS[api_key], self._next_id, len(self._client_id)) + self._client_id
-        if api_key not in INFLEXIBLE:
+        version = VERSIONS[api_key] if version is None else version
+        head = struct.pack(">hhih", api_key, version, self._next_id, len(self._client_id)) + self._client_id
+        if _is_flexible(api_key, version):
             head += b"\x00"
-        body = encode_request(api_key, VERSIONS[api_key], fields)
-        self._waiting.append((api_key, self._next_id, answer))
+        body = encode_request(api_key, version, fields)
+        self._waiting.append((api_key, version, self._next_id, answer))
         self._transport.write(struct.pack(">i", len(head) + len(body)) + head + body)
         timer = loop.call_later(timeout_s, self.close)
         answer.add_done_callback(lambda _: timer.cancel())
@@ -163,22 +189,27 @@ class KafkaConnection(asyncio.Protocol):
 
     def _answered(self, frame: bytes) -> None:
         assert self._waiting, "an answer that nobody asked for"
-        api_key, expected_id, answer = self._waiting.popleft()
+        api_key, version, expected_id, answer = self._waiting.popleft()
         found_id = int.from_bytes(frame[:4], "big", signed=True)
         assert found_id == expected_id, f"answer {found_id} came where {expected_id} was due"
         body = frame[4:]
-        if api_key not in INFLEXIBLE:
+        if _is_flexible(api_key, version):
             assert body[0] == 0, "tagged fields in a response header"
             body = body[1:]
         if not answer.done():
-            answer.set_result(decode_response(api_key, VERSIONS[api_key], body))
+            answer.set_result(decode_response(api_key, version, body))
 
     def _fail(self) -> None:
         self.lost = True
         waiting, self._waiting = self._waiting, deque()
-        for _, _, answer in waiting:
+        for _, _, _, answer in waiting:
             if not answer.done():
                 answer.set_exception(ConnectionLost("the connection ended"))
+
+
+def _is_flexible(api_key: int, version: int) -> bool:
+    """Request header 2 and response header 1; else 1 and 0."""
+    return version >= api_schema(api_key).flexible_from
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,26 @@ class Expiry:
     kept_bytes: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundByTime:
+    """ListOffsets of a timestamp. `offset` -1: no record is as young."""
+
+    asked: int
+    place: Place
+    wanted_ms: int
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochEnd:
+    """OffsetForLeaderEpoch: where the log of a leader epoch ends."""
+
+    place: Place
+    leader_epoch: int
+    end_offset: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Written:
     """One try to set something that has one value at a time, such as an offset committed by one program. `acknowledged` None: no answer came."""
@@ -179,6 +199,8 @@ class History:
     owner_appends: list[OwnerAppend] = field(default_factory=list)
     deleted_below: dict[Place, int] = field(default_factory=dict)
     """DeleteRecords that may have been applied."""
+    found_by_time: list[FoundByTime] = field(default_factory=list)
+    epoch_ends: list[EpochEnd] = field(default_factory=list)
     starts: list[StartOffset] = field(default_factory=list)
     deleted: list[Deleted] = field(default_factory=list)
     expires: dict[Place, Expiry] = field(default_factory=dict)

@@ -68,6 +68,7 @@ class NodeSettings:
         groups = GroupSettings(
             initial_rebalance_delay_ms=rng.choice((0, 1_000)),
             snapshot_record_interval=rng.choice((5, 20, 10_000)),
+            offsets_check_interval_ms=1_000,
         )
         controller = ControllerSettings(
             snapshot_entries=rng.choice((3, 10, 1_000)),

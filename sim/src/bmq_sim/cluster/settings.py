@@ -47,7 +47,11 @@ class ClusterSettings:
             stray_interval_s=15.0,
             balance_interval_s=balance_interval_s,
         )
-        self.groups = GroupSettings(initial_rebalance_delay_ms=rng.choice((0, 1_000)), snapshot_record_interval=rng.choice((5, 20, 10_000)))
+        self.groups = GroupSettings(
+            initial_rebalance_delay_ms=rng.choice((0, 1_000)),
+            snapshot_record_interval=rng.choice((5, 20, 10_000)),
+            offsets_check_interval_ms=5_000,
+        )
 
     def config(self, spec: NodeSpec) -> ServerConfig:
         """What the node's configuration file says."""

@@ -1,6 +1,6 @@
 """One request after the other until one is answered, every try of it kept as a write of a register of its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bmq.wire.messages import Message
@@ -45,3 +45,16 @@ async def set_until_told(
                 return code
         attempt += 1
         await client.back_off(attempt)
+
+
+def codes_of(answer: Any) -> Iterator[int]:
+    """Every error code that an answer has, wherever it stands."""
+    if isinstance(answer, list):
+        for each in answer:
+            yield from codes_of(each)
+    elif isinstance(answer, Message):
+        for name, value in vars(answer).items():
+            if name == "error_code":
+                yield int(value)
+            else:
+                yield from codes_of(value)

@@ -14,8 +14,11 @@ from bmq_sim.process import SimProcess
 from bmq_sim.programs.committed import OffsetWriter
 from bmq_sim.programs.configuring import ConfigChanger
 from bmq_sim.programs.deleting import RecordDeleter
+from bmq_sim.programs.expiring import OffsetExpirer
 from bmq_sim.programs.growing import TopicGrower
 from bmq_sim.programs.laning import LaneUser, client_id
+from bmq_sim.programs.looking import Looker
+from bmq_sim.programs.operating import Operating
 from bmq_sim.programs.remaking import TopicRemaker
 from bmq_sim.programs.resting import RestAdministrator
 from bmq_sim.rest import Administered, Rest
@@ -25,6 +28,9 @@ EXPIRING: Final = "expiring"
 DAY_MS: Final = 24 * 60 * 60 * 1000
 OLD_MS: Final = 3 * DAY_MS
 KINDS: Final = ("retention", "deleting", "growing", "remaking", "configuring", "offsets", "static", "lanes", "rest")
+MORE_KINDS: Final = ("looking", "operating", "expiring")
+"""By a chance of their own: what the others do in a seed is the same with and without."""
+OPERATED: Final = "operated"
 CHOICES: Final[Mapping[str, Sequence[str]]] = {
     "max.message.bytes": ("1048588", "2097152", "4194304"),
     "retention.ms": ("604800000", "1209600000", "-1"),
@@ -46,11 +52,13 @@ class Programs:
         self._followed = list(followed)
         self._rng = rng
         self._configs = configs
-        self.kinds = [kind for kind in KINDS if rng.random() < share]
+        self._more = clients.world.rng("more programs")
+        self.kinds = [kind for kind in KINDS if rng.random() < share] + [kind for kind in MORE_KINDS if self._more.random() < share]
         """What this seed has."""
         self._used: list[SimClient] = []
         self._configuring: ConfigChanger | None = None
         self._offsets: OffsetWriter | None = None
+        self._expiring: OffsetExpirer | None = None
 
     async def start(self) -> None:
         """Returns when the topics that need one are there."""
@@ -85,6 +93,19 @@ class Programs:
                     client, topic = self._client(client_id("laner")), self._followed[0].topic
                     user = LaneUser(client, self._history, self._rest("lanes"), topic=topic, pause_s=self._pause_s(3))
                     self._run("laner", user.run())
+                case "looking":
+                    client, rest = self._client("looker"), self._rest("looker's")
+                    looker = Looker(client, self._history, rest, self._followed, pause_s=2 * self._more.choice((0.2, 1.0)))
+                    self._run("looker", looker.run())
+                case "operating":
+                    client, rest, pause_s = self._client("operator's"), self._rest("operator's rest"), 4 * self._more.choice((0.5, 1.0))
+                    await client.create_topic(OPERATED, partitions=2, configs=self._configs)
+                    operating = Operating(client, self._history, rest, self._followed, topic=OPERATED, pause_s=pause_s)
+                    self._run("operating", operating.run())
+                case "expiring":
+                    short, long = self._followed[:2]
+                    self._expiring = OffsetExpirer(self._client("expiring"), self._history, short=short, long=long, pause_s=4.0)
+                    self._run("expiring", self._expiring.run())
                 case "offsets":
                     self._offsets = OffsetWriter(self._client("keeper"), self._history, self._followed[:2], pause_s=self._pause_s(2))
                     self._run("keeper", self._offsets.run())
@@ -100,6 +121,8 @@ class Programs:
             await self._configuring.look()
         if self._offsets is not None:
             await self._offsets.look()
+        if self._expiring is not None:
+            await self._expiring.look()
 
     @property
     def _history(self) -> History:

@@ -22,6 +22,7 @@ from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.handover import hand_over, hand_over_to_others
 from bmq_controller.machine.moves import close_partitions, drained, redirect_moves
+from bmq_controller.machine.placement import living_broker
 
 
 def stream_to_seal(image: Image, registration: Registration) -> StreamId | None:
@@ -132,12 +133,18 @@ def heartbeat(image: Image, beat: Heartbeat, *, empty: bool = False, avoid: Coll
 
 
 def cordon(image: Image, node_id: NodeId, *, cordoned: bool) -> Decision[None]:
-    """Also for a node that is not there now: it will not get partitions when it comes. Raises InvalidRequest for a node id that nobody ever had."""
+    """Also for a node that is not there now: it will not get partitions when it comes. Raises InvalidRequest for a node id that nobody ever had.
+
+    A broker that takes partitions again takes those of its pool that have no owner, as if it registered: nobody else may come for them.
+    """
     if cordoned and node_id not in image.last_epochs:
         raise InvalidRequest(f"node {node_id} was never registered: name one that was")
     if (node_id in image.cordoned) == cordoned:
         return Decision(None)
-    return Decision(None, (NodeCordoned(node_id=node_id, cordoned=cordoned),))
+    records: list[AnyRecord] = [NodeCordoned(node_id=node_id, cordoned=cordoned)]
+    if not cordoned and (broker := living_broker(image, node_id)) is not None:
+        records.extend(hand_over(image, left=None, end=0, heir=lambda _: broker, ownerless=image.nodes[node_id].pool))
+    return Decision(None, tuple(records))
 
 
 def consequences(image: Image) -> list[AnyRecord]:
