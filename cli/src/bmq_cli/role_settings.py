@@ -89,6 +89,7 @@ def _proxy_settings(config: ServerConfig, *, one_disk: bool) -> ProxySettings:
         fetch_bytes_max=config.fetch_bytes_max,
         tail_cache_bytes=config.tail_cache_bytes,
         catch_up_cache_bytes=config.catch_up_cache_bytes,
+        cache_idle_ms=config.cache_idle_ms,
         produce_retry_ms=config.produce_retry_ms,
         write_timeout_ms_min=config.write_timeout_ms_min,
         slow_request_ms=config.slow_request_ms,

@@ -333,6 +333,9 @@ class ServerConfig(BaseSettings):
     )
     tail_cache_bytes: Size = _bytes(PROXIES, 32 * MIB, "Blocks of segments kept for readers near the end of a log, who may use what others leave.")
     catch_up_cache_bytes: Size = _bytes(PROXIES, 64 * MIB, "Blocks of segments kept for readers far behind, who may use what others leave.")
+    cache_idle_ms: int = _number(
+        PROXIES, 300_000, "A block that nobody reads for so long, or up to twice as long, is kept no more.", minimum=1_000, maximum=24 * _HOUR_MS
+    )
     produce_retry_ms: int = _number(
         PROXIES,
         30_000,

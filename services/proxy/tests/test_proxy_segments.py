@@ -25,6 +25,7 @@ from bmq.wire.records import Record, build_batch
 from bmq_proxy.fetch.blocks import BLOCK_SIZE_BYTES, BlockCache, BlockKey, Pool
 from bmq_proxy.fetch.manifests import ManifestCache
 from bmq_proxy.fetch.segments import SegmentReader
+from bmq_sim.loop import on_virtual_time
 
 TP = TopicPartition(TopicId(UUID(int=1 << 64)), 0)
 _rng = CountingRng()
@@ -459,3 +460,24 @@ def test_readers_whose_turn_does_not_come_are_answered_without_records(monkeypat
         assert offsets_of(topic.partitions[0]) == list(range(10))
 
     fetching(test)
+
+
+@on_virtual_time
+async def test_a_block_that_nobody_reads_goes_after_a_while_and_one_that_is_read_stays() -> None:
+    store = MemoryStore()
+    store.objects["big"] = bytes(2 * BLOCK_SIZE_BYTES)
+    cache = BlockCache(store, tail_bytes=3 * BLOCK_SIZE_BYTES, catch_up_bytes=2 * BLOCK_SIZE_BYTES, idle_ms=200)
+    read, left = BlockKey("big", 0), BlockKey("big", 1)
+    await cache.get(left, Pool.CATCH_UP)
+    for _ in range(9):
+        await cache.get(read, Pool.TAIL)
+        await asyncio.sleep(0.1)
+    assert left not in cache._pools[Pool.CATCH_UP].blocks
+    assert not cache._pools[Pool.CATCH_UP].held_bytes
+    assert read in cache._pools[Pool.TAIL].blocks
+    assert len(store.gets) == 2, "each was got once"
+    await asyncio.sleep(0.8)
+    assert not any(pool.blocks or pool.held_bytes for pool in cache._pools.values())
+    assert cache._sweeper is None, "and nothing is awaited any more"
+    assert len(await cache.get(left, Pool.TAIL)) == BLOCK_SIZE_BYTES
+    await cache.close()

@@ -79,6 +79,7 @@ class NodeSettings:
         )
         proxy = ProxySettings(offsets_topic_partitions=rng.choice((1, 3)))
         broker = replace(broker, manifest_entries_max=rng.choice((2, 5, 1_024)))
+        proxy = replace(proxy, cache_idle_ms=rng.choice((1_000, 300_000)))
         self.made = ShippedSettings(node_id=NODE_ID, port=PORT, broker=broker, groups=groups, controller=controller, proxy=proxy)
 
     def at(self, host: str) -> ShippedSettings:

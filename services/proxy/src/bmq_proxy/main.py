@@ -74,6 +74,7 @@ def build_proxy(
         tail_bytes=settings.tail_cache_bytes,
         catch_up_bytes=settings.catch_up_cache_bytes,
         catch_up_gets_at_once=settings.catch_up_gets_at_once,
+        idle_ms=settings.cache_idle_ms,
     )
     segments = SegmentReader(store, blocks, index_cache_bytes=settings.index_cache_bytes, read_ahead_blocks=settings.read_ahead_blocks)
     manifests = ManifestCache(store, rng, entries_max=settings.manifest_cache_entries)

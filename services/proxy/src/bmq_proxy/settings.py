@@ -52,6 +52,8 @@ class ProxySettings:
     """Segment blocks kept for readers near the end of the log; they may use what those far behind do not, and the other way round."""
     catch_up_cache_bytes: int = 64 * MIB
     """Segment blocks kept for readers far behind."""
+    cache_idle_ms: int = 300_000
+    """A segment block that nobody reads goes after this time, and before twice of it."""
     read_ahead_blocks: int = 8
     """1 MiB blocks that are read before a sequential reader asks for them."""
     catch_up_gets_at_once: int = 16

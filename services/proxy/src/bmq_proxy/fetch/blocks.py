@@ -1,4 +1,5 @@
-"""1 MiB-aligned pieces of segment objects, kept for readers. Byte-bounded; each piece is got once however many wait for it.
+"""1 MiB-aligned pieces of segment objects, kept for readers. Byte-bounded; each piece is got once however many wait for it, and goes
+when nobody has wanted it for a while.
 
 Two pools with their own memory and their own requests, so that a reader far behind never slows those near the end of the log. What one of them
 does not use of its memory the other may, until it is wanted back. Blocks are immutable bytes: what a response still points into lives on
@@ -8,7 +9,7 @@ after its eviction.
 import asyncio
 from collections import OrderedDict
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from bmq.errors import StoreError
 from bmq.ports import ObjectStore
@@ -30,6 +31,10 @@ class BlockKey(NamedTuple):
 
     key: str
     number: int
+
+
+_SWEPT: Final = BlockKey("", -1)
+"""Stands in a pool where its newest block stood when the last sweep was over: what is before it was not asked for since."""
 
 
 class _Pool:
@@ -55,6 +60,15 @@ class _Pool:
         self.blocks[block] = data
         self.held_bytes += len(data)
 
+    def evict_unused(self) -> None:
+        """Those that were not asked for since this was called last."""
+        if _SWEPT in self.blocks:
+            while next(iter(self.blocks)) != _SWEPT:
+                self.evict_one()
+            del self.blocks[_SWEPT]
+        if self.blocks:
+            self.blocks[_SWEPT] = b""
+
     def evict_one(self) -> None:
         evicted, gone = self.blocks.popitem(last=False)
         self.unread.discard(evicted)
@@ -64,8 +78,11 @@ class _Pool:
 class BlockCache:
     """All blocks of one proxy."""
 
-    def __init__(self, store: ObjectStore, *, tail_bytes: int, catch_up_bytes: int, catch_up_gets_at_once: int = 16) -> None:
+    def __init__(self, store: ObjectStore, *, tail_bytes: int, catch_up_bytes: int, catch_up_gets_at_once: int = 16, idle_ms: int = 300_000) -> None:
+        """`idle_ms`: a block that nobody asks for goes after this time, and before twice of it."""
         self._store = store
+        self._idle_s = idle_ms / 1000
+        self._sweeper: asyncio.TimerHandle | None = None
         self._pools = {
             Pool.TAIL: _Pool(Pool.TAIL, tail_bytes, gets_at_once=TAIL_GETS_AT_ONCE),
             Pool.CATCH_UP: _Pool(Pool.CATCH_UP, catch_up_bytes, gets_at_once=catch_up_gets_at_once),
@@ -96,6 +113,8 @@ class BlockCache:
 
     async def close(self) -> None:
         """Ends what is under way."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         tasks = list(self._under_way.values())
         for task in tasks:
             task.cancel()
@@ -123,7 +142,19 @@ class BlockCache:
             data = await self._store.get(block.key, start=block.number * BLOCK_SIZE_BYTES, length=BLOCK_SIZE_BYTES)
         kept.put(block, data)
         self._make_room()
+        self._sweep_later()
         return data
+
+    def _sweep_later(self) -> None:
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().call_later(self._idle_s, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        for pool in self._pools.values():
+            pool.evict_unused()
+        if any(pool.blocks for pool in self._pools.values()):
+            self._sweep_later()
 
     def _make_room(self) -> None:
         """Evicts where both pools together hold more than they may, from the one that has borrowed most."""
