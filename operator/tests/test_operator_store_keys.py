@@ -10,6 +10,7 @@ from kube_of_a_test import CLUSTER, KubeOfATest, context_of
 
 from bmq.resources.cluster import Cluster
 from bmq.runtime.system import SystemRng
+from bmq_operator.clusters.configuration import store_place
 from bmq_operator.clusters.existing import Existing
 from bmq_operator.clusters.gathering import NotToBe, gather
 from bmq_operator.clusters.inputs import Inputs
@@ -36,6 +37,62 @@ def test_a_secret_without_the_key_of_its_store_is_told_with_what_it_has(url: str
     with pytest.raises(NotToBe, match=rf"the Secret 'keys' has no key '{key}' \(it has: OTHER\): add it, or name another") as raised:
         gathered(url, OTHER="x")
     assert raised.value.finding.reason == "SecretKeyMissing"
+
+
+def place(url: str, *, namespace: str = "shop") -> tuple[str, ...]:
+    spec = {"store": {"url": url} if url else {"minio": {"embedded": True}}}
+    return store_place(Cluster.model_validate({**CLUSTER, "metadata": {"name": "bmq", "namespace": namespace}, "spec": spec}))
+
+
+MINIO = "s3://bmq?endpoint=http://bmq-minio.shop.svc:9000"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("", MINIO),
+        (MINIO, "s3://bmq/?region=eu-1&path_style=true&endpoint=http://bmq-minio.shop.svc.cluster.local:9000/"),
+        (MINIO, "s3://bmq?endpoint=http%3A%2F%2FBMQ-minio.shop%3A9000"),
+        (MINIO, "s3://bmq?endpoint=http://bmq-minio:9000"),
+        ("s3://bucket/a/b", "s3://bucket//a/b/?region=eu-1"),
+        ("s3://b?endpoint=https://s3.example", "s3://b?endpoint=https://s3.example:443"),
+        ("s3://[b", "s3://[b"),
+        ("s3://b?endpoint=http://h:port", "s3://b?endpoint=http://h:port"),
+    ],
+)
+def test_one_store_is_known_however_its_url_is_written(one: str, other: str) -> None:
+    assert place(one) == place(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (MINIO, "s3://other?endpoint=http://bmq-minio.shop.svc:9000"),
+        (MINIO, "s3://bmq?endpoint=http://bmq-minio.prod.svc:9000"),
+        (MINIO, "s3://bmq?endpoint=http://bmq-minio.shop.svc:9001"),
+        (MINIO, "s3://bmq"),
+        ("s3://bucket/a", "s3://bucket/b"),
+        ("s3://bucket", "gs://bucket"),
+        ("s3://[b", "s3://[c"),
+    ],
+)
+def test_stores_that_look_alike_are_told_apart(one: str, other: str) -> None:
+    assert place(one) != place(other)
+
+
+def test_a_bucket_in_the_minio_of_one_name_in_another_namespace_is_another_one() -> None:
+    assert place("") != place("", namespace="prod")
+    assert place("s3://bmq?endpoint=http://minio:9000") != place("s3://bmq?endpoint=http://minio:9000", namespace="prod")
+
+
+def test_a_second_cluster_over_one_store_is_refused_however_its_url_is_written() -> None:
+    first = {**CLUSTER, "metadata": {"name": "first", "namespace": "shop", "uid": "u-0"}, "spec": {"store": {"url": MINIO}}}
+    later = {"name": "later", "namespace": "shop", "uid": "u-1", "creationTimestamp": "2026-01-02T00:00:00Z"}
+    url = "s3://bmq?region=eu-1&endpoint=http://bmq-minio.shop:9000"
+    cluster = Cluster.model_validate({**CLUSTER, "metadata": later, "spec": {"clusterId": "shop-first", "store": {"url": url}}})
+    with pytest.raises(NotToBe) as raised:
+        asyncio.run(gather(context_of(KubeOfATest(first), "", {}), cluster, Existing(objects={}, pods=()), advertised=""))
+    assert (raised.value.finding.reason, "is the store of Cluster shop/first" in raised.value.finding.message) == ("StoreShared", True)
 
 
 def test_nodes_start_anew_with_the_key_that_changes_and_not_with_others() -> None:

@@ -16,10 +16,9 @@ def store(release: Release) -> Release:
     return release
 
 
-def over(store: Release, name: str, *, bucket: str = "", secret: str = f"{CLUSTER}-minio", **spec: Any) -> Manifest:
+def over(store: Release, name: str, *, bucket: str = "", secret: str = f"{CLUSTER}-minio", host: str = "", **spec: Any) -> Manifest:
     """A small Cluster over a bucket of that MinIO."""
-    # Written otherwise than the operator writes it for the first Cluster, which would be told before anything runs.
-    url = f"s3://{bucket or name}?path_style=true&endpoint=http://{CLUSTER}-minio.{store.namespace}.svc:9000"
+    url = f"s3://{bucket or name}?path_style=true&endpoint=http://{host or f'{CLUSTER}-minio.{store.namespace}.svc'}:9000"
     credentials = {"secretName": secret, "accessKeyIdKey": "user", "secretAccessKeyKey": "password"}
     roles = {role: {"replicas": 1, "resources": SMALL} for role in ("controllers", "brokers", "proxies")}
     made: dict[str, Any] = {"store": {"url": url, "credentials": credentials}, **roles, **spec}
@@ -52,11 +51,13 @@ def test_a_secret_that_is_missing_or_wrong_is_named_until_it_is_right(store: Rel
 
 def test_what_keeps_a_cluster_from_running_is_named(store: Release) -> None:
     kubectl = store.kubectl
+    # By its name the operator would know it before anything runs.
+    by_ip = kubectl.json("get", f"service/{CLUSTER}-minio")["spec"]["clusterIP"]
     broken: dict[str, tuple[Manifest, str, str]] = {
         "image": (over(store, "image", image={"tag": "missing"}), "ImageUnavailable", ":missing cannot be pulled"),
         "large": (over(store, "large", controllers={"replicas": 1, "resources": {"requests": {"cpu": "900"}}}), "Unschedulable", "finds no node"),
         "setting": (over(store, "setting", settings={"env": {"BMQ_FLUSH_BYTES": "huge"}}), "Misconfigured", "BMQ_FLUSH_BYTES 'huge'"),
-        "stranger": (over(store, "stranger", bucket="bmq"), "StoreOfAnotherCluster", f"belongs to cluster '{store.namespace}-{CLUSTER}'"),
+        "stranger": (over(store, "stranger", bucket="bmq", host=by_ip), "StoreOfAnotherCluster", f"belongs to cluster '{store.namespace}-{CLUSTER}'"),
         "1st": (over(store, "1st"), "NameUnusable", "beginning with a letter"),
     }
     kubectl.apply(*(manifest for manifest, _, _ in broken.values()))
@@ -65,7 +66,7 @@ def test_what_keeps_a_cluster_from_running_is_named(store: Release) -> None:
     kubectl.apply(over(store, "setting", settings={"env": {"BMQ_FLUSH_BYTES": "8MiB"}}))
     kubectl.until_ready("clusters.bmq.io/setting", timeout_s=180)
     kubectl.apply(over(store, "second", bucket="setting"))
-    assert f"is that of Cluster {store.namespace}/setting" in why_not(kubectl, "second", "StoreShared")
+    assert f"is the store of Cluster {store.namespace}/setting" in why_not(kubectl, "second", "StoreShared")
     kubectl("delete", "clusters.bmq.io", "second", *broken, "--timeout=60s")
 
 

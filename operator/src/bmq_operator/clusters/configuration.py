@@ -3,6 +3,7 @@
 import base64
 import hashlib
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import yaml  # type: ignore[import-untyped]
 
@@ -22,6 +23,27 @@ def store_url(cluster: Cluster) -> str:
         return store.url
     names = Names.of(cluster)
     return f"s3://{store.minio.bucket}?endpoint=http://{names.host(names.minio)}:{MINIO_PORT}"
+
+
+def store_options(cluster: Cluster) -> dict[str, str]:
+    """What stands behind the ? of the store's URL."""
+    _, _, query = store_url(cluster).partition("?")
+    return dict(parse_qsl(query))
+
+
+def store_place(cluster: Cluster) -> tuple[str, ...]:
+    """The same for two Clusters over one store, however their URLs are written: kind, server, bucket and prefix."""
+    try:
+        url = urlsplit(store_url(cluster))
+        endpoint = urlsplit(store_options(cluster).get("endpoint", ""))
+        port = endpoint.port or {"http": 80, "https": 443}.get(endpoint.scheme, 0)
+    except ValueError:
+        return (store_url(cluster),)  # none that its nodes could use, which they say
+    host = (endpoint.hostname or "").removesuffix(".").removesuffix(".cluster.local").removesuffix(".svc")
+    if host and "." not in host and ":" not in host:
+        host = f"{host}.{cluster.metadata.namespace}"  # a Service of the Cluster's own namespace
+    prefix = "/".join(part for part in url.path.split("/") if part)
+    return url.scheme, f"{host}:{port}", url.netloc, prefix
 
 
 def server_yaml(cluster: Cluster) -> str:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from bmq.resources.cluster import Cluster
 from bmq.resources.references import CONFIRM_DELETION
 from bmq_operator.borrowed import Own, why_not_allowed
-from bmq_operator.clusters.configuration import store_url
+from bmq_operator.clusters.configuration import store_place, store_url
 from bmq_operator.clusters.existing import Existing, owner_of
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import ADMIN_TOKEN, CLUSTER_SECRET, Keys, keys_of, named, next_list, reference, texts_of
@@ -162,19 +162,19 @@ def data_may_go(cluster: Cluster) -> bool:
 
 
 async def _nobody_shares_the_store(context: Context, cluster: Cluster) -> None:
-    """Of two Clusters with one URL the older one has it."""
-    url = store_url(cluster)
+    """Of two Clusters over one store the older one has it, however the URLs are written."""
+    url, place = store_url(cluster), store_place(cluster)
     for namespace in context.settings.watched_namespaces:
         for manifest in await context.kube.list("Cluster", namespace):
             try:
                 other = understood(Cluster, manifest)
             except ValidationError:
                 continue  # nothing is made of it, and what it says of itself tells why
-            if other.metadata.uid == cluster.metadata.uid or store_url(other) != url:
+            if other.metadata.uid == cluster.metadata.uid or store_place(other) != place:
                 continue
             if (other.metadata.creation_timestamp, other.metadata.uid) < (cluster.metadata.creation_timestamp, cluster.metadata.uid):
                 whose = f"{other.metadata.namespace}/{other.metadata.name}"
-                raise _not_to_be("StoreShared", f"store.url {url!r} is that of Cluster {whose}: give each a bucket or a prefix of its own")
+                raise _not_to_be("StoreShared", f"store.url {url!r} is the store of Cluster {whose}: give each a bucket or a prefix of its own")
 
 
 async def _keys_to_store(context: Context, cluster: Cluster) -> str:

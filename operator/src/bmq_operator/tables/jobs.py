@@ -5,14 +5,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
-from urllib.parse import parse_qs, urlsplit
 
 from bmq.resources.base import ObjectMeta
 from bmq.resources.cluster import Cluster
 from bmq.resources.parquet_sink import ParquetSink
 from bmq.resources.tables import Table
 from bmq.resources.topic import Topic
-from bmq_operator.clusters.configuration import store_url
+from bmq_operator.clusters.configuration import store_options, store_url
 from bmq_operator.clusters.names import KAFKA_PORT, MINIO_PORT, Names
 from bmq_operator.clusters.store_keys import store_keys
 
@@ -160,8 +159,8 @@ def store_use(table: Table, cluster: Cluster, *, namespace: str) -> StoreUse:
         own = {"AWS_ENDPOINT_URL": f"http://{names.host(names.minio)}:{MINIO_PORT}"}
     elif store.url.startswith("s3://"):
         keys = {one.variable: (store.credentials.secret_name, one.key) for one in store_keys(store)}
-        options = parse_qs(urlsplit(store.url).query)
-        own = {"AWS_ENDPOINT_URL": options.get("endpoint", [""])[0], "AWS_REGION": options.get("region", [""])[0]}
+        options = store_options(cluster)
+        own = {"AWS_ENDPOINT_URL": options.get("endpoint", ""), "AWS_REGION": options.get("region", "")}
     else:
         own = {}
     return StoreUse(env=_written(own) | _written(written), secret_keys=keys)
