@@ -1,5 +1,6 @@
 """Where the API server keeps the kinds that the operator knows."""
 
+import re
 from typing import Final
 
 from bmq.resources import KINDS
@@ -26,11 +27,19 @@ _PLURALS: Final[dict[str, tuple[str, str]]] = {
     "ScheduledSparkApplication": ("sparkoperator.k8s.io/v1beta2", "scheduledsparkapplications"),
 } | {model.__name__: (API_VERSION, model.naming.plural) for model in KINDS}
 
+_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]{0,251}[A-Za-z0-9])?")
 _CLUSTER_SCOPED: Final = frozenset(("Namespace", "Node"))
 
 
+class NoName(Exception):
+    """What stands for a name in a resource would lead elsewhere as a part of a path."""
+
+
 def path_of(kind: str, namespace: str = "", name: str = "") -> str:
-    """The path of an object, or of all of a kind; of all namespaces where none is given."""
+    """The path of an object, or of all of a kind; of all namespaces where none is given. Raises NoName."""
+    for part in (namespace, name):
+        if part and _NAME.fullmatch(part) is None:
+            raise NoName(f"{kind} {part[:100]!r}: no object has such a name")
     api_version, plural = _PLURALS[kind]
     root = f"/api/{api_version}" if "/" not in api_version else f"/apis/{api_version}"
     where = f"/namespaces/{namespace}" if namespace and kind not in _CLUSTER_SCOPED else ""

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import aiohttp
 from kubernetes.aio import client, config
 
-from bmq_operator.kinds import path_of
+from bmq_operator.kinds import NoName, path_of
 
 Manifest: TypeAlias = dict[str, Any]
 
@@ -69,8 +69,12 @@ class Kube:
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """The object, or None where there is none. Raises KubeError, as all of these do."""
+        if not name:
+            return None  # and not all that there are
         try:
             return await self._request("GET", path_of(kind, namespace, name))
+        except NoName:
+            return None
         except KubeProblem as problem:
             if problem.status == 404:
                 return None
@@ -83,7 +87,7 @@ class Kube:
             query["labelSelector"] = ",".join(f"{key}={value}" if value else key for key, value in labels.items())
         found: list[Manifest] = []
         while True:
-            page = await self._request("GET", path_of(kind, namespace), query=query)
+            page = await self._request("GET", _path(kind, namespace), query=query)
             # Items of a list have neither kind nor apiVersion of their own.
             found += [{"apiVersion": page["apiVersion"], "kind": kind, **item} for item in page.get("items") or ()]
             more = page.get("metadata", {}).get("continue")
@@ -94,23 +98,23 @@ class Kube:
     async def apply(self, manifest: Manifest, *, manager: str = FIELD_MANAGER) -> Manifest:
         """Makes the object, or brings what this manifest names of it to what it says, whoever set it otherwise."""
         meta = manifest["metadata"]
-        path = path_of(manifest["kind"], meta.get("namespace", ""), meta["name"])
+        path = _path(manifest["kind"], meta.get("namespace", ""), meta["name"])
         return await self._request("PATCH", path, body=manifest, content_type=_APPLY, query={"fieldManager": manager, "force": "true"})
 
     async def create(self, manifest: Manifest) -> Manifest:
         """Makes an object that is not there. Raises KubeProblem 409 if it is."""
-        path = path_of(manifest["kind"], manifest["metadata"].get("namespace", ""))
+        path = _path(manifest["kind"], manifest["metadata"].get("namespace", ""))
         return await self._request("POST", path, body=manifest, query={"fieldManager": FIELD_MANAGER})
 
     async def replace(self, manifest: Manifest) -> Manifest:
         """Writes the object as a whole; with a resourceVersion only over that version (409 else)."""
         meta = manifest["metadata"]
-        path = path_of(manifest["kind"], meta.get("namespace", ""), meta["name"])
+        path = _path(manifest["kind"], meta.get("namespace", ""), meta["name"])
         return await self._request("PUT", path, body=manifest, query={"fieldManager": FIELD_MANAGER})
 
     async def merge(self, kind: str, namespace: str, name: str, body: Manifest, *, part: str = "") -> Manifest:
         """Changes what `body` names (a JSON merge patch), of the subresource `part` if one is given."""
-        path = path_of(kind, namespace, name) + (f"/{part}" if part else "")
+        path = _path(kind, namespace, name) + (f"/{part}" if part else "")
         return await self._request("PATCH", path, body=body, content_type=_MERGE, query={"fieldManager": FIELD_MANAGER})
 
     async def delete(self, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
@@ -119,7 +123,7 @@ class Kube:
         if uid:
             body["preconditions"] = {"uid": uid}
         try:
-            await self._request("DELETE", path_of(kind, namespace, name), body=body)
+            await self._request("DELETE", _path(kind, namespace, name), body=body)
         except KubeProblem as problem:
             if problem.status not in (404, 409):
                 raise
@@ -140,6 +144,13 @@ class Kube:
             raise KubeUnreachable(f"{method} {path}: {type(error).__name__} {error}".rstrip()) from None
         self.answered_at_s = asyncio.get_running_loop().time()
         return _answer(response.status, data, f"{method} {path}")
+
+
+def _path(kind: str, namespace: str = "", name: str = "") -> str:
+    try:
+        return path_of(kind, namespace, name)
+    except NoName as why:
+        raise KubeProblem(status=400, reason="BadRequest", message=str(why)) from None
 
 
 def _answer(status: int, data: bytes, asked: str) -> Manifest:

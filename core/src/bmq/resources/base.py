@@ -9,6 +9,9 @@ GROUP: Final = "bmq.io"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+OBJECT_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+"""What Kubernetes calls objects. A field without it would let a path stand for a name."""
+OBJECT_NAME_OR_NONE: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"
 
 
 def rule(expression: str, message: str, *, reason: str = "FieldValueInvalid") -> dict[str, str]:
@@ -62,7 +65,7 @@ class ObjectMeta(BaseModel):
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
 
-    name: str = Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+    name: str = Field(min_length=1, max_length=253, pattern=OBJECT_NAME)
     namespace: str = "default"
     uid: str = ""
     generation: int = 0

@@ -4,7 +4,21 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from bmq.resources.base import AGE, IMMUTABLE, REQUIRED, Column, Naming, Part, Resource, Scale, Status, condition_columns, rule, rules
+from bmq.resources.base import (
+    AGE,
+    IMMUTABLE,
+    OBJECT_NAME_OR_NONE,
+    REQUIRED,
+    Column,
+    Naming,
+    Part,
+    Resource,
+    Scale,
+    Status,
+    condition_columns,
+    rule,
+    rules,
+)
 from bmq.resources.pods import OPERATORS_OWN_ENV, OPERATORS_OWN_ENV_TEXT, Image, Placement, Quantity, Resources
 from bmq.resources.references import DeletionPolicy
 
@@ -15,6 +29,7 @@ class Credentials(Part):
     secret_name: str = Field(
         default="",
         max_length=253,
+        pattern=OBJECT_NAME_OR_NONE,
         description="The Secret; it has the label bmq.io/use: allowed, or the chart allows its name. "
         "Empty: the pods' own identity (workload identity, instance roles) is what the store knows. "
         "Of gs:// it has the key GOOGLE_SERVICE_ACCOUNT_KEY (a service account's JSON), of az:// AZURE_STORAGE_ACCOUNT_KEY.",
@@ -38,7 +53,10 @@ class EmbeddedMinio(Part):
     )
     storage: Quantity = Field(default="10Gi", description="The size of its volume.")
     storage_class_name: str = Field(
-        default="", max_length=253, description="The volume's StorageClass, one that the chart allows. Empty: the default one."
+        default="",
+        max_length=253,
+        pattern=OBJECT_NAME_OR_NONE,
+        description="The volume's StorageClass, one that the chart allows. Empty: the default one.",
     )
     resources: Resources = Field(default=Resources(requests={"cpu": "100m", "memory": "256Mi"}), description="Its CPU and memory.")
 

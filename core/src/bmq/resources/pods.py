@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from bmq.resources.base import Part, rule, rules
+from bmq.resources.base import OBJECT_NAME, OBJECT_NAME_OR_NONE, Part, rule, rules
 
 QUANTITY_PATTERN: Final = r"^([0-9]+|[0-9]+\.[0-9]+)(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$"
 
@@ -53,7 +53,9 @@ class Placement(Part):
     affinity: FreeForm = Field(
         default={}, description="A Kubernetes affinity, in place of bmq's own, which prefers to spread the pods of a role over nodes."
     )
-    priority_class_name: str = Field(default="", max_length=253, description="The pods' PriorityClass, one that the chart allows.")
+    priority_class_name: str = Field(
+        default="", max_length=253, pattern=OBJECT_NAME_OR_NONE, description="The pods' PriorityClass, one that the chart allows."
+    )
     annotations: dict[str, str] = Field(default={}, max_length=64, description="Annotations of the pods, of those that the chart allows.")
     labels: dict[str, str] = Field(default={}, max_length=64, description="Further labels of the pods, of those that the chart allows.")
     env: list[EnvironmentVariable] = Field(
@@ -75,7 +77,7 @@ class Image(Part):
         description="Its tag. Empty: the operator's own version; changing it is a rolling upgrade.",
     )
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(default="IfNotPresent", description="When the image is pulled.")
-    pull_secrets: list[str] = Field(
+    pull_secrets: list[Annotated[str, Field(max_length=253, pattern=OBJECT_NAME)]] = Field(
         default=[],
         max_length=8,
         description="Names of Secrets with the registry's credentials; each has the label bmq.io/use: allowed, or the chart allows its name.",

@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from bmq.resources.base import IMMUTABLE, Part, rule, rules
+from bmq.resources.base import IMMUTABLE, OBJECT_NAME, Part, rule, rules
 
 DeletionPolicy = Literal["Retain", "Delete"]
 
@@ -15,5 +15,7 @@ CONFIRM_DELETION: Final = "bmq.io/delete-data"
 class ClusterRef(Part, json_schema_extra=rules(rule(IMMUTABLE, "clusterRef cannot be changed: delete the resource and create it anew"))):
     """The Cluster that a Topic or a Lane is in."""
 
-    name: str = Field(default="bmq", min_length=1, max_length=253, description="Its name.")
-    namespace: str = Field(default="", max_length=63, description="Its namespace. Empty: the same one.")
+    name: str = Field(default="bmq", min_length=1, max_length=253, pattern=OBJECT_NAME, description="Its name.")
+    namespace: str = Field(
+        default="", max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", description="Its namespace. Empty: the same one."
+    )

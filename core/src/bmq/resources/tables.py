@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from bmq.resources.base import Part, rule, rules
+from bmq.resources.base import OBJECT_NAME_OR_NONE, Part, rule, rules
 from bmq.resources.iceberg import Iceberg
 from bmq.resources.pods import Placement
 from bmq.resources.spark import SparkResources
@@ -29,7 +29,10 @@ class ConfigMapKey(Part):
     """A key of a ConfigMap in the resource's namespace."""
 
     name: str = Field(
-        default="", max_length=253, description="The ConfigMap, with the label bmq.io/use: allowed, or one that the chart allows. Empty: none."
+        default="",
+        max_length=253,
+        pattern=OBJECT_NAME_OR_NONE,
+        description="The ConfigMap, with the label bmq.io/use: allowed, or one that the chart allows. Empty: none.",
     )
     key: str = Field(default="schema", max_length=253, pattern=r"^[-._a-zA-Z0-9]+$", description="Under which key it is.")
 
@@ -87,6 +90,7 @@ class StoreAccess(Part):
     secret_name: str = Field(
         default="",
         max_length=253,
+        pattern=OBJECT_NAME_OR_NONE,
         description="A Secret of the resource's namespace, with the label bmq.io/use: allowed, or one that the chart allows. "
         "Empty: the Cluster's own keys, where it is in the same namespace and has any on s3://; "
         "else the pods' own identity is what the store knows.",
@@ -235,7 +239,7 @@ class Table(
     service_account: str = Field(
         default="",
         max_length=253,
-        pattern=r"^[a-z0-9.-]*$",
+        pattern=OBJECT_NAME_OR_NONE,
         description="The driver's ServiceAccount, with the label bmq.io/use: allowed, or one that the chart allows. Empty: the chart's.",
     )
     suspend: bool = Field(default=False, description="true: nothing runs, and the place in the topics is kept.")
