@@ -52,7 +52,10 @@ class SparkKube(KubeOfATest):
     async def merge(self, kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "") -> dict[str, Any]:
         self.writes.append(f"merge {kind} {name} {part}")
         there = self.manifests[kind, namespace, name]
-        there["status"] = {**there.get("status", {}), **body["status"]}
+        if part == "status":
+            there["status"] = {**there.get("status", {}), **body["status"]}
+        else:
+            there["metadata"]["annotations"] = {**there["metadata"].get("annotations", {}), **body["metadata"]["annotations"]}
         return there
 
     def says(self, kind: str, name: str, **status: Any) -> None:

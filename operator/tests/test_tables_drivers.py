@@ -127,6 +127,40 @@ def test_a_sink_that_is_changed_while_it_is_submitted_is_not_left_with_what_it_w
     run(use)
 
 
+@pytest.mark.parametrize("state", ["PENDING_RERUN", "INVALIDATING", "RESUMING"])
+def test_a_sink_that_was_changed_while_it_was_submitted_is_looked_at_once_more_where_the_spark_operator_waits_for_ever(state: str) -> None:
+    async def use(world: World) -> None:
+        """The Spark Operator's own write of the submission was lost: it does not know the driver that goes, and hears nothing of it."""
+        world.clock.ms = NOW_MS
+        await world.look(STREAM, oneTable=True)
+        changed = {**STREAM, "image": "bmq-spark:2"}
+        await world.look(changed, oneTable=True)
+        world.kube.says("SparkApplication", "lake-sink", applicationState={"state": state})
+        application = world.kube.manifests["SparkApplication", "shop", "lake-sink"]
+
+        def written(ms: int) -> None:
+            application["metadata"]["managedFields"] = [{"manager": "bmq-operator", "time": timestamp(ms)}]
+
+        written(NOW_MS)
+        world.clock.ms += 20_000
+        assert ready(await world.look(changed, oneTable=True)).reason == "Starting"
+        assert world.kube.writes == [], "it is given its time"
+        world.clock.ms += 10_000
+        outcome = await world.look(changed, oneTable=True)
+        assert world.kube.writes == ["merge SparkApplication lake-sink "]
+        assert outcome.again_after_s is not None
+        written(world.clock.ms)
+        world.clock.ms += 20_000
+        await world.look(changed, oneTable=True)
+        assert world.kube.writes == [], "and again"
+        world.clock.ms += 10_000
+        await world.look(changed, oneTable=True)
+        assert world.kube.writes == ["merge SparkApplication lake-sink "]
+        assert "bmq.io/failures" not in application["spec"]["driver"]["annotations"], "that is no failure"
+
+    run(use)
+
+
 def test_a_run_of_a_schedule_that_finds_no_node_gives_way_once_it_was_made_smaller() -> None:
     async def use(world: World) -> None:
         world.clock.ms = NOW_MS

@@ -26,6 +26,8 @@ PART_LABEL: Final = "bmq.io/table-part"
 FAILURES: Final = "bmq.io/failures"
 AFTER: Final = "bmq.io/begun-anew-after"
 """Annotations of a stream's driver: how often in a row it was begun anew, and after which end. A change has the Spark Operator begin anew."""
+NUDGED: Final = "bmq.io/nudged"
+"""Annotation of an application, when the Spark Operator was made to look at it once more (RFC 3339)."""
 MADE_FROM: Final = "bmq.io/made-from"
 """Annotation of a driver: a digest of all that its run was to be. A pod with another one was made before the newest change."""
 _DIGEST_LENGTH: Final = 16

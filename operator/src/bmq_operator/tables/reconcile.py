@@ -12,7 +12,7 @@ from bmq.resources.topic import Topic, TopicStatus
 from bmq_operator.admin import AdminError
 from bmq_operator.applied import was_applied, write
 from bmq_operator.borrowed import Own, why_not_allowed
-from bmq_operator.conditions import Finding, next_conditions
+from bmq_operator.conditions import Finding, next_conditions, timestamp
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeError, KubeProblem, Manifest
 from bmq_operator.metrics import STREAMS_BEGUN_ANEW
@@ -20,7 +20,7 @@ from bmq_operator.outcome import Outcome
 from bmq_operator.references import ClusterState, Referred, refer
 from bmq_operator.rivals import Rival
 from bmq_operator.tables.claims import taken_by
-from bmq_operator.tables.desired import desired, made_from
+from bmq_operator.tables.desired import NUDGED, desired, made_from
 from bmq_operator.tables.existing import Existing, NameTaken, NoSparkOperator, bring_about, delete_others, read_existing
 from bmq_operator.tables.jobs import Anew, TableJob, jobs_of_sink, jobs_of_topic
 from bmq_operator.tables.lag import lag_of
@@ -209,6 +209,9 @@ async def _table(context: Context, job: TableJob, referred: Referred, *, existin
         report = of_stream(job, run, await _driver(context, job, run), old, now_ms=now_ms, wanted=recipe)
         if report.begin_anew is not None:
             await _begin_anew(context, job, report.begin_anew)
+        if report.nudge:
+            note = {"metadata": {"annotations": {NUDGED: timestamp(now_ms)}}}
+            await context.kube.merge("SparkApplication", job.owner.meta.namespace, job.name, note)
     else:
         schedule = _schedule(existing, job.name)
         newest = schedule.runs[0] if schedule is not None and schedule.runs else None

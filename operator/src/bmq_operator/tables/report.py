@@ -11,6 +11,7 @@ from bmq_operator.tables.jobs import Anew, TableJob
 from bmq_operator.tables.runs import ENDED, HEARD_AFTER_MS, Recipe, Run, Schedule, broken, made_otherwise, said, time_ms, waiting
 
 SOON_S: Final = 10.0
+NUDGED_AFTER_MS: Final = 30_000
 NOT_TAKEN_AFTER_MS: Final = 60_000
 """The Spark Operator takes up an application within seconds, if it looks after the namespace at all."""
 BACKOFF_FIRST_MS: Final = 10_000
@@ -20,6 +21,8 @@ RAN_WELL_MS: Final = 600_000
 RUNNING: Final = "Running"
 _TAKEN_UP: Final = frozenset(("SUBMITTED", "RUNNING"))
 _BEGINNING: Final = frozenset(("PENDING_RERUN", "INVALIDATING", "RESUMING", "SUBMITTED", "UNKNOWN", ""))
+_WAITING: Final = frozenset(("PENDING_RERUN", "INVALIDATING", "RESUMING"))
+"""The Spark Operator waits for pods to go, and then only for an event."""
 _FAILING: Final = frozenset(("FAILING", "FAILED", "SUBMISSION_FAILED"))
 _SUSPENDED: Final = frozenset(("SUSPENDING", "SUSPENDED"))
 
@@ -32,6 +35,8 @@ class Report:
     running: bool
     status: TableStatus
     begin_anew: Anew | None = None
+    nudge: bool = False
+    """Whether the Spark Operator is to be made to look at it once more."""
     again_after_s: float | None = None
     compaction: Finding | None = None
 
@@ -64,6 +69,9 @@ def of_stream(job: TableJob, run: Run | None, pod: Manifest | None, old: TableSt
     status = status.model_copy(update={"last_error": error or status.last_error})
     running = finding.reason == RUNNING
     report = Report(finding=finding, running=running, status=status, again_after_s=None if running else SOON_S)
+    if run.state in _WAITING and wanted is not None and now_ms - wanted.since_ms >= NUDGED_AFTER_MS:
+        # What was changed while it was submitted has a driver of which the Spark Operator forgot that it is its own: it does not hear that it went.
+        return replace(report, nudge=True, again_after_s=SOON_S)
     otherwise = wanted is not None and made_otherwise(pod, wanted, now_ms=now_ms)
     if run.state in _TAKEN_UP and otherwise and now_ms - time_ms(run.anew.after) >= HEARD_AFTER_MS:
         # It would go on with what it was before the change, or wait for ever for an image that is not to be had.
