@@ -32,7 +32,7 @@ from bmq.resources.spark import SparkPod
 from bmq.resources.tables import Compact, ConfigMapKey, Continuous, StoreAccess, Table, ValueSchema
 from bmq.resources.topic import TopicSpec
 from bmq_operator.allowed import VALUES, Allowed
-from bmq_operator.borrowed import RULES, Named, Own, reaches, rule_of
+from bmq_operator.borrowed import RULES, Named, Own, reaches, rule_of, why_not_allowed
 from bmq_operator.clusters.existing import Existing
 from bmq_operator.clusters.gathering import NotToBe, gather
 
@@ -123,6 +123,8 @@ BEYOND: dict[Field, tuple[Any, ...]] = {
         [{"name": "PYTHONWARNINGS", "value": "all:0:antigravity.x:0:0"}],
         [{"name": "LD_PRELOAD", "value": "/tmp/x.so"}],
         [{"name": "HTTPS_PROXY", "value": "http://evil"}],
+        [{"name": "AWS_ENDPOINT_URL_STS", "value": "http://evil"}],
+        [{"name": "AWS_ENDPOINT_URL", "value": "http://evil"}],
         [{"name": "TZ", "value": "UTC"}, {"name": "", "value": "x"}],
     ),
     (Table, "image"): ("evil.example/pwn:1",),
@@ -257,6 +259,15 @@ def test_nothing_is_made_of_a_table_that_reaches_for_what_is_not_its_own(kind: K
         assert world.kube.writes == []
 
     run(use)
+
+
+def test_a_topics_table_is_named_as_it_stands_there() -> None:
+    kind = next(one for one in KINDS if one.name == "Topic")
+    spec = kind.spec.model_validate({"parquet": {**kind.base("parquet")["parquet"], "sparkConf": {"spark.jars": "x"}}})
+    assert isinstance(spec, TopicSpec) and spec.parquet is not None
+    allow, own = Allowed(), Own(images=())
+    found = asyncio.run(why_not_allowed(KubeOfATest(), spec.parquet, namespace="shop", allow=allow, own=own, path="parquet"))  # type: ignore[arg-type]
+    assert found is not None and found.message.startswith("parquet.sparkConf: spark.jars is none")
 
 
 def test_what_is_usual_needs_no_leave() -> None:

@@ -137,9 +137,9 @@ OWN_KEYS = {"store": {"url": "s3://bmq?endpoint=http://minio:9000", "credentials
 @pytest.mark.parametrize(
     ("access", "spec", "namespace", "env", "keys"),
     [
-        ({}, MINIO, "shop", {"AWS_ENDPOINT_URL": "http://bmq-minio.shop.svc:9000"}, {("bmq-minio", "user"), ("bmq-minio", "password")}),
+        ({}, MINIO, "shop", {"AWS_ENDPOINT_URL_S3": "http://bmq-minio.shop.svc:9000"}, {("bmq-minio", "user"), ("bmq-minio", "password")}),
         ({}, MINIO, "prod", {}, set()),
-        ({}, OWN_KEYS, "shop", {"AWS_ENDPOINT_URL": "http://minio:9000"}, {("bmq-keys", "id"), ("bmq-keys", "AWS_SECRET_ACCESS_KEY")}),
+        ({}, OWN_KEYS, "shop", {"AWS_ENDPOINT_URL_S3": "http://minio:9000"}, {("bmq-keys", "id"), ("bmq-keys", "AWS_SECRET_ACCESS_KEY")}),
         ({"region": "eu-west-1"}, {"store": {"url": "s3://bmq?region=us-west-2"}}, "shop", {"AWS_REGION": "eu-west-1"}, set()),
         ({}, {"store": {"url": "gs://bmq", "credentials": {"secretName": "google"}}}, "shop", {}, set()),
         ({"secretName": "mine"}, OWN_KEYS, "shop", {}, {("mine", "AWS_ACCESS_KEY_ID"), ("mine", "AWS_SECRET_ACCESS_KEY")}),

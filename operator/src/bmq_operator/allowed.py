@@ -77,8 +77,8 @@ class Allowed(BaseModel):
     """Names of tables' sparkConf: none that loads code, or changes which pods there are and what they see. * stands for no name of a class."""
     consumer_config: tuple[str, ...] = ("check.crcs", "client.dns.lookup", "client.rack", "fetch.*", "max.*", "*.bytes", "*.ms")
     """Names of tables' consumerConfig, with and without kafka. before them."""
-    env: tuple[str, ...] = ("AWS_ENDPOINT_URL*", "AWS_MAX_ATTEMPTS", "AWS_REGION", "AWS_RETRY_MODE", "BMQ_*", "LANG", "LC_*", "TZ")
-    """Names of variables in placement.env."""
+    env: tuple[str, ...] = ("AWS_ENDPOINT_URL_S3", "AWS_MAX_ATTEMPTS", "AWS_REGION", "AWS_RETRY_MODE", "BMQ_*", "LANG", "LC_*", "TZ")
+    """Names of variables in placement.env: none by which code is run, or an identity proved to somebody else (AWS_ENDPOINT_URL_STS)."""
     jdbc_drivers: tuple[str, ...] = ("postgresql",)
     """Of tables' iceberg.catalogUri."""
     jdbc_parameters: tuple[str, ...] = (

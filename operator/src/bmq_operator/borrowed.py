@@ -50,9 +50,9 @@ Rule: TypeAlias = Callable[[Any, str, Allowed, Own], "Iterator[str | Named]"]
 """Of a part and the path of its field: why it may not be as it is written, and what is to be looked at for that."""
 
 
-async def why_not_allowed(kube: Kube, spec: BaseModel, *, namespace: str, allow: Allowed, own: Own) -> Finding | None:
-    """Why nothing may be made of a spec as it is written; None: all of it may be used. Raises KubeError."""
-    found = list(reaches(spec, allow=allow, own=own))
+async def why_not_allowed(kube: Kube, spec: BaseModel, *, namespace: str, allow: Allowed, own: Own, path: str = "") -> Finding | None:
+    """Why nothing may be made of a spec, or of the part at `path`, as it is written; None: all of it may be used. Raises KubeError."""
+    found = list(reaches(spec, allow=allow, own=own, path=path))
     if why := next((one for one in found if isinstance(one, str) and one), ""):
         return Finding(status="False", reason="NotAllowed", message=why)
     for one in found:

@@ -15,6 +15,8 @@ from bmq_operator.clusters.configuration import store_options, store_url
 from bmq_operator.clusters.names import KAFKA_PORT, MINIO_PORT, Names
 from bmq_operator.clusters.store_keys import store_keys
 
+S3_ENDPOINT: Final = "AWS_ENDPOINT_URL_S3"
+"""Of S3 alone: by AWS_ENDPOINT_URL the proof of the pods' own identity would go to an address that is written in a resource, too."""
 NAME_LENGTH_MAX: Final = 40
 """A run of a schedule has 20 characters more, and 63 is what a label may have."""
 _DIGEST_LENGTH: Final = 8
@@ -143,7 +145,7 @@ def _name(resource: str, suffix: str, topic: str = "") -> str:
 def store_use(table: Table, cluster: Cluster, *, namespace: str) -> StoreUse:
     """The table's own keys, else those of a Cluster of the same namespace, else the pods' identity alone."""
     access = table.store
-    written = {"AWS_ENDPOINT_URL": access.endpoint, "AWS_REGION": access.region}
+    written = {S3_ENDPOINT: access.endpoint, "AWS_REGION": access.region}
     keys: dict[str, tuple[str, str]] = {}
     if access.secret_name:
         keys = {
@@ -156,11 +158,11 @@ def store_use(table: Table, cluster: Cluster, *, namespace: str) -> StoreUse:
     names, store = Names.of(cluster), cluster.spec.store
     if store.minio.embedded:
         keys = {"AWS_ACCESS_KEY_ID": (names.minio, "user"), "AWS_SECRET_ACCESS_KEY": (names.minio, "password")}
-        own = {"AWS_ENDPOINT_URL": f"http://{names.host(names.minio)}:{MINIO_PORT}"}
+        own = {S3_ENDPOINT: f"http://{names.host(names.minio)}:{MINIO_PORT}"}
     elif store.url.startswith("s3://"):
         keys = {one.variable: (store.credentials.secret_name, one.key) for one in store_keys(store)}
         options = store_options(cluster)
-        own = {"AWS_ENDPOINT_URL": options.get("endpoint", ""), "AWS_REGION": options.get("region", "")}
+        own = {S3_ENDPOINT: options.get("endpoint", ""), "AWS_REGION": options.get("region", "")}
     else:
         own = {}
     return StoreUse(env=_written(own) | _written(written), secret_keys=keys)

@@ -13,7 +13,7 @@ from bmq.resources.topic import Topic
 from bmq_operator.kube import Manifest
 from bmq_operator.references import allowed
 from bmq_operator.rivals import Rival
-from bmq_operator.tables.jobs import TableJob, jobs_of_sink, jobs_of_topic
+from bmq_operator.tables.jobs import S3_ENDPOINT, TableJob, jobs_of_sink, jobs_of_topic
 
 Place: TypeAlias = tuple[str, ...]
 """Where a table is: a folder of a store, or a name in a catalog."""
@@ -23,7 +23,7 @@ _FIELDS: Final = ("apiVersion", "kind", "metadata", "spec")
 def place_of(job: TableJob) -> Place:
     """Where its rows go."""
     variables = {**job.store.env, **{one.name: one.value for one in job.table.placement.env}}
-    endpoint = variables.get("AWS_ENDPOINT_URL", "").rstrip("/")
+    endpoint = (variables.get(S3_ENDPOINT) or variables.get("AWS_ENDPOINT_URL", "")).rstrip("/")
     iceberg = job.table.iceberg
     if iceberg is None:
         return ("parquet", endpoint, _folder(job.output))

@@ -151,7 +151,8 @@ async def _tables(context: Context, jobs: Sequence[TableJob], referred: Referred
         return Tables(findings=[found], statuses=list(old), again_after_s=LATER_S)
     own = Own(images=(settings.image,), account=settings.service_account)
     # Of several tables all have the same settings.
-    beyond = await why_not_allowed(context.kube, jobs[0].table, namespace=meta.namespace, allow=context.settings.allow, own=own)
+    path = "parquet" if jobs[0].owner.kind == "Topic" else ""
+    beyond = await why_not_allowed(context.kube, jobs[0].table, namespace=meta.namespace, allow=context.settings.allow, own=own, path=path)
     wanted: list[Manifest] = []
     reports = []
     before = {one.output: one for one in old}
