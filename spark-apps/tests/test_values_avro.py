@@ -108,7 +108,7 @@ def test_a_union_says_which_branch_it_holds(value: Any, member: str, held: Any) 
 @pytest.mark.parametrize(
     ("kind", "good", "value", "why"),
     [
-        ("long", b"\x02", b"", "EOFError"),
+        ("long", b"\x02", b"", "it ends within a value, after 0 bytes"),
         ("long", b"\x02", b"\x02\x02", "1 bytes are left over of 2"),
         ("string", b"\x02x", b"\x04\xff\xff", "UnicodeDecodeError"),
         ("int", b"\x02", b"\xfe\xff\xff\xff\xff\xff\x01", r"at `\$.a` \(int32\)"),
@@ -119,7 +119,7 @@ def test_a_union_says_which_branch_it_holds(value: Any, member: str, held: Any) 
             b"\x80\x89\x7a" + b"\x7f" * 1_000_000,
             "1000000 bytes",
         ),
-        ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\x00", b"\x08", "IndexError"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\x00", b"\x08", "enum E has no symbol 4"),
     ],
 )
 def test_a_record_that_does_not_fit_says_why_and_spoils_no_other(kind: Any, good: bytes, value: bytes, why: str) -> None:
@@ -217,3 +217,70 @@ def test_two_branches_that_would_be_one_column_are_refused() -> None:
     other = {"type": "record", "name": "paid", "namespace": "other", "fields": [{"name": "x", "type": "int"}]}
     with pytest.raises(ConfigurationError, match=r"value.u: Paid and other.paid of a union would be one column, member_paid"):
         by_schema(record_of(u=[PAID, other]))
+
+
+def zigzag(number: int) -> bytes:
+    left, octets = ((number << 1) ^ (number >> 63)) & (2**64 - 1), b""
+    while left >= 0x80:
+        left, octets = left >> 7, octets + bytes([left & 0x7F | 0x80])
+    return octets + bytes([left])
+
+
+COLOUR = {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}
+INTS = {"type": "array", "items": "int"}
+COUNTS = {"type": "map", "values": "int"}
+NEVER_MORE = "a number of more than 10 bytes"
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "value", "why"),
+    [
+        (COLOUR, zigzag(1), zigzag(-1), "enum Colour has no symbol -1"),
+        (COLOUR, zigzag(1), zigzag(2), "enum Colour has no symbol 2"),
+        ("boolean", b"\x01", b"\x02", "a boolean of 2"),
+        (["null", "int"], zigzag(0), zigzag(-1) + zigzag(5), "field a: its union has no branch -1"),
+        (["null", "int", "string"], zigzag(1) + zigzag(5), zigzag(-2) + zigzag(5), "field a: its union has no branch -2"),
+        ("int", zigzag(1), b"\x80" * 20 + b"\x01", NEVER_MORE),
+        ("long", zigzag(2**63 - 1), b"\xff" * 10 + b"\x01", NEVER_MORE),
+        ("long", zigzag(-(2**63)), b"\xff" * 9 + b"\x02", "a number of more than 64 bits"),
+        ("string", zigzag(1) + b"x", zigzag(-1) + b"x", "a length below 0"),
+        ("bytes", zigzag(200) + b"x" * 200, zigzag(2**62), "it ends within a value"),
+        (INTS, zigzag(1) + zigzag(7) + zigzag(0), zigzag(2**62) + zigzag(7), "a block of 4611686018427387904 items in 1 bytes"),
+        (INTS, zigzag(-1) + zigzag(1) + zigzag(7) + zigzag(0), zigzag(-1) + zigzag(100) + zigzag(7) + zigzag(0), "1 bytes says that it has 100"),
+        (INTS, zigzag(0), zigzag(-1) + zigzag(-1) + zigzag(7) + zigzag(0), "says that it has -1"),
+        (COUNTS, zigzag(1) + b"\x02k" + zigzag(3) + zigzag(0), zigzag(2) + b"\x02k" + zigzag(3) + zigzag(0), "it ends within a value"),
+    ],
+)  # fmt: skip
+def test_what_fastavro_would_take_for_something_else_is_refused(kind: Any, good: bytes, value: bytes, why: str) -> None:
+    values, reasons = decode(by_schema(record_of(a=kind)), [good, value, good])
+    assert values[0] == values[2] is not None and values[1] is None
+    assert reasons[0] is reasons[2] is None
+    assert why in str(reasons[1])
+
+
+def test_a_few_bytes_do_not_become_more_values_than_memory_holds() -> None:
+    empty = {"type": "record", "name": "Line", "fields": [{"name": "b", "type": "boolean"}] + [{"name": f"n{i}", "type": "null"} for i in range(99)]}
+    made = by_schema(record_of(a={"type": "array", "items": empty}))
+
+    def lines(count: int) -> bytes:
+        return zigzag(count) + b"\x01" * count + zigzag(0)
+
+    decoded = made.decode(pa.array([lines(2), lines(20_000), lines(3), lines(9_000), lines(9_000), lines(9_000)], pa.binary()))
+    assert [None if row is None else len(row["a"]) for row in decoded.values.to_pylist()] == [2, None, 3, 9_000, 9_000, 9_000]
+    assert decoded.reasons.drop_null().to_pylist() == ["its items would become 2020000 values or more: 1000000 at most from so many bytes"]
+
+
+def test_what_a_reader_adds_to_each_item_is_counted() -> None:
+    from bmq_spark.values.avro_records import parse_avro
+    from bmq_spark.values.avro_strict import StrictAvro
+    from bmq_spark.values.decoded import Unfit
+
+    def lines(*more: Any) -> Any:
+        line = {"type": "record", "name": "Line", "fields": [{"name": "b", "type": "boolean"}, *more]}
+        return parse_avro(record_of(a={"type": "array", "items": ["null", line]}))
+
+    wide = lines(*({"name": f"d{i}", "type": "string", "default": "x"} for i in range(100)))
+    value = zigzag(20_000) + b"\x02\x01" * 20_000 + zigzag(0)
+    assert StrictAvro(lines(), lines()).check(value, 0) == 60_000
+    with pytest.raises(Unfit, match="would become 2060000 values or more"):
+        StrictAvro(lines(), wide).check(value, 0)

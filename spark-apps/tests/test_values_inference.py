@@ -11,6 +11,7 @@ from value_cases import decode
 from bmq_spark.values import decoder, iceberg_rules, infer, json_rules, observe, parquet_rules, settle
 from bmq_spark.values.ddl import write_ddl
 from bmq_spark.values.inference import COLUMNS, union
+from bmq_spark.values.json_seen import FIELDS
 
 
 def encoded(*documents: Any) -> pa.Array:
@@ -177,3 +178,19 @@ def _agree(column: Any, told: Any) -> None:
     else:
         assert column == told
         assert type(column) is type(told)
+
+
+def test_a_list_whose_objects_have_ever_new_keys_takes_no_longer_than_others_of_its_length() -> None:
+    # Work that grew with the square of the keys took minutes for a tenth of these, hours for all: the test would run into its timeout.
+    known = infer(None, encoded({"l": [{f"k{number:05}": 1} for number in range(50_000)]}))
+    assert [field.name for field in known.field("l").type.value_type] == [f"k{number:05}" for number in range(COLUMNS)]
+
+
+def test_keys_that_are_data_neither_fill_memory_nor_depend_on_who_saw_them() -> None:
+    names = [f"k{number:05}" for number in range(3 * FIELDS)]
+    values = encoded(*({"in": {name: 1}, name: 1} for name in names))
+    backwards = encoded(*({name: 1, "in": {name: 1}} for name in reversed(names)))
+    seen = observe(values)
+    assert seen == observe(backwards) == union(observe(values[: 2 * FIELDS]), observe(values[FIELDS:]))
+    assert seen.num_fields == FIELDS and seen.field("in").type.num_fields == FIELDS
+    assert [field.name for field in seen][-1] == names[FIELDS - 2]

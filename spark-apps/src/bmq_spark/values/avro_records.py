@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import fastavro
 import pyarrow as pa
@@ -18,6 +18,7 @@ from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException, UnknownType
 
 from bmq_spark.errors import ConfigurationError
+from bmq_spark.values.avro_strict import StrictAvro
 from bmq_spark.values.avro_types import AvroColumn, NoColumn, column_of, has_choices, plain, times_of
 from bmq_spark.values.by_schema_id import BySchemaId
 from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
@@ -28,6 +29,8 @@ AVRO_REFUSES: Final = (
     EOFError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError, AttributeError, StopIteration, AssertionError, MemoryError,
     decimal.DecimalException, SchemaResolutionError,
 )  # fmt: skip
+SLICE_VALUES: Final = 1_000_000
+"""Of items of arrays and maps, after which those that were read become columns before others are."""
 _SCHEMA_REFUSES: Final = (SchemaParseException, UnknownType, KeyError, TypeError, ValueError, AttributeError, RecursionError)
 
 
@@ -51,20 +54,22 @@ class AvroDecoder(RecordDecoder):
     def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
         """See RecordDecoder. Raises RegistryUnavailable."""
         finish = self._column.finish
-        read, start = self._plain, 0
+        read, start, made = self._plain, 0, 0
         objects: list[Any] = []
         unfit: dict[int, str] = {}
         for position, value in enumerate(values):
+            if made > SLICE_VALUES:
+                break
             if value is None:
                 objects.append(None)
                 continue
-            content = io.BytesIO(value)
             try:
                 if self.registry is not None:
-                    read, start = self._by_id(schema_id(value)), content.seek(5)
-                record = read(content)
-                if content.tell() != len(value):
-                    raise Unfit(f"not Avro of the schema: {len(value) - content.tell()} bytes are left over of {len(value) - start}")
+                    read, start = self._by_id(schema_id(value)), 5
+                made += read.strict.check(value, start)
+                content = io.BytesIO(value)
+                content.seek(start)
+                record = read.record(content)
                 objects.append(record if finish is None else finish(record))
             except Unfit as error:
                 objects.append(None)
@@ -74,7 +79,7 @@ class AvroDecoder(RecordDecoder):
                 unfit[position] = f"not Avro of the schema: {type(error).__name__} {reason(error)}"
         return objects, unfit
 
-    def _reader_of(self, number: int, registered: RegisteredSchema) -> Callable[[io.BytesIO], Any]:
+    def _reader_of(self, number: int, registered: RegisteredSchema) -> "_Read":
         """What reads records of that schema. Raises Unfit, SchemaUnknown, RegistryUnavailable."""
         assert self.registry is not None
         try:
@@ -85,23 +90,31 @@ class AvroDecoder(RecordDecoder):
         if writer == self.reader:
             return self._plain
         units = {name.removeprefix("local-") for name in times_of(writer) | times_of(self.reader)} - {"date"}
-        return _read_by(plain(writer, with_times=len(units) > 1), plain(self.reader, with_times=len(units) > 1))
+        times = len(units) > 1
+        return _Read(StrictAvro(writer, self.reader), _read_by(plain(writer, with_times=times), plain(self.reader, with_times=times)))
 
     @cached_property
     def _column(self) -> AvroColumn:
         return column_of(self.reader)
 
     @cached_property
-    def _plain(self) -> Callable[[io.BytesIO], Any]:
-        return _read_by(plain(self.reader), None)
+    def _plain(self) -> "_Read":
+        return _Read(StrictAvro(self.reader, self.reader), _read_by(plain(self.reader), None))
 
     @cached_property
-    def _by_id(self) -> BySchemaId[Callable[[io.BytesIO], Any]]:
+    def _by_id(self) -> BySchemaId["_Read"]:
         assert self.registry is not None
         return BySchemaId(self.registry, kind="AVRO", learn=self._reader_of)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"reader": self.reader, "registry": self.registry}
+
+
+class _Read(NamedTuple):
+    """How records of one writer's schema are read."""
+
+    strict: StrictAvro
+    record: Callable[[io.BytesIO], Any]
 
 
 def read_avro_schema(source: SchemaFile) -> Any:

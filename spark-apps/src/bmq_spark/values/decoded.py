@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 SLICE_BYTES: Final = 4 << 20
 """Python's objects of a slice take about ten times its bytes."""
+SLICE_BYTES_MIN: Final = 64 << 10
 SLICE_RECORDS: Final = 8192
 REASON_CHARACTERS: Final = 500
 
@@ -51,15 +52,21 @@ class RecordDecoder(ABC):
 
     @abstractmethod
     def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-        """What pa.array takes for `arrow_type`, one for each value, None for null and for those that do not fit: their positions with reasons."""
+        """What pa.array takes for `arrow_type`, one for each value, None for null and for those that do not fit: their positions with reasons.
+
+        It may stop before the end where it has made much, but not before the first: the rest comes again.
+        """
 
     def decode(self, values: pa.Array) -> Decoded:
         """See Decoder."""
         arrays, reasons = [], []
-        for piece in slices(values):
-            objects, unfit = self.parse(piece.to_pylist())
-            arrays.append(self._build(objects, unfit, 0))
-            reasons.append(reasons_of(len(piece), unfit))
+        for piece in slices(values, size_bytes_max=slice_bytes(self.arrow_type)):
+            left = piece.to_pylist()
+            while left:
+                objects, unfit = self.parse(left)
+                arrays.append(self._build(objects, unfit, 0))
+                reasons.append(reasons_of(len(objects), unfit))
+                left = left[len(objects) :]
         return Decoded(values=joined(arrays, self.arrow_type), reasons=joined(reasons, pa.string()))
 
     def array(self, objects: list[Any]) -> pa.Array:
@@ -99,16 +106,32 @@ def _culprit(arrow_type: pa.DataType, value: Any, path: str) -> Exception | None
     return None
 
 
-def slices(values: pa.Array) -> Iterator[pa.Array]:
-    """Pieces of at most SLICE_RECORDS and, unless a single record is larger, SLICE_BYTES."""
-    if len(values) <= SLICE_RECORDS and values.nbytes <= SLICE_BYTES:
+def slice_bytes(arrow_type: pa.DataType) -> int:
+    """SLICE_BYTES, or less where elements of lists and maps have many columns: two bytes may be an element, and all of its columns are made."""
+    return max(SLICE_BYTES_MIN, SLICE_BYTES // max(1, _widest_element(arrow_type)))
+
+
+def _widest_element(arrow_type: pa.DataType, *, within: bool = False) -> int:
+    if pa.types.is_struct(arrow_type):
+        parts = [_widest_element(field.type, within=within) for field in arrow_type]
+        return sum(parts) if within else max(parts, default=0)
+    if pa.types.is_list(arrow_type):
+        return _widest_element(arrow_type.value_type, within=True)
+    if pa.types.is_map(arrow_type):
+        return _widest_element(arrow_type.item_type, within=True)
+    return int(within)
+
+
+def slices(values: pa.Array, *, size_bytes_max: int = SLICE_BYTES) -> Iterator[pa.Array]:
+    """Pieces of at most SLICE_RECORDS and, unless a single record is larger, of so many bytes."""
+    if len(values) <= SLICE_RECORDS and values.nbytes <= size_bytes_max:
         if len(values):
             yield values
         return
     lengths = pc.fill_null(pc.binary_length(values), 0).to_pylist()
     start, size_bytes = 0, 0
     for position, length in enumerate(lengths):
-        if position > start and (size_bytes + length > SLICE_BYTES or position - start == SLICE_RECORDS):
+        if position > start and (size_bytes + length > size_bytes_max or position - start == SLICE_RECORDS):
             yield values.slice(start, position - start)
             start, size_bytes = position, 0
         size_bytes += length

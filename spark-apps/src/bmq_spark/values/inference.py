@@ -19,14 +19,11 @@ import pyarrow as pa
 from bmq_spark.values.decoded import slices
 from bmq_spark.values.evolution import Rules, json_rules, parquet_rules
 from bmq_spark.values.json_records import JSON_REFUSES, python_type
+from bmq_spark.values.json_seen import COLUMNS, Seen, arrow_of, merged, seen_in, seen_of, tells
 
-COLUMNS: Final = 1000
-"""More columns than this are not made of their own accord: objects whose keys are data would make them without end."""
-LEVELS: Final = 20
 NOTHING: Final = pa.struct([])
 _PIECE: Final = 256
 """Records after which what was seen becomes what is known, so that only what is new is looked at closely."""
-_SCALARS: Final = {bool: pa.bool_(), float: pa.float64(), str: pa.string(), type(None): pa.null()}
 
 
 def infer(known: pa.DataType | None, values: pa.Array, *, rules: Rules = parquet_rules) -> pa.DataType:
@@ -36,12 +33,14 @@ def infer(known: pa.DataType | None, values: pa.Array, *, rules: Rules = parquet
 
 def observe(values: pa.Array, *, known: pa.DataType | None = None) -> pa.DataType:
     """What the values have that `known` does not: a struct, with null for what is not told yet. Values that are not JSON objects tell nothing."""
-    seen = NOTHING
+    seen: Seen = {}
+    check = _checker(known if known is not None else NOTHING, NOTHING)
     for piece in slices(values):
         objects = piece.to_pylist()
         for start in range(0, len(objects), _PIECE):
-            seen = _observed(objects[start : start + _PIECE], known, seen)
-    return seen
+            if _see(objects[start : start + _PIECE], known, check, seen):
+                check = _checker(known if known is not None else NOTHING, arrow_of(seen))
+    return arrow_of(seen)
 
 
 def settle(known: pa.DataType | None, observations: Iterable[pa.DataType], *, rules: Rules = parquet_rules) -> pa.DataType:
@@ -57,19 +56,8 @@ def settle(known: pa.DataType | None, observations: Iterable[pa.DataType], *, ru
 
 
 def union(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """The least type that holds both; commutative and associative."""
-    if one == other:
-        return one
-    if pa.types.is_null(one) or pa.types.is_null(other):
-        return other if pa.types.is_null(one) else one
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        types = {field.name: field.type for field in one}
-        for field in other:
-            types[field.name] = union(types[field.name], field.type) if field.name in types else field.type
-        return pa.struct(sorted(types.items()))
-    if pa.types.is_list(one) and pa.types.is_list(other):
-        return pa.list_(union(one.value_type, other.value_type))
-    return json_rules(one, other) or pa.string()
+    """The least type that holds both, of what `observe` gives; commutative and associative."""
+    return one if one == other else arrow_of(merged(seen_of(one), seen_of(other)))
 
 
 def fields_beyond(value: Any, arrow_type: pa.DataType, path: str = "$") -> str | None:
@@ -77,7 +65,7 @@ def fields_beyond(value: Any, arrow_type: pa.DataType, path: str = "$") -> str |
     if pa.types.is_struct(arrow_type) and isinstance(value, dict):
         types = {field.name: field.type for field in arrow_type}
         for name, part in value.items():
-            if name not in types and not _tells_nothing(_type_of(part, 0)):
+            if name not in types and tells(seen_in(part)):
                 return f"{path}.{name}"
         inner = ((part, types[name], f"{path}.{name}") for name, part in value.items() if name in types)
         return next((found for each in inner if (found := fields_beyond(*each)) is not None), None)
@@ -97,9 +85,21 @@ def strict_type(arrow_type: pa.DataType) -> Any:
     return python_type(arrow_type)
 
 
-def _observed(objects: Sequence[bytes | None], known: pa.DataType | None, seen: pa.DataType) -> pa.DataType:
-    """`seen` with what these add. What fits the known columns and those seen so far as they stand adds nothing and costs one check."""
-    check = _checker(known if known is not None else NOTHING, seen)
+def _possible(known: pa.DataType | None, told: Seen) -> Seen:
+    """`told` without what is of another kind than a known object or list: it becomes no column, nor may it hide what others add there."""
+    if known is not None and pa.types.is_struct(known):
+        if not isinstance(told, dict):
+            return None
+        types = {field.name: field.type for field in known}
+        return {name: _possible(types.get(name), part) for name, part in told.items()}
+    if known is not None and pa.types.is_list(known):
+        return [_possible(known.value_type, told[0])] if isinstance(told, list) else None
+    return told
+
+
+def _see(objects: Sequence[bytes | None], known: pa.DataType | None, check: Callable[[bytes], Any], seen: Seen) -> bool:
+    """Adds what these have to `seen`; whether that was anything. What fits the known columns and those seen so far as they stand costs one check."""
+    adds = False
     for value in objects:
         if value is None:
             continue
@@ -111,42 +111,14 @@ def _observed(objects: Sequence[bytes | None], known: pa.DataType | None, seen: 
             except JSON_REFUSES:
                 continue
             if isinstance(told, dict):
-                seen = union(seen, _possible(known, _type_of(told, 0)))
-    return seen
-
-
-def _possible(known: pa.DataType | None, told: pa.DataType) -> pa.DataType:
-    """`told` without what is of another kind than a known object or list: it becomes no column, nor may it hide what others add there."""
-    if known is not None and pa.types.is_struct(known):
-        if not pa.types.is_struct(told):
-            return pa.null()
-        types = {field.name: field.type for field in known}
-        return pa.struct([(field.name, _possible(types.get(field.name), field.type)) for field in told])
-    if known is not None and pa.types.is_list(known):
-        return pa.list_(_possible(known.value_type, told.value_type)) if pa.types.is_list(told) else pa.null()
-    return told
+                merged(seen, _possible(known, seen_in(told)))
+                adds = True
+    return adds
 
 
 @lru_cache(maxsize=4)
 def _checker(known: pa.DataType, seen: pa.DataType) -> Callable[[bytes], Any]:
     return msgspec.json.Decoder(strict_type(_settled(known, seen, json_rules, [COLUMNS]))).decode
-
-
-def _type_of(value: Any, level: int) -> pa.DataType:
-    if isinstance(value, dict):
-        if value and level == LEVELS:
-            return pa.string()
-        return pa.struct(sorted((name, _type_of(part, level + 1)) for name, part in value.items()))
-    if isinstance(value, list):
-        if value and level == LEVELS:
-            return pa.string()
-        element = pa.null()
-        for part in value:
-            element = union(element, _type_of(part, level + 1))
-        return pa.list_(element)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return pa.int64() if -(1 << 63) <= value < 1 << 63 else pa.float64()
-    return _SCALARS[type(value)]
 
 
 def _tells_nothing(arrow_type: pa.DataType) -> bool:

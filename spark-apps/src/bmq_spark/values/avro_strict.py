@@ -1,0 +1,224 @@
+"""Whether bytes are Avro of a schema to the letter, told before fastavro makes objects of them. Pure.
+
+fastavro takes a negative index of an enum or a union from the end, any byte for true, and numbers of any length. And an item of an array may take one
+byte and become hundreds of columns (null fields, defaults of the reader's): what is claimed is counted, and bounded, before it is made.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from bmq_spark.values.decoded import Unfit
+
+VALUES_FREE: Final = 1_000_000
+"""So many values the items of one record may always become,"""
+VALUES_PER_BYTE: Final = 8
+"""and so many for each of its bytes."""
+_LONG_BYTES: Final = 10
+_FIXED: Final = {"float": 4, "double": 8}
+_LENGTHS: Final = ("string", "bytes")
+_NUMBERS: Final = ("int", "long")
+
+Walk = Callable[[bytes, int], int]
+"""From where a value begins to behind it, perhaps behind the end. Raises Unfit, and IndexError where the bytes end within it."""
+
+
+class StrictAvro:
+    """The check of one writer's schema (parsed, named types spelled out where they are first used); `reader` is what its records become."""
+
+    def __init__(self, writer: Any, reader: Any) -> None:
+        self._named: dict[str, Any] = {}
+        self._becomes = _widths_of_items(reader)
+        self._values = 0
+        self._values_max = 0
+        self._walk = self._of(writer, ())
+
+    def check(self, value: bytes, start: int) -> int:
+        """How many values the items of its arrays and maps become. Raises Unfit."""
+        self._values, self._values_max = 0, max(VALUES_FREE, VALUES_PER_BYTE * len(value))
+        try:
+            end = self._walk(value, start)
+        except IndexError:
+            end = len(value) + 1
+        if end > len(value):
+            raise Unfit(f"not Avro of the schema: it ends within a value, after {len(value) - start} bytes")
+        if end < len(value):
+            raise Unfit(f"not Avro of the schema: {len(value) - end} bytes are left over of {len(value) - start}")
+        return self._values
+
+    def _of(self, schema: Any, path: tuple[str, ...]) -> Walk:
+        if isinstance(schema, list):
+            return _union([self._of(branch, path) for branch in schema], ".".join(path))
+        if isinstance(schema, str):
+            return _PRIMITIVES[schema] if schema in _PRIMITIVES else self._of(self._named[schema], path)
+        kind = schema["type"]
+        if "name" in schema:
+            self._named[schema["name"]] = schema
+        match kind:
+            case "record" | "error":
+                return _record([self._of(field["type"], (*path, field["name"])) for field in schema["fields"]])
+            case "enum":
+                return _enum(schema["name"], len(schema["symbols"]))
+            case "fixed":
+                return _skip(schema["size"])
+            case "array":
+                return self._blocks(None, schema["items"], (*path, "[]"))
+            case "map":
+                return self._blocks(_length, schema["values"], (*path, "[]"))
+        return self._of(kind, path)
+
+    def _blocks(self, key: Walk | None, items: Any, path: tuple[str, ...]) -> Walk:
+        item = self._of(items, path)
+        each = item if key is None else _record([key, item])
+        weight = max(_width(items, self._named), self._becomes.get(path, 0))
+
+        def walk(data: bytes, at: int) -> int:
+            while True:
+                count, at = _number(data, at)
+                if count == 0:
+                    return at
+                size, begin = None, at
+                if count < 0:
+                    count = -count
+                    size, begin = _number(data, at)
+                    at = begin
+                if count > len(data) - at:
+                    raise Unfit(f"not Avro of the schema: a block of {count} items in {len(data) - at} bytes")
+                self._claim(count * weight)
+                for _ in range(count):
+                    at = each(data, at)
+                if size is not None and at - begin != size:
+                    raise Unfit(f"not Avro of the schema: a block of {at - begin} bytes says that it has {size}")
+
+        return walk
+
+    def _claim(self, values: int) -> None:
+        self._values += values
+        if self._values > self._values_max:
+            raise Unfit(f"its items would become {self._values} values or more: {self._values_max} at most from so many bytes")
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift == 7 * _LONG_BYTES:
+            raise Unfit("not Avro of the schema: a number of more than 10 bytes")
+    if number >> 64:
+        raise Unfit("not Avro of the schema: a number of more than 64 bits")
+    return (number >> 1) ^ -(number & 1), at
+
+
+def _long(data: bytes, at: int) -> int:
+    return at + 1 if data[at] < 0x80 else _number(data, at)[1]
+
+
+def _length(data: bytes, at: int) -> int:
+    byte = data[at]
+    length, at = (byte >> 1 if not byte & 1 else -1, at + 1) if byte < 0x80 else _number(data, at)
+    if length < 0:
+        raise Unfit("not Avro of the schema: a text or bytes of a length below 0")
+    return at + length
+
+
+def _boolean(data: bytes, at: int) -> int:
+    if data[at] > 1:
+        raise Unfit(f"not Avro of the schema: a boolean of {data[at]}")
+    return at + 1
+
+
+def _skip(size: int) -> Walk:
+    return lambda _, at: at + size
+
+
+def _record(parts: list[Walk]) -> Walk:
+    if len(parts) == 1:
+        return parts[0]
+
+    def walk(data: bytes, at: int) -> int:
+        for part in parts:
+            if part is _length:  # the most frequent ones without a call
+                byte = data[at]
+                at = at + 1 + (byte >> 1) if byte < 0x80 and not byte & 1 else _length(data, at)
+            elif part is _long and data[at] < 0x80:
+                at += 1
+            else:
+                at = part(data, at)
+        return at
+
+    return walk
+
+
+def _union(branches: list[Walk], path: str) -> Walk:
+    def walk(data: bytes, at: int) -> int:
+        byte = data[at]
+        index, at = (byte >> 1 if not byte & 1 else -1 - (byte >> 1), at + 1) if byte < 0x80 else _number(data, at)
+        if not 0 <= index < len(branches):
+            raise Unfit(f"not Avro of the schema: field {path}: its union has no branch {index}")
+        return branches[index](data, at)
+
+    return walk
+
+
+def _enum(name: str, count: int) -> Walk:
+    def walk(data: bytes, at: int) -> int:
+        index, at = _number(data, at)
+        if not 0 <= index < count:
+            raise Unfit(f"not Avro of the schema: enum {name} has no symbol {index}")
+        return at
+
+    return walk
+
+
+_PRIMITIVES: Final[dict[str, Walk]] = {
+    "null": _skip(0),
+    "boolean": _boolean,
+    **dict.fromkeys(_LENGTHS, _length),
+    **dict.fromkeys(_NUMBERS, _long),
+    **{kind: _skip(size) for kind, size in _FIXED.items()},
+}
+
+
+def _width(schema: Any, named: dict[str, Any]) -> int:
+    """How many values one value of the schema becomes, without the items of arrays and maps in it."""
+    match schema:
+        case list():
+            return 1 + max(_width(branch, named) for branch in schema)
+        case str():
+            return _width(named[schema], named) if schema in named else 1
+        case {"type": "record" | "error", "fields": fields}:
+            return 1 + sum(_width(field["type"], named) for field in fields)
+        case {"type": dict() | list() as inner}:
+            return _width(inner, named)
+    return 1
+
+
+def _widths_of_items(reader: Any) -> dict[tuple[str, ...], int]:
+    """Of a reader's arrays and maps, by their path."""
+    found: dict[tuple[str, ...], int] = {}
+    named: dict[str, Any] = {}
+
+    def look(schema: Any, path: tuple[str, ...]) -> None:
+        match schema:
+            case list():
+                for branch in schema:
+                    look(branch, path)
+            case str() if schema in named:
+                look(named[schema], path)
+            case {"type": "record" | "error", "fields": fields}:
+                named[schema["name"]] = schema
+                for field in fields:
+                    look(field["type"], (*path, field["name"]))
+            case {"type": "array" | "map"}:
+                items = schema.get("items", schema.get("values"))
+                look(items, (*path, "[]"))
+                found[*path, "[]"] = max(found.get((*path, "[]"), 0), _width(items, named))
+            case {"type": dict() | list() as inner}:
+                look(inner, path)
+
+    look(reader, ())
+    return found

@@ -1,0 +1,97 @@
+"""Records that clients seldom send, through whole jobs: by Spark's Kafka source and from the bucket the table has the same."""
+
+import socket
+import struct
+from pathlib import Path
+
+import crc32c
+import pyarrow as pa
+import pytest
+from compat_server import Bmq
+from confluent_kafka.admin import AdminClient, NewTopic
+from deltalake import DeltaTable
+from iceberg_catalogs import Opened
+from parquet_jobs import arguments, rows
+from pyspark.sql import SparkSession
+
+from bmq.wire.batches import Record, build_batch
+from bmq_spark.jobs import iceberg
+from bmq_spark.jobs.parquet import parse, run
+
+TIME_MS = 1_763_870_000_000
+LATEST = 253_402_300_799_999
+
+
+def produce_raw(servers: str, topic: str, batch: bytes) -> None:
+    """As it is: client libraries would not send some of it. Produce version 7."""
+    host, port = servers.split(":")
+
+    def text(value: str) -> bytes:
+        return struct.pack(">h", len(value)) + value.encode()
+
+    asked = struct.pack(">hhi", -1, 1, 10_000) + struct.pack(">i", 1) + text(topic) + struct.pack(">iii", 1, 0, len(batch)) + batch
+    request = struct.pack(">hhi", 0, 7, 1) + text("test") + asked
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
+        answer = connection.recv(size, socket.MSG_WAITALL)
+    assert struct.unpack_from(">h", answer, 4 + 4 + 2 + len(topic) + 4 + 4) == (0,)
+
+
+def changed(batch: bytes, old: bytes, new: bytes) -> bytes:
+    data = bytearray(batch.replace(old, new))
+    struct.pack_into(">I", data, 17, crc32c.crc32c(bytes(data[21:])))
+    return bytes(data)
+
+
+@pytest.fixture(scope="module")
+def odd(bmq: Bmq) -> str:
+    """A topic of records whose times and headers are what clients seldom send."""
+    topic = "odd"
+    wide = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+    admin = AdminClient({"bootstrap.servers": bmq.servers})
+    admin.create_topics([NewTopic(topic, 1, config=wide)])[topic].result(30)
+    microseconds = TIME_MS * 1000  # what somebody took for milliseconds
+    times = [TIME_MS, microseconds, 0, 5, -5, -1, 2**62]
+    produce_raw(bmq.servers, topic, build_batch([Record(offset, at_ms, None, b"%d" % offset) for offset, at_ms in enumerate(times)]))
+    produce_raw(bmq.servers, topic, build_batch([Record(0, -1, None, b"7")]))
+    headers = [("XXXX", b"1"), ("", None), ("twice", b""), ("twice", b"2")]
+    produce_raw(bmq.servers, topic, changed(build_batch([Record(0, TIME_MS, None, b"8", headers)]), b"XXXX", b"\xff\xfe\xfd\xfc"))
+    return topic
+
+
+AT = [TIME_MS, LATEST, 0, 5, -5, -1, LATEST, -1, TIME_MS]
+HEADERS = [
+    {"key": "\ufffd" * 4, "value": b"1"},
+    {"key": "", "value": None},
+    {"key": "twice", "value": b""},
+    {"key": "twice", "value": b"2"},
+]
+
+
+def by_source(bmq: Bmq, source: str) -> list[str]:
+    return ["--source", "bmq", "--store", (bmq.log.parent / "data").as_uri()] if source == "bmq" else []
+
+
+@pytest.mark.parametrize("source", ["kafka", "bmq"])
+def test_odd_times_and_header_keys_come_into_the_table_alike(bmq: Bmq, odd: str, spark: SparkSession, tmp_path: Path, source: str) -> None:
+    assert run(parse([*arguments(bmq.servers, tmp_path / "t", odd), *by_source(bmq, source)]), spark).rows == len(AT)
+    found = rows(tmp_path / "t", 'value, epoch_ms("timestamp"), headers')
+    assert found == [(b"%d" % offset, at_ms, [] if offset < 8 else HEADERS) for offset, at_ms in enumerate(AT)]
+    folders = {path.parent.relative_to(tmp_path / "t").as_posix() for path in (tmp_path / "t").glob("date=*/**/*.parquet")}
+    assert folders == {"date=2025-11-23/hour=03", "date=9999-12-31/hour=23", "date=1970-01-01/hour=00", "date=1969-12-31/hour=23"}
+    by_delta = DeltaTable(str(tmp_path / "t")).to_pyarrow_table(columns=["offset", "timestamp"]).sort_by("offset")
+    assert by_delta.column("timestamp").cast(pa.int64()).to_pylist() == [at_ms * 1000 for at_ms in AT]
+
+
+@pytest.mark.parametrize("source", ["kafka", "bmq"])
+def test_odd_times_and_header_keys_come_into_an_iceberg_table_alike(bmq: Bmq, odd: str, spark: SparkSession, sql: Opened, source: str) -> None:
+    name = sql.table(f"odd_{source}")
+    assert sql.catalog.warehouse and sql.catalog.uri
+    catalog = ["--catalog-type", "sql", "--catalog-uri", sql.catalog.uri, "--warehouse", sql.catalog.warehouse, "--table", str(name)]
+    options = iceberg.parse(["--bootstrap-servers", bmq.servers, "--topic", odd, "--once", *catalog, *by_source(bmq, source)])
+    assert isinstance(options, iceberg.IcebergOptions)
+    assert iceberg.run(options, spark).rows == len(AT)
+    found = sql.load(name).scan().to_arrow().sort_by("offset")
+    assert found.column("timestamp").cast(pa.int64()).to_pylist() == [at_ms * 1000 for at_ms in AT]
+    assert found.column("headers").to_pylist() == [[]] * 8 + [HEADERS]
