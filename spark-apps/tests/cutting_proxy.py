@@ -1,0 +1,73 @@
+"""A TCP proxy before an HTTP server that, for a request which a test chooses, lets it through and cuts the connection where the answer would come."""
+
+import socket
+import threading
+from collections.abc import Callable
+
+Chosen = Callable[[bytes], bool]
+"""Of what a client has sent since the last answer, headers and body as far as they came."""
+_SOME = 1 << 16
+
+
+class CuttingProxy:
+    """`cut` is how many answers it has cut; `chosen` may be changed at any time."""
+
+    def __init__(self, port: int, *, chosen: Chosen = lambda _: False, times: int = 1) -> None:
+        self.chosen = chosen
+        self.times = times
+        self.cut = 0
+        self._port = port
+        self._lock = threading.Lock()
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self._port))
+            asked = bytearray()
+            threading.Thread(target=self._ask, args=(client, server, asked), daemon=True).start()
+            threading.Thread(target=self._answer, args=(client, server, asked), daemon=True).start()
+
+    def _ask(self, client: socket.socket, server: socket.socket, asked: bytearray) -> None:
+        with _ended(client, server):
+            while some := client.recv(_SOME):
+                asked += some
+                server.sendall(some)
+
+    def _answer(self, client: socket.socket, server: socket.socket, asked: bytearray) -> None:
+        with _ended(client, server):
+            while some := server.recv(_SOME):
+                if b" 100 " not in some[:20] and asked:
+                    request = bytes(asked)
+                    asked.clear()
+                    with self._lock:
+                        if self.cut < self.times and self.chosen(request):
+                            self.cut += 1
+                            return
+                client.sendall(some)
+
+
+class _ended:
+    """Both ends are closed afterwards, whoever went first."""
+
+    def __init__(self, *connections: socket.socket) -> None:
+        self._connections = connections
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        for connection in self._connections:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue
+        return kind is not None and issubclass(kind, OSError)

@@ -1,0 +1,93 @@
+"""Commits whose answers are cut off on the way: the table has their rows once, whether they were written or not."""
+
+import os
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+from conftest import Buckets
+from cutting_proxy import CuttingProxy
+from iceberg_batches import Record, batch, settings, typing
+from iceberg_catalogs import Opened, RestServer, opened_in
+from pyspark.sql import SparkSession
+from table_records import add_batch, records, rows_of
+from test_iceberg_races import offsets
+
+from bmq.errors import StoreError
+from bmq_spark.errors import JobStopped
+from bmq_spark.iceberg.catalogs import Catalog
+from bmq_spark.jobs.iceberg_sink import IcebergSink
+from bmq_spark.locations import Location
+from bmq_spark.table import Table
+from bmq_spark.table.delta import publish
+
+
+@pytest.fixture(scope="module")
+def before_catalog(rest: RestServer) -> Iterator[CuttingProxy]:
+    port = urlsplit(rest.uri).port
+    assert port is not None
+    proxy = CuttingProxy(port)
+    yield proxy
+    proxy.stop()
+
+
+@pytest.fixture(scope="module")
+def cut_off(minio: Buckets, before_catalog: CuttingProxy, spark: SparkSession) -> Opened:
+    s3 = {
+        "s3.endpoint": f"http://127.0.0.1:{minio.port}",
+        "s3.access-key-id": os.environ["AWS_ACCESS_KEY_ID"],
+        "s3.secret-access-key": os.environ["AWS_SECRET_ACCESS_KEY"],
+        "s3.region": "us-east-1",
+    }
+    return opened_in(spark, Catalog(name="cutoff", kind="rest", warehouse=None, uri=f"http://127.0.0.1:{before_catalog.port}"), s3)
+
+
+@pytest.mark.parametrize("times", [1, 20])
+@pytest.mark.parametrize("what", [b'"action":"add-snapshot"', b'"bmq.places-snapshot"'], ids=["staging", "the step"])
+def test_an_iceberg_batch_whose_commits_answer_is_cut_off_comes_once(
+    spark: SparkSession, before_catalog: CuttingProxy, cut_off: Opened, what: bytes, times: int
+) -> None:
+    name = cut_off.table(f"{'staging' if b'add' in what else 'step'}_{times}")
+    sink = IcebergSink(spark, name, typing(), settings())
+    sink.add(batch(spark, 0, [Record(offset=0, value=b"before"), Record(offset=1, value=b"\xff")]))
+    before_catalog.cut, before_catalog.times = 0, times
+    before_catalog.chosen = lambda asked: asked.startswith(b"POST ") and what in asked
+    some = [Record(offset=offset, value=b"\xff" if offset == 3 else b"v") for offset in range(2, 5)]
+    try:
+        sink.add(batch(spark, 1, some))
+    except JobStopped as stopped:
+        assert "\n" not in str(stopped)
+        before_catalog.times = 0
+        again = IcebergSink(spark, name, typing(), settings())
+        if again.places() == {"orders": {0: 2}}:
+            again.add(batch(spark, 1, some))
+    finally:
+        before_catalog.chosen = lambda _: False
+    assert before_catalog.cut >= 1
+    assert offsets(cut_off, name) == [0, 2, 4] and offsets(cut_off, name.dead_letters) == [1, 3]
+    assert IcebergSink(spark, name, typing(), settings()).places() == {"orders": {0: 5}}
+
+
+@pytest.mark.parametrize("times", [1, 20])
+@pytest.mark.parametrize("what", ["_bmq/log/", "_delta_log/", ".parquet"])
+def test_a_parquet_batch_whose_commits_answer_is_cut_off_comes_once(minio: Buckets, what: str, times: int) -> None:
+    direct = minio.location("cut")
+    proxy = CuttingProxy(minio.port, times=times)
+    location = Location(direct.uri.replace(f":{minio.port}", f":{proxy.port}"))
+    table = Table.create(location, {"id": "x", "partition-by": "hour"})
+    taken = [records("orders", 0, number * 10, 10) for number in range(3)]
+    add_batch(table, "q", 0, taken[:1])
+    proxy.chosen = lambda asked: asked.startswith(b"PUT ") and what.encode() in asked.partition(b" HTTP/")[0]
+    ended = False
+    for _ in range(3):
+        try:
+            add_batch(table, "q", 1, taken[1:])
+            publish(table)
+            ended = True
+            break
+        except StoreError:
+            table = Table.open(direct)
+            proxy.times = 0
+    proxy.stop()
+    assert ended and proxy.cut >= 1
+    assert [row[2] for row in rows_of(direct.uri)] == list(range(30))
