@@ -10,11 +10,12 @@ _SOME = 1 << 16
 
 
 class CuttingProxy:
-    """`cut` is how many answers it has cut; `chosen` may be changed at any time."""
+    """`cut` is how many answers it has cut; `chosen` may be changed at any time. Without `passes` what is chosen does not even arrive."""
 
     def __init__(self, port: int, *, chosen: Chosen = lambda _: False, times: int = 1) -> None:
         self.chosen = chosen
         self.times = times
+        self.passes = True
         self.cut = 0
         self._port = port
         self._lock = threading.Lock()
@@ -40,6 +41,8 @@ class CuttingProxy:
         with _ended(client, server):
             while some := client.recv(_SOME):
                 asked += some
+                if not self.passes and self._cuts(bytes(asked)):
+                    return
                 server.sendall(some)
 
     def _answer(self, client: socket.socket, server: socket.socket, asked: bytearray) -> None:
@@ -48,11 +51,15 @@ class CuttingProxy:
                 if b" 100 " not in some[:20] and asked:
                     request = bytes(asked)
                     asked.clear()
-                    with self._lock:
-                        if self.cut < self.times and self.chosen(request):
-                            self.cut += 1
-                            return
+                    if self._cuts(request):
+                        return
                 client.sendall(some)
+
+    def _cuts(self, request: bytes) -> bool:
+        with self._lock:
+            cuts = self.cut < self.times and self.chosen(request)
+            self.cut += cuts
+            return cuts
 
 
 class _ended:

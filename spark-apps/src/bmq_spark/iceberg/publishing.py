@@ -16,14 +16,18 @@ from pyspark.sql import SparkSession
 
 from bmq_spark.errors import BmqError, JobStopped
 from bmq_spark.iceberg.notes import Notes
-from bmq_spark.iceberg.tables import IcebergTable, Staged
+from bmq_spark.iceberg.tables import IcebergTable, Staged, unreachable
 from bmq_spark.jobs.places import Places, each, place
 
 ATTEMPTS: Final = 10
 """So often a batch is written where others commit to the table meanwhile: maintenance does, some times in a run."""
 STEPS: Final = 5
 """So often the step is tried where its outcome is unknown, or where others change the table's schema or properties."""
-_AGAIN: Final = ("ValidationException", "CommitFailedException", "CommitStateUnknownException")
+LOST_ANSWERS: Final = 2
+"""So often the answer to what stages a batch may be lost: each time all of it is written."""
+_FAILED: Final = ("ValidationException", "CommitFailedException")
+_UNKNOWN: Final = ("CommitStateUnknownException", "RESTException: Error occurred while processing")
+"""What Iceberg says where a connection was lost: it leaves the files then, for the commit may have come through."""
 _WAP_ID: Final = "spark.wap.id"
 _NOTE: Final = "spark.sql.iceberg.snapshot-property."
 
@@ -42,8 +46,15 @@ def commit(
     `have` is what the caller took for the table's places. Raises JobStopped where another has moved them, and what `verify` raises, which is called
     when all is written: nothing was committed then.
     """
+    lost = 0
     for _ in range(ATTEMPTS):
-        staged = _staged(session, table, notes, write)
+        try:
+            staged = _staged(session, table, notes, write)
+        except _AnswerLost as error:
+            lost += 1
+            if lost == LOST_ANSWERS:
+                raise unreachable(table.name, error) from error
+            continue
         if staged is None:
             continue
         try:
@@ -73,10 +84,15 @@ def _staged(session: SparkSession, table: IcebergTable, notes: Notes, write: Cal
         with _settings(session, {_WAP_ID: mark} | {_NOTE + key: value for key, value in notes.summary().items()}):
             write()
     except (PySparkException, Py4JError) as error:
-        if not any(name in str(error) for name in _AGAIN):
+        said = str(error)
+        if any(name in said for name in _UNKNOWN):
+            # If it is staged later, nobody makes it the newest.
+            if (staged := table.staged(mark)) is not None:
+                return staged
+            raise _AnswerLost(said) from error
+        if not any(name in said for name in _FAILED):
             raise
-        # Of unknown outcome: if it is staged later, nobody makes it the newest.
-        return table.staged(mark)
+        return None
     staged = table.staged(mark)
     if staged is not None:
         return staged
@@ -86,6 +102,7 @@ def _staged(session: SparkSession, table: IcebergTable, notes: Notes, write: Cal
 
 def _published(table: IcebergTable, staged: Staged, notes: Notes, have: Places) -> bool:
     """Whether it is in the table; if not, it never will be. Raises JobStopped where that is not known, or where the places have moved."""
+    cause = "whether a batch was committed is not known"
     for _ in range(STEPS):
         state = table.state()
         if staged.snapshot_id in state.ancestors:
@@ -95,8 +112,12 @@ def _published(table: IcebergTable, staged: Staged, notes: Notes, have: Places) 
             raise moved(table)
         if state.newest_id != staged.parent_id or not state.has(staged):
             return False
-        table.step(state, staged, notes.places)
-    raise JobStopped(f"table {table.name}: whether a batch was committed is not known: run the job again: it begins where the table is")
+        cause = table.step(state, staged, notes.places) or cause
+    raise JobStopped(f"table {table.name}: {cause}: run the job again: it begins where the table is")
+
+
+class _AnswerLost(Exception):
+    """What was to be staged is not there, and may still come."""
 
 
 @contextmanager

@@ -40,7 +40,6 @@ _PROPERTIES: Final = {
 _MAIN: Final = "main"
 _MARK: Final = "wap.id"
 """What Iceberg calls the mark of a staged snapshot in its summary."""
-_REFUSED: Final = ("CommitFailedException", "CommitStateUnknownException", "ValidationException")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,10 +260,11 @@ class IcebergTable:
             raise JobStopped(f"table {self.name}: a snapshot that was staged is not there: the place is kept; run the job again")
         return found
 
-    def step(self, state: State, staged: Staged, places: Places) -> None:
+    def step(self, state: State, staged: Staged, places: Places) -> str | None:
         """Makes a staged snapshot the newest and these the places of their partitions, if the table is as in `state`.
 
-        Whether it did, the next state tells.
+        Whether it did, the next state tells, whatever the catalog said or did not say: that is returned, in one line.
+        Raises JobStopped where the catalog refuses who asks.
         """
         kept = properties(merged(state.places, places), snapshot_id=staged.snapshot_id, sequence=staged.sequence)
         jvm: Any = self._spark._jvm
@@ -277,8 +277,10 @@ class IcebergTable:
             )
             self._table.operations().commit(state.metadata, after)
         except Py4JJavaError as error:
-            if not any(name in str(error) for name in _REFUSED):
+            if refusal(str(error)):
                 raise unreachable(self.name, error) from error
+            return cause(str(error))
+        return None
 
     def drop(self, staged: Staged) -> None:
         """Forgets a staged snapshot that is not to be the newest, and deletes its files. What goes wrong here is left to maintenance."""

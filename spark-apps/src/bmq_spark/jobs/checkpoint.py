@@ -105,6 +105,10 @@ class Query:
         """Where it began."""
         return from_json(json.dumps(self._notes.get("initial", {})))
 
+    def is_there(self) -> bool:
+        """Whether nobody has deleted it."""
+        return self._folder.read(f"{self._name}.json") is not None
+
     def reads(self) -> Reads:
         """What it reads."""
         return Reads(source=self._notes.get("source", ""), lane=self._notes.get("lane", ""), topics=self._notes.get("topics", {}))
@@ -133,6 +137,11 @@ class Query:
         newest = max(numbers)
         finished = str(newest) in self._folder.names(f"{self._name}/commits")
         return Planned(batch_id=newest, end=self.end(newest) or {}, finished=finished)
+
+
+def checkpoint_gone(uri: str) -> JobStopped:
+    """What to raise where a query's notes are not there any more."""
+    return JobStopped(f"--checkpoint {uri}: it is gone: was it deleted while the job ran? Run the job again: it begins where the table ends")
 
 
 def agrees(planned: Planned | None, initial: Places, table: Places) -> bool:

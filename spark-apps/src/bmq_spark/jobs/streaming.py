@@ -16,7 +16,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bmq_spark.errors import BmqError
-from bmq_spark.jobs.checkpoint import Checkpoint, Planned, Query, Reads, agrees
+from bmq_spark.jobs.checkpoint import Checkpoint, Planned, Query, Reads, agrees, checkpoint_gone
 from bmq_spark.jobs.cluster import Cluster, Topic
 from bmq_spark.jobs.ending import StopRequest, say
 from bmq_spark.jobs.explaining import explained
@@ -153,18 +153,20 @@ class Stream:
         began = time.monotonic()
         assert self._query is not None
         start, end = self._query.end(batch_id - 1), self._query.end(batch_id)
+        if end is None:
+            raise checkpoint_gone(self._query.uri)
         table = self._sink.places()
         start = merged(self._query.initial, start or {})
-        ranges, holes = to_add(start=start, end=end or {}, table=table)
+        ranges, holes = to_add(start=start, end=end, table=table)
         if holes:
             raise overtaken(holes, what=self._sink.name)
         if not ranges:
             return
         self._ranges = ranges
         batch = Batch(
-            records=_cut(frame, start=start, end=end or {}, table=table),
+            records=_cut(frame, start=start, end=end, table=table),
             ranges=ranges,
-            ends=end or {},
+            ends=end,
             query_id=self._query.id(),
             batch_id=batch_id,
             verify=self._verify,
@@ -215,6 +217,8 @@ class Stream:
             raise overtaken(holes, what=self._sink.name) from None
         if self._query and _begun_late(_known(self._query, self._query.planned()), self._cluster.starts(topics)):
             return
+        if self._query and not self._query.is_there():
+            raise checkpoint_gone(self._query.uri) from None
         checkpoint = self._query.uri if self._query else ""
         raise explained(self._cause or error, servers=self._options.bootstrap_servers, ranges=self._ranges, checkpoint=checkpoint) from None
 
