@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from iceberg_batches import Record, batch, settings, typing
 from iceberg_catalogs import Opened, opened_in
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from bmq_spark.errors import JobStopped, TableBroken
 from bmq_spark.iceberg.catalogs import Catalog, TableName
@@ -16,6 +16,7 @@ from bmq_spark.iceberg.maintenance import Upkeep, maintain
 from bmq_spark.iceberg.tables import IcebergTable, Staged, State
 from bmq_spark.jobs.iceberg_sink import IcebergSink
 from bmq_spark.jobs.places import Places
+from bmq_spark.jobs.sinks import Batch
 
 UPKEEP = Upkeep(target_file_size_bytes=128 << 20, min_files=2, keep_snapshots_ms=1)
 
@@ -319,3 +320,35 @@ def test_a_tombstone_is_remembered_for_older_records_of_other_partitions(spark: 
     found = {row["key"]: row["value"] for row in sql.load(name).scan().to_arrow().to_pylist()}
     assert found == {"x": "x", "y": "y", "k": "made again"}
     assert sql.load(name.tombstones).scan().to_arrow().column("key").to_pylist() == ["k"]
+
+
+def test_an_upsert_that_dies_between_its_tombstones_and_its_rows_leaves_what_a_dictionary_would(spark: SparkSession, sql: Opened) -> None:
+    name = sql.table("upsert_killed")
+    upserts = settings(partition_by="none", upsert_key="key")
+    first = [Record(offset=0, key=b"moves", value=b"0", minute=1), Record(offset=1, key=b"goes", value=b"0", minute=1)]
+    IcebergSink(spark, name, typing(), upserts).add(batch(spark, 0, first))
+    some = [
+        # A key that comes from another partition now, one that is deleted and made again in one batch, one that is made and deleted in one.
+        Record(offset=2, key=b"moves", value=None, minute=2),
+        Record(offset=0, partition=1, key=b"moves", value=b"1", minute=3),
+        Record(offset=3, key=b"goes", value=None, minute=4),
+        Record(offset=4, key=b"goes", value=b"back", minute=4),
+        Record(offset=5, key=b"never", value=b"here", minute=5),
+        Record(offset=6, key=b"never", value=None, minute=5),
+        # Older than the tombstone that another partition has in the same batch, and than one that comes with an older time but later.
+        Record(offset=7, key=b"late", value=None, minute=9),
+        Record(offset=1, partition=1, key=b"late", value=b"too late", minute=8),
+    ]
+
+    class Killed(IcebergSink):
+        def _remembered(self, rows: DataFrame, of: Batch) -> DataFrame:
+            super()._remembered(rows, of)
+            raise JobStopped("killed")
+
+    with pytest.raises(JobStopped, match="killed"):
+        Killed(spark, name, typing(), upserts).add(batch(spark, 1, some))
+    for _ in range(2):
+        IcebergSink(spark, name, typing(), upserts).add(batch(spark, 1, some))
+    rows = {row["key"]: (row["value"], row["partition"]) for row in sql.load(name).scan().to_arrow().to_pylist()}
+    assert rows == {"moves": ("1", 1), "goes": ("back", 0)}
+    assert len(sql.load(name).scan().to_arrow()) == 2

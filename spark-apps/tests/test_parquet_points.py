@@ -1,6 +1,7 @@
 """A stream into a Parquet table, killed at every point of a batch, while another process merges, vacuums, and writes."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from parquet_jobs import arguments, produce, rows, topic_of
 from pyspark.sql import SparkSession
 from test_iceberg_kills import values
 
-from bmq_spark.errors import ConfigurationError
 from bmq_spark.jobs import compact
 from bmq_spark.jobs.parquet import parse, run
+from bmq_spark.locations import Location
+from bmq_spark.table import Table
 
 POINTS = {"parquet: written": 2, "parquet: letters": 2, "parquet: committed": 3, "parquet: added": 2}
 """How often each is passed before the job dies there: in its second batch. What is committed is published once more when a run begins."""
@@ -23,10 +25,20 @@ DAY_MS = 24 * 3_600_000
 def merged_and_vacuumed(table: Path) -> None:
     """As if it were tomorrow: every hour is over, and every file old."""
     options = compact.parse(["--output", str(table), "--min-files", "2", "--vacuum-older-than", "1ms"])
-    try:
-        compact.run(options, at_ms=time.time_ns() // 1_000_000 + DAY_MS)
-    except ConfigurationError:
-        return  # it is not there yet
+    compact.run(options, at_ms=time.time_ns() // 1_000_000 + DAY_MS)
+
+
+def upkeep_of(table: Path) -> Callable[[], None]:
+    """Called again and again, it merges and vacuums after each commit of the job."""
+    seen = [0]
+
+    def upkeep() -> None:
+        location = Location.parse(str(table))
+        if Table.exists(location) and Table.open(location).snapshot().version > seen[0]:
+            merged_and_vacuumed(table)
+            seen[0] = Table.open(location).snapshot().version
+
+    return upkeep
 
 
 def offsets(table: Path) -> list[int]:
@@ -38,12 +50,13 @@ def test_a_stream_that_dies_at_every_point_beside_merges_and_vacuums_has_every_r
     topic = topic_of(bmq.servers, partitions=1)
     table = tmp_path / "t"
     given = [*arguments(bmq.servers, table, topic, once=False), "--format", "string", "--max-records-per-batch", "20"]
+    upkeep = upkeep_of(table)
     made = 0
     for point, number in POINTS.items():
         produce(bmq.servers, topic, values(made, 60))
         made += 60
         with job_at(point, number, [*given, "--trigger", "200ms"], tmp_path / point.replace(": ", "-")) as job:
-            job.die(lambda: merged_and_vacuumed(table))
+            job.die(upkeep)
         assert len(offsets(table)) == len(set(offsets(table)))
     # One that sleeps with its files written, while another job takes its records and all that is unnamed is deleted, is refused.
     produce(bmq.servers, topic, values(made, 60))

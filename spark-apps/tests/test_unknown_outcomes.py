@@ -83,15 +83,17 @@ def test_an_iceberg_batch_whose_commits_answer_is_cut_off_comes_once(
     assert offsets(cut_off, name) == [0, 2, 4]
 
 
+@pytest.mark.parametrize("passes", [True, False], ids=["answers", "requests"])
 @pytest.mark.parametrize("times", [1, 20])
 @pytest.mark.parametrize("what", ["_bmq/log/", "_delta_log/", ".parquet"])
-def test_a_parquet_batch_whose_commits_answer_is_cut_off_comes_once(minio: Buckets, what: str, times: int) -> None:
+def test_a_parquet_batch_whose_commit_is_cut_off_comes_once(minio: Buckets, what: str, times: int, passes: bool) -> None:
     direct = minio.location("cut")
     proxy = CuttingProxy(minio.port, times=times)
     location = Location(direct.uri.replace(f":{minio.port}", f":{proxy.port}"))
     table = Table.create(location, {"id": "x", "partition-by": "hour"})
     taken = [records("orders", 0, number * 10, 10) for number in range(3)]
     add_batch(table, "q", 0, taken[:1])
+    proxy.passes = passes
     proxy.chosen = lambda asked: asked.startswith(b"PUT ") and what.encode() in asked.partition(b" HTTP/")[0]
     ended = False
     for _ in range(3):
