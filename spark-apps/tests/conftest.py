@@ -29,7 +29,7 @@ BY_PROCESS = (
     "test_parquet_kills.py",
     "test_parquet_streams.py",
     "test_source_spark_zips.py",
-    "test_table_delta_widened.py",
+    "test_table_delta_spark.py",
     "test_spark_examples.py",
 )
 _names = itertools.count(1)

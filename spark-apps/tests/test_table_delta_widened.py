@@ -1,20 +1,16 @@
 """A column that was widened is one column to every reader of the published Delta log: old files are read by the new type."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
-from compat_server import ROOT
 from deltalake import DeltaTable, QueryBuilder
 from table_widened import FIRST, NARROW, READ, SECOND, WIDE, add_typed
 
 from bmq_spark.locations import Location
-from bmq_spark.table import Table, delta
+from bmq_spark.table import Table
 from bmq_spark.table.delta import publish
 
 
@@ -45,23 +41,3 @@ def by_duckdb(folder: Path) -> list[Any]:
 @pytest.mark.parametrize("read", [by_arrow, by_datafusion, by_duckdb])
 def test_a_widened_column_is_read_from_old_and_new_files(widened: Path, read: Callable[[Path], list[Any]]) -> None:
     assert read(widened) == READ
-
-
-def test_sparks_own_delta_reads_widened_columns_by_its_log_and_by_a_checkpoint(
-    widened: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delta, "CHECKPOINT_INTERVAL", 1)
-    monkeypatch.setattr(delta, "VERSIONS_KEPT", 0)
-    pointed = tmp_path / "pointed"
-    table = Table.create(Location.parse(str(pointed)), {"id": "y", "partition-by": "hour"})
-    for number, (kind, value) in enumerate([(NARROW, FIRST), (WIDE, SECOND)]):
-        add_typed(table, number, kind, value)
-        publish(table)
-    assert sorted(path.name for path in (pointed / "_delta_log").iterdir())[0] == "00000000000000000001.checkpoint.parquet"
-    subprocess.run([ROOT / "tools" / "get", "delta-jars"], check=True, timeout=600)
-    command = [sys.executable, Path(__file__).with_name("delta_by_spark.py"), ROOT / ".cache" / "tools" / "delta-jars", widened, pointed]
-    said = subprocess.run(command, check=True, timeout=280, stdout=subprocess.PIPE, text=True).stdout
-    found = [json.loads(line) for line in said.splitlines()]
-    plain = json.loads(json.dumps([value | {"map": dict(value["map"])} for value in READ], default=str))
-    assert [[row["value"] for row in rows] for rows in found] == [plain, plain]
-    assert found[0] == found[1] and [(row["date"], row["hour"]) for row in found[0]] == [("2026-01-01", 0)] * 2

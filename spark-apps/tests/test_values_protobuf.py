@@ -311,3 +311,11 @@ def test_corruption_is_a_value_or_a_reason_and_never_more(orders: Decoder, order
     for row, why in zip(decoded.values, decoded.reasons, strict=True):
         assert row.is_valid != why.is_valid
     assert decoded.values[0].as_py() == decoded.values[-1].as_py() != NOTHING_SET
+
+
+def test_messages_that_have_each_other_twice_do_not_become_a_billion_columns() -> None:
+    lines = ["message M0 { int32 x = 1; }", *(f"message M{n} {{ M{n - 1} a = 1; M{n - 1} b = 2; }}" for n in range(1, 30))]
+    schema = SchemaFile(name="x.proto", content=('syntax = "proto3";' + "".join(lines)).encode())
+    with pytest.raises(ConfigurationError, match=r"message M29 is [0-9]+ columns: 20000 at most"):
+        decoder("protobuf", schema=schema, message="M29")
+    assert decoder("protobuf", schema=schema, message="M5").arrow_type.num_fields == 2

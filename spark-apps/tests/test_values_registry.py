@@ -113,7 +113,7 @@ def test_records_without_a_schema_that_is_known_get_a_reason(server: RegistrySer
             "starts with nothing",
             "starts with 7b 22",
             "Schema 999 not found",
-            "EOFError",
+            "it ends within a value",
             "is JSON in the registry",
             "Schema mismatch",
             "within itself",
@@ -180,3 +180,28 @@ def test_what_is_wrong_with_a_registry_or_a_subject_is_said(server: RegistryServ
             decoder("avro", registry=url, subject="orders-value")
     with pytest.raises(ConfigurationError, match="format string does not use one"):
         decoder("string", registry=server.url)
+
+
+def test_a_schema_that_is_beyond_what_is_read_is_its_records_fault_and_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving() as server:
+        number = server.register("orders-value", json.dumps(OLD))
+        long = server.register("long", json.dumps(OLD | {"doc": "x" * 5000}))
+        referring = server.register(
+            "many", json.dumps(OLD), references=[{"name": f"n{i}", "subject": "orders-value", "version": 1} for i in range(4)]
+        )
+        doubled = [{"type": "record", "name": "D0", "fields": [{"name": "x", "type": "int"}]}]
+        for level in range(1, 40):
+            within = [{"name": "a", "type": doubled[-1]}, {"name": "b", "type": f"D{level - 1}"}]
+            doubled.append({"type": "record", "name": f"D{level}", "fields": within})
+        wide = server.register("wide", json.dumps(doubled[-1]))
+        monkeypatch.setattr(registries, "MAX_SCHEMA_BYTES", 5000)
+        monkeypatch.setattr(registries, "REFERENCES", 3)
+        made = decoder("avro", registry=server.url, subject="orders-value")
+        good = framed(number, OLD, {"id": 1, "gone": ""})
+        of = [framed(other, OLD, {"id": 1, "gone": ""}) for other in (long, referring)]
+        values, reasons = decode(made, [good, *of, good])
+        assert values[0] == values[-1] == {"id": 1, "gone": ""} and values[1:3] == [None, None]
+        assert "bytes: 5000 at most are read" in str(reasons[1]) and "refers to more than 3 others" in str(reasons[2])
+        monkeypatch.setattr(registries, "MAX_SCHEMA_BYTES", 8 << 20)
+        values, reasons = decode(made, [good, framed(wide, OLD, {"id": 1, "gone": ""})])
+        assert values == [{"id": 1, "gone": ""}, None] and "more than 20000 columns" in str(reasons[1])

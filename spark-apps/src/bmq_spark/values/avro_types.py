@@ -43,6 +43,9 @@ _BRANCHES: Final = {
     "map": dict,
 }
 
+COLUMNS_MAX: Final = 20_000
+"""Parts of a schema with every named type where it is used: thirty lines that each use the one before twice would be a billion columns."""
+
 Finish = Callable[[Any], Any]
 
 
@@ -102,8 +105,12 @@ class _Columns:
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
+        self._count = 0
 
     def of(self, schema: Any, path: str, within: tuple[str, ...]) -> AvroColumn:
+        self._count += 1
+        if self._count > COLUMNS_MAX:
+            raise NoColumn(f"more than {COLUMNS_MAX} columns")
         if isinstance(schema, list):
             return self._union(schema, path, within)
         if isinstance(schema, str):
@@ -116,9 +123,10 @@ class _Columns:
             return self._of_named(schema, path, within)
         logical = schema.get("logicalType")
         if kind == "array":
+            items = self.of(schema["items"], f"{path}[]", within)
             if _may_be_empty(schema["items"], self._named):
                 raise NoColumn(f"{path}: an array whose items take no bytes: a few bytes could claim any number of them")
-            return self._array(self.of(schema["items"], f"{path}[]", within))
+            return self._array(items)
         if kind == "map":
             return self._map(self.of(schema["values"], f"{path}.value", within))
         if logical in _TIMES and kind in ("int", "long"):

@@ -33,11 +33,25 @@ _WRAPPERS: Final = frozenset(
 _ENDLESS: Final = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
 
 
+COLUMNS_MAX: Final = 20_000
+"""Thirty messages that each have the one before twice would be a billion columns."""
+
+
 def columns_of_message(message: Descriptor) -> tuple[pa.DataType, Build]:
-    """A struct of the message's fields. Raises ValueError for one without fields."""
+    """A struct of the message's fields. Raises ValueError for one without fields, and for too many columns."""
     if not message.fields:
         raise ValueError(f"message {message.full_name} has no fields")
+    if (count := _columns(message, {})) > COLUMNS_MAX:
+        raise ValueError(f"message {message.full_name} is {count} columns: {COLUMNS_MAX} at most")
     return _message(message, ())
+
+
+def _columns(message: Descriptor, known: dict[str, int]) -> int:
+    """How many there are, with every message where it is used; those that are within themselves count once."""
+    if message.full_name not in known:
+        known[message.full_name] = 1
+        known[message.full_name] = 1 + sum(1 if field.message_type is None else _columns(field.message_type, known) for field in message.fields)
+    return known[message.full_name]
 
 
 def _message(message: Descriptor, within: tuple[str, ...]) -> tuple[pa.DataType, Build]:

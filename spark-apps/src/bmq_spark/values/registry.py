@@ -33,7 +33,7 @@ class RegistryUnavailable(BmqError):
 
 
 class SchemaUnknown(BmqError):
-    """The registry says that it has no such schema or subject."""
+    """The registry says that it has no such schema or subject, or it has one that is beyond what is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Registry:
                 if reference.name in found or reference.name in open_names:
                     continue
                 if len(found) + len(open_names) >= REFERENCES:
-                    raise RegistryUnavailable(f"registry {self.url}: schema {registered.id} refers to more than {REFERENCES} others")
+                    raise SchemaUnknown(f"registry {self.url}: schema {registered.id} refers to more than {REFERENCES} others")
                 open_names.add(reference.name)
                 inner = _version(self.url, reference.subject, reference.version)
                 yield from follow(inner.references)
@@ -159,8 +159,10 @@ def _answer(url: str, path: str, response: "httpx.Response") -> dict[str, Any]:
     if response.status_code in (401, 403):
         remedy = "set SCHEMA_REGISTRY_USER and SCHEMA_REGISTRY_PASSWORD for the driver and the executors"
         raise RegistryUnavailable(f"registry {url}{path}: refuses these credentials (HTTP {response.status_code}): {remedy}")
+    if response.status_code == 200 and len(response.content) > MAX_SCHEMA_BYTES:
+        raise SchemaUnknown(f"registry {url}{path}: a schema of {len(response.content)} bytes: {MAX_SCHEMA_BYTES} at most are read")
     try:
-        answer = response.json() if len(response.content) <= MAX_SCHEMA_BYTES else None
+        answer = response.json()
     except ValueError:
         answer = None
     if response.status_code == 404 and isinstance(answer, dict) and answer.get("error_code") in (40401, 40402, 40403):
