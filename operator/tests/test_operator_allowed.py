@@ -41,6 +41,14 @@ BEYOND: dict[str, tuple[dict[str, Any], str]] = {
     "a class by a word of its own": ({"sparkConf": {"spark.io.compression.codec": "Evil"}}, "spark.io.compression.codec would load the class 'Evil'"),
     "a class among numbers": ({"sparkConf": {"spark.sql.files.x": "1, evil.Class"}}, "sparkConf: spark.sql.files.x would load the class"),
     "a class of a consumer": ({"consumerConfig": {"kafka.max.x": "evil.Class"}}, "consumerConfig: max.x would load the class"),
+    "a class beside another value of its name": (
+        {"consumerConfig": {"kafka.max.x": "evil.Class", "max.x": "1"}},
+        "consumerConfig: max.x would load the class",
+    ),
+    "a class by a name with a space": (
+        {"sparkConf": {"spark.sql.streaming.someClass ": "Evil"}},
+        "sparkConf: spark.sql.streaming.someClass  is none",
+    ),
     "a config map": (
         {"format": "json", "schema": {"configMapKeyRef": {"name": "vault"}}},
         "schema.configMapKeyRef.name: the ConfigMap vault does not say",

@@ -171,7 +171,8 @@ def _labels(manifest: Manifest) -> Mapping[str, str]:
 
 
 def _allows(name: str, patterns: tuple[str, ...]) -> bool:
-    return name in patterns if _NAMES_CODE.search(name) else matches(name, patterns)
+    # A space behind a name would make it another one here, and none where it is read.
+    return name in patterns if _NAMES_CODE.search(name.strip()) else matches(name, patterns)
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

@@ -148,8 +148,9 @@ def _spark_conf(table: Table, field: str, allow: Allowed, own: Own) -> "Iterator
 
 
 def _consumer_config(table: Table, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
-    plain = {name.removeprefix("kafka."): value for name, value in table.consumer_config.items()}
-    yield why_not_settings(plain, allow.consumer_config, field=field, value="allow.consumerConfig")
+    # One by one: of a name that stands there with and without kafka. both values count.
+    for name, value in sorted(table.consumer_config.items()):
+        yield why_not_settings({name.removeprefix("kafka."): value}, allow.consumer_config, field=field, value="allow.consumerConfig")
 
 
 def _config_map(key: ConfigMapKey, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
