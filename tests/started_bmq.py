@@ -15,10 +15,11 @@ _END_S = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedBmq:
-    """Where it listens: for Kafka's clients (HOST:PORT), and its admin API (a URL)."""
+    """Where it listens: for Kafka's clients (HOST:PORT), and its admin API (a URL). And which process it is."""
 
     kafka: str
     admin: str
+    pid: int
 
 
 @contextlib.contextmanager
@@ -32,7 +33,7 @@ def started_bmq(folder: Path, *arguments: str, environment: Mapping[str, str] | 
         hello = process.stdout.readline()
         matched = re.match(r"bmq listens on (\S+:[1-9][0-9]*) \(Kafka\) and (\S+) \(admin\)", hello)
         assert matched is not None, f"{hello!r}\n{(folder / 'server.log').read_text()}"
-        yield StartedBmq(kafka=matched[1], admin=f"http://{matched[2]}")
+        yield StartedBmq(kafka=matched[1], admin=f"http://{matched[2]}", pid=process.pid)
     finally:
         process.terminate()
         try:

@@ -22,8 +22,20 @@ work that takes long is done in turns between which everybody else is served:
 
 - What a request names several times is answered once, or refused once (INVALID_REQUEST) where that says two things, as Kafka does.
 - A wide request (of more than `request_inline_bytes_max`) and a wide answer (of more than 1,000 elements) wait their turn; small ones never wait
-  for them.
+  for them. Who waits does so by address, and within an address by connection: who opens two hundred connections has one turn, not two hundred.
+- A Produce request of more than `produce_turn_partitions` partitions is begun in turns; what its connection sends meanwhile is begun behind it.
 - Whoever sends half a request, or does not take its answer, is cut off when others need the room.
+
+What a request of n bytes costs, whatever is in it:
+
+- **Its answer**: 64 n + 64 KiB. Lists of all that there is (topics, groups, offsets) are as long as what they list, and paged where the protocol
+  has pages. An answer with records has as many as the request asks for, `fetch_bytes_max` at most.
+- **Memory while it is worked on**: 8 n + 1 MiB, and 1 KiB for each element of its arrays (3 KiB for a partition in a Fetch): the four bytes that name
+  a partition become an object, and one more in the answer. So 40 MiB at most for `request_elements_max`, 60 MiB for `fetch_partitions_max`.
+- **Memory of all requests together**: 100 MiB for elements (`wide_request_elements`), as much again for Produce requests that are begun in turns,
+  300 MiB for fetched partitions (`fetch_partitions_held`), beside the bytes that `request_memory_bytes`, `answer_memory_bytes` and
+  `fetch_memory_bytes` bound. Set them lower where memory is small.
+- **What others wait**: not above twice their own 99th percentile for longer than 100 ms.
 
 `tests/abuse` walks every API and every path of the admin address from their schemas, and asks each for as much as it takes.
 

@@ -48,6 +48,14 @@ class Limits:
         maximum=64 * MIB,
         minimum=2 * MIB,
     )
+    wide_request_elements: int = _limit(
+        100_000,
+        "Elements of wide requests that are worked on at a time, all connections together, at up to 1 KiB of memory each with what is answered to "
+        "them; before it is decoded a request counts as many as it could have. As many again of Produce requests that are begun in turns.",
+        beyond="They wait their turn; one alone may have more.",
+        maximum=10_000_000,
+        minimum=1_000,
+    )
     wide_answer_elements: int = _limit(
         50_000,
         "Elements of wide answers (of more than 1,000) that are put together at a time, all connections together.",

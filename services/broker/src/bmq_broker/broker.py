@@ -222,7 +222,7 @@ class Broker:
                 return TailAnswer(tp=request.tp, error=self._not_open(request.tp, opening.get(request.tp)))
             partition.check_leader_epoch(request.current_leader_epoch)
         except BmqError as refused:
-            return TailAnswer(tp=request.tp, error=refused)
+            return TailAnswer(tp=request.tp, error=refused.with_traceback(None))  # which has the frames of whoever has the answer
         error: BmqError | None = None
         batches: tuple[Buffer, ...] = ()
         size_bytes = 0

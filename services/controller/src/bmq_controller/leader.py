@@ -151,6 +151,8 @@ class ControllerLeader:
             raise ControllerUnavailable(
                 f"{name} was not durable within {self.settings.operation_timeout_s:g} s: the object store is slow or down; look, and try again"
             ) from None
+        finally:
+            del future  # a refusal has this frame, and so would live until the garbage is collected
 
     def _submit(self, name: str, decide: Callable[[Image], Decision[T]]) -> "asyncio.Future[T]":
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()

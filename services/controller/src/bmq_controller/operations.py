@@ -143,7 +143,7 @@ def _with(draft: Draft, position: int, operation: Operation) -> Draft:
             check_storable(decision.records)
             image = apply(draft.image, position, decision.records)
     except BmqError as error:
-        draft.answers.append((operation, error))
+        draft.answers.append((operation, error.with_traceback(None)))  # which has this frame, and so the answer itself
         return draft
     except Exception as error:  # noqa: BLE001 what one request meets must not depose the leader: whoever leads next would meet it again
         _log.exception("operation refused because it broke down, this is a bug in bmq", operation=operation.name)

@@ -20,14 +20,19 @@ class Admission:
         """Whose turn it is, for whom there is no room yet."""
 
     @asynccontextmanager
-    async def admitted(self, call: Call, size: int) -> AsyncIterator[None]:
+    async def admitted(self, call: Call, size: int) -> AsyncIterator["Admitted"]:
         """While so much of a call's work is done."""
         await self._enter(call, size)
+        admitted = Admitted(self, size)
         try:
-            yield
+            yield admitted
         finally:
-            self._held -= size
-            self._let_in()
+            admitted.keep(0)
+
+    def release(self, size: int) -> None:
+        """For what was admitted."""
+        self._held -= size
+        self._let_in()
 
     async def _enter(self, call: Call, size: int) -> None:
         if self._next is None and not self._waiting and self._fits(size):
@@ -55,3 +60,19 @@ class Admission:
                 self._held += size
                 turn.set_result(None)
             self._next = None
+
+
+class Admitted:
+    """What one piece of work holds."""
+
+    __slots__ = ("_admission", "_size")
+
+    def __init__(self, admission: Admission, size: int) -> None:
+        self._admission = admission
+        self._size = size
+
+    def keep(self, size: int) -> None:
+        """It needs no more than this of what it asked for."""
+        if size < self._size:
+            before, self._size = self._size, size
+            self._admission.release(before - size)

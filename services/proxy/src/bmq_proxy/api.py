@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
@@ -13,7 +12,7 @@ from bmq.wire import messages
 from bmq.wire.apis import SERVED, Api, ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Fields, Message
-from bmq_proxy.bulk import WIDE_ELEMENTS, Bulk
+from bmq_proxy.bulk import WIDE_ELEMENTS, Bulk, elements_of
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.repeats import once
@@ -54,10 +53,12 @@ def plain(proxy: Proxy, key: ApiKey, handler: Handler) -> Route:
         return await encoded(bulk, call, await handler(call, request))
 
     async def run_wide(call: Call, body: Buffer) -> Answer:
-        # Who waits for others of its group would keep all wide requests waiting.
-        size_bytes = memoryview(body).nbytes
-        async with nullcontext() if key in WAIT_FOR_OTHERS else bulk.admitted(call, size_bytes):
-            return await run(call, await bulk.apart(call, partial(decoded, bulk, call, body)))
+        decode = partial(decoded, bulk, call, body)
+        if key in WAIT_FOR_OTHERS:
+            # Who waits for others of its group would keep all wide requests waiting.
+            return await run(call, await bulk.apart(call, decode))
+        async with bulk.wide(call, memoryview(body).nbytes, decode) as request:
+            return await run(call, request)
 
     def begin(call: Call, body: Buffer) -> Pending:
         wide = bulk.is_wide(memoryview(body).nbytes)
@@ -84,20 +85,6 @@ def encode(call: Call, reply: Reply, *, version: int | None = None) -> Answer:
     """The answer to a call; `version` where it is not the request's."""
     body = messages.encode_response(call.api_key, call.version if version is None else version, reply)
     return Answer(parts=(body,), size_bytes=len(body), error=first_error(reply))
-
-
-def elements_of(value: object, *, at_most: int) -> int:
-    """How many elements the arrays of a reply have, those of its arrays' elements included; it stops counting above `at_most`."""
-    if isinstance(value, Message):
-        value = value.__dict__
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    count = len(inner) if isinstance(inner, list | tuple) else 0
-    for one in inner:
-        if count > at_most:
-            break
-        if not isinstance(one, str | int | bytes | None):
-            count += elements_of(one, at_most=at_most - count)
-    return count
 
 
 def first_error(reply: object) -> str:

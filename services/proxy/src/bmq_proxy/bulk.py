@@ -6,14 +6,16 @@ of the loop, however many requests are at it. Who waits for any of these waits b
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Final, TypeVar
 
 from bmq.limits import Limits
 from bmq.turns import Turns
-from bmq_proxy.admission import Admission
+from bmq.wire.limits import PRODUCE_PARTITIONS_MAX
+from bmq.wire.message import Message
+from bmq_proxy.admission import Admission, Admitted
 from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.calls import Call
 
@@ -23,6 +25,10 @@ TURN_ELEMENTS: Final = 200
 """What a request does in one turn: a millisecond or two."""
 WIDE_ELEMENTS: Final = 1_000
 """An answer with more is a wide one."""
+ELEMENT_BYTES_MIN: Final = 2
+"""What an element of an array takes in a request at least: a text of one letter."""
+PRODUCE_PARTITION_BYTES_MIN: Final = 5
+"""The same of a partition in a Produce request."""
 COUNTED_ANSWER_BYTES: Final = 64 << 10
 """Smaller answers are not counted: sockets take them."""
 
@@ -35,6 +41,8 @@ class Bulk:
         self.answers = MemoryBudget(limits.answer_memory_bytes)
         """Answers that clients have yet to take."""
         self._requests = Admission(limits.wide_requests_bytes)
+        self._elements = Admission(limits.wide_request_elements)
+        self._producing = Admission(limits.wide_request_elements)
         self._building = Admission(limits.wide_answer_elements)
         self._apart = Admission(1)
         self._fetching = Admission(limits.fetch_partitions_held)
@@ -44,8 +52,24 @@ class Bulk:
         """Whether a request of that size has to be admitted."""
         return size_bytes > self.limits.request_inline_bytes_max
 
-    def admitted(self, call: Call, size_bytes: int) -> AbstractAsyncContextManager[None]:
-        """While a wide request is worked on."""
+    @asynccontextmanager
+    async def wide(self, call: Call, size_bytes: int, decode: Callable[[], Message]) -> AsyncIterator[Message]:
+        """A wide request, while it is worked on; `decode` is done beside the event loop."""
+        # Before it is decoded nobody knows how many elements it has, and afterwards they are there.
+        at_most = min(size_bytes // ELEMENT_BYTES_MIN, self.limits.request_elements_max)
+        async with self._requests.admitted(call, size_bytes), self._elements.admitted(call, at_most) as elements:
+            request, count = await self.apart(call, partial(_counted, decode, at_most))
+            elements.keep(count)
+            yield request
+
+    @asynccontextmanager
+    async def producing(self, call: Call, size_bytes: int) -> AsyncIterator[Admitted]:
+        """While a Produce request is worked on that is begun in turns."""
+        async with self._producing.admitted(call, min(size_bytes // PRODUCE_PARTITION_BYTES_MIN, PRODUCE_PARTITIONS_MAX)) as partitions:
+            yield partitions
+
+    def parsing(self, call: Call, size_bytes: int) -> AbstractAsyncContextManager[Admitted]:
+        """While a wide Fetch request is parsed."""
         return self._requests.admitted(call, size_bytes)
 
     @asynccontextmanager
@@ -112,6 +136,25 @@ class Bulk:
 
         await asyncio.gather(*(worker() for _ in range(min(at_once, len(items)))))
         return results
+
+
+def _counted(decode: Callable[[], Message], at_most: int) -> tuple[Message, int]:
+    request = decode()
+    return request, elements_of(request, at_most=at_most)
+
+
+def elements_of(value: object, *, at_most: int) -> int:
+    """How many elements the arrays of a request or reply have, those of its arrays' elements included; it stops counting above `at_most`."""
+    if isinstance(value, Message):
+        value = value.__dict__
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    count = len(inner) if isinstance(inner, list | tuple) else 0
+    for one in inner:
+        if count > at_most:
+            break
+        if not isinstance(one, str | int | bytes | None):
+            count += elements_of(one, at_most=at_most - count)
+    return count
 
 
 class Pace:

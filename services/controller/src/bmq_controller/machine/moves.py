@@ -54,7 +54,7 @@ def reassign(image: Image, changes: Sequence[Reassignment]) -> Decision[list[Req
         except InvalidRequest as error:
             outcomes.append(InvalidReplicaAssignment(str(error)))
         except RequestError as error:
-            outcomes.append(error)
+            outcomes.append(error.with_traceback(None))  # which has this list
         else:
             outcomes.append(None)
             records.extend(decision.records)

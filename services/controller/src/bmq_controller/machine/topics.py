@@ -68,7 +68,7 @@ def create_topics(
         try:
             partitions, configs, wanted = creation.check(topic)
         except RequestError as error:
-            results.append(TopicResult(name=topic.name, error=error))
+            results.append(TopicResult(name=topic.name, error=error.with_traceback(None)))  # which has this list
             continue
         topic_id = None if validate_only else TopicId(creation.overlay_id(topic) if topic.lane else new_id())
         if topic_id is not None:

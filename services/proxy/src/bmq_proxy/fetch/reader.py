@@ -240,7 +240,7 @@ class FetchReader:
         except TimeoutError:
             return Found(error=NotReady(f"{read.tp}: the store did not answer within {STORAGE_WAIT_S:.0f} s"))
         except BmqError as error:
-            return Found(error=error)
+            return Found(error=error.with_traceback(None))
 
     async def _from_segments(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool) -> Found:
         for _ in range(MANIFESTS_TRIED_MAX):
@@ -315,7 +315,7 @@ class FetchReader:
         try:
             end = await self._owner_for(read.tp).epoch_end(read.tp, read.last_fetched_epoch)
         except BmqError as error:
-            found.error = error
+            found.error = error.with_traceback(None)  # which has `found`
         else:
             if end.end_offset >= 0 and (end.leader_epoch < read.last_fetched_epoch or end.end_offset < read.offset):
                 found.diverging_epoch, found.diverging_end_offset = end.leader_epoch, end.end_offset

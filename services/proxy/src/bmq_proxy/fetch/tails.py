@@ -21,7 +21,7 @@ async def read_tails(
         try:
             owner = owner_for(request.tp)
         except BmqError as error:
-            answers[i] = TailAnswer(tp=request.tp, error=error)
+            answers[i] = TailAnswer(tp=request.tp, error=error.with_traceback(None))  # which has these answers
         else:
             shares.setdefault(id(owner), (owner, []))[1].append(i)
 
@@ -30,7 +30,7 @@ async def read_tails(
         try:
             got = await owner.read_tail(asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
         except BmqError as error:
-            got = [TailAnswer(tp=request.tp, error=error) for request in asked]
+            got = [TailAnswer(tp=request.tp, error=error.with_traceback(None)) for request in asked]
         for i, answer in zip(indexes, got, strict=True):
             answers[i] = answer
 

@@ -11,6 +11,7 @@ knows no time-out at all). Who wants no answer is not cut off for it.
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
@@ -57,17 +58,20 @@ def begin(proxy: Proxy, call: Call, body: Buffer) -> Pending:
 
 
 async def _in_turns(proxy: Proxy, call: Call, body: Buffer, place: Place) -> Answer:
-    try:
-        await place.reached()
-        request = await proxy.bulk.apart(call, partial(parse_produce, call.version, body))
-        refused = _refused(call, request)
-        if refused is not None:
-            return refused
-        producing = _Producing(proxy, call, request)
-        await producing.start_in_turns()
-    finally:
-        place.over()
-    return await producing.answer_apart()
+    async with AsyncExitStack() as whole:
+        try:
+            await place.reached()
+            partitions = await whole.enter_async_context(proxy.bulk.producing(call, memoryview(body).nbytes))
+            request = await proxy.bulk.apart(call, partial(parse_produce, call.version, body))
+            partitions.keep(sum([max(1, len(topic.partitions)) for topic in request.topics]))
+            refused = _refused(call, request)
+            if refused is not None:
+                return refused
+            producing = _Producing(proxy, call, request)
+            await producing.start_in_turns()
+        finally:
+            place.over()
+        return await producing.answer_apart()
 
 
 def _refused(call: Call, request: ProduceRequest) -> Answer | None:

@@ -50,7 +50,7 @@ def begin(proxy: Proxy, call: Call, body: Buffer) -> Pending:
 
 async def _wide(proxy: Proxy, call: Call, body: Buffer) -> Answer:
     """Parsed beside the event loop, and only as many at a time as all wide requests may be."""
-    async with proxy.bulk.admitted(call, memoryview(body).nbytes):
+    async with proxy.bulk.parsing(call, memoryview(body).nbytes):
         request = await proxy.bulk.apart(call, partial(_parsed, proxy, call, body))
     started = _started(proxy, call, request)
     return started if isinstance(started, Answer) else await started
@@ -144,7 +144,7 @@ async def _read(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetch
         try:
             tp = find_partition(image, wanted.topic, wanted.partition)
         except BmqError as error:
-            found.append(Found(error=error))
+            found.append(Found(error=error.with_traceback(None)))  # which has this list
             continue
         found.append(None)
         reads.append(

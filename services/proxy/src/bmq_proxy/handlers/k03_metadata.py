@@ -124,8 +124,8 @@ def route(proxy: Proxy) -> Route:
     async def run(call: Call, raw: bytes) -> Answer:
         if not bulk.is_wide(len(raw)):
             return await answered(call, raw, decoded(bulk, call, raw))
-        async with bulk.admitted(call, len(raw)):
-            return await answered(call, raw, await bulk.apart(call, partial(decoded, bulk, call, raw)))
+        async with bulk.wide(call, len(raw), partial(decoded, bulk, call, raw)) as request:
+            return await answered(call, raw, request)
 
     async def answered(call: Call, raw: bytes, request: Message) -> Answer:
         await _auto_create(proxy, call, request)

@@ -67,9 +67,9 @@ async def _grow(proxy: Proxy, topic: Any, validate_only: bool) -> dict[str, Any]
         assignments = assigned_in_order(proxy.image, topic.assignments)
         result = await proxy.controller.create_partitions(name, total, assignments=assignments, validate_only=validate_only)
         if result.error is not None:
-            raise result.error
+            return _refused(name, result.error)
     except BmqError as error:
-        return {"name": name, "error_code": controller_code(error), "error_message": str(error)}
+        return _refused(name, error)
     if not validate_only:
 
         def grown(image: Any) -> bool | None:
@@ -78,3 +78,7 @@ async def _grow(proxy: Proxy, topic: Any, validate_only: bool) -> dict[str, Any]
 
         await image_with(proxy.metadata, grown, SHOWN_WITHIN_S)
     return {"name": name, "error_code": 0, "error_message": None}
+
+
+def _refused(name: str, error: BmqError) -> dict[str, Any]:
+    return {"name": name, "error_code": controller_code(error), "error_message": str(error)}

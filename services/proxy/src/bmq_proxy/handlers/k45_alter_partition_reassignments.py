@@ -52,7 +52,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         try:
             change = _change(proxies, image, key, replicas)
         except BmqError as error:
-            outcomes[key] = error
+            outcomes[key] = error.with_traceback(None)  # which has these outcomes
         else:
             if change is not None:
                 changes[key] = change
@@ -100,7 +100,7 @@ async def _reassign(proxy: Proxy, changes: Mapping[Key, Reassignment], outcomes:
     try:
         refusals = await proxy.controller.reassign(list(changes.values()))
     except BmqError as error:
-        outcomes.update(dict.fromkeys(changes, error))
+        outcomes.update(dict.fromkeys(changes, error.with_traceback(None)))
         return
     outcomes.update(zip(changes, refusals, strict=True))
     begun = [change for change, refusal in zip(changes.values(), refusals, strict=True) if refusal is None]

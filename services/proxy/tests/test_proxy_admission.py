@@ -1,0 +1,126 @@
+"""So much wide work at a time, and of those who wait each address has its turn."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from bmq_proxy.admission import Admission, Admitted
+from bmq_proxy.budget import MemoryBudget
+from bmq_proxy.calls import Call, Lease
+
+
+def call(host: str, connection: int = 0) -> Call:
+    lease = Lease(MemoryBudget(1_000), 1)
+    return Call(api_key=3, version=1, correlation_id=1, client_id="", client_host=host, lease=lease, arrived=0.0, origin=connection)
+
+
+class Works:
+    """Pieces of work that go on until they are let go."""
+
+    def __init__(self, limit: int) -> None:
+        self.admission = Admission(limit)
+        self.under_way: list[str] = []
+        self.held: dict[str, Admitted] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self._let_go: dict[str, asyncio.Event] = {}
+
+    def begin(self, name: str, size: int, *, host: str = "a", connection: int = 0) -> None:
+        self._let_go[name] = asyncio.Event()
+
+        async def work() -> None:
+            async with self.admission.admitted(call(host, connection), size) as admitted:
+                self.under_way.append(name)
+                self.held[name] = admitted
+                try:
+                    await self._let_go[name].wait()
+                finally:
+                    self.under_way.remove(name)
+
+        self.tasks[name] = asyncio.create_task(work())
+
+    async def end(self, name: str) -> None:
+        self._let_go[name].set()
+        await self.tasks[name]
+        await turns()
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def run(test: Callable[[Works], Awaitable[None]], limit: int = 10) -> None:
+    async def main() -> None:
+        works = Works(limit)
+        await test(works)
+        for task in works.tasks.values():
+            task.cancel()
+        await asyncio.gather(*works.tasks.values(), return_exceptions=True)
+        async with asyncio.timeout(1), works.admission.admitted(call("z"), limit):
+            pass  # all of it came back
+
+    asyncio.run(main())
+
+
+def test_no_more_is_under_way_than_fits_and_one_that_is_larger_goes_alone() -> None:
+    async def test(works: Works) -> None:
+        works.begin("first", 6)
+        works.begin("second", 4)
+        works.begin("huge", 50)
+        works.begin("last", 1)
+        await turns()
+        assert works.under_way == ["first", "second"]
+        await works.end("first")
+        assert works.under_way == ["second"], "nobody passes the huge one, which would wait for ever"
+        await works.end("second")
+        assert works.under_way == ["huge"]
+        await works.end("huge")
+        assert works.under_way == ["last"]
+
+    run(test)
+
+
+def test_each_address_has_its_turn_however_many_connections_of_another_one_wait() -> None:
+    async def test(works: Works) -> None:
+        for number in range(50):
+            works.begin(f"greedy {number}", 10, host="greedy", connection=number)
+        works.begin("modest", 10, host="modest", connection=99)
+        await turns()
+        await works.end("greedy 0")
+        await works.end("greedy 1")
+        assert works.under_way == ["modest"]
+
+    run(test)
+
+
+def test_what_is_not_needed_is_another_ones_at_once() -> None:
+    async def test(works: Works) -> None:
+        works.begin("before it is decoded", 10)
+        works.begin("next", 5)
+        await turns()
+        assert works.under_way == ["before it is decoded"]
+        works.held["before it is decoded"].keep(3)
+        await turns()
+        assert works.under_way == ["before it is decoded", "next"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("who", ["at work", "whose turn it is", "behind it"])
+def test_who_gives_up_holds_up_nobody(who: str) -> None:
+    async def test(works: Works) -> None:
+        works.begin("at work", 6)
+        works.begin("small", 1, host="b")
+        works.begin("whose turn it is", 10)
+        works.begin("behind it", 10, host="c")
+        await turns()
+        await works.end("small")
+        works.tasks[who].cancel()
+        await turns()
+        left = [name for name in ("at work", "whose turn it is", "behind it") if name != who]
+        for name in left:
+            assert works.under_way == [name]
+            await works.end(name)
+
+    run(test)
