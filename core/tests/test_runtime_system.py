@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY, generate_latest
 
 from bmq.errors import ConfigurationError
 from bmq.log_limit import KEYS_MAX, RateLimited
-from bmq.runtime.logging import configure_logging
+from bmq.runtime.logging import LIMIT_INTERVAL_S, LINES_MAX, SAME_LINES_MAX, configure_logging
 from bmq.runtime.loop import raise_file_limit, run_service
 from bmq.runtime.system import SystemClock, SystemRng
 
@@ -86,6 +86,49 @@ def test_off_a_terminal_a_line_is_one_json_object_and_libraries_speak_the_same(l
     assert (second["event"], second["level"], second["logger"]) == ("retrying 2", "warning", "urllib3")
 
 
+class Hand:
+    """A clock that is set by hand."""
+
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_nobody_fills_a_disk_with_lines_that_say_the_same(logs: io.StringIO) -> None:
+    clock = Hand()
+    configure_logging(environment={}, stream=logs, now_s=clock)
+    for partition in range(20_000):
+        structlog.get_logger().warning("partition is not open", partition=partition)
+        structlog.get_logger().warning("partition %d of __consumer_offsets is odd", partition)
+        logging.getLogger("urllib3").warning("retrying %d", partition)
+    structlog.get_logger().info("something else")
+    lines = [json.loads(line)["event"] for line in logs.getvalue().splitlines()]
+    assert len(lines) == 3 * SAME_LINES_MAX + 1
+    assert lines[-1] == "something else"
+    clock.now_s += LIMIT_INTERVAL_S
+    structlog.get_logger().warning("partition is not open", partition=-1, left_out=2)
+    logging.getLogger("urllib3").warning("retrying %d", -1)
+    first, second = (json.loads(line) for line in logs.getvalue().splitlines()[-2:])
+    assert (first["partition"], first["left_out"]) == (-1, 2 + 20_000 - SAME_LINES_MAX)
+    assert second["event"] == f"retrying -1 ({20_000 - SAME_LINES_MAX} like it were left out)"
+
+
+def test_nor_with_lines_that_all_differ(logs: io.StringIO) -> None:
+    configure_logging(environment={}, stream=logs, now_s=Hand())
+    for number in range(20_000):
+        name = "".join(chr(ord("a") + int(digit)) for digit in str(number))
+        structlog.get_logger().warning(f"client {name} is odd")
+    assert len(logs.getvalue().splitlines()) == LINES_MAX
+
+
+def test_who_asks_for_debug_gets_every_line(logs: io.StringIO) -> None:
+    configure_logging(environment={"BMQ_LOG_LEVEL": "debug"}, stream=logs, now_s=Hand())
+    for _ in range(2 * SAME_LINES_MAX):
+        structlog.get_logger().info("again")
+    assert len(logs.getvalue().splitlines()) == 2 * SAME_LINES_MAX
+
+
 def test_an_exception_is_logged_inside_its_line(logs: io.StringIO) -> None:
     configure_logging(environment={"BMQ_LOG_FORMAT": "json"}, stream=logs)
     try:
@@ -150,7 +193,7 @@ def test_the_first_signal_stops_and_the_second_ends_at_once(number: signal.Signa
 
 _SERVICE = """
 import asyncio, sys
-from bmq.runtime.logging import configure_logging
+from bmq.runtime.logging import LIMIT_INTERVAL_S, LINES_MAX, SAME_LINES_MAX, configure_logging
 from bmq.runtime.loop import run_service, settle
 configure_logging()
 async def main(stop):

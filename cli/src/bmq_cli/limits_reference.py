@@ -25,6 +25,7 @@ work that takes long is done in turns between which everybody else is served:
   for them. Who waits does so by address, and within an address by connection: who opens two hundred connections has one turn, not two hundred.
 - A Produce request of more than `produce_turn_partitions` partitions is begun in turns; what its connection sends meanwhile is begun behind it.
 - Whoever sends half a request, or does not take its answer, is cut off when others need the room.
+- Of lines in a process's log that say the same but for numbers 50 come in ten seconds, of all 1,000; `left_out` of the next says how many did not.
 
 What a request of n bytes costs, whatever is in it:
 

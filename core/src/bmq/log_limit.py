@@ -1,4 +1,4 @@
-"""How often a line may be logged: once per key and interval, with the number of those left out. Pure: the caller gives loop time."""
+"""How often a line may be logged: once per key and interval, or so often, with the number of those left out. Pure: the caller gives the time."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -25,4 +25,29 @@ class RateLimited:
         self._last.move_to_end(key)
         if len(self._last) > KEYS_MAX:
             self._last.popitem(last=False)
+        return left_out
+
+
+class Bursts:
+    """So many lines of a key in each interval. Beneath RateLimited, for all that is logged: what nobody thought of is bounded too."""
+
+    def __init__(self, *, lines_max: int, interval_s: float) -> None:
+        assert lines_max > 0
+        self._lines_max = lines_max
+        self._interval_s = interval_s
+        self._seen: OrderedDict[Hashable, tuple[float, int, int]] = OrderedDict()
+        """By key: when its interval began, how many lines it had in it, and how many were left out since the last one."""
+
+    def due(self, key: Hashable, *, now: float) -> int | None:
+        """None where the line is left out, else how many of this key were before it. `now` in seconds of a steady clock."""
+        since, lines, left_out = self._seen.get(key, (float("-inf"), 0, 0))
+        if now - since >= self._interval_s:
+            since, lines = now, 0
+        if lines >= self._lines_max:
+            self._seen[key] = (since, lines, left_out + 1)
+            return None
+        self._seen[key] = (since, lines + 1, 0)
+        self._seen.move_to_end(key)
+        if len(self._seen) > KEYS_MAX:
+            self._seen.popitem(last=False)
         return left_out

@@ -1,17 +1,24 @@
 """Structured logs on standard error: readable on a terminal, one JSON object a line elsewhere.
 
 `BMQ_LOG_FORMAT` (console, json) and `BMQ_LOG_LEVEL` (debug, info, warning, error) override. What libraries log goes the same way.
+
+Nobody fills a disk with them: of lines that say the same but for numbers so many come in each interval, and of all so many; `left_out` of the next
+one says how many did not. Whoever asks for debug gets all.
 """
 
 import logging
 import os
+import re
 import sys
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
 from typing import Final, TextIO
 
 import structlog
 
 from bmq.errors import ConfigurationError
+from bmq.log_limit import Bursts
 from bmq.printable import printable
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -21,8 +28,18 @@ _LAID_OUT: Final = frozenset(("stack", "exception"))
 TEXT_CHARS_MAX: Final = 2_000
 """Of one value in a line: a client's id may have 32,000."""
 
+LIMIT_INTERVAL_S: Final = 10.0
+SAME_LINES_MAX: Final = 50
+"""Of lines that say the same, in each interval."""
+LINES_MAX: Final = 1_000
+"""Of all lines, in each interval."""
+_NUMBERS: Final = re.compile(r"[0-9]+")
+_KEY_CHARS_MAX: Final = 100
 
-def configure_logging(*, environment: Mapping[str, str] | None = None, stream: TextIO | None = None) -> None:
+
+def configure_logging(
+    *, environment: Mapping[str, str] | None = None, stream: TextIO | None = None, now_s: Callable[[], float] = time.monotonic
+) -> None:
     """Call once, before anything logs. Raises ConfigurationError (one line) for a format or level that does not exist."""
     environment = os.environ if environment is None else environment
     stream = sys.stderr if stream is None else stream
@@ -34,8 +51,10 @@ def configure_logging(*, environment: Mapping[str, str] | None = None, stream: T
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
+    limit = _Limit(now_s)
+    limited = [] if level == "debug" else [limit.structured]
     structlog.configure(
-        processors=[*shared, *_rendering(form, stream)],
+        processors=[*limited, *shared, *_rendering(form, stream)],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=False,
@@ -47,11 +66,49 @@ def configure_logging(*, environment: Mapping[str, str] | None = None, stream: T
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(form, stream)],
         )
     )
+    if level != "debug":
+        handler.addFilter(limit.of_library)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     # Libraries speak from warning on; their chatter below that is asked for by BMQ_LOG_LEVEL=debug.
     root.setLevel(max(_LEVELS[level], logging.WARNING) if level != "debug" else logging.DEBUG)
     logging.getLogger("bmq").setLevel(_LEVELS[level])
+
+
+class _Limit:
+    """How many lines may come."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._same = Bursts(lines_max=SAME_LINES_MAX, interval_s=LIMIT_INTERVAL_S)
+        self._all = Bursts(lines_max=LINES_MAX, interval_s=LIMIT_INTERVAL_S)
+        self._lock = threading.Lock()  # threads log, too
+
+    def structured(self, _logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        """A processor. Raises DropEvent."""
+        left_out = self._due(str(event.get("event")))
+        if left_out is None:
+            raise structlog.DropEvent
+        if left_out:
+            event["left_out"] = event.get("left_out", 0) + left_out
+        return event
+
+    def of_library(self, record: logging.LogRecord) -> bool:
+        """A filter."""
+        left_out = self._due(str(record.msg))
+        if left_out:
+            record.msg = f"{record.getMessage()} ({left_out} like it were left out)"
+            record.args = None
+        return left_out is not None
+
+    def _due(self, text: str) -> int | None:
+        with self._lock:
+            now = self._now_s()
+            same = self._same.due(_NUMBERS.sub("#", text[:_KEY_CHARS_MAX]), now=now)
+            if same is None:
+                return None
+            of_all = self._all.due("all", now=now)
+            return None if of_all is None else max(same, of_all)
 
 
 def _rendering(form: str, stream: TextIO) -> list[structlog.typing.Processor]:
