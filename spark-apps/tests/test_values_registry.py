@@ -11,7 +11,7 @@ from value_cases import decode
 from value_registry import RegistryServer, serving
 
 from bmq_spark.errors import ConfigurationError
-from bmq_spark.values import decoder
+from bmq_spark.values import by_schema_id, decoder
 from bmq_spark.values import registry as registries
 from bmq_spark.values.ddl import write_ddl
 from bmq_spark.values.registry import Registry, RegistryUnavailable, SchemaUnknown
@@ -205,3 +205,20 @@ def test_a_schema_that_is_beyond_what_is_read_is_its_records_fault_and_stops_not
         monkeypatch.setattr(registries, "MAX_SCHEMA_BYTES", 8 << 20)
         values, reasons = decode(made, [good, framed(wide, OLD, {"id": 1, "gone": ""})])
         assert values == [{"id": 1, "gone": ""}, None] and "more than 20000 columns" in str(reasons[1])
+
+
+def test_values_that_are_not_in_the_wire_format_do_not_each_ask_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_schema_id, "UNKNOWN_MAX", 10)
+    monkeypatch.setattr(by_schema_id, "IDS_MAX", 5)
+    with serving() as server:
+        number = server.register("orders-value", json.dumps(OLD))
+        made = decoder("avro", registry=server.url, subject="orders-value")
+        good = framed(number, OLD, {"id": 1, "gone": ""})
+        garbage = [b"\x00" + (10_000_000 + 7919 * index).to_bytes(4, "big") + b"garbage" for index in range(50)]
+        values, reasons = decode(made, [good, *garbage, good])
+        assert len([path for path in server.asked if path.startswith("/schemas/ids/1")]) - server.asked.count("/schemas/ids/1") == 10
+        assert values[0] == values[-1] == {"id": 1, "gone": ""} and all(reasons[1:-1])
+        assert "the registry was not asked: it did not know 10 others, and none above 1" in str(reasons[-2])
+        # What the registry counts on to is asked for, as ever.
+        later = server.register("orders-value", json.dumps(OLD))
+        assert decode(made, [*garbage[:20], framed(later, OLD, {"id": 2, "gone": ""})])[0][-1] == {"id": 2, "gone": ""}

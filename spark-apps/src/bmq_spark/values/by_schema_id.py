@@ -9,6 +9,11 @@ from bmq_spark.values.registry import RegisteredSchema, Registry, SchemaUnknown
 
 IDS_MAX: Final = 1000
 """How many are remembered."""
+UNKNOWN_MAX: Final = 1000
+"""Asking for one takes milliseconds, and values that are not in the wire format have as many ids as there are values. After so many that the
+registry did not know,"""
+NEAR: Final = 1_000_000
+"""it is asked only for ids up to so far above the highest that it has known: registries count their ids."""
 
 T = TypeVar("T")
 
@@ -21,6 +26,8 @@ class BySchemaId(Generic[T]):
         self._kind = kind
         self._learn = learn
         self._known: dict[int, tuple[T | None, str]] = {}
+        self._unknown = 0
+        self._highest = 0
 
     def __call__(self, number: int) -> T:
         """Raises Unfit, RegistryUnavailable."""
@@ -35,10 +42,14 @@ class BySchemaId(Generic[T]):
         return made
 
     def _asked(self, number: int) -> tuple[T | None, str]:
+        if self._unknown >= UNKNOWN_MAX and number > self._highest + NEAR:
+            return None, f"schema id {number}: the registry was not asked: it did not know {self._unknown} others, and none above {self._highest}"
         try:
             registered = self._registry.schema(number)
+            self._highest = max(self._highest, number)
             if registered.kind != self._kind:
                 return None, f"schema id {number} is {registered.kind} in the registry, not {self._kind}"
             return self._learn(number, registered), ""
         except (SchemaUnknown, ConfigurationError, Unfit) as error:
+            self._unknown += isinstance(error, SchemaUnknown)
             return None, reason(error)
