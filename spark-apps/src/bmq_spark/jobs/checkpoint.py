@@ -105,9 +105,12 @@ class Query:
         """Where it began."""
         return from_json(json.dumps(self._notes.get("initial", {})))
 
-    def is_there(self) -> bool:
-        """Whether nobody has deleted it."""
-        return self._folder.read(f"{self._name}.json") is not None
+    def is_gone(self) -> bool:
+        """Whether somebody has deleted it; False where that is not known."""
+        try:
+            return self._folder.read(f"{self._name}.json") is None
+        except JobStopped:
+            return False
 
     def reads(self) -> Reads:
         """What it reads."""

@@ -217,7 +217,7 @@ class Stream:
             raise overtaken(holes, what=self._sink.name) from None
         if self._query and _begun_late(_known(self._query, self._query.planned()), self._cluster.starts(topics)):
             return
-        if self._query and not self._query.is_there():
+        if self._query and self._query.is_gone():
             raise checkpoint_gone(self._query.uri) from None
         checkpoint = self._query.uri if self._query else ""
         raise explained(self._cause or error, servers=self._options.bootstrap_servers, ranges=self._ranges, checkpoint=checkpoint) from None
