@@ -86,8 +86,8 @@ def bmq_process(folder: Path, *arguments: str, topics: dict[str, int] | None = N
 class Client:
     """One connection."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self._socket = socket.create_connection(address, timeout=ANSWERED_WITHIN_S)
+    def __init__(self, address: tuple[str, int], *, own_host: str = "127.0.0.1") -> None:
+        self._socket = socket.create_connection(address, timeout=ANSWERED_WITHIN_S, source_address=(own_host, 0))
 
     def ask(self, api_key: int, version: int, request: dict[str, Any]) -> Message:
         """A request's answer."""
@@ -110,7 +110,14 @@ class Client:
             answer += self._socket.recv(min(_BYTES_AT_ONCE, size_bytes - len(answer)))
         return bytes(answer)
 
+    def send_some(self, part: bytes, *, within_s: float) -> None:
+        """As much of it as the other side takes."""
+        self._socket.settimeout(within_s)
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            self._socket.sendall(part)
+
     def close(self) -> None:
+        """Ends the connection."""
         self._socket.close()
 
 

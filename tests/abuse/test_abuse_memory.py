@@ -7,12 +7,13 @@ few bytes it takes on the wire. So a request is bounded by its bytes and by what
 import contextlib
 import gc
 import threading
+import time
 from collections.abc import Iterator
 from typing import Final
 
 import pytest
 from abuse_node import AbusedNode, abused_node
-from abuse_process import BmqProcess, Client, PatientClient, bmq_process, nearly_all_within_s
+from abuse_process import PATIENT, BmqProcess, Client, PatientClient, bmq_process, nearly_all_within_s
 from abuse_requests import API_KEYS, TOPIC_IDS, TOPICS, Abuse, abuses, framed
 
 from bmq.limits import Limits
@@ -20,6 +21,7 @@ from bmq.runtime.loop import settle
 from bmq.wire import messages
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.frames import parse_request_header
+from bmq.wire.records import Record, build_batch
 from bmq_proxy.bulk import elements_of
 
 KIB: Final = 1 << 10
@@ -31,6 +33,7 @@ UNREACHABLE_MAX: Final = 1_000
 """Objects of a request that only the garbage collector frees: a few, however much it names."""
 DENSE: Final = 39_000
 AT_ONCE: Final = 12
+HALF_SENT: Final = 300
 TRIES: Final = 3
 QUIET: Final = 150
 """Answers by which it is known how long others take."""
@@ -158,6 +161,26 @@ def test_another_client_is_answered_nearly_as_ever_while_requests_are_worked_on_
             if _is_late(*waits_s[-1]):
                 late[SERVED[api_key].name] = waits_s
     assert not late, "own 99th percentile, longest meanwhile"
+
+
+@pytest.mark.measures
+@pytest.mark.parametrize("own_host", ["127.0.0.1", "127.0.0.2"], ids=["same address", "another address"])
+def test_three_hundred_connections_with_half_a_request_each_stop_nobody(process: BmqProcess, own_host: str) -> None:
+    """Small requests go on as ever, of the same address too; of another address large ones do so as well."""
+    large = build_batch([Record(0, 1_000, None, bytes(900_000))])
+    frame = framed(0, 9, {"acks": -1, "timeout_ms": 60_000, "topic_data": [{"name": PATIENT, "partition_data": [{"index": 0, "records": large}]}]})
+    with contextlib.ExitStack() as open_ones, PatientClient(process.kafka) as patient:
+        own_s = nearly_all_within_s(patient.next_ones(QUIET))
+        for _ in range(HALF_SENT):
+            stranger = open_ones.enter_context(contextlib.closing(Client(process.kafka)))
+            stranger.send_some(frame[: len(frame) // 2], within_s=0.02)
+        waits_s = [max(patient.next_ones(QUIET)) for _ in range(TRIES)]
+        assert not _is_late(own_s, min(waits_s))
+        if own_host != "127.0.0.1":
+            with contextlib.closing(Client(process.kafka, own_host=own_host)) as other:
+                began_s = time.perf_counter()
+                assert other.ask_raw(frame) is not None
+                assert time.perf_counter() - began_s < 1 + 10 * own_s
 
 
 def _is_late(own_s: float, longest_s: float) -> bool:
