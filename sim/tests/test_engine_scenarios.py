@@ -8,6 +8,7 @@ from bmq_sim.world import simulate
 
 SEEDS = {
     "administration": 12,
+    "damage": 20,
     "engine": 100,
     "garbage": 35,
     "lost-object": 40,

@@ -38,6 +38,7 @@ SCENARIO = {
     "give-up-page": "garbage",
     "give-up-after-move": "cluster-late-versions",
     "late-version-deletes": "cluster-late-versions",
+    "stopped-for-ever": "damage",
     "retention-ignores-snapshot": "administration",
     "retention-takes-one-more": "administration",
     "deleted-before-durable": "administration",

@@ -4,6 +4,7 @@ import argparse
 import concurrent.futures
 import contextlib
 import gc
+import json
 import os
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from bmq_sim.cluster.faults import Kind
 from bmq_sim.cluster.steps import Step
 from bmq_sim.lines import Lines, Watch, count, merged, unrun
 from bmq_sim.planted import PLANTED, plant
+from bmq_sim.reasons import all_names, name_of, of_nothing, reasons, stale, without_reason
 from bmq_sim.scenarios import SCENARIOS
 from bmq_sim.store import ListingKind
 from bmq_sim.work import Work, added, summary, table
@@ -58,12 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             failed += _run(name, chunks_run, work, ran, planted=options.planted)
     if options.counts is not None:
         work = added(work, options.counts)
-    if options.unrun:
-        _tell_unrun(ran)
+    unexplained = _tell_unrun(ran, options.ran) if options.unrun else 0
     if work.pairs:
         print(table(work, list(Kind), list(Step)), flush=True)
     print(summary(work), flush=True)
-    return 1 if failed else 0
+    return 1 if failed or unexplained else 0
 
 
 def run_seeds(
@@ -118,11 +119,19 @@ def _chunk(name: str, options: argparse.Namespace, seeds: range) -> tuple[float,
     return monotonic() - began_s, outcomes, watch.ran
 
 
-def _tell_unrun(ran: Lines) -> None:
-    left = unrun(ran)
-    for statement in left:
-        print(statement)
-    print(f"{len(left)} of {count()} statements of the services' functions never ran", flush=True)
+def _tell_unrun(ran: Lines, file: Path | None) -> int:
+    """What never ran and has no reason, and reasons that are stale. Returns how many of both there are."""
+    left, known = unrun(ran), reasons()
+    if file is not None:
+        seen = set(json.loads(file.read_text())) if file.exists() else set()
+        seen |= all_names() - {name_of(statement) for statement in left}
+        file.write_text(json.dumps(sorted(seen), indent=0))
+        left = [statement for statement in left if name_of(statement) not in seen]
+    wrong = [*(f"{statement}: it never ran, and has no reason" for statement in without_reason(left, known)), *stale(left, known), *of_nothing(known)]
+    for line in wrong:
+        print(line)
+    print(f"{len(left)} of {count()} statements of the services' functions never ran; {len(wrong)} without a reason, or reasons without a statement")
+    return len(wrong)
 
 
 def _show(name: str, options: argparse.Namespace) -> int:
@@ -148,7 +157,10 @@ def _parser() -> argparse.ArgumentParser:
         "--listing", choices=list(ListingKind), type=ListingKind, help="how the store lists (default: as the scenario or its seed wants)"
     )
     parser.add_argument("--counts", type=Path, metavar="FILE", help="add what was done to the counts in FILE, and print the sum")
-    parser.add_argument("--unrun", action="store_true", help="print which statements of the services no seed ran (several times slower)")
+    parser.add_argument(
+        "--unrun", action="store_true", help="print which statements of the services no seed ran and have no reason in unrun.toml (half as fast)"
+    )
+    parser.add_argument("--ran", type=Path, metavar="FILE", help="with --unrun: add what ran to that in FILE, and judge the sum")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each processor)")
     return parser
 

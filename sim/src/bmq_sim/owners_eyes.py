@@ -70,4 +70,4 @@ class OwnersEyes:
                         yield _Gap(broker.stream, meta.leader_epoch, tp, key), line
 
     def _not_there(self, tp: TopicPartition, manifest: Manifest) -> list[str]:
-        return [key for key in named_by(self._store, tp, manifest) if key not in self._store.objects]
+        return [key for key in named_by(self._store, tp, manifest) if key not in self._store.objects and key not in self._store.lost]

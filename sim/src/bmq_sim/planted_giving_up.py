@@ -1,4 +1,4 @@
-"""Bugs to plant around what a manifest version gives up, and when that is deleted: see bmq_sim.planted."""
+"""Bugs to plant around what a manifest version gives up, and around versions that cannot be written: see bmq_sim.planted."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from bmq.storage.manifest import Manifest
 from bmq.values import Offset
-from bmq_broker import manifests, retention
+from bmq_broker import manifests, retention, stopped_partitions
 from bmq_broker.partitions import partition as partitions
 from bmq_broker.released import PageEntries
 
@@ -47,8 +47,18 @@ def _late_version_deletes() -> AbstractContextManager[Any]:
     return patch.object(retention.Retention, "raise_log_start", autospec=True, side_effect=raise_log_start)
 
 
+def _stopped_for_ever() -> AbstractContextManager[Any]:
+    """A partition that could not be rolled refuses records for good, though its roll succeeds by now."""
+
+    def rolled(self: stopped_partitions.StoppedPartitions, partition: partitions.Partition) -> None:
+        return None
+
+    return patch.object(stopped_partitions.StoppedPartitions, "rolled", autospec=True, side_effect=rolled)
+
+
 PLANTED_GIVING_UP: Final[Mapping[str, Callable[[], AbstractContextManager[Any]]]] = {
     "give-up-page": _give_up_page,
     "give-up-after-move": _give_up_after_move,
     "late-version-deletes": _late_version_deletes,
+    "stopped-for-ever": _stopped_for_ever,
 }

@@ -74,6 +74,8 @@ class StoreFaults:
     """Of get, list, head and delete; a delete may have been applied, or be applied late."""
     unavailable_prefix: str = ""
     """Nothing below it is read: stores throttle by prefix, too."""
+    refused_prefix: str = ""
+    """Nothing below it is created or deleted."""
     timeout_s: float = 5.0
     """How long a request hangs that gets no answer."""
     refusal: Fault = Fault.REFUSED
@@ -127,6 +129,8 @@ class SimStore:
         """Every key that was ever deleted."""
         self.created_again: list[str] = []
         """Keys that were created after they had been deleted: late creates that fell into the deleted past."""
+        self.lost: set[str] = set()
+        """Keys of which the scenario says that a disaster took them: nobody is to blame that they are not there."""
         self.watcher: Watcher | None = None
         self.keep_all = False
         """Whether every object that was ever created is kept in `ever`."""
@@ -272,7 +276,7 @@ class NodeStore:
             await self._fail_unreached(request)
         dice = store.rng.random()
         latency_s = self._latency_s(request)
-        if dice < (mark := faults.not_applied_probability):
+        if dice < (mark := faults.not_applied_probability) or _is_below(key, faults.refused_prefix):
             request.fault = faults.refusal
             await asyncio.sleep(latency_s)
             raise NotApplied(f"create {key}: refused by the simulated store")
@@ -367,14 +371,15 @@ class NodeStore:
         store, faults, key = self._store, self._store.faults_of(self._node), request.key
         latency_s = self._latency_s(request)
         reached = store.reaches(self._node)
-        fails = not reached or store.rng.random() < faults.unavailable_probability
+        refused = _is_below(key, faults.refused_prefix)
+        fails = not reached or refused or store.rng.random() < faults.unavailable_probability
         if not fails:
             applied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._send_delete(key, after_s=latency_s, applied=applied)
             await applied
             return
         request.fault = faults.refusal if reached else Fault.UNREACHABLE
-        if reached and store.rng.random() < 0.5:
+        if reached and not refused and store.rng.random() < 0.5:
             late_s = store.rng.random() * faults.late_s_max if store.rng.random() < 0.5 else 0.0
             self._send_delete(key, after_s=latency_s + late_s, applied=None)
         await asyncio.sleep(self._timeout_s())
@@ -398,7 +403,7 @@ class NodeStore:
         with store.watched(Request(self._node, verb, key)) as request:
             faults = store.faults_of(self._node)
             reached = store.reaches(self._node)
-            throttled = bool(faults.unavailable_prefix) and key.startswith(faults.unavailable_prefix)
+            throttled = _is_below(key, faults.unavailable_prefix)
             if not reached or throttled or store.rng.random() < faults.unavailable_probability:
                 request.fault = faults.refusal if reached else Fault.UNREACHABLE
                 await asyncio.sleep(self._timeout_s())
@@ -461,6 +466,10 @@ class NodeStore:
 
     def _timeout_s(self) -> float:
         return self._store.rng.uniform(0.2, 1.0) * self._store.faults_of(self._node).timeout_s
+
+
+def _is_below(key: str, prefix: str) -> bool:
+    return bool(prefix) and key.startswith(prefix)
 
 
 class Listing:

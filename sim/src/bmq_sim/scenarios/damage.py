@@ -1,0 +1,141 @@
+"""One node over a store in which one partition's things are damaged for a while: the others go on, and once it is mended nothing is lost.
+
+Somebody puts what is no manifest where the partition's next version goes, loses a page of its manifest, or has the store refuse what is below
+its prefix; the node is killed meanwhile in some seeds. Later it is mended, as an operator does from a backup.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+from bmq.storage.keys import manifest_page_prefix, manifest_prefix
+from bmq.storage.numbered import number_of, numbered_key
+from bmq.values import TopicPartition
+from bmq_sim.checkers import InvariantViolated
+from bmq_sim.history import Place
+from bmq_sim.node import Supervisor
+from bmq_sim.scenarios.workload import TOPIC, Clients, finish
+from bmq_sim.store import StoreFaults
+from bmq_sim.world import World
+
+PARTITIONS = 3
+ROUNDS = 3
+BATCHES = 60
+GOES_ON_S = 30.0
+"""Within which a partition that nothing is wrong with takes records, also where the node has to start again."""
+
+
+async def scenario(world: World) -> None:
+    """One run."""
+    rng = world.rng("scenario")
+    world.store.faults = StoreFaults(latency_s_min=0.001, latency_s_max=0.01)
+    supervisor = Supervisor(world)
+    supervisor.start()
+    places = [Place(TOPIC, partition) for partition in range(PARTITIONS)]
+    clients = Clients(world=world, supervisor=supervisor, places=places)
+    await clients.client("admin").create_topic(TOPIC, partitions=PARTITIONS, configs={"segment.ms": "500"})
+    for place in places:
+        clients.idempotent(f"idempotent-{place.partition}", place, batches=BATCHES, pace_s=0.5)
+    await asyncio.sleep(1 + 7 * rng.random())
+    topic = supervisor.image().topic(TOPIC)
+    assert topic is not None
+    for _ in range(ROUNDS):
+        hurt = rng.randrange(PARTITIONS)
+        damage = rng.choice((_Version, _Page, _Prefix))(world, TopicPartition(topic.topic_id, hurt), rng)
+        damage.do()
+        await asyncio.sleep(rng.choice((1, 5, 20)) * rng.random())
+        killed = rng.random() < 0.4
+        if killed:
+            supervisor.kill_within(steps=rng.choice((10, 300)))
+        if killed and isinstance(damage, _Prefix):  # a start waits for a store that does not answer, whatever it is asked for
+            await asyncio.sleep(GOES_ON_S * rng.random())
+        else:
+            await _others_go_on(clients, [place for place in places if place.partition != hurt], rng)
+        damage.mend()
+        await asyncio.sleep(10 * rng.random())
+    clients.stop()
+    await finish(clients)
+
+
+async def _others_go_on(clients: Clients, places: list[Place], rng: Random) -> None:
+    """A producer of one batch to one of them, each time a new one."""
+    place = rng.choice(places)
+    history = clients.world.history
+    before = len(history.attempts)
+    clients.idempotent(f"other-{before}", place, batches=1, pace_s=0.1)
+    written = clients.finishing.pop()
+    await asyncio.wait((written,), timeout=GOES_ON_S)
+    if not written.done():
+        raise InvariantViolated(f"{place} takes no records, although only another partition is damaged")
+    clients.finishing.append(written)
+
+
+class _Version:
+    """What is no manifest stands where the next version goes."""
+
+    def __init__(self, world: World, tp: TopicPartition, rng: Random) -> None:
+        self._world = world
+        self._prefix = manifest_prefix(tp)
+        self._put: str | None = None
+
+    def do(self) -> None:
+        """Now."""
+        store = self._world.store
+        newest = max((number_of(self._prefix, key) or 0 for key in store.keys(self._prefix)), default=0)
+        self._put = numbered_key(self._prefix, newest + 1)
+        self._world.note(f"damage at {self._put}")
+        store.apply_create("a disaster", self._put, b"no manifest")
+
+    def mend(self) -> None:
+        """Takes it away again."""
+        assert self._put is not None
+        self._world.note(f"mended: {self._put}")
+        self._world.store.apply_delete("an operator", self._put)
+
+
+class _Page:
+    """A page of the manifest is lost, where it has any."""
+
+    def __init__(self, world: World, tp: TopicPartition, rng: Random) -> None:
+        self._world = world
+        self._tp = tp
+        self._rng = rng
+        self._lost: dict[str, bytes] = {}
+
+    def do(self) -> None:
+        """Now."""
+        store = self._world.store
+        for key in self._some(store.keys(manifest_page_prefix(self._tp))):
+            self._world.note(f"the store loses {key}")
+            self._lost[key] = store.objects[key].data
+            store.apply_delete("a bad disk", key)
+            store.lost.add(key)
+
+    def mend(self) -> None:
+        """From a backup."""
+        for key, data in self._lost.items():
+            self._world.note(f"mended: {key}")
+            self._world.store.lost.remove(key)
+            self._world.store.apply_create("an operator", key, data)
+
+    def _some(self, keys: list[str]) -> Iterator[str]:
+        if keys:
+            yield self._rng.choice(keys)
+
+
+class _Prefix:
+    """The store takes and gives nothing below the partition's prefix."""
+
+    def __init__(self, world: World, tp: TopicPartition, rng: Random) -> None:
+        self._world = world
+        self._prefix = manifest_prefix(tp).removesuffix("manifest/")
+
+    def do(self) -> None:
+        """Now."""
+        self._world.note(f"the store refuses {self._prefix}")
+        self._world.store.faults = replace(self._world.store.faults, unavailable_prefix=self._prefix, refused_prefix=self._prefix)
+
+    def mend(self) -> None:
+        """It serves it again."""
+        self._world.store.faults = replace(self._world.store.faults, unavailable_prefix="", refused_prefix="")
