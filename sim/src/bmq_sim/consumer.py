@@ -2,19 +2,31 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 from bmq.wire.batches import check_crc, iterate_records, split
 from bmq.wire.messages import Message
-from bmq_sim.client import FETCH, OFFSET_OUT_OF_RANGE, RETRIABLE, ConnectionLost, SimClient
+from bmq_sim.client import (
+    FETCH,
+    FETCH_SESSION_ID_NOT_FOUND,
+    INVALID_FETCH_SESSION_EPOCH,
+    OFFSET_OUT_OF_RANGE,
+    RETRIABLE,
+    ConnectionLost,
+    KafkaConnection,
+    SimClient,
+)
 from bmq_sim.history import EndOffset, FinalLog, FinalRecord, History, OutOfRange, Place, SeenRecord, StartOffset
 
 LATEST = -1
 EARLIEST = -2
 FETCH_BYTES_MAX = 64 * 1024
 FINAL_FETCH_BYTES_MAX = 1024 * 1024
+SESSIONS_SHARE = 0.5
+"""Of those who follow a partition."""
 
 
-def fetch_fields(place: Place, offset: int, *, max_wait_ms: int, max_bytes: int = FETCH_BYTES_MAX) -> dict[str, object]:
+def fetch_fields(place: Place, offset: int, *, max_wait_ms: int, max_bytes: int = FETCH_BYTES_MAX) -> dict[str, Any]:
     """A Fetch of one partition, without a session."""
     part = {"partition": place.partition, "fetch_offset": offset, "partition_max_bytes": max_bytes}
     return {
@@ -42,10 +54,47 @@ def records_of(part: Message, offset: int) -> Iterator[FinalRecord]:
                 )
 
 
+class FetchSession:
+    """An incremental fetch session of one partition with one node (KIP-227), as Kafka's clients have one with each."""
+
+    def __init__(self) -> None:
+        self._at: KafkaConnection | None = None
+        self._id = 0
+        self._epoch = 0
+        self._told: tuple[int, int] | None = None
+        """What the session has of the partition: where to fetch, and how much."""
+
+    def forget(self) -> None:
+        """The next Fetch begins a new one."""
+        self._at = None
+
+    def request(self, connection: KafkaConnection, fields: dict[str, Any]) -> dict[str, Any]:
+        """The Fetch with the session's numbers, naming the partition only where something of it has changed."""
+        if connection is not self._at:
+            self._at, self._id, self._epoch, self._told = connection, 0, 0, None
+        [topic] = fields["topics"]
+        [part] = topic["partitions"]
+        now = (part["fetch_offset"], part["partition_max_bytes"])
+        topics = fields["topics"] if now != self._told else []
+        self._told = now
+        return {**fields, "topics": topics, "session_id": self._id, "session_epoch": self._epoch, "forgotten_topics_data": []}
+
+    def answered(self, answer: Message) -> bool:
+        """Whether it goes on; if not, the next Fetch begins a new one."""
+        if answer.error_code or not answer.session_id:
+            self.forget()
+            return not answer.error_code
+        self._id = answer.session_id
+        self._epoch += 1
+        return True
+
+
 class PartitionReader:
     """Fetches on and on from an offset and keeps what it sees. `position` is the next offset that it wants."""
 
-    def __init__(self, client: SimClient, history: History, place: Place, *, reader: str, position: int) -> None:
+    def __init__(self, client: SimClient, history: History, place: Place, *, reader: str, position: int, session: FetchSession | None = None) -> None:
+        """`session` None: it fetches without one."""
+        self._session = session
         self._client = client
         self._history = history
         self._place = place
@@ -56,10 +105,15 @@ class PartitionReader:
         """One Fetch; returns how many records came. Raises ConnectionLost where it has to be tried again."""
         asked = self._history.turn()
         connection = await self._client.leader(self._place)
-        answer = await connection.send(FETCH, fetch_fields(self._place, self.position, max_wait_ms=max_wait_ms, max_bytes=max_bytes))
+        fields = fetch_fields(self._place, self.position, max_wait_ms=max_wait_ms, max_bytes=max_bytes)
+        answer = await self._answer(connection, fields)
+        if answer.error_code in (FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH) and self._session is not None:
+            raise ConnectionLost("the session is gone")
         if answer.error_code:
             self._history.refused.append(f"{self._place}: Fetch without a session was told {answer.error_code}")
             raise ConnectionLost("refused")
+        if not answer.responses:
+            return 0  # of a session: nothing is new
         part = answer.responses[0].partitions[0]
         match part.error_code:
             case 0:
@@ -74,6 +128,18 @@ class PartitionReader:
             case code:
                 self._history.refused.append(f"{self._place}: Fetch at {self.position} was told {code}")
                 raise ConnectionLost("refused")
+
+    async def _answer(self, connection: KafkaConnection, fields: dict[str, Any]) -> Message:
+        session = self._session
+        if session is None:
+            return await connection.send(FETCH, fields)
+        try:
+            answer = await connection.send(FETCH, session.request(connection, fields))
+        except ConnectionLost:
+            session.forget()
+            raise
+        session.answered(answer)
+        return answer
 
     def _take(self, part: Message) -> int:
         count = 0
@@ -102,7 +168,8 @@ class FollowingConsumer:
         self._client = client
         self._history = history
         self._place = place
-        self._reader = PartitionReader(client, history, place, reader=client.name, position=0)
+        session = FetchSession() if client.rng.random() < SESSIONS_SHARE else None
+        self._reader = PartitionReader(client, history, place, reader=client.name, position=0, session=session)
 
     async def run(self) -> None:
         """Never returns: cancel it."""

@@ -36,6 +36,7 @@ NODE_ID = NodeId(1)
 PORT = 9092
 HOSTS = ("node-1", "node-2")
 RESTARTS_MAX = 50
+MIB = 1024 * 1024
 
 
 class NodeSettings:
@@ -77,9 +78,16 @@ class NodeSettings:
             collect_interval_s=1.0,
             stray_interval_s=rng.choice((2.0, 20.0)),
         )
-        proxy = ProxySettings(offsets_topic_partitions=rng.choice((1, 3)))
+        offsets_topic_partitions = rng.choice((1, 3))
         broker = replace(broker, manifest_entries_max=rng.choice((2, 5, 1_024)))
-        proxy = replace(proxy, cache_idle_ms=rng.choice((1_000, 300_000)))
+        proxy = ProxySettings(
+            offsets_topic_partitions=offsets_topic_partitions,
+            cache_idle_ms=rng.choice((1_000, 300_000)),
+            request_memory_bytes=rng.choice((20_000, 64 * MIB, 64 * MIB)),
+            fetch_memory_bytes=rng.choice((3_000, 64 * MIB, 64 * MIB)),
+            catch_up_cache_bytes=rng.choice((8_000, 64 * MIB, 64 * MIB)),
+            tail_cache_bytes=rng.choice((4_000, 32 * MIB, 32 * MIB)),
+        )
         self.made = ShippedSettings(node_id=NODE_ID, port=PORT, broker=broker, groups=groups, controller=controller, proxy=proxy)
 
     def at(self, host: str) -> ShippedSettings:
