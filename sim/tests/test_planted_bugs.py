@@ -63,7 +63,7 @@ FOUND_BY = {
     "retention-ignores-snapshot": 3,
     "overtake-in-retry": 1,
     "failed-manifest-counts": 26,
-    "stopped-for-ever": 30,
+    "stopped-for-ever": 9,
     "remade-topic-keeps-offsets": 3,
     "growing-places-all-anew": 4,
     "lane-topics-outlive-it": 8,

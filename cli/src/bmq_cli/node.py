@@ -19,6 +19,7 @@ from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.main import BrokerRole
 from bmq_broker.settings import BrokerSettings
 from bmq_cli.admin_api import AdminApi
+from bmq_cli.listening import bound
 from bmq_controller.main import ControllerRole, start_controller
 from bmq_controller.settings import ControllerSettings
 from bmq_proxy.main import ProxyRole, start_proxy
@@ -116,6 +117,11 @@ class Node:
             log_dir=settings.log_dir,
             cluster_configs=settings.cluster_configs,
         )
+
+    async def serve(self, api: AdminApi, *, listen: str) -> None:
+        """Starts, and has the API show this node. Raises BmqError, also where it cannot listen at what was given as `listen`."""
+        await bound("--listen", listen, self.start())
+        self.serve_admin(api)
 
     def serve_admin(self, api: AdminApi) -> None:
         """Its pages are of this node, which is the whole cluster, from now on. Once it has started."""

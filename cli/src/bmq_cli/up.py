@@ -30,6 +30,7 @@ from bmq_cli.admin_server import AdminServer
 from bmq_cli.admin_tokens import LENGTH_MIN, AdminTokens
 from bmq_cli.exposition import expose
 from bmq_cli.listening import CannotListen, bound, check_free
+from bmq_cli.living import CannotGoOn, live
 from bmq_cli.node import Node, NodeSettings, proxy_settings
 from bmq_cli.server_values import Role
 from bmq_cli.starting import FAILED, MISCONFIGURED, keep_private, make_bucket, start_failure
@@ -115,41 +116,32 @@ def up(  # noqa: PLR0917 - options, not arguments
         api = AdminApi(metered, node_id=NodeId(settings.node_id), clock=clock, rng=rng, describe=lambda: _described(settings, url))
         api.front.state.tokens = tokens
         server = AdminServer(api.front, host=admin_host, port=admin_port, limits=settings.proxy.limits)
-        try:
+        failures: list[BmqError] = []
+
+        async def start() -> None:
             await bound("--admin", admin, server.start())
             await prove_store(metered, clock, rng)
-            await bound("--listen", listen, node.start())
-        except BmqError as error:
-            print(f"error: {start_failure(error)}", file=sys.stderr)
-            await node.stop()
-            await server.stop()
-            return FAILED
-        node.serve_admin(api)
-        server.serve(ended=node.ended, lags=node.broker.lags)
-        settle()
-        _say_hello(node, url, admin=f"{admin_host}:{server.port}")
-        code = await _until_the_end(node, stop)
+            await node.serve(api, listen=listen)
+
+        def serves() -> None:
+            server.serve(ended=node.ended, lags=node.broker.lags)
+            settle()
+            _say_hello(node, url, admin=f"{admin_host}:{server.port}")
+
+        def failed(error: BmqError) -> None:
+            failures.append(error)
+            line = f"this bmq ends: {error}" if isinstance(error, CannotGoOn) else start_failure(error)
+            print(f"error: {line}", file=sys.stderr)
+
+        await live(node, start=start(), stop=stop, serving=serves, failed=failed)
         await server.stop()
-        return code
+        return FAILED if failures else 0
 
     try:
         code = run_service(main)
     finally:
         opened.close()
     raise typer.Exit(code)
-
-
-async def _until_the_end(node: Node, stop: asyncio.Event) -> int:
-    stopping = asyncio.ensure_future(stop.wait())
-    ends: list[asyncio.Future[Any]] = [stopping, node.ended]
-    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if node.ended.done():
-        print(f"error: this bmq ends: {node.ended.result()}", file=sys.stderr)
-        await node.stop(grace_s=0)
-        return FAILED
-    await node.stop()
-    return 0
 
 
 def _up_nodes(

@@ -16,7 +16,7 @@ from bmq_sim.cluster.faults import Kind
 from bmq_sim.cluster.steps import Step
 from bmq_sim.lines import Lines, Watch, count, merged, unrun
 from bmq_sim.planted import PLANTED, plant
-from bmq_sim.reasons import all_names, name_of, of_nothing, reasons, stale, without_reason
+from bmq_sim.reasons import SAMPLE, all_names, name_of, of_nothing, reasons, stale, without_reason
 from bmq_sim.scenarios import SCENARIOS
 from bmq_sim.store import ListingKind
 from bmq_sim.work import Work, added, summary, table
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(max_workers=options.jobs)) if options.jobs > 1 else None
         begun = {}  # all of them at once, so that no process waits for the end of a scenario
         for name in names:
-            seeds = options.seeds if options.scenario else options.seeds[:: RARER.get(name, 1)]
+            seeds = _seeds_of(name, options)
             size = 1 if name in RARER else max(1, min(CHUNK, len(seeds) // (2 * options.jobs)))
             chunks = [seeds[start : start + size] for start in range(0, len(seeds), size)]
             begun[name] = (pool.map if pool else map)(partial(_chunk, name, options), chunks)
@@ -119,6 +119,13 @@ def _chunk(name: str, options: argparse.Namespace, seeds: range) -> tuple[float,
     return monotonic() - began_s, outcomes, watch.ran
 
 
+def _seeds_of(name: str, options: argparse.Namespace) -> range:
+    if options.unrun and options.seeds is None:
+        return range(SAMPLE[name])
+    seeds = options.seeds or range(100)
+    return seeds if options.scenario else seeds[:: RARER.get(name, 1)]
+
+
 def _tell_unrun(ran: Lines, file: Path | None) -> int:
     """What never ran and has no reason, and reasons that are stale. Returns how many of both there are."""
     left, known = unrun(ran), reasons()
@@ -148,7 +155,7 @@ def _show(name: str, options: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bmq_sim", description=__doc__)
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), help="one scenario instead of all")
-    parser.add_argument("--seeds", type=_seeds, default=range(100), metavar="FIRST-LAST", help="which seeds, both inclusive (default 0-99)")
+    parser.add_argument("--seeds", type=_seeds, metavar="FIRST-LAST", help="which seeds, both inclusive (default 0-99)")
     parser.add_argument("--seed", type=int, help="one seed alone")
     parser.add_argument("--trace", action="store_true", help="with --seed: print what happened, with virtual times")
     parser.add_argument("--twice", action="store_true", help="run each seed twice and compare the digests")
@@ -158,7 +165,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--counts", type=Path, metavar="FILE", help="add what was done to the counts in FILE, and print the sum")
     parser.add_argument(
-        "--unrun", action="store_true", help="print which statements of the services no seed ran and have no reason in unrun.toml (half as fast)"
+        "--unrun",
+        action="store_true",
+        help="print which statements of the services no seed ran that have no reason in unrun.toml (default: a sample of seeds)",
     )
     parser.add_argument("--ran", type=Path, metavar="FILE", help="with --unrun: add what ran to that in FILE, and judge the sum")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each processor)")

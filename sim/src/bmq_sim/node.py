@@ -16,7 +16,6 @@ from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.main import BrokerRole
 from bmq_broker.settings import BrokerSettings
 from bmq_cli.admin_api import AdminApi
-from bmq_cli.listening import bound
 from bmq_cli.living import live
 from bmq_cli.node import Node
 from bmq_cli.node import NodeSettings as ShippedSettings
@@ -178,12 +177,7 @@ class Incarnation:
         clock, rng = SimClock(), SimRng(world.rng(f"{self.name} admin"))
         api = AdminApi(store, node_id=NODE_ID, clock=clock, rng=rng, describe=dict)
         self.admin = api.front
-
-        async def start() -> None:
-            await bound("--listen", self.host, node.start())
-            node.serve_admin(api)
-
-        await live(node, start=start(), stop=self._stop, serving=self._serves, failed=self._failed)
+        await live(node, start=node.serve(api, listen=self.host), stop=self._stop, serving=self._serves, failed=self._failed)
         world.note(f"{self.name} exits")
         # Outside of the process, which must not run any more.
         world.loop.call_soon(world.loop.kill, self.process, context=contextvars.Context())

@@ -6,12 +6,40 @@ reason is `seldom` where seeds do run it, a few of many: then it may have run.
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
+from typing import Final
 
 from bmq_sim.lines import Statement, statements, watched_modules
+
+SAMPLE: Final[Mapping[str, int]] = {
+    "administration": 30,
+    "cluster": 2,
+    "cluster-calm": 1,
+    "cluster-island": 1,
+    "cluster-late-handover": 1,
+    "cluster-late-seal": 1,
+    "cluster-late-versions": 1,
+    "cluster-leader-replaced": 1,
+    "cluster-leader-sleeps": 1,
+    "cluster-moves": 1,
+    "cluster-seals": 1,
+    "cluster-topics": 4,
+    "damage": 20,
+    "engine": 30,
+    "flat-logs": 20,
+    "garbage": 12,
+    "lost-object": 5,
+    "quiet": 5,
+    "retries": 10,
+    "sleeper": 1,
+    "streams": 20,
+    "takeover": 15,
+    "tight-memory": 5,
+}
+"""How many seeds of each scenario say what runs: always the same, and so the same for the same code."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,7 @@ async def scenario(world: World) -> None:
         hurt = rng.randrange(PARTITIONS)
         damage = rng.choice((_Version, _Page, _Prefix))(world, TopicPartition(topic.topic_id, hurt), rng)
         damage.do()
-        await asyncio.sleep(rng.choice((1, 5, 20)) * rng.random())
+        await asyncio.sleep(rng.choice((1, 10, 30)) * rng.random())
         killed = rng.random() < 0.4
         if killed:
             supervisor.kill_within(steps=rng.choice((10, 300)))

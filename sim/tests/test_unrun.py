@@ -1,0 +1,37 @@
+"""What no seed runs has a reason, and each reason stands for something."""
+
+from bmq_sim.lines import Statement
+from bmq_sim.reasons import SAMPLE, Reason, name_of, of_nothing, reasons, stale, without_reason
+from bmq_sim.scenarios import SCENARIOS
+
+
+def statement(text: str, *, function: str = "f") -> Statement:
+    return Statement(module="bmq.m", number=1, end=1, function=function, text=text)
+
+
+def test_a_reason_is_for_a_statement_by_its_text_or_for_a_whole_function() -> None:
+    known = (Reason(why="damage", of=("bmq.m:f: raise Corrupt(*", "bmq.m:page: *")),)
+    left = [statement('raise Corrupt(f"{what}")'), statement("return x[0]", function="page"), statement("return x[0]")]
+    assert without_reason(left, known) == [left[2]]
+    assert list(stale(left, known)) == []
+
+
+def test_a_reason_is_stale_where_all_of_it_ran_unless_seeds_seldom_run_it() -> None:
+    known = (Reason(why="never", of=("bmq.m:f: a", "bmq.m:f: b")), Reason(why="chance", of=("bmq.m:f: c",), seldom=True))
+    assert list(stale([statement("a")], known)) == ["bmq.m:f: b: it ran, so it needs no reason"]
+
+
+def test_every_reason_says_why_and_names_statements_that_there_are() -> None:
+    known = reasons()
+    assert all(len(reason.why) > 30 for reason in known)
+    assert of_nothing(known) == [], "take them out of unrun.toml, or name what became of them"
+    names = [text for reason in known for text in reason.of]
+    assert len(names) == len(set(names))
+
+
+def test_a_statement_is_named_without_its_line() -> None:
+    assert name_of(statement("return 1")) == "bmq.m:f: return 1"
+
+
+def test_every_scenario_is_in_the_sample() -> None:
+    assert SAMPLE.keys() == SCENARIOS.keys()
