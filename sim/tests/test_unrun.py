@@ -1,5 +1,7 @@
 """What no seed runs has a reason, and each reason stands for something."""
 
+import pytest
+
 from bmq_sim.lines import Statement
 from bmq_sim.reasons import SAMPLE, Reason, name_of, of_nothing, reasons, stale, without_reason
 from bmq_sim.scenarios import SCENARIOS
@@ -21,6 +23,7 @@ def test_a_reason_is_stale_where_all_of_it_ran_unless_seeds_seldom_run_it() -> N
     assert list(stale([statement("a")], known)) == ["bmq.m:f: b: it ran, so it needs no reason"]
 
 
+@pytest.mark.slow
 def test_every_reason_says_why_and_names_statements_that_there_are() -> None:
     known = reasons()
     assert all(len(reason.why) > 30 for reason in known)
