@@ -123,3 +123,21 @@ def test_legacy_alter_configs_leave_the_first_offset_as_it_is() -> None:
         assert configs == {FIRST_OFFSET: str(FIRST), "retention.ms": "1000000"}
 
     run(test)
+
+
+def test_a_lane_that_reads_the_base_no_more_begins_its_topic_where_no_offset_of_the_bases_leads() -> None:
+    async def test(cluster: Cluster) -> None:
+        node, _, inside = await reading_lane(cluster)
+        assert (await fetch(inside, 2))[2] == [2, 3, 4], "the base's"
+        assert (await ask(node, "PUT", "/v1/lanes/dev", {"reads_base": {"enabled": False}})).status == 200
+        while (await fetch(inside, 2))[0] != int(ErrorCode.offset_out_of_range):  # the proxy has yet to hear of it
+            await asyncio.sleep(0.05)
+        assert (await edge(inside, -2), await edge(inside, -1)) == (FIRST, FIRST), "before it is there, too"
+        assert await fetch(inside, FIRST) == (0, FIRST, []), "so that who waits there misses nothing"
+        await write(inside, "orders", 9)
+        assert await fetch(inside, 5) == (int(ErrorCode.offset_out_of_range), FIRST, [])
+        assert await fetch(inside, FIRST) == (0, FIRST, list(range(FIRST, FIRST + 9)))
+        assert await commit(inside, "g", ("orders", 5)) == {"orders": 0}
+        assert await fetched(inside, "g", "orders") == -1
+
+    run(test)

@@ -9,6 +9,8 @@ from stored_cluster import StoredCluster, batch_of
 
 from bmq.lanes import overlay_id
 from bmq.metadata.records import LaneDeclared, PartitionsAdded, TopicCreated, TopicDeleted
+from bmq.storage.manifest import Manifest
+from bmq.topic_config import FIRST_OFFSET, READING_LANES_FIRST_OFFSET
 from bmq.values import TopicId, TopicPartition
 from bmq_spark.errors import BmqError
 from bmq_spark.source import end_of, reached
@@ -193,3 +195,20 @@ def test_a_partition_that_was_added_and_whose_first_records_were_deleted_is_no_l
     cluster.write(second, cluster.manifests[second].raise_log_start(3))
     assert query.batch() == [(1, 3), (1, 4), (1, 5)]
     assert Query(cluster, query.checkpoint).batch() == []
+
+
+@pytest.mark.parametrize("begun_empty", [True, False])
+def test_a_lanes_topic_that_begins_high_is_read_from_its_beginning(tmp_path: Path, begun_empty: bool) -> None:
+    cluster = StoredCluster(tmp_path / "data")
+    cluster.topic("orders")
+    cluster.commit(LaneDeclared(name="dev", number=1, created_ms=0, reads_base=("ord*",), reads_base_bytes_per_s=1_000_000))
+    tp = TopicPartition(TopicId(cluster.rng.uuid()), 0)
+    first = READING_LANES_FIRST_OFFSET
+    cluster.commit(TopicCreated(topic_id=tp.topic_id, name="dev:orders", partitions=1, leader_epoch=5, configs={FIRST_OFFSET: str(first)}))
+    query = Query(cluster, lane="dev", startingOffsets="earliest")
+    if begun_empty:
+        assert query.batch() == []
+        assert query.reader.initialOffset() == query.reader.latestOffset()
+    cluster.manifests[tp] = Manifest.beginning_at(first)
+    cluster.name(tp, cluster.segment(tp, batch_of(first, 10)))
+    assert query.batch() == [(0, first + number) for number in range(10)]

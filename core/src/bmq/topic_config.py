@@ -11,6 +11,7 @@ from typing import Final, Literal, cast
 
 from bmq.config_keys import LONG_MAX, ConfigKey, ConfigSource, ConfigSynonym, ConfigType, DescribedConfig, Value, config_key, describe, unknown_key
 from bmq.errors import InvalidConfig
+from bmq.lanes import matches
 from bmq.names import is_internal
 
 CREATE_TIME: Final = "CreateTime"
@@ -318,6 +319,11 @@ def pool_of(configs: Mapping[str, str]) -> str:
 def first_offset_of(configs: Mapping[str, str]) -> int:
     """Where the partitions of a topic with this configuration begin."""
     return int(configs.get(FIRST_OFFSET, "0"))
+
+
+def overlay_first_offset(base: str, has_read_base: tuple[str, ...]) -> dict[str, str]:
+    """What the configuration of a lane's own topic has besides, where the lane's clients may have read the `base` topic of that name."""
+    return {FIRST_OFFSET: str(READING_LANES_FIRST_OFFSET)} if matches(base, has_read_base) else {}
 
 
 def begins_at(first_offset: int, written: Iterable[int]) -> int:

@@ -6,7 +6,7 @@ import pytest
 from controller_committed import Committed
 
 from bmq.errors import ControllerUnavailable, InvalidRequest, LaneExists, PolicyViolation, UnknownLane
-from bmq.metadata.image import Image
+from bmq.metadata.image import HAS_READ_MAX, Image
 from bmq.metadata.invariants import InvariantBroken, check_step
 from bmq.roles.controller import NewTopic
 from bmq.values import NodeId
@@ -177,3 +177,19 @@ async def test_the_next_leader_ends_a_lane_whose_time_ran_out_while_nobody_led()
     image = role.metadata.image
     assert (dict(image.lanes), dict(image.topics), set(image.deleted.values())) == ({}, {}, {"dev:a"})
     await role.stop()
+
+
+def test_what_a_lane_could_ever_read_is_remembered_with_it_and_bounded() -> None:
+    cluster = Committed(brokers=1)
+    cluster.commit(create_lane(cluster.image, 1, LaneWanted(name="dev")).records)
+    for number in range(HAS_READ_MAX):
+        wanted = LaneWanted(name="dev", reads_base=(f"topic-{number}",), reads_base_bytes_per_s=1 << 20)
+        cluster.commit(change_lane(cluster.image, wanted).records)
+    cluster.commit(change_lane(cluster.image, LaneWanted(name="dev")).records)
+    assert cluster.image.lanes["dev"].reads_base == ()
+    assert cluster.image.lanes["dev"].has_read_base == tuple(f"topic-{number}" for number in range(HAS_READ_MAX))
+    cluster.commit(change_lane(cluster.image, LaneWanted(name="dev", reads_base=("one-more",), reads_base_bytes_per_s=1 << 20)).records)
+    assert cluster.image.lanes["dev"].has_read_base == ("*",)
+    cluster.commit(delete_lanes(cluster.image, ["dev"]).records)
+    cluster.commit(create_lane(cluster.image, 1, LaneWanted(name="dev")).records)
+    assert cluster.image.lanes["dev"].has_read_base == (), "another lane"

@@ -102,6 +102,7 @@ class _LaneRow(msgspec.Struct, array_like=True):
     own_brokers: bool = False
     reads_base: tuple[str, ...] = ()
     reads_base_bytes_per_s: int = 0
+    has_read_base: tuple[str, ...] | None = None
 
 
 class _SnapshotBody(msgspec.Struct, array_like=True, kw_only=True):
@@ -248,7 +249,16 @@ def _node_row(node: Node) -> _NodeRow:
 
 
 def _lane_row(lane: Lane) -> _LaneRow:
-    return _LaneRow(lane.name, lane.number, lane.created_ms, lane.ttl_s, lane.own_brokers, lane.reads_base, lane.reads_base_bytes_per_s)
+    return _LaneRow(
+        name=lane.name,
+        number=lane.number,
+        created_ms=lane.created_ms,
+        ttl_s=lane.ttl_s,
+        own_brokers=lane.own_brokers,
+        reads_base=lane.reads_base,
+        reads_base_bytes_per_s=lane.reads_base_bytes_per_s,
+        has_read_base=lane.has_read_base,
+    )
 
 
 def _lane(row: _LaneRow) -> Lane:
@@ -260,6 +270,7 @@ def _lane(row: _LaneRow) -> Lane:
         own_brokers=row.own_brokers,
         reads_base=row.reads_base,
         reads_base_bytes_per_s=row.reads_base_bytes_per_s,
+        has_read_base=row.reads_base if row.has_read_base is None else row.has_read_base,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar, assert_never
 from uuid import UUID
 
 from bmq.errors import Corrupt, FormatTooNew
-from bmq.metadata.image import Image, Lane, Node, PartitionMeta, Topic, stream_of
+from bmq.metadata.image import HAS_READ_MAX, Image, Lane, Node, PartitionMeta, Topic, stream_of
 from bmq.metadata.records import (
     AnyRecord,
     ClusterCreated,
@@ -373,6 +373,9 @@ class _Builder:
             self._lanes.write().pop(record.name, None)
             return
         self._next_lane = max(self._next_lane, record.number + 1)
+        before = self._lanes.now.get(record.name)
+        has_read = before.has_read_base if before is not None and before.number == record.number else ()
+        has_read = tuple(dict.fromkeys((*has_read, *record.reads_base)))
         self._lanes.write()[record.name] = Lane(
             name=record.name,
             number=record.number,
@@ -381,6 +384,7 @@ class _Builder:
             own_brokers=record.own_brokers,
             reads_base=record.reads_base,
             reads_base_bytes_per_s=record.reads_base_bytes_per_s,
+            has_read_base=has_read if len(has_read) <= HAS_READ_MAX else ("*",),
         )
 
     def _change_configs(self, record: ConfigsChanged) -> None:

@@ -6,6 +6,7 @@ The fold itself is in `bmq.metadata.fold`; what must hold of every image, in `bm
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 from uuid import UUID
 
 from bmq.listeners import ListenerAddresses
@@ -59,6 +60,9 @@ class Node:
     """Where clients reach its proxy by further listeners."""
 
 
+HAS_READ_MAX: Final = 64
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
     """An isolated line of traffic. Its topics are those whose names `bmq.lanes` makes of it."""
@@ -71,6 +75,8 @@ class Lane:
     own_brokers: bool = False
     reads_base: tuple[str, ...] = ()
     reads_base_bytes_per_s: int = 0
+    has_read_base: tuple[str, ...] = ()
+    """Every pattern that `reads_base` ever had, at most HAS_READ_MAX; ("*",) where there were more."""
 
     @property
     def expires_ms(self) -> int | None:

@@ -4,7 +4,7 @@ Requests of many partitions run at once. Everything here is asynchronous: it run
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,7 @@ from bmq.storage.keys import manifest_prefix
 from bmq.storage.manifest import Manifest, PageRef
 from bmq.storage.manifest_format import check_page, decode_manifest
 from bmq.storage.segment import SegmentEntry
-from bmq.values import TopicPartition
+from bmq.values import TopicId, TopicPartition
 from bmq_spark.source.failures import SegmentBroken, SourceFailed
 from bmq_spark.source.opening import OpenedStore
 
@@ -41,35 +41,37 @@ class LogPart:
         return max(self.manifest.next_offset, self.manifest.log_start)
 
 
-def read_logs(store: OpenedStore, wanted: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, LogPart]:
-    """The logs of these partitions, with the entries of the offsets from the first number and below the second. Raises SourceFailed."""
-    return store.run(_read_all(store, wanted))
+def read_logs(
+    store: OpenedStore, wanted: Mapping[TopicPartition, tuple[int, int]], first_offsets: Mapping[TopicId, int] | None = None
+) -> dict[TopicPartition, LogPart]:
+    """The logs of these partitions, with the entries of the offsets from the first number and below the second. Raises SourceFailed.
+
+    `first_offsets`: where those begin that have no manifest yet, by topic; 0 where nothing is said.
+    """
+    return store.run(_read_all(store, wanted, first_offsets or {}))
 
 
-def read_manifests(store: OpenedStore, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogPart]:
-    """The same without any page: where logs start and end."""
-    return read_logs(store, dict.fromkeys(partitions, (0, 0)))
-
-
-async def _read_all(store: OpenedStore, wanted: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, LogPart]:
+async def _read_all(
+    store: OpenedStore, wanted: Mapping[TopicPartition, tuple[int, int]], first_offsets: Mapping[TopicId, int]
+) -> dict[TopicPartition, LogPart]:
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(tp: TopicPartition, from_offset: int, below: int) -> LogPart:
         async with places:
-            return await read_log(store, tp, from_offset, below)
+            return await read_log(store, tp, from_offset, below, first_offset=first_offsets.get(tp.topic_id, 0))
 
     async with asyncio.TaskGroup() as group:
         tasks = {tp: group.create_task(one(tp, *offsets)) for tp, offsets in wanted.items()}
     return {tp: task.result() for tp, task in tasks.items()}
 
 
-async def read_log(store: OpenedStore, tp: TopicPartition, from_offset: int, below: int) -> LogPart:
-    """One partition's. Raises SourceFailed."""
+async def read_log(store: OpenedStore, tp: TopicPartition, from_offset: int, below: int, *, first_offset: int = 0) -> LogPart:
+    """One partition's; one without a manifest is empty, and begins at `first_offset`. Raises SourceFailed."""
     log = FlatLog(store.objects, manifest_prefix(tp), rng=store.rng, what="manifest")
     try:
         for _ in range(PAGE_TRIES_MAX):
             entry = await log.newest()
-            manifest = decode_manifest(entry.payload) if entry is not None else Manifest()
+            manifest = decode_manifest(entry.payload) if entry is not None else Manifest.beginning_at(first_offset)
             try:
                 entries: list[SegmentEntry] = []
                 for page in manifest.pages:

@@ -54,7 +54,7 @@ class Planner:
         wanted = {TopicPartition(topic.topic_id, number): (begin.get((topic.name, number), 0), OFFSETS_END) for topic, number in places}
         # Watermarks first: a log is rolled meanwhile, and never shrinks.
         marks = self._options.brokers.ends(places) if self._options.tail == "protocol" else {}
-        found = read_logs(self.store, wanted)
+        found = read_logs(self.store, wanted, {topic.topic_id: topic.first_offset for topic in topics})
         logs = {(topic.name, number): found[TopicPartition(topic.topic_id, number)] for topic, number in places}
         return {place: PartitionEnd(log=log, end=max(log.end, marks.get(place, 0))) for place, log in logs.items()}
 

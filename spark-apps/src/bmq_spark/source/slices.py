@@ -15,12 +15,16 @@ _SLACK: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTopic:
-    """A topic as it is read: `name` as its clients call it, the lane that its records are in ("": none), id and number of partitions."""
+    """A topic as it is read: `name` as its clients call it, the lane that its records are in ("": none), id and number of partitions.
+
+    `first_offset`: where its partitions began.
+    """
 
     name: str
     lane: str
     topic_id: TopicId
     partition_count: int
+    first_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

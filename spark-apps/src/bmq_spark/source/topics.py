@@ -7,6 +7,7 @@ from bmq.lanes import BASE, matches, overlay_name
 from bmq.metadata.image import Image
 from bmq.metadata.journal import MetadataJournal, Position
 from bmq.storage.flatlog import GapFound
+from bmq.topic_config import first_offset_of
 from bmq_spark.source.failures import SourceFailed, TopicGone
 from bmq_spark.source.opening import OpenedStore
 from bmq_spark.source.slices import SourceTopic
@@ -60,7 +61,8 @@ def _find(image: Image, name: str, lane: str) -> SourceTopic | None:
     own = image.topic(overlay_name(lane, name))
     in_base = image.topic(name) if lane else None
     if own is not None:
-        return SourceTopic(name=name, lane=lane, topic_id=own.topic_id, partition_count=len(own.partitions))
+        first_offset = first_offset_of(own.configs)
+        return SourceTopic(name=name, lane=lane, topic_id=own.topic_id, partition_count=len(own.partitions), first_offset=first_offset)
     if in_base is not None and matches(name, image.lanes[lane].reads_base):
         return SourceTopic(name=name, lane=BASE, topic_id=in_base.topic_id, partition_count=len(in_base.partitions))
     if in_base is None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from bmq.errors import InvalidRequest, LaneExists, UnknownLane
-from bmq.lanes import check_lane_name, lane_of, matches
+from bmq.lanes import check_lane_name, lane_of
 from bmq.metadata.image import Image, Lane, Topic
 from bmq.metadata.records import AnyRecord, ConfigsChanged, LaneDeclared, LaneDeleted, TopicDeleted
-from bmq.topic_config import FIRST_OFFSET, POOL, READING_LANES_FIRST_OFFSET
+from bmq.topic_config import POOL, overlay_first_offset
 from bmq_controller.machine.decision import Decision
 
 LANES_MAX: Final = 1_000
@@ -104,8 +104,8 @@ def overlay_configs(lane: Lane, base: Topic | None, given: Mapping[str, str]) ->
     Where the lane's clients may have read the base's, its offsets begin above all of those.
     """
     configs = {**({} if base is None else base.configs), **given}
-    if base is not None and matches(base.name, lane.reads_base):
-        configs[FIRST_OFFSET] = str(READING_LANES_FIRST_OFFSET)
+    if base is not None:
+        configs.update(overlay_first_offset(base.name, lane.has_read_base))
     configs.pop(POOL, None)
     if lane.own_brokers:
         configs[POOL] = pool_of_lane(lane.name)

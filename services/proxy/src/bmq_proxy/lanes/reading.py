@@ -31,7 +31,7 @@ class LaneReader:
     async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Hashable = None) -> Result:
         """See FetchReader."""
         unwritten = [read for read in reads if not self._view.is_written(read.tp.topic_id)]
-        found = {read.tp: _unwritten(read) for read in unwritten}
+        found = {read.tp: _unwritten(read, self._view.first_offset(read.tp.topic_id)) for read in unwritten}
         base = {read.tp: read for read in reads if read.tp not in found and not self._view.is_own(read.tp.topic_id)}
         if not found and not base:
             return await self._reader.read(reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party)
@@ -112,10 +112,10 @@ class LaneReader:
             unsubscribe()
 
 
-def _unwritten(read: Read) -> Found:
-    if read.offset != 0:
-        return Found(error=OffsetOutOfRange(f"{read.tp}: nobody in the lane has written to it yet: it is empty, and ends at 0"))
-    return Found(high_watermark=0, last_stable_offset=0, log_start=0)
+def _unwritten(read: Read, at: int) -> Found:
+    if read.offset != at:
+        return Found(error=OffsetOutOfRange(f"{read.tp}: nobody in the lane has written to it yet: it is empty, and ends at {at}"))
+    return Found(high_watermark=at, last_stable_offset=at, log_start=at)
 
 
 def _without_records(found: Found) -> Found:

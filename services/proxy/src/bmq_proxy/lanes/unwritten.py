@@ -20,12 +20,16 @@ _NOWHERE = LeaderEpoch(-1)
 class UnwrittenOwner:
     """`Owner` of all such partitions: it has none of what it would have to store."""
 
+    def __init__(self, first_offset: Callable[[TopicPartition], int]) -> None:
+        """`first_offset`: where the topic begins that the first write makes."""
+        self._first_offset = first_offset
+
     async def offset_for_time(
         self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
     ) -> OffsetForTime:
         """See the protocol."""
         there = timestamp_ms in (_LATEST, *_EARLIEST, _LATEST_TIERED)
-        return OffsetForTime(offset=Offset(0 if there else -1), timestamp_ms=-1, leader_epoch=_NOWHERE)
+        return OffsetForTime(offset=Offset(self._first_offset(tp) if there else -1), timestamp_ms=-1, leader_epoch=_NOWHERE)
 
     async def epoch_end(self, tp: TopicPartition, leader_epoch: int, *, current_leader_epoch: int = -1) -> EpochEnd:
         """See the protocol."""
@@ -33,7 +37,8 @@ class UnwrittenOwner:
 
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
         """See the protocol."""
-        return [PartitionStatus(tp=tp, log_start=Offset(0), high_watermark=Offset(0), tail_bytes=0, segment_bytes=0, segment_count=0) for tp in tps]
+        found = [(tp, Offset(self._first_offset(tp))) for tp in tps]
+        return [PartitionStatus(tp=tp, log_start=at, high_watermark=at, tail_bytes=0, segment_bytes=0, segment_count=0) for tp, at in found]
 
     async def unread(self, positions: Sequence[Position]) -> list[Unread | None]:
         """See the protocol."""
@@ -58,7 +63,7 @@ class UnwrittenOwner:
 
 def owner_in_lane(view: LaneView, real: Callable[[TopicPartition], Owner]) -> Callable[[TopicPartition], Owner]:
     """Who answers for a partition that a lane's clients see."""
-    nobody = UnwrittenOwner()
+    nobody = UnwrittenOwner(lambda tp: view.first_offset(tp.topic_id))
 
     def owner_for(tp: TopicPartition) -> Owner:
         return real(tp) if view.is_written(tp.topic_id) else nobody

@@ -13,7 +13,7 @@ from bmq.lanes import BASE, lane_of, matches, name_in_lane, overlay_id, overlay_
 from bmq.metadata.image import Image, Lane, PartitionMeta, Topic
 from bmq.names import is_internal
 from bmq.roles.controller import Metadata
-from bmq.topic_config import POOL
+from bmq.topic_config import POOL, first_offset_of, overlay_first_offset
 from bmq.values import LeaderEpoch, TopicId
 
 _Maps = tuple[Mapping[TopicId, Topic], Mapping[str, TopicId]]
@@ -151,6 +151,11 @@ class LaneView:
         topic = self.real.image.topics.get(topic_id)
         return topic is not None and lane_of(topic.name) == self.name
 
+    def first_offset(self, topic_id: TopicId) -> int:
+        """Where a topic that the lane's clients see begins, or will begin."""
+        topic = self.image.topics.get(topic_id)
+        return 0 if topic is None else first_offset_of(topic.configs)
+
     def is_written(self, topic_id: TopicId) -> bool:
         """Whether there is such a topic, of whomever."""
         return topic_id in self.real.image.topics
@@ -206,7 +211,7 @@ class LaneView:
             topic_id=topic_id,
             name=name,
             partitions=(PartitionMeta(leader_epoch=LeaderEpoch(epoch)),) * len(base.partitions),
-            configs={key: value for key, value in base.configs.items() if key != POOL},
+            configs={**{key: value for key, value in base.configs.items() if key != POOL}, **overlay_first_offset(name, lane.has_read_base)},
         )
 
     def _foretell(self, image: Image, lane: Lane) -> None:
