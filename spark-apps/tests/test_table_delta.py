@@ -139,14 +139,15 @@ def test_two_processes_that_publish_at_once_tell_of_everything_once(table: Table
     assert read(other) == committed(other) and len(read(other)) == 6 and opened(other).version() == 1
 
 
-def test_nobody_else_writes_to_the_delta_log(table: Table) -> None:
+@pytest.mark.parametrize("content", ['{"commitInfo":{}}\n', "", "no JSON", "5\n", '{"txn":{"appId":"bmq"}}\n'])
+def test_nobody_else_writes_to_the_delta_log(table: Table, content: str) -> None:
     add_batch(table, "q", 0, [records("orders", 0, 0, 2)])
     publish(table)
     with pytest.raises((DeltaError, CommitFailedError)):
         opened(table).delete()
     assert opened(table).version() == 0
     assert table.location.folder is not None
-    (table.location.folder / "_delta_log" / f"{1:020}.json").write_text('{"commitInfo":{}}\n')
+    (table.location.folder / "_delta_log" / f"{1:020}.json").write_text(content)
     with pytest.raises(TableBroken, match=r"_delta_log/0+1.json: another program wrote it: delete the folder"):
         publish(table)
 

@@ -104,11 +104,18 @@ def _published(location: Location) -> _Published:
     if not versions:
         return _Published(version=-1, of=0, checkpoint=checkpoint, oldest=0)
     newest = max(versions)
-    for line in location.read(_key(newest)).splitlines():
-        told = json.loads(line).get("txn")
-        if told is not None and told["appId"] == APP:
-            return _Published(version=newest, of=told["version"], checkpoint=checkpoint, oldest=min(versions))
+    if (of := _told_of(location.read(_key(newest)))) is not None:
+        return _Published(version=newest, of=of, checkpoint=checkpoint, oldest=min(versions))
     raise TableBroken(f"{location.hadoop(_key(newest))}: another program wrote it: delete the folder {LOG}, and it is made anew")
+
+
+def _told_of(content: bytes) -> int | None:
+    """The table's version that a version of the Delta log tells of; None where it is not one that was published."""
+    try:
+        txns = [action["txn"] for line in content.splitlines() if "txn" in (action := json.loads(line))]
+        return next((int(txn["version"]) for txn in txns if txn["appId"] == APP), None)
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _whole(newest: Snapshot) -> Iterator[dict[str, Any]]:
