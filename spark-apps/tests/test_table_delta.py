@@ -159,3 +159,15 @@ def test_a_table_in_a_bucket_is_read_by_its_delta_log(minio: Buckets) -> None:
     options = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{minio.port}", "AWS_ALLOW_HTTP": "true"}
     found = DeltaTable(table.location.hadoop().replace("s3a://", "s3://"), storage_options=options)
     assert found.to_pyarrow_table(columns=["offset"]).column("offset").to_pylist() == list(range(20))
+
+
+def test_times_at_both_ends_of_the_calendar_are_read_and_found(table: Table) -> None:
+    first_ms, last_ms = -62_135_596_800_000, 253_402_300_799_000
+    for number, at_ms in enumerate([first_ms, -1, last_ms]):
+        add_batch(table, "q", number, [records("orders", 0, number, 1, start_ms=at_ms)])
+        publish(table)
+    assert read(table) == committed(table)
+    rows = opened(table).to_pyarrow_dataset()
+    for number, at_ms in enumerate([first_ms, -1, last_ms]):
+        at = pc.field("timestamp") == pa.scalar(at_ms, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
+        assert rows.to_table(filter=at).column("offset").to_pylist() == [number]

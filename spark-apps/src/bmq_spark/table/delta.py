@@ -211,7 +211,7 @@ def _value(name: str, values: Mapping[str, str]) -> str | None:
 
 def _iso(at_ms: int) -> str | None:
     try:
-        return (_EPOCH + timedelta(milliseconds=at_ms)).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at_ms % 1000:03}Z"
+        return (_EPOCH + timedelta(milliseconds=at_ms)).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
     except OverflowError:
         return None
 
