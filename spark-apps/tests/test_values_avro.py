@@ -284,3 +284,28 @@ def test_what_a_reader_adds_to_each_item_is_counted() -> None:
     assert StrictAvro(lines(), lines()).check(value, 0) == 60_000
     with pytest.raises(Unfit, match="would become 2060000 values or more"):
         StrictAvro(lines(), wide).check(value, 0)
+
+
+DATE = {"type": "int", "logicalType": "date"}
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+LOCAL = {"type": "long", "logicalType": "local-timestamp-micros"}
+LAST_MS, LAST_DAY = 253_402_300_799_999, 2_932_896
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "value", "path"),
+    [
+        (DATE, zigzag(LAST_DAY), zigzag(LAST_DAY + 1), "$.a"),
+        (DATE, zigzag(-719_162), zigzag(-719_163), "$.a"),
+        (["null", MILLIS], zigzag(1) + zigzag(LAST_MS), zigzag(1) + zigzag(LAST_MS + 1), "$.a"),
+        (LOCAL, zigzag(LAST_MS * 1000), zigzag(2**62), "$.a"),
+        ({"type": "array", "items": MILLIS}, zigzag(1) + zigzag(0) + zigzag(0), zigzag(1) + zigzag(2**52) + zigzag(0), "$.a[...]"),
+        ({"type": "map", "values": DATE}, zigzag(0), zigzag(1) + b"\x02k" + zigzag(2**31 - 1) + zigzag(0), "$.a[...]"),
+        (record_of(b=DATE) | {"name": "In"}, zigzag(0), zigzag(2**31 - 1), "$.a.b"),
+    ],
+)
+def test_a_time_that_no_calendar_has_does_not_fit(kind: Any, good: bytes, value: bytes, path: str) -> None:
+    values, reasons = decode(by_schema(record_of(a=kind)), [good, value, good])
+    assert values[0] == values[2] is not None
+    assert reasons[0] is reasons[2] is None
+    assert "beyond the years 1 to 9999" in str(reasons[1]) and f"`{path}`" in str(reasons[1])

@@ -268,3 +268,10 @@ def test_a_number_that_a_float_cannot_hold_has_a_reason() -> None:
         " float does not hold 1e+39 - at `$.f`",
         " float does not hold -1e+39 - at `$.m[...]`",
     ]
+
+
+def test_an_offset_that_leads_out_of_the_calendar_does_not_fit() -> None:
+    made = decoder("json", schema=SchemaFile(name="x.ddl", content=b"at timestamp"))
+    values, reasons = decode(made, [b'{"at":"0001-01-01T00:00:00+14:00"}', b'{"at":"0001-01-01T00:00:00Z"}', b'{"at":"9999-12-31T23:59:59-01:00"}'])
+    assert [value is None for value in values] == [True, False, True]
+    assert all("beyond the years 1 to 9999" in str(reasons[number]) or "out of range" in str(reasons[number]) for number in (0, 2))

@@ -319,3 +319,11 @@ def test_messages_that_have_each_other_twice_do_not_become_a_billion_columns() -
     with pytest.raises(ConfigurationError, match=r"message M29 is [0-9]+ columns: 20000 at most"):
         decoder("protobuf", schema=schema, message="M29")
     assert decoder("protobuf", schema=schema, message="M5").arrow_type.num_fields == 2
+
+
+def test_a_timestamp_that_no_calendar_has_does_not_fit() -> None:
+    schema = 'syntax = "proto3"; import "google/protobuf/timestamp.proto"; message A { repeated google.protobuf.Timestamp at = 1; }'
+    good, bad = b"\x0a\x02\x08\x01", b"\x0a\x07\x08" + b"\xff\xff\xff\xff\xff\x7f"
+    values, reasons = fitting(schema, good, bad, good)
+    assert values[0] == values[2] is not None and values[1] is None
+    assert reasons == [None, "a time beyond the years 1 to 9999 - at `$.at[...]`", None]

@@ -8,6 +8,8 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bmq_spark.values.times import require_calendar
+
 SLICE_BYTES: Final = 4 << 20
 """Python's objects of a slice take about ten times its bytes."""
 SLICE_BYTES_MIN: Final = 64 << 10
@@ -74,9 +76,11 @@ class RecordDecoder(ABC):
         return pa.array(objects, type=self.arrow_type)
 
     def _build(self, objects: list[Any], unfit: dict[int, str], first: int) -> pa.Array:
-        """Where Arrow refuses the objects, halves tell which one it is: a decimal with too many digits, a year that no timestamp has."""
+        """Where Arrow refuses the objects, halves tell which one it is: a decimal with too many digits, a year that no calendar has."""
         try:
-            return self.array(objects)
+            array = self.array(objects)
+            require_calendar(array)
+            return array
         except ARROW_REFUSES as error:
             if len(objects) == 1:
                 unfit[first] = reason(_culprit(self.arrow_type, objects[0], "$") or error)
