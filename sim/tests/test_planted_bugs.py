@@ -64,6 +64,7 @@ FOUND_BY = {
     "overtake-in-retry": 1,
     "failed-manifest-counts": 26,
     "stopped-for-ever": 9,
+    "cover-ranges-when-copy-is-sent": 117,
     "remade-topic-keeps-offsets": 3,
     "growing-places-all-anew": 4,
     "lane-topics-outlive-it": 8,

@@ -1,5 +1,9 @@
 """What no seed runs has a reason, and each reason stands for something."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from bmq_sim.lines import Statement
@@ -38,3 +42,11 @@ def test_a_statement_is_named_without_its_line() -> None:
 
 def test_every_scenario_is_in_the_sample() -> None:
     assert SAMPLE.keys() == SCENARIOS.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_every_statement_that_no_seed_of_the_sample_runs_has_a_reason() -> None:
+    command = [sys.executable, "-m", "bmq_sim", "--unrun"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
