@@ -10,7 +10,7 @@ from bmq.audit.reading import Reader
 from bmq.errors import FormatError, ObjectMissing, StoreUnavailable
 from bmq.storage.durable import together
 from bmq.storage.keys import SHARED_PREFIX
-from bmq.storage.segment import SEGMENT_FOOTER_SIZE_BYTES, decode_directory, decode_footer
+from bmq.storage.segment import SEGMENT_FOOTER_SIZE_BYTES, DirectoryEntry, decode_directory, decode_footer
 from bmq.storage.wal import WAL_HEADER_SIZE_BYTES, decode_wal_directory, directory_end
 from bmq.values import TopicId
 
@@ -53,14 +53,18 @@ async def _add_wal(reader: Reader, key: str, onto: dict[TopicId, int]) -> None:
 
 async def _add_shared(reader: Reader, key: str, size_bytes: int, onto: dict[TopicId, int]) -> None:
     try:
-        start = max(0, size_bytes - LAST_BYTES)
-        data = await reader.get(key, start=start, length=LAST_BYTES)
-        footer = decode_footer(data)
-        if footer.directory_position < start:
-            data = await reader.get(key, start=footer.directory_position)
-            start = footer.directory_position
-        directory = data[footer.directory_position - start : len(data) - SEGMENT_FOOTER_SIZE_BYTES]
-        for entry in decode_directory(footer, directory):
+        for entry in await directory_of(reader, key, size_bytes):
             onto[entry.tp.topic_id] += entry.length + entry.index_length + entry.snapshot_length
     except (ObjectMissing, FormatError, StoreUnavailable):
         return
+
+
+async def directory_of(reader: Reader, key: str, size_bytes: int) -> tuple[DirectoryEntry, ...]:
+    """Which runs a segment has; one GET as a rule. Raises ObjectMissing, FormatError, StoreUnavailable, StoreLost."""
+    start = max(0, size_bytes - LAST_BYTES)
+    data = await reader.get(key, start=start, length=LAST_BYTES)
+    footer = decode_footer(data)
+    if footer.directory_position < start:
+        data = await reader.get(key, start=footer.directory_position)
+        start = footer.directory_position
+    return decode_directory(footer, data[footer.directory_position - start : len(data) - SEGMENT_FOOTER_SIZE_BYTES])

@@ -7,9 +7,11 @@ and deletes meanwhile is explained by the manifest that is read afterwards.
 import asyncio
 from array import array
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from bmq.audit.findings import Report
+from bmq.audit.coverage import Coverage
+from bmq.audit.findings import Level, Mend, Report
 from bmq.audit.leftovers import Unknown, tell_leftovers
 from bmq.audit.manifest_audit import ManifestAudit
 from bmq.audit.metadata_audit import Metadata, audit_metadata
@@ -19,12 +21,14 @@ from bmq.audit.places import PlaceKind
 from bmq.audit.reading import Progress, Reader
 from bmq.audit.segment_audit import DecodeProducers, SegmentAudit
 from bmq.audit.shared_audit import SharedAudit, SharedNames
+from bmq.audit.shared_spares import runs_of
 from bmq.audit.survey import Survey, survey_store
 from bmq.audit.wal_audit import WalAudit
 from bmq.metadata.image import Image
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import cancelled
 from bmq.storage.keys import SHARED_PREFIX, partition_prefix
+from bmq.topic_config import begins_at, first_offset_of
 from bmq.values import TopicId, TopicPartition
 
 AT_ONCE: Final = 8
@@ -66,6 +70,9 @@ class _Audit:
         self._report = Report()
         self._names = SharedNames()
         self._epochs: dict[TopicId, array[int]] = {}
+        self._ends: dict[TopicId, array[int]] = {}
+        self._wounded: set[TopicPartition] = set()
+        """Looked at again, and told of only then, when it is known what shared segments have of them."""
         self._found = Unknown()
 
     async def run(self) -> Audited:
@@ -98,9 +105,18 @@ class _Audit:
         )
         await self._partitions(partitions, image, in_wal=wal.coverage.partitions())
         self._stage("shared segments")
-        shared = SharedAudit(reader, report, image=image, names=self._names, segments=segments, epoch_of=self._epoch_of, quick=options.quick)
+        shared = SharedAudit(
+            reader,
+            report,
+            image=image,
+            names=self._names,
+            segments=segments,
+            epoch_of=self._epoch_of,
+            is_beyond=partial(self._is_beyond, image, wal.coverage),
+            quick=options.quick,
+        )
         await shared.run()
-        await self._partitions_again(partitions, shared.lost)
+        await self._partitions_again(partitions, segments, shared)
         self._stage("leftovers")
         latest = await self._latest(metadata)
         self._found.streams = wal.unknown
@@ -149,20 +165,33 @@ class _Audit:
 
     async def _work(self, queue: "asyncio.Queue[PartitionListing | None]", audit: PartitionAudit) -> None:
         while (listing := await queue.get()) is not None:
-            facts = await audit.run(listing, self._report)
+            found = Report()
+            facts = await audit.run(listing, found)
+            if facts.wounded:
+                self._wounded.add(listing.tp)
+            else:
+                self._report.take(found)
             self._names.add(facts.shared)
             if facts.pinned.startswith(SHARED_PREFIX):
                 self._names.pin(facts.pinned)
-            self._remember(listing.tp, facts.epoch if facts.settled else -1)
-
-    def _remember(self, tp: TopicPartition, epoch: int) -> None:
-        epochs = self._epochs.setdefault(tp.topic_id, array("q"))
-        epochs.extend([-1] * (tp.partition + 1 - len(epochs)))
-        epochs[tp.partition] = epoch
+            _remember(self._epochs, listing.tp, facts.epoch if facts.settled else -1)
+            _remember(self._ends, listing.tp, facts.end)
 
     def _epoch_of(self, tp: TopicPartition) -> int:
         epochs = self._epochs.get(tp.topic_id, ())
         return epochs[tp.partition] if tp.partition < len(epochs) else -1
+
+    def _is_beyond(self, image: Image, coverage: Coverage, tp: TopicPartition, offset: int) -> bool:
+        """Whether an offset is neither below the end of what the partition's manifest names nor in the WAL."""
+        topic = image.topics.get(tp.topic_id)
+        if topic is None or tp.partition >= len(topic.partitions):
+            return False
+        spans = coverage.of(tp).spans
+        ends = self._ends.get(tp.topic_id, ())
+        end = ends[tp.partition] if tp.partition < len(ends) else -1
+        if end < 0:  # nothing was there to look at
+            end = begins_at(first_offset_of(topic.configs), (span.base for span in spans))
+        return offset >= end and not any(span.base <= offset < span.end for span in spans)
 
     def _without_partition(self, listing: PartitionListing, image: Image) -> None:
         """A partition that the image does not have; what that means is told at the end."""
@@ -171,16 +200,33 @@ class _Audit:
         else:
             self._found.topics.add(listing.tp.topic_id)
 
-    async def _partitions_again(self, audit: PartitionAudit, lost: dict[TopicPartition, set[tuple[str, int]]]) -> None:
-        """Those that lost runs of shared segments: what is to be done about it. Nothing is garbage any more that may stand in for them."""
-        if lost:
+    async def _partitions_again(self, audit: PartitionAudit, segments: SegmentAudit, shared: SharedAudit) -> None:
+        """Those of which something is missing: what is to be done about it, and with which runs of shared segments.
+
+        Nothing is garbage any more that may stand in for what they lost.
+        """
+        again = sorted(self._wounded | shared.lost.keys() | shared.beyond)
+        if not again:
+            return
+        if shared.lost or shared.beyond:
             self._report.keep(SHARED_PREFIX)
-        for tp, runs in lost.items():
+        runs = await runs_of(self._reader, segments, frozenset(again))
+        for tp in again:
+            found = Report()
+            await audit.run(
+                await list_partition(self._reader, tp),
+                found,
+                lost_shared=frozenset(shared.lost.get(tp, ())),
+                shared_runs=runs.get(tp, ()),
+            )
+            if tp in self._wounded:
+                self._report.take(found)
+                continue
             self._report.keep(partition_prefix(tp))
-            self._report.repairs = [each for each in self._report.repairs if getattr(each, "tp", None) != tp]
-            again = Report()
-            await audit.run(await list_partition(self._reader, tp), again, lost_shared=frozenset(runs))
-            self._report.repairs += [each for each in again.repairs if getattr(each, "tp", None) == tp]
+            if tp in shared.beyond:
+                for fault in found.findings[Level.FAULT]:
+                    self._report.add(fault)
+            self._report.repairs += [each for each in found.repairs if isinstance(each, Mend)]
 
     # --- what is nobody's ---
 
@@ -191,3 +237,10 @@ class _Audit:
         latest = (await audit_metadata(self._reader, Report())).image
         self._report.moved_on = latest.position > metadata.position
         return latest
+
+
+def _remember(numbers: dict[TopicId, "array[int]"], tp: TopicPartition, number: int) -> None:
+    """One number for each partition; -1 where there is none."""
+    known = numbers.setdefault(tp.topic_id, array("q"))
+    known.extend([-1] * (tp.partition + 1 - len(known)))
+    known[tp.partition] = number

@@ -17,6 +17,7 @@ from bmq.storage import leader_epochs
 from bmq.storage.leader_epochs import EpochHistory
 from bmq.storage.manifest import CoordinatorSnapshotRef, Manifest
 from bmq.storage.segment import SegmentEntry
+from bmq.values import TopicPartition
 
 
 class Spare(NamedTuple):
@@ -24,6 +25,20 @@ class Spare(NamedTuple):
 
     entry: SegmentEntry
     epochs: EpochHistory
+
+
+class UnnamedRun(NamedTuple):
+    """A run of a segment, of one partition's own or of a shared one. `spare`: None where the run is not whole.
+
+    `unreadable`: why it, or its object, cannot be read, which is not known to be damaged.
+    """
+
+    tp: TopicPartition
+    key: str
+    position: int
+    base_offset: int
+    spare: Spare | None
+    unreadable: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

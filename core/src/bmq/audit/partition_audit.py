@@ -8,6 +8,7 @@ from typing import Final
 from bmq.audit.coverage import Coverage
 from bmq.audit.findings import Kind, Level, Report
 from bmq.audit.manifest_audit import ManifestAudit
+from bmq.audit.mending import UnnamedRun
 from bmq.audit.partition_listing import PartitionListing, list_partition
 from bmq.audit.partition_mending import PartitionMending
 from bmq.audit.partition_state import PartitionFacts, PartitionState, SharedRun
@@ -66,15 +67,23 @@ class PartitionAudit:
         self._mending = PartitionMending(reader, image=image, segments=segments, stream_end=stream_end, blocked=blocked)
         self._quick = quick
 
-    async def run(self, listing: PartitionListing, report: Report, *, lost_shared: frozenset[tuple[str, int]] = frozenset()) -> PartitionFacts:
-        """Once more where an owner wrote a manifest version meanwhile. `lost_shared`: runs of shared segments, found not to be readable.
+    async def run(
+        self,
+        listing: PartitionListing,
+        report: Report,
+        *,
+        lost_shared: frozenset[tuple[str, int]] = frozenset(),
+        shared_runs: Sequence[UnnamedRun] = (),
+    ) -> PartitionFacts:
+        """Once more where an owner wrote a manifest version meanwhile.
 
+        `lost_shared`: runs of shared segments, found not to be readable. `shared_runs`: its runs in all of them, for where something is missing.
         Raises StoreLost.
         """
         for attempt in range(ATTEMPTS_MAX):
             found = Report()
             try:
-                facts = await self._look(listing, found, lost_shared)
+                facts = await self._look(listing, found, lost_shared, shared_runs)
             except ObjectMissing:  # a manifest version that was listed
                 facts = None
             if facts is not None and (not found.count(Level.FAULT) or attempt == ATTEMPTS_MAX - 1):
@@ -86,7 +95,9 @@ class PartitionAudit:
         report.take(found)
         return facts if facts is not None else PartitionFacts()
 
-    async def _look(self, listing: PartitionListing, report: Report, lost_shared: frozenset[tuple[str, int]]) -> PartitionFacts:
+    async def _look(
+        self, listing: PartitionListing, report: Report, lost_shared: frozenset[tuple[str, int]], shared_runs: Sequence[UnnamedRun]
+    ) -> PartitionFacts:
         tp = listing.tp
         topic = self._image.topics[tp.topic_id]
         label = f"{topic.name}-{tp.partition}"
@@ -105,7 +116,7 @@ class PartitionAudit:
                 "Do not start bmq, which would give the same epochs and ids again: restore the metadata log from a backup",
                 topic=label,
             )
-        state = PartitionState(listing=listing, topic=label, report=report, audited=audited, held=held)
+        state = PartitionState(listing=listing, topic=label, report=report, audited=audited, held=held, shared_runs=shared_runs)
         await self._pages(state)
         await self._named_segments(state)
         state.lost.update(run.entry for run in state.shared if (run.entry.key, run.entry.position) in lost_shared)
@@ -118,7 +129,12 @@ class PartitionAudit:
         self._unnamed(state, frozenset(entry.key for entry in mending.adopted) if mending is not None else frozenset())
         pinned = audited.manifest.producer_snapshot
         return PartitionFacts(
-            epoch=audited.epoch, shared=state.shared, settled=not report.count(Level.FAULT), pinned=pinned.key if pinned is not None else ""
+            epoch=audited.epoch,
+            shared=state.shared,
+            settled=not report.count(Level.FAULT),
+            end=max(audited.manifest.next_offset, audited.manifest.log_start),
+            wounded=mending is not None,
+            pinned=pinned.key if pinned is not None else "",
         )
 
     async def _is_led_on(self) -> bool:

@@ -6,10 +6,11 @@ from typing import Final
 
 from bmq.audit.coverage import Span, cut_off, holes
 from bmq.audit.findings import Kind, Mend
-from bmq.audit.mending import Mending, Named, Spare, mend
+from bmq.audit.mending import Mending, Named, UnnamedRun, mend
 from bmq.audit.partition_state import PartitionState
 from bmq.audit.reading import Reader, in_groups
-from bmq.audit.segment_audit import AuditedSegment, SegmentAudit
+from bmq.audit.segment_audit import SegmentAudit
+from bmq.audit.shared_spares import unnamed_runs, unreadable_run
 from bmq.errors import ObjectMissing
 from bmq.metadata.image import Image, stream_of
 from bmq.storage.durable import together
@@ -39,10 +40,10 @@ class PartitionMending:
         """What is to be done where something is lost or missing; None where all is well."""
         manifest, held = state.manifest, state.held
         missing = holes(held, manifest.next_offset)
-        unnamed = self._beyond_the_end(state)
+        unnamed = _beyond_the_end(state)
         lonely = cut_off(held, manifest.next_offset)
         if (missing or unnamed or lonely) and await self._is_written(state.listing.tp):
-            missing, unnamed, lonely = [], [], {}
+            missing, unnamed, lonely = [], {}, {}
         vanished = held.manifest_version > state.audited.newest_number
         hidden = state.audited.hidden or vanished
         if not (state.lost or None in state.pages or state.torn or missing or unnamed or hidden or lonely):
@@ -50,22 +51,34 @@ class PartitionMending:
         # A hole right behind the segments can be passed by moving the manifest's end; one further up has records in the WAL below it.
         right_behind = bool(missing) and missing[0].base == manifest.next_offset
         skips = right_behind and len(missing) == 1 and not lonely and self._is_readable(state.listing.tp)
+        runs = await self._unnamed_runs(state)
         mending = mend(
             Named(manifest=manifest, pages=tuple(state.pages)),
             lost=state.lost,
-            spares=await self._spares(state),
+            spares=[run.spare for run in runs if run.spare is not None],
             forward_to=missing[0].end if right_behind else (None if (hidden or unnamed) and not missing else manifest.next_offset),
             snapshot=state.snapshot,
             producers_usable=state.producers_usable,
             skip_to=missing[0].end if skips else None,
         )
-        self._tell(state, missing, mending, lonely=lonely, vanished=vanished, skips=skips)
+        if mending.given_up:
+            for key, why in {run.key: run.unreadable for run in runs if run.unreadable}.items():
+                state.report.fault(Kind.UNREADABLE, key, f"{why}. It may hold what is missing", topic=state.topic)
+        self._tell(state, missing, unnamed, mending, lonely=lonely, vanished=vanished, skips=skips)
         if state.lost or None in state.pages or state.torn or hidden or skips or mending.adopted:
-            self._plan(state, mending, hidden=hidden)
+            self._plan(state, mending, hidden=hidden or bool(unnamed))
         return mending
 
     def _tell(
-        self, state: PartitionState, missing: Sequence[Span], mending: Mending, *, lonely: Mapping[str, Span], vanished: bool, skips: bool
+        self,
+        state: PartitionState,
+        missing: Sequence[Span],
+        unnamed: Mapping[str, int],
+        mending: Mending,
+        *,
+        lonely: Mapping[str, Span],
+        vanished: bool,
+        skips: bool,
     ) -> None:
         """The faults that only all of it together shows."""
         report, prefix = state.report, manifest_prefix(state.listing.tp)
@@ -98,6 +111,16 @@ class PartitionMending:
                 repair=NAMED_ANEW,
             )
             end = beyond[-1].last_offset + 1
+        for unread, base in unnamed.items():
+            if base >= end:
+                report.fault(
+                    Kind.GAP,
+                    unread,
+                    f"it begins at offset {base}, the log ends at {end}, no version of the manifest names it, and its offsets are not in the WAL: "
+                    "newer versions of the manifest are missing. Do not start bmq, which would give these offsets again: restore the newest "
+                    "versions and what they name from a backup",
+                    topic=state.topic,
+                )
         for span in missing:
             left = Span(max(span.base, end), span.end)
             if left.base < left.end:
@@ -150,37 +173,41 @@ class PartitionMending:
         numbers = await self._reader.numbers(stream.prefix)
         return max(numbers, default=-1) + 1 > self._stream_end(stream)
 
-    def _beyond_the_end(self, state: PartitionState) -> list[str]:
-        """Segments that nothing names, whose first offset is in no named segment and not in the WAL."""
-        prefix = segment_prefix(state.listing.tp)
-        found = []
-        for key in state.listing.segments:
-            if key in state.named:
-                continue
-            parsed = parse_numbered_key(prefix, key)
-            if parsed is None or parsed.offset < max(state.manifest.next_offset, state.manifest.log_start):
-                continue
-            if not any(span.base <= parsed.offset < span.end for span in state.held.spans):
-                found.append(key)
-        return found
-
-    async def _spares(self, state: PartitionState) -> list[Spare]:
-        """Whole segments that nothing names."""
+    async def _unnamed_runs(self, state: PartitionState) -> list[UnnamedRun]:
+        """Of the partition's own segments, and then of shared ones."""
         keys = [(key, size_bytes) for key, size_bytes in state.listing.segments.items() if key not in state.named]
-        spares = []
+        runs: list[UnnamedRun] = []
         for group in in_groups(keys, self._reader.at_once):
-            for found in await together(self._spare(key, size_bytes) for key, size_bytes in group):
-                if found is None:
-                    continue
-                spares += [Spare(run.entry, run.epochs) for run in found.runs if run.tp == state.listing.tp and run.usable and run.entry is not None]
-        return spares
+            for found in await together(self._look(state.listing.tp, key, size_bytes) for key, size_bytes in group):
+                runs += [run for run in found if run.tp == state.listing.tp]
+        return [*runs, *_unnamed(state)]
 
-    async def _spare(self, key: str, size_bytes: int) -> AuditedSegment | None:
+    async def _look(self, tp: TopicPartition, key: str, size_bytes: int) -> list[UnnamedRun]:
         try:
             found = await self._segments.run(key, size_bytes)
         except ObjectMissing:
-            return None
-        return None if found.problems else found
+            return []
+        return unnamed_runs(found) or unreadable_run(found, tp)
+
+
+def _unnamed(state: PartitionState) -> list[UnnamedRun]:
+    """The partition's runs in shared segments that its manifest does not name."""
+    named = {(entry.key, entry.position) for entry in state.entries}
+    return [run for run in state.shared_runs if (run.key, run.position) not in named]
+
+
+def _beyond_the_end(state: PartitionState) -> dict[str, int]:
+    """The first offsets of segments that nothing names, by key: those that are in no named segment and not in the WAL."""
+    prefix = segment_prefix(state.listing.tp)
+    parsed = {key: parse_numbered_key(prefix, key) for key in state.listing.segments if key not in state.named}
+    bases = {key: int(found.offset) for key, found in parsed.items() if found is not None}
+    bases.update((run.key, run.base_offset) for run in _unnamed(state))
+    end = max(state.manifest.next_offset, state.manifest.log_start)
+    return {
+        key: base
+        for key, base in sorted(bases.items(), key=lambda each: each[1])
+        if base >= end and not any(span.base <= base < span.end for span in state.held.spans)
+    }
 
 
 def _given_up(span: Span, named: Iterable[SegmentEntry]) -> str:

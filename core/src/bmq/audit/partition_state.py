@@ -1,16 +1,19 @@
 """One look at one partition: what the parts of its audit hand on to each other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from bmq.audit.coverage import Held
 from bmq.audit.findings import Report
 from bmq.audit.manifest_audit import AuditedManifest
+from bmq.audit.mending import UnnamedRun
 from bmq.audit.partition_listing import PartitionListing
 from bmq.storage.manifest import CoordinatorSnapshotRef, Manifest
 from bmq.storage.segment import SegmentEntry
 from bmq.values import TopicPartition
+
+OFFSET_MAX: Final = (1 << 63) - 1
 
 
 class SharedRun(NamedTuple):
@@ -28,6 +31,10 @@ class PartitionFacts:
     shared: list[SharedRun] = field(default_factory=list)
     settled: bool = True
     """Whether nothing is wrong with it; otherwise objects that nothing names may be what is missing."""
+    end: int = OFFSET_MAX
+    """Above what it names; where that is not known, above everything."""
+    wounded: bool = False
+    """Whether something is lost or missing that segments which nothing names may have, shared ones, too."""
     pinned: str = ""
     """The segment that it names for its producer snapshot alone."""
 
@@ -41,6 +48,8 @@ class PartitionState:
     report: Report
     audited: AuditedManifest
     held: Held
+    shared_runs: Sequence[UnnamedRun] = ()
+    """Runs of the partition in shared segments, named or not; looked for only where something is missing."""
     pages: list[tuple[SegmentEntry, ...] | None] = field(default_factory=list)
     lost: set[SegmentEntry] = field(default_factory=set)
     named: set[str] = field(default_factory=set)

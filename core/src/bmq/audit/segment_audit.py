@@ -56,6 +56,7 @@ class AuditedRun:
     tp: TopicPartition
     position: int
     leader_epoch: int
+    base_offset: int
     entry: SegmentEntry | None
     epochs: EpochHistory
     usable: bool
@@ -165,6 +166,7 @@ class SegmentAudit:
             tp=entry.tp,
             position=entry.position,
             leader_epoch=entry.leader_epoch,
+            base_offset=entry.base_offset,
             entry=_entry_of(audited.key, entry, index, facts) if index is not None and not facts.problem_count else None,
             epochs=facts.epochs,
             usable=usable,

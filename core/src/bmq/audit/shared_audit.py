@@ -61,7 +61,11 @@ class SharedNames:
 
 
 class SharedAudit:
-    """Of one store. `lost` has the (key, position) of runs that cannot be read, by partition."""
+    """Of one store. `lost` has the (key, position) of runs that cannot be read, by partition.
+
+    `beyond` has partitions of which there is a run that nothing names, and that is at or above their ends: newer versions of their manifests named
+    it, and are missing.
+    """
 
     def __init__(
         self,
@@ -72,17 +76,23 @@ class SharedAudit:
         names: SharedNames,
         segments: SegmentAudit,
         epoch_of: Callable[[TopicPartition], int],
+        is_beyond: Callable[[TopicPartition, int], bool],
         quick: bool,
     ) -> None:
-        """`epoch_of`: the leader epoch of a partition's newest manifest version, -1 without one, or where something is wrong with the partition."""
+        """`epoch_of`: the leader epoch of a partition's newest manifest version, -1 without one, or where something is wrong with the partition.
+
+        `is_beyond`: whether an offset of a partition is neither below its manifest's end nor in the WAL.
+        """
         self._reader = reader
         self._report = report
         self._image = image
         self._names = names
         self._segments = segments
         self._epoch_of = epoch_of
+        self._is_beyond = is_beyond
         self._quick = quick
         self.lost: dict[TopicPartition, set[tuple[str, int]]] = {}
+        self.beyond: set[TopicPartition] = set()
 
     async def run(self) -> None:
         """Every object below `shared/`, then what is named and not there. Raises StoreLost."""
@@ -114,6 +124,8 @@ class SharedAudit:
         self._report.checked.batches += sum(run.batches for run in found.runs)
         self._report.checked.records += sum(run.records for run in found.runs)
         self._compare(key, found, named, size_bytes)
+        known = {(tp, position) for tp, position, _ in named}
+        self.beyond |= {run.tp for run in found.runs if (run.tp, run.position) not in known and self._is_beyond(run.tp, run.base_offset)}
         if not named and not self._names.is_pinned(key):
             self._unnamed(key, found, size_bytes)
 
@@ -161,7 +173,10 @@ class SharedAudit:
             )
 
     def _unnamed(self, key: str, found: AuditedSegment, size_bytes: int) -> None:
-        """Nothing can name it once every partition that it has a run of has a manifest version of a higher leader epoch, or is deleted."""
+        """Nothing can name it once every partition that it has a run of has a manifest version of a higher leader epoch, or is deleted.
+
+        Not so where a run is beyond its partition's end: who made that one had named what is below it.
+        """
         place = place_of(key)
         writer = place.stream if place is not None else None
         if (
@@ -185,7 +200,9 @@ class SharedAudit:
         return node is not None and node.broker_epoch == writer.broker_epoch
 
     def _is_over(self, run: AuditedRun) -> bool:
-        return run.tp.topic_id in self._image.deleted or self._epoch_of(run.tp) > run.leader_epoch
+        if run.tp.topic_id in self._image.deleted:
+            return True
+        return self._epoch_of(run.tp) > run.leader_epoch and run.tp not in self.beyond
 
     def _label(self, tp: TopicPartition) -> str:
         topic = self._image.topics.get(tp.topic_id)
