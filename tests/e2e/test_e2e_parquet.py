@@ -23,7 +23,7 @@ from e2e_spark import APPLICATIONS, ENDED, SparkOperator, application, crds, pod
 from e2e_tables import BUCKET, SMALL, SPARK, Bucket, Tables, values
 from prometheus_process import SPARK_RELABELINGS, Prometheus, Target, filled_in
 
-TOPIC, BROKEN, SINK, RIVAL, OF_SINK = "orders", "broken", "shop", "rival", ("payments", "shipments")
+TOPIC, BROKEN, SINK, RIVAL, LATE, OF_SINK = "orders", "broken", "shop", "rival", "late", ("payments", "shipments")
 COUNT = 100_000
 """Of each partition: a million."""
 AGE_MS = 2 * 3600 * 1000
@@ -143,6 +143,21 @@ def test_of_two_sinks_for_one_table_the_younger_waits_until_the_older_is_gone(ta
     kubectl("delete", f"parquetsinks.bmq.io/{SINK}", "--timeout=60s")
     assert tables.application(RIVAL)
     kubectl("delete", f"parquetsinks.bmq.io/{RIVAL}", "--timeout=60s")
+
+
+def test_a_sink_whose_image_is_changed_while_it_is_submitted_is_not_stuck(tables: Tables, spark: SparkOperator) -> None:
+    """The Spark Operator loses what it noted of the submission, and would wait for hours for word of a driver that it does not know."""
+    kubectl, repository = tables.kubectl, spark.images.jobs.rpartition(":")[0]
+    late = {"apiVersion": "bmq.io/v1alpha1", "kind": "ParquetSink", "metadata": {"name": LATE}}
+    spec = {"clusterRef": {"name": CLUSTER}, "topics": [LATE], "oneTable": True, **parquet(LATE)}
+    kubectl.apply(topic(LATE, partitions=1), late | {"spec": spec | {"image": f"{repository}:nowhere"}})
+    name = tables.application(LATE)
+    kubectl.apply(late | {"spec": spec})
+    kubectl.until_condition(f"parquetsinks.bmq.io/{LATE}", reason="Running", timeout_s=STARTED_S)
+    [driver] = pods_of(kubectl, name, "driver")
+    wanted = application(kubectl, name)["spec"]["driver"]["annotations"]["bmq.io/made-from"]
+    assert driver["metadata"]["annotations"]["bmq.io/made-from"] == wanted, "a driver says what it was made from"
+    kubectl("delete", f"parquetsinks.bmq.io/{LATE}", "--timeout=60s")
 
 
 def test_every_query_on_spark_jobs_returns_data_and_their_alerts_find_their_metrics(tables: Tables, spark: SparkOperator, tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ TABLES: Final[list[tuple[Spec, str]]] = [
     ({**TABLE, "format": "avro", "registry": "registry:8081"}, "registry is an address"),
     ({**TABLE, "store": {"endpoint": "minio:9000"}}, "store.endpoint is an address"),
     ({**TABLE, "sparkConf": {"executor.memory": "1g"}}, "sparkConf: names begin with spark."),
+    ({**TABLE, "placement": {"env": [{"name": "BMQ_STORE", "value": "s3://b"}]}}, "placement.env: roles, node ids, store"),
 ]
 
 NEW: Final[list[tuple[str, Spec, str]]] = [
