@@ -24,7 +24,7 @@ class Looks:
         self.begun: list[str] = []
         self._may_end = threading.Semaphore(0)
 
-    def of(self, opener: Opener, who: str, header: BatchHeader = HEADER) -> "asyncio.Task[None]":
+    def of(self, opener: Opener, who: str, header: BatchHeader = HEADER, *, sender: int = 0) -> "asyncio.Task[None]":
         def look(batch: object, header: BatchHeader, /, *, decompressed_bytes_max: int) -> None:
             self.begun.append(who)
             assert self._may_end.acquire(timeout=30)
@@ -32,7 +32,7 @@ class Looks:
         async def run(looking: Awaitable[None]) -> None:
             await looking
 
-        return asyncio.create_task(run(opener.look(look, BATCH, header, party=who)))
+        return asyncio.create_task(run(opener.look(look, BATCH, header, party=who, sender=sender)))
 
     async def until_begun(self, count: int) -> None:
         while len(self.begun) < count:
@@ -52,6 +52,23 @@ def test_nobody_waits_behind_all_that_another_one_has_sent(header: BatchHeader, 
         await looks.until_begun(at_once + 3)
         assert set(looks.begun[:at_once]) == {"greedy"}
         assert sorted(looks.begun[at_once:]) == ["greedy", "modest", "other"]
+        looks.end(len(tasks))
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+
+
+def test_who_comes_with_many_senders_has_one_turn_as_everybody() -> None:
+    async def main() -> None:
+        looks, opener = Looks(), Opener()
+        tasks = [looks.of(opener, "greedy", sender=number) for number in range(200)]
+        await looks.until_begun(ORDINARY_AT_ONCE)
+        tasks.append(looks.of(opener, "modest"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        looks.end(2)
+        await looks.until_begun(ORDINARY_AT_ONCE + 2)
+        assert "modest" in looks.begun
         looks.end(len(tasks))
         await asyncio.gather(*tasks)
 

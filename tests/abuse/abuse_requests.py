@@ -141,7 +141,9 @@ class _Shape:
         match field.type:
             case "struct":
                 if several:
-                    return {one.name: _named(one, self.version, self.kind, own) for one in field.fields if one.in_version(self.version)}
+                    # Without tagged fields, of which few are taken: a request that is refused for them would not be worked on.
+                    there = [one for one in field.fields if one.in_version(self.version) and one.tag is None]
+                    return {one.name: _named(one, self.version, self.kind, own) for one in there}
                 return self.struct(field.fields, number)
             case "string":
                 if self.long == ():
