@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from typing_extensions import Buffer
@@ -26,7 +27,7 @@ from bmq.wire.message import Message
 from bmq.wire.messages import Encoded
 from bmq_proxy.api import Reply, Route, decoded, encoded, error_name
 from bmq_proxy.authorized import NOT_ASKED, ON_CLUSTER, ON_TOPIC
-from bmq_proxy.bulk import TURN_ELEMENTS
+from bmq_proxy.bulk import TURN_ELEMENTS, Bulk
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
@@ -130,10 +131,13 @@ def route(proxy: Proxy) -> Route:
     async def answered(call: Call, raw: bytes, request: Message) -> Answer:
         await _auto_create(proxy, call, request)
         image = proxy.image
-        async with bulk.building(call, _elements(_asked(image, call, request))):
-            image = proxy.image  # it may have waited
+        asked = await _asked(bulk, image, call, request)
+        async with bulk.building(call, _elements(asked)):
+            if image.topics is not proxy.image.topics:  # it may have waited
+                image = proxy.image
+                asked = await _asked(bulk, image, call, request)
             operations = ON_TOPIC if request.include_topic_authorized_operations else NOT_ASKED
-            topics, error = await _topics(proxy, kept, image, call, _asked(image, call, request), operations=operations)
+            topics, error = await _topics(proxy, kept, image, call, asked, operations=operations)
             reply = _reply(proxy, image, call, topics, operations=ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED)
             answer = await encoded(bulk, call, reply)
         answer.error = error
@@ -153,12 +157,12 @@ def _viewer(call: Call) -> Viewer:
     return zone_of(call.client_id), call.listener
 
 
-def _asked(image: Image, call: Call, request: Any) -> list[Topic | Message]:
+async def _asked(bulk: Bulk, image: Image, call: Call, request: Any) -> list[Topic | Message]:
     """What is asked for, as far as it is known the topics themselves."""
     asked = request.topics
     if asked is None or (not asked and call.version <= _EMPTY_IS_ALL_UP_TO):
         return list(image.topics.values())
-    return [_known(image, call, one) for one in asked]
+    return [_known(image, call, one) async for one in bulk.paced(call, asked)]
 
 
 def _known(image: Image, call: Call, asked: Any) -> Topic | Message:
@@ -252,7 +256,7 @@ async def _auto_create(proxy: Proxy, call: Call, request: Any) -> None:
         return
     image = proxy.image
     missing = [one.name for one in request.topics if one.topic_id is None and one.name and image.topic(one.name) is None]
-    names = [name for name in dict.fromkeys(missing) if _may_be_created(name)][:CREATED_AT_ONCE_MAX]
+    names = list(islice((name for name in dict.fromkeys(missing) if _may_be_created(name)), CREATED_AT_ONCE_MAX))
     if CONSUMER_OFFSETS in missing:
         try:
             await proxy.coordinators.offsets_topic()
