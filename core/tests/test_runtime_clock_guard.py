@@ -1,16 +1,55 @@
 """A node whose clock and the store's are more than 60 s apart deletes nothing by time, and says so once."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from structlog.testing import capture_logs
+from typing_extensions import Buffer
 
 from bmq.clock_guard import ClockGuard
+from bmq.ports import ObjectMeta
 from bmq.store_clock import skew_of
 from bmq.values import NodeId
 from bmq_sim.clock import EPOCH_MS, SimClock, SimRng
 from bmq_sim.loop import on_virtual_time
-from bmq_sim.store import SimStore
+from bmq_sim.store import NodeStore, SimStore
+
+DAY_MS = 86_400_000
+
+
+class Jumping(NodeStore):
+    """The wall clock jumps while the store works on a request."""
+
+    def __init__(self, store: SimStore, clock: SimClock, *, at: str, by_ms: int, back: bool = False, slow_s: float = 0.2) -> None:
+        super().__init__(store, "n")
+        self._clock = clock
+        self._at = at
+        self._by_ms = by_ms
+        self._back = back
+        self._slow_s = slow_s
+        self.jumps = 1
+
+    async def _jump(self, request: str) -> None:
+        await asyncio.sleep(self._slow_s)
+        if request == self._at and self.jumps:
+            self.jumps -= 1
+            self._clock.skew_ms += self._by_ms
+        elif self._back and self._clock.skew_ms:
+            self._clock.skew_ms = 0
+
+    async def create(self, key: str, parts: Sequence[Buffer]) -> None:
+        await self._jump("create")
+        await super().create(key, parts)
+        await asyncio.sleep(self._slow_s)
+
+    async def head(self, key: str) -> ObjectMeta:
+        await self._jump("head")
+        return await super().head(key)
+
+    async def delete(self, key: str) -> None:
+        await self._jump("delete")
+        await super().delete(key)
 
 
 def guard(store: SimStore, clock: SimClock) -> ClockGuard:
@@ -91,6 +130,49 @@ async def test_a_store_that_is_down_leaves_the_verdict_as_it_was() -> None:
         assert {line["event"] for line in lines} == {"clock not compared with the store's"}
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("by_ms", [DAY_MS, -DAY_MS, 70_000])
+@pytest.mark.parametrize("at", ["create", "head", "delete"])
+@on_virtual_time
+async def test_a_clock_that_jumps_while_it_is_compared_is_not_trusted(at: str, by_ms: int) -> None:
+    store, clock = SimStore(), SimClock()
+    watched = ClockGuard(Jumping(store, clock, at=at, by_ms=by_ms), clock, SimRng(1), node_id=NodeId(7))
+    await watched.check()
+    assert (watched.trusted, watched.trusted_now_ms()) == (False, None)
+    assert abs(watched.now_ms() - SimClock().now_ms()) <= 2_000, "the store has told the time"
+    clock.skew_ms = 0
+    assert watched.trusted
+    assert store.keys() == []
+
+
+@pytest.mark.parametrize("at", ["create", "head"])
+@on_virtual_time
+async def test_a_clock_that_is_set_right_while_it_is_compared_is_trusted_once_it_was_compared_again(at: str) -> None:
+    clock = SimClock()
+    watched = ClockGuard(Jumping(SimStore(), clock, at=at, by_ms=DAY_MS, back=True), clock, SimRng(1), node_id=NodeId(7))
+    await watched.check()
+    assert watched.trusted_now_ms() == SimClock().now_ms()
+
+
+@on_virtual_time
+async def test_a_clock_that_jumps_in_each_comparison_leaves_the_verdict_as_it_was() -> None:
+    clock = SimClock()
+    store = Jumping(SimStore(), clock, at="create", by_ms=3_000)
+    watched = ClockGuard(store, clock, SimRng(1), node_id=NodeId(7))
+    store.jumps = 1_000
+    with capture_logs() as lines:
+        await watched.check()
+    assert (watched.skew_ms, watched.trusted) == (None, False)
+    assert "jumped meanwhile" in lines[0]["event"]
+
+
+@on_virtual_time
+async def test_a_create_of_a_minute_says_nothing_about_a_clock() -> None:
+    clock = SimClock(skew_ms=-70_000)
+    watched = ClockGuard(Jumping(SimStore(), clock, at="never", by_ms=0, slow_s=40), clock, SimRng(1), node_id=NodeId(7))
+    await watched.check()
+    assert not watched.trusted
 
 
 def test_the_skew_is_the_least_that_explains_the_time_of_the_object() -> None:

@@ -4,6 +4,7 @@ Each minute it is compared with the store's clock. More than 60 s apart, or jump
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -11,11 +12,12 @@ from prometheus_client import Gauge
 
 from bmq.errors import StoreError
 from bmq.ports import Clock, ObjectStore, Rng
-from bmq.store_clock import measure_skew_ms
+from bmq.store_clock import Comparison, compared
 from bmq.values import NodeId
 
 PERIOD_S: Final = 60.0
 SKEW_MS_MAX: Final = 60_000
+TRIES: Final = 3
 
 SKEW_SECONDS: Final = Gauge("bmq_clock_skew_seconds", "How far the object store's clock is ahead of this node's.")
 TRUSTED: Final = Gauge("bmq_clock_trusted", "1 where this node deletes by time, 0 where its clock and the store's are more than 60 s apart.")
@@ -24,16 +26,31 @@ _log = structlog.get_logger()
 
 
 class ClockGuard:
-    """Not trusted until the first comparison. `run` belongs to a task of the node's; `check` may also be awaited directly."""
+    """Not trusted until the first comparison. `run` belongs to a task of the node's; `check` may also be awaited directly.
 
-    def __init__(self, store: ObjectStore, clock: Clock, rng: Rng, *, node_id: NodeId, skew_ms_max: int = SKEW_MS_MAX) -> None:
+    What it believes is a line: the true time is `_line_ms` more than the time that has elapsed. The wall clock is asked each time how far it is
+    from there, so a jump is noticed in the very call that would be misled by it.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        clock: Clock,
+        rng: Rng,
+        *,
+        node_id: NodeId,
+        skew_ms_max: int = SKEW_MS_MAX,
+        elapsed_ms: Callable[[], float] | None = None,
+    ) -> None:
+        """`elapsed_ms` counts up evenly whatever happens to the wall clock; None: the event loop's time."""
         self._store = store
         self._clock = clock
         self._rng = rng
         self._prefix = f"clock/{node_id:010d}/"
         self._skew_ms_max = skew_ms_max
+        self._elapsed_ms = elapsed_ms if elapsed_ms is not None else loop_ms()
         self._skew_ms: int | None = None
-        self._wall_minus_loop_ms = 0.0
+        self._line_ms = 0.0
         self._said_trusted = True
 
     @property
@@ -43,27 +60,40 @@ class ClockGuard:
 
     @property
     def trusted(self) -> bool:
-        """Whether to delete by time: the clocks agree within 60 s, and ours has not jumped since they were compared."""
-        if self._skew_ms is None:
-            return False
-        jumped_ms = self._wall_now_minus_loop_ms() - self._wall_minus_loop_ms
-        return abs(self._skew_ms - jumped_ms) <= self._skew_ms_max
+        """Whether to delete by time: the clocks agree within 60 s, and ours has not jumped since they were compared.
+
+        True now says nothing about the next turn of the loop: who decides by time takes `trusted_now_ms`.
+        """
+        return self.trusted_now_ms() is not None
 
     @property
     def differs(self) -> bool:
         """Whether the clocks are known not to agree: not before the first comparison."""
         return self._skew_ms is not None and not self.trusted
 
+    def trusted_now_ms(self) -> int | None:
+        """Wall time by which something may be deleted, in this turn of the loop and no later one; None: by none."""
+        now_ms = self._clock.now_ms()
+        if self._skew_ms is None or abs(now_ms - self._elapsed_ms() - self._line_ms) > self._skew_ms_max:
+            return None
+        return now_ms
+
     def now_ms(self) -> int:
         """Wall time to be stored: this node's while it is trusted or not compared yet, else what the store's clock would say."""
         now_ms = self._clock.now_ms()
-        if self._skew_ms is None or self.trusted:
+        if self._skew_ms is None:
             return now_ms
-        return now_ms + self._skew_ms - round(self._wall_now_minus_loop_ms() - self._wall_minus_loop_ms)
+        true_ms = self._elapsed_ms() + self._line_ms
+        return now_ms if abs(now_ms - true_ms) <= self._skew_ms_max else round(true_ms)
 
     async def check(self) -> None:
-        """Compares now. Raises StoreError; the last verdict then stands."""
-        self._take(await measure_skew_ms(self._store, self._clock, key=f"{self._prefix}{self._rng.uuid()}"))
+        """Compares now. Raises StoreError; the last verdict then stands, as where the clock jumps while it is compared."""
+        for _ in range(TRIES):
+            found = await compared(self._store, self._clock, self._elapsed_ms, key=f"{self._prefix}{self._rng.uuid()}")
+            if found is not None:
+                self._take(found)
+                return
+        _log.warning("clock not compared with the store's: it jumped meanwhile, or the store was slow", tries=TRIES, trusted=self.trusted)
 
     async def run(self) -> None:
         """Clears what an earlier process of this node left, then compares each minute, until cancelled."""
@@ -75,10 +105,10 @@ class ClockGuard:
                 _log.warning("clock not compared with the store's", error=str(error), trusted=self.trusted)
             await asyncio.sleep(PERIOD_S)
 
-    def _take(self, skew_ms: int) -> None:
-        self._skew_ms = skew_ms
-        self._wall_minus_loop_ms = self._wall_now_minus_loop_ms()
-        trusted = abs(skew_ms) <= self._skew_ms_max
+    def _take(self, found: Comparison) -> None:
+        self._skew_ms = skew_ms = found.skew_ms
+        self._line_ms = found.wall_minus_elapsed_ms + skew_ms
+        trusted = self.trusted
         SKEW_SECONDS.set(skew_ms / 1000)
         TRUSTED.set(trusted)
         if trusted != self._said_trusted:
@@ -99,5 +129,8 @@ class ClockGuard:
         except StoreError as error:
             _log.warning("scratch objects of the clock comparison not cleared", error=str(error))
 
-    def _wall_now_minus_loop_ms(self) -> float:
-        return self._clock.now_ms() - asyncio.get_running_loop().time() * 1000
+
+def loop_ms() -> Callable[[], float]:
+    """The running loop's time. The loop is looked up once: asking for it is a system call."""
+    loop = asyncio.get_running_loop()
+    return lambda: loop.time() * 1000

@@ -3,27 +3,44 @@
 The object is a scratch one (`clock/<node>/<uuid>`): it carries no envelope, nobody reads it, and it is deleted at once.
 """
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from bmq.ports import Clock, ObjectStore
 
 RESOLUTION_MS: Final = 1000
 """A modification time may be rounded down to a whole second (HTTP's Last-Modified)."""
+JUMP_MS_MAX: Final = 1000
+"""So far apart wall and elapsed time may be after a comparison: NTP slews a clock by less, and a jump by less decides nothing."""
+CREATE_MS_MAX: Final = 30_000
+"""A slower create tells too little: the store may have made the object at any time of it."""
 
 
-async def measure_skew_ms(store: ObjectStore, clock: Clock, *, key: str) -> int:
-    """How far the store's clock is ahead of ours, in milliseconds; negative: behind; 0 where nothing tells them apart.
+class Comparison(NamedTuple):
+    """Of a clock that went on evenly while it was compared."""
 
-    Makes and deletes the object `key`. Raises StoreError.
+    skew_ms: int
+    """How far the store's clock is ahead of ours; negative: behind; 0 where nothing tells them apart."""
+    wall_minus_elapsed_ms: float
+    """When it began."""
+
+
+async def compared(store: ObjectStore, clock: Clock, elapsed_ms: Callable[[], float], *, key: str) -> Comparison | None:
+    """Makes and deletes the object `key`; `elapsed_ms` counts up evenly whatever happens to the wall clock. Raises StoreError.
+
+    None: the clock jumped meanwhile, so that the object's time may stand between any two of ours, or the create took too long.
     """
-    before_ms = clock.now_ms()
+    before_ms, began_ms = clock.now_ms(), elapsed_ms()
     await store.create(key, [b"bmq compares clocks\n"])
-    after_ms = clock.now_ms()
+    after_ms, created_ms = clock.now_ms(), elapsed_ms()
     try:
         modified_ms = (await store.head(key)).modified_ms
     finally:
         await store.delete(key)
-    return skew_of(before_ms=before_ms, after_ms=after_ms, modified_ms=modified_ms)
+    jumped_ms = max(abs((wall_ms - before_ms) - (at_ms - began_ms)) for wall_ms, at_ms in ((after_ms, created_ms), (clock.now_ms(), elapsed_ms())))
+    if jumped_ms > JUMP_MS_MAX or created_ms - began_ms > CREATE_MS_MAX:
+        return None
+    return Comparison(skew_of(before_ms=before_ms, after_ms=after_ms, modified_ms=modified_ms), before_ms - began_ms)
 
 
 def skew_of(*, before_ms: int, after_ms: int, modified_ms: int) -> int:

@@ -7,9 +7,10 @@ import asyncio
 import contextlib
 from typing import Final
 
+from bmq.clock_guard import loop_ms
 from bmq.errors import Conflict, NotApplied, StoreError, StoreUnusable, UnknownOutcome
 from bmq.ports import Clock, ObjectStore, Rng
-from bmq.store_clock import measure_skew_ms
+from bmq.store_clock import compared
 
 PREFIX: Final = "selftest/"
 RACERS: Final = 8
@@ -18,8 +19,8 @@ RACES_MAX: Final = 3
 LEFTOVER_AGE_MS: Final = 3_600_000
 
 
-async def prove_store(store: ObjectStore, clock: Clock, rng: Rng) -> int:
-    """How far the store's clock is ahead of ours, in ms. Some dozen requests; deletes what it made.
+async def prove_store(store: ObjectStore, clock: Clock, rng: Rng) -> int | None:
+    """How far the store's clock is ahead of ours, in ms; None where ours jumps. Some dozen requests; deletes what it made.
 
     Raises StoreUnusable (one line, with the remedy) where the store is not reached, refuses, or does not keep the contract of ObjectStore.
     """
@@ -28,7 +29,7 @@ async def prove_store(store: ObjectStore, clock: Clock, rng: Rng) -> int:
         await _second_create_fails(store, first, rng)
         await _one_racer_wins(store, raced, rng)
         await _listing_is_complete(store, sorted((first, raced)))
-        skew_ms = await measure_skew_ms(store, clock, key=timed)
+        comparison = await compared(store, clock, loop_ms(), key=timed)
         await _clear_leftovers(store, (await store.head(first)).modified_ms)
     except StoreUnusable:
         raise
@@ -38,7 +39,7 @@ async def prove_store(store: ObjectStore, clock: Clock, rng: Rng) -> int:
         with contextlib.suppress(StoreError):
             for key in (first, raced):
                 await store.delete(key)
-    return skew_ms
+    return comparison.skew_ms if comparison is not None else None
 
 
 async def _second_create_fails(store: ObjectStore, key: str, rng: Rng) -> None:
