@@ -16,6 +16,8 @@ from bmq_sim.clock import SimClock, SimRng
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore
 
+DAY_MS = 86_400_000
+
 
 def with_lane(cluster: Committed, **wanted: object) -> None:
     cluster.commit(create_lane(cluster.image, 1_000, LaneWanted(name="dev", **wanted)).records)  # type: ignore[arg-type]
@@ -161,6 +163,30 @@ async def test_with_a_doubtful_clock_no_lane_ends_and_none_is_made_that_would() 
     clock.skew_ms = 0
     await asyncio.sleep(40)
     assert set(role.metadata.image.lanes) == {"stays"}
+    await role.stop()
+
+
+@pytest.mark.parametrize("wrong", ["until it is looked at", "from then on"])
+@on_virtual_time
+async def test_a_clock_that_jumps_while_a_lanes_end_is_decided_ends_no_lane(wrong: str) -> None:
+    """In whichever turn of the loop it is set right, or goes wrong."""
+    store, clock = SimStore(), SimClock()
+    role = await start_controller(store.for_node("n"), node_id=NodeId(1), clock=clock, rng=SimRng(1))
+    await role.controller.create_lane(LaneWanted(name="dev", ttl_s=3_600))
+    looks = role.controller._expiry
+    for turns in range(40):
+        clock.skew_ms = DAY_MS if wrong == "until it is looked at" else 0
+
+        async def change(turns: int = turns) -> None:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            clock.skew_ms = DAY_MS - clock.skew_ms
+
+        changing = asyncio.get_running_loop().create_task(change())
+        await looks.look()
+        await changing
+        await looks.look()
+        assert set(role.metadata.image.lanes) == {"dev"}, turns
     await role.stop()
 
 

@@ -9,10 +9,11 @@ from typing import Protocol, TypeVar
 
 import structlog
 
+from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, ControllerUnavailable, Fenced
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range
-from bmq.ports import Clock, ObjectStore, Rng
+from bmq.ports import ObjectStore, Rng
 from bmq.roles.controller import (
     ConfigChange,
     ConfigResource,
@@ -56,13 +57,15 @@ class LeadingController:
     """`bmq.roles.controller.Controller`, `BrokerControl`, `ClusterControl` and `MetadataSource`, for as long as its leader leads."""
 
     def __init__(
-        self, leader: ControllerLeader, *, node_id: NodeId, store: ObjectStore, clock: Clock, rng: Rng, silent_s: Mapping[NodeId, float]
+        self, leader: ControllerLeader, *, node_id: NodeId, store: ObjectStore, guard: ClockGuard, rng: Rng, silent_s: Mapping[NodeId, float]
     ) -> None:
-        """`silent_s`: how long each node was silent when an earlier leader was last heard itself."""
+        """`silent_s`: how long each node was silent when an earlier leader was last heard itself. `guard` is this leader's own: it compares
+        the clock where something is to be decided by it, and notices jumps from now on.
+        """
         self._leader = leader
         self._operate: _Operate = leader.operate
         self._store = store
-        self._clock = clock
+        self._guard = guard
         self._rng = rng
         self._limits = leader.settings.limits
         self._registering: defaultdict[NodeId, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -83,14 +86,7 @@ class LeadingController:
             interval_s=leader.settings.balance_interval_s,
         )
         leader.committed = self.balancer.committed
-        self._expiry = LaneExpiry(
-            node_id=node_id,
-            store=store,
-            clock=clock,
-            rng=rng,
-            image=lambda: leader.image,
-            delete=lambda now_ms: leader.operate("expire_lanes", lambda image: lane_machine.delete_expired(image, now_ms)),
-        )
+        self._expiry = LaneExpiry(guard=guard, image=lambda: leader.image, delete=lambda: leader.operate("expire_lanes", self._expire_lanes))
 
     @property
     def beside(self) -> tuple[Beside, ...]:
@@ -141,7 +137,7 @@ class LeadingController:
             "create_topics",
             lambda image: topic_machine.create_topics(
                 image,
-                self._clock.now_ms(),
+                self._guard.now_ms(),
                 topics,
                 new_id=self._rng.uuid,
                 cluster=self._cluster(image),
@@ -185,11 +181,18 @@ class LeadingController:
 
     async def create_lane(self, wanted: lane_machine.LaneWanted) -> None:
         """Returns when it is there. Raises RequestError; ControllerUnavailable also where it is to end by itself and nobody knows the time."""
-        if wanted.ttl_s and await self._expiry.is_doubtful():
-            raise ControllerUnavailable(
-                "the clock of the leading controller differs from the store's, so it cannot be said when the lane ends: set the machine's clock (NTP)"
-            )
-        await self._operate("create_lane", lambda image: lane_machine.create_lane(image, self._clock.now_ms(), wanted))
+        if wanted.ttl_s:
+            await self._guard.check()
+
+        def create(image: Image) -> Decision[str]:
+            now_ms = self._guard.trusted_now_ms() if wanted.ttl_s else self._guard.now_ms()
+            if now_ms is None:
+                raise ControllerUnavailable(
+                    "the clock of the leading controller is not trusted, so it cannot be said when the lane ends: set the machine's clock (NTP)"
+                )
+            return lane_machine.create_lane(image, now_ms, wanted)
+
+        await self._operate("create_lane", create)
 
     async def change_lane(self, wanted: lane_machine.LaneWanted) -> None:
         """Raises RequestError."""
@@ -288,6 +291,10 @@ class LeadingController:
         """Those of the incarnations that are registered."""
         nodes = self._leader.image.nodes
         return frozenset(node_id for node_id, epoch in incarnations.items() if node_id in nodes and nodes[node_id].broker_epoch == epoch)
+
+    def _expire_lanes(self, image: Image) -> Decision[list[str]]:
+        now_ms = self._guard.trusted_now_ms()
+        return Decision([], ()) if now_ms is None else lane_machine.delete_expired(image, now_ms)
 
     async def _seal(self, stream: StreamId) -> int:
         timeout_s = self._leader.settings.operation_timeout_s

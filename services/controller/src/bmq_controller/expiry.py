@@ -1,6 +1,7 @@
 """Deletes the lanes whose time to live is over, and counts their topics: the leader's, for as long as it leads.
 
-A lane's age is told by wall clocks, so one that is doubtful deletes nothing: before a deletion this node's clock is compared with the store's.
+A lane's age is told by wall clocks, so one that is doubtful deletes nothing: before a deletion this node's clock is compared with the store's,
+and what is over is decided by what it shows afterwards, in the turn in which it is trusted.
 """
 
 import asyncio
@@ -10,13 +11,10 @@ from typing import Final
 
 import structlog
 
-from bmq.clock_guard import SKEW_MS_MAX
+from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError
 from bmq.lanes import lane_of
 from bmq.metadata.image import Image
-from bmq.ports import Clock, ObjectStore, Rng
-from bmq.store_clock import measure_skew_ms
-from bmq.values import NodeId
 from bmq_controller import metrics
 from bmq_controller.machine.lanes import expired
 
@@ -31,18 +29,12 @@ class LaneExpiry:
     def __init__(
         self,
         *,
-        node_id: NodeId,
-        store: ObjectStore,
-        clock: Clock,
-        rng: Rng,
+        guard: ClockGuard,
         image: Callable[[], Image],
-        delete: Callable[[int], Awaitable[list[str]]],
+        delete: Callable[[], Awaitable[list[str]]],
     ) -> None:
-        """`delete(now_ms)` commits the deletion of what is over then, and says what that was."""
-        self._node_id = node_id
-        self._store = store
-        self._clock = clock
-        self._rng = rng
+        """`delete` commits the deletion of what is over by a time that is trusted when it decides, and says what that was."""
+        self._guard = guard
         self._image = image
         self._delete = delete
         self._doubtful = False
@@ -71,22 +63,21 @@ class LaneExpiry:
 
     async def look(self) -> None:
         """Deletes what is over now, where the clock can be trusted."""
-        now_ms = self._clock.now_ms()
-        if not expired(self._image(), now_ms):
+        if not expired(self._image(), self._guard.now_ms()):
             return
         try:
             if await self.is_doubtful():
                 return
-            for name in await self._delete(now_ms):
+            for name in await self._delete():
                 _log.info("lane deleted: its time to live is over", lane=name)
         except BmqError as error:
             _log.warning("lanes whose time is over stay for now", error=str(error))
 
     async def is_doubtful(self) -> bool:
-        """Whether this node's clock and the store's are too far apart. Raises StoreError."""
-        skew_ms = await measure_skew_ms(self._store, self._clock, key=f"clock/{self._node_id:010d}/{self._rng.uuid()}")
-        doubtful = abs(skew_ms) > SKEW_MS_MAX
+        """Whether this node's clock cannot be trusted, by a comparison with the store's made now. Raises StoreError."""
+        await self._guard.check()
+        doubtful = not self._guard.trusted
         if doubtful and not self._doubtful:
-            _log.error("clock differs from the store's: no lane is deleted by time; set this machine's clock (NTP)", skew_ms=skew_ms)
+            _log.error("clock is not trusted: no lane is deleted by time; set this machine's clock (NTP)", skew_ms=self._guard.skew_ms)
         self._doubtful = doubtful
         return doubtful

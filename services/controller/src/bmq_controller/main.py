@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bmq.clock_guard import ClockGuard
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import Poll
 from bmq.metadata.journal import Position
@@ -78,7 +79,8 @@ async def start_controller(
             on_deposed(reason)
 
     leader = ControllerLeader(store, node_id, rng=rng, feed=feed, on_deposed=lost, settings=settings, host=host, port=port)
-    controller = LeadingController(leader, node_id=node_id, store=store, clock=clock, rng=rng, silent_s={})
+    guard = ClockGuard(store, clock, rng, node_id=node_id)
+    controller = LeadingController(leader, node_id=node_id, store=store, guard=guard, rng=rng, silent_s={})
     await leader.start(beside=controller.beside)
     return ControllerRole(controller=controller, metadata=feed, leader=leader, deposed=deposed)
 

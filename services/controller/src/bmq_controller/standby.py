@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import structlog
 
+from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, Fenced
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import MetadataFollower, Poll
@@ -179,7 +180,8 @@ class Standby:
             host=self._host,
             port=self._port,
         )
-        controller = LeadingController(leader, node_id=self._node_id, store=self._store, clock=self._clock, rng=self._rng, silent_s=silent_s)
+        guard = ClockGuard(self._store, self._clock, self._rng, node_id=self._node_id)
+        controller = LeadingController(leader, node_id=self._node_id, store=self._store, guard=guard, rng=self._rng, silent_s=silent_s)
         try:
             await leader.start(base, attempts_max=1, beside=controller.beside)
         except Fenced as error:
