@@ -63,6 +63,7 @@ FOUND_BY = {
     "retention-ignores-snapshot": 3,
     "overtake-in-retry": 1,
     "failed-manifest-counts": 26,
+    "deleted-before-durable": 18,
     "stopped-for-ever": 9,
     "cover-ranges-when-copy-is-sent": 117,
     "remade-topic-keeps-offsets": 3,
