@@ -77,6 +77,7 @@ class MemoryOwner:
         self.batches: dict[TopicPartition, list[bytes]] = {}
         self.refuse: BmqError | None = None
         self.appends_refused = 0
+        self.appends_error: BmqError = NotReady("buffers are full")
         self.hold = False
         self.held: list[tuple[asyncio.Future[Appended], Appended]] = []
         self.asked: list[tuple[Any, ...]] = []
@@ -91,7 +92,7 @@ class MemoryOwner:
             return future
         if self.appends_refused:
             self.appends_refused -= 1
-            future.set_exception(NotReady("buffers are full"))
+            future.set_exception(self.appends_error)
             return future
         taken = self.batches.setdefault(tp, [])
         answer = Appended(base_offset=Offset(len(taken)), log_append_time_ms=produce_version, log_start=Offset(0))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from internal_under_test import CLIENT, RUNNER_IDS, RUNNERS, SERVER, MemoryOwner, Runner, serving, tp, until
 
-from bmq.errors import Fenced, NotOwner, NotReady, OffsetOutOfRange, UnknownOutcome
+from bmq.errors import BmqError, Fenced, NotOwner, NotReady, OffsetOutOfRange, PartitionStopped, UnknownOutcome, UnknownTopic
 from bmq.internal import RemoteOwner, owner_handlers
 from bmq.internal.apis import Api
 from bmq.internal.frames import Kind, decode_frame, encode_frame
@@ -78,9 +78,11 @@ def test_errors_of_the_owner_are_those_of_every_call(run: Runner, error: Excepti
 
 
 @every_loop
-def test_no_batch_overtakes_one_that_was_refused_while_it_was_on_its_way(run: Runner) -> None:
+@pytest.mark.parametrize("error", [NotReady("opening"), UnknownTopic("its image is behind"), PartitionStopped("an object is missing")])
+def test_no_batch_overtakes_one_that_was_refused_while_it_was_on_its_way(run: Runner, error: BmqError) -> None:
     async def main() -> None:
         owner = MemoryOwner()
+        owner.appends_error = error
         async with remote(owner) as there:
             await there.append(tp(0), b"0", produce_version=9)
             owner.appends_refused = 1
@@ -88,7 +90,7 @@ def test_no_batch_overtakes_one_that_was_refused_while_it_was_on_its_way(run: Ru
             elsewhere = await there.append(tp(1), b"e", produce_version=9)
             assert elsewhere.base_offset == 0
             refused = await asyncio.gather(*sent, return_exceptions=True)
-            assert [type(error) for error in refused] == [NotReady] * 3
+            assert [type(one) for one in refused] == [type(error), NotReady, NotReady]
             assert "refused an earlier batch" in str(refused[1])
             again = [there.append(tp(0), batch, produce_version=9) for batch in (b"1", b"2", b"3")]
             assert [answer.base_offset for answer in await asyncio.gather(*again)] == [1, 2, 3]

@@ -40,6 +40,10 @@ class HoldingOwner(MemoryOwner):
         self.futures[at].set_result(Appended(base_offset=Offset(at), log_append_time_ms=-1, log_start=Offset(0)))
 
 
+class Origin:
+    """A connection."""
+
+
 class Proxied:
     """Appends of one partition; `owner` is who owns it at the moment."""
 
@@ -48,9 +52,14 @@ class Proxied:
         self.tp = TopicPartition(self.metadata.add_topic("orders", 1).topic_id, 0)
         self.owner = owner
         self.appends = Appends(lambda _: self.owner, self.metadata)
+        self.origins: dict[str, Origin] = {}
 
     def submit(self, records: bytes, *, origin: str = "one", give_up_at: float = LATER, proof: "asyncio.Future[Any] | None" = None) -> Append:
-        return self.appends.submit(self.tp, records, produce_version=9, give_up_at=give_up_at, origin=origin, proof=proof)
+        return self.appends.submit(self.tp, records, produce_version=9, give_up_at=give_up_at, origin=self.origin(origin), proof=proof)
+
+    def origin(self, name: str) -> "Origin":
+        """The connection of that name."""
+        return self.origins.setdefault(name, Origin())
 
     def moves(self) -> None:
         """The image says that it changed hands."""
@@ -355,9 +364,9 @@ def test_only_so_many_producers_of_given_up_batches_are_remembered() -> None:
         slow = proxied.submit(b"slow")
         for number in range(GIVEN_UP_MAX + 10):
             garbage = proxied.submit(idempotent(b"garbage", producer_id=number))
-            owner.refuses(-1, UnknownTopic("gone"))
+            owner.refuses(-1, InvalidBatch("garbage"))
             await asyncio.sleep(0)
-            assert isinstance(garbage.done.exception(), UnknownTopic)
+            assert isinstance(garbage.done.exception(), InvalidBatch)
         (lane,) = proxied.appends._lanes.values()
         assert list(lane.given_up or ()) == list(range(10, GIVEN_UP_MAX + 10))
         owner.takes(0)

@@ -11,17 +11,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from bmq.errors import NotOwner, NotReady
+from bmq.errors import NotReady
 from bmq.fair_shares import Admitted, FairShares, Share
 from bmq.roles.owner import Appended
-from bmq.roles.unheard import Settling, refused_unheard
+from bmq.roles.unheard import REFUSALS, Settling, refused_unheard
 from bmq.values import TopicId, TopicPartition
 
 TOPICS_MAX: Final = 10_000
 """Topics that are remembered; one that nothing is under way of is forgotten first, the one known for longest."""
-
-_REFUSALS: Final = (NotOwner, NotReady)
-"""Not applied, and to be sent again."""
 
 Submit = Callable[[], "asyncio.Future[Appended]"]
 """To the owner. Raises BmqError, or its future does."""
@@ -58,7 +55,7 @@ class _Topic:
         if partition in self.settling:
             return True
         in_flight = self.in_flight.get(partition)
-        return in_flight is not None and refused_unheard(in_flight, _REFUSALS)
+        return in_flight is not None and refused_unheard(in_flight, REFUSALS)
 
     def over(self, one: _Append) -> None:
         """The owner has answered."""
@@ -127,7 +124,7 @@ class FairAppends:
         topic.over(one)
         if one.done is not None:
             _answered(one, future)
-        if not future.cancelled() and isinstance(future.exception(), _REFUSALS):
+        if not future.cancelled() and isinstance(future.exception(), REFUSALS):
             self._refuse_waiting(topic, one.tp)
         now = self._loop.time()
         self._shares.over(topic.share, one.size_bytes, admitted, took_s=now - began_s, now=now)
@@ -160,12 +157,12 @@ class FairAppends:
                 future = self._submit(topic, first, admitted, now)
             except Exception as error:  # noqa: BLE001 - also of a bug its caller is told, and those behind it still have their turn
                 _fail(first, error)
-                if isinstance(error, _REFUSALS):
+                if isinstance(error, REFUSALS):
                     self._refuse_waiting(topic, first.tp)
                 continue
             if future.done():
                 _answered(first, future)
-                if not future.cancelled() and isinstance(future.exception(), _REFUSALS):
+                if not future.cancelled() and isinstance(future.exception(), REFUSALS):
                     self._refuse_waiting(topic, first.tp)
 
 

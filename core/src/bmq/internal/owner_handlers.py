@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, NotOwner, NotReady
+from bmq.errors import BmqError, NotReady
 from bmq.internal.apis import Api
 from bmq.internal.fair_appends import FairAppends
 from bmq.internal.follow_calls import CHANGE_CALL, POLL_CALL, encode_news
@@ -40,6 +40,7 @@ from bmq.internal.packing import pack_message, unpack_message
 from bmq.internal.routes import Handlers, Incoming, Outgoing, Route, answered_by, header_of
 from bmq.internal.tail_session import TailSession
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, TailAnswer, Unread
+from bmq.roles.unheard import REFUSALS
 from bmq.values import Offset, TopicId, TopicPartition
 
 
@@ -101,7 +102,7 @@ def append_route(owner: Appender) -> Route[Appended]:
             raise NotReady(f"{tp}: an earlier batch was refused and has to be sent again first")
 
         def settled(future: "asyncio.Future[Appended]") -> None:
-            if not future.cancelled() and isinstance(future.exception(), NotOwner | NotReady):
+            if not future.cancelled() and isinstance(future.exception(), REFUSALS):
                 refusals.refused(tp, correlation_id)
 
         def submit() -> "asyncio.Future[Appended]":
@@ -110,7 +111,7 @@ def append_route(owner: Appender) -> Route[Appended]:
         try:
             future = fair.append(tp, len(incoming.attachments), submit)
         except BmqError as error:
-            if isinstance(error, NotOwner | NotReady):
+            if isinstance(error, REFUSALS):
                 refusals.refused(tp, correlation_id)
             raise
         if future.done():

@@ -2,9 +2,15 @@
 
 import asyncio
 from collections.abc import Hashable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
+from bmq.errors import CorruptBatch, Fenced, FormatError, NotOwner, NotReady, PartitionStopped, StoreError, UnknownTopic, UnknownTopicId
 from bmq.roles.owner import Appended
+
+REFUSALS: Final = (NotOwner, NotReady, Fenced, PartitionStopped, StoreError, FormatError, UnknownTopic, UnknownTopicId)
+"""What ails a partition, for the moment or for longer: whoever hears of it sends the batch again, and no later one may be taken before that."""
+SENT_AGAIN: Final = (*REFUSALS, CorruptBatch)
+"""The same, and what ails one batch: others' batches must not have to wait for it, so only its own producer's do."""
 
 
 class WithOwner(Protocol):

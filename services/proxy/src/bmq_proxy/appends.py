@@ -2,7 +2,8 @@
 
 Keeps the order of each *lane*, what one connection writes to one partition: nothing of it is sent while something earlier of it is to be sent
 again, or is still with another owner; and nothing is sent again before everything of it that is with an owner was answered. So whichever of a
-lane's batches an owner refuses, and however late, they go again in the order in which they came. What an append holds in memory is counted by
+lane's batches an owner refuses, and however late, they go again in the order in which they came; and what its client has to send again is noted
+(bmq_proxy.refused), so that nothing that was sent behind it is taken first. What an append holds in memory is counted by
 its request's lease, so the lanes are bounded with it. A batch that is still being proved (bmq_proxy.proofs) holds up those behind it.
 """
 
@@ -23,6 +24,7 @@ from bmq.roles.owner import Appended, Owner
 from bmq.roles.unheard import refused_unheard
 from bmq.values import TopicPartition
 from bmq.wire.batch_headers import read_header
+from bmq_proxy.refused import RefusedBatches
 
 RETRY_FIRST_S = 0.02
 RETRY_MAX_S = 0.5
@@ -33,11 +35,12 @@ GIVEN_UP_MAX = 100
 class _Lane:
     """What one connection writes to one partition. `waiting` is in order of arrival."""
 
-    __slots__ = ("delay_s", "given_up", "in_flight", "key", "owner", "timer", "tp", "unproved", "waiting")
+    __slots__ = ("delay_s", "given_up", "in_flight", "key", "owner", "refused", "timer", "tp", "unproved", "waiting")
 
-    def __init__(self, key: Hashable, tp: TopicPartition) -> None:
+    def __init__(self, key: tuple[Hashable, TopicPartition], refused: RefusedBatches) -> None:
         self.key = key
-        self.tp = tp
+        self.tp = key[1]
+        self.refused = refused
         self.owner: Owner | None = None
         """Who has what was sent."""
         self.in_flight: list[Append] = []
@@ -98,8 +101,10 @@ class Appends:
         self._metadata = metadata
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self._numbers = count()
-        self._lanes: dict[Hashable, _Lane] = {}
+        self._lanes: dict[tuple[Hashable, TopicPartition], _Lane] = {}
         """Those that have something on its way or waiting."""
+        self.refused = RefusedBatches()
+        """What clients have to send again, by connection and partition."""
         self._is_closed = False
         self._unsubscribe = metadata.subscribe(self._image_changed)
 
@@ -120,7 +125,7 @@ class Appends:
         key = origin, tp
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = _Lane(key, tp)
+            lane = self._lanes[key] = _Lane(key, self.refused)
         append = Append(next(self._numbers), lane, records, produce_version=produce_version, give_up_at=give_up_at, done=self._loop.create_future())
         if proof is not None:
             append.proof = proof
@@ -139,7 +144,7 @@ class Appends:
         if append in lane.unproved:
             append.give_up_at = float("-inf")
             lane.unproved.remove(append)
-            append.done.cancel()
+            _cancel(append)
             _forget_proof(append)
             _give_up_followers(append)
             self._proved(lane)
@@ -152,7 +157,7 @@ class Appends:
         lane = append.lane
         if append in lane.waiting:
             lane.waiting.remove(append)
-            append.done.cancel()
+            _cancel(append)
             _give_up_followers(append)
             self._go_on(lane)
 
@@ -191,8 +196,7 @@ class Appends:
             elif proof.cancelled():
                 _fail(append, NotOwner(f"{lane.tp}: the proxy is stopping"))
             elif (error := proof.exception()) is not None:
-                if not append.done.done():
-                    append.done.set_exception(error)
+                _fail(append, error)
                 _give_up_followers(append)
             else:
                 append.records = proof.result()
@@ -256,7 +260,7 @@ class Appends:
     def _failed(self, append: Append, error: BmqError) -> None:
         if append.done.done():
             return
-        if self._is_closed or self._loop.time() >= append.give_up_at or not _may_be_sent_again(append, error):
+        if self._is_closed or self._loop.time() >= append.give_up_at or not self._may_be_sent_again(append, error):
             _fail(append, error)
             _give_up_followers(append)
             return
@@ -270,6 +274,14 @@ class Appends:
         if lane.timer is None:
             lane.timer = self._loop.call_later(lane.delay_s, self._time_to_send, lane)
             lane.delay_s = min(2 * lane.delay_s, RETRY_MAX_S)
+
+    def _may_be_sent_again(self, append: Append, error: BmqError) -> bool:
+        """What was not applied; and what may have been where the owner tells a second copy from the first by its sequence."""
+        if isinstance(error, NotOwner | NotReady):
+            return True
+        if isinstance(error, UnknownTopic):
+            return self._metadata.image.partition(append.tp) is not None  # one of the two images is behind: the owner's, or this one
+        return isinstance(error, Fenced | StoreError) and _is_idempotent(append.records)
 
     def _time_to_send(self, lane: _Lane) -> None:
         lane.timer = None
@@ -296,13 +308,6 @@ class Appends:
                 # Not here: others have yet to hear of the change, among them, in one process, the new owner.
                 lane.timer = self._loop.call_later(0, self._time_to_send, lane)
                 lane.delay_s = RETRY_FIRST_S
-
-
-def _may_be_sent_again(append: Append, error: BmqError) -> bool:
-    """What was not applied; and what may have been where the owner tells a second copy from the first by its sequence."""
-    if isinstance(error, NotOwner | NotReady):
-        return True
-    return isinstance(error, Fenced | StoreError) and _is_idempotent(append.records)
 
 
 def _give_up_followers(append: Append) -> None:
@@ -358,6 +363,14 @@ def _fail_behind(append: Append) -> None:
     _fail(append, NotReady(f"{append.lane.tp}: an earlier batch of this producer was given up: send it again first"))
 
 
-def _fail(append: Append, error: BmqError) -> None:
+def _fail(append: Append, error: BaseException) -> None:
     if not append.done.done():
         append.done.set_exception(error)
+        if isinstance(error, BmqError):
+            append.lane.refused.note(*append.lane.key, append.records, error)
+
+
+def _cancel(append: Append) -> None:
+    """Whoever gives it up tells its client that time is up."""
+    append.done.cancel()
+    append.lane.refused.note(*append.lane.key, append.records, NotReady(f"{append.lane.tp}: given up"))

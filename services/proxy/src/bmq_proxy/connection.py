@@ -85,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
     """Plumbing between a transport and a Service."""
 
     __slots__ = (
+        "__weakref__",
         "_advance_due",
         "_closing",
         "_exchanges",

@@ -29,6 +29,7 @@ from bmq_proxy.appends import Append
 from bmq_proxy.beginnings import Place
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.proxy import Proxy
+from bmq_proxy.refused import Named
 from bmq_proxy.topics import find_partition, find_topic
 
 ACKS = (-1, 0, 1)
@@ -171,7 +172,9 @@ class _Producing:
         self._proxy.produced_bytes.inc(size_bytes)
 
     def _submit(self, at: tuple[int, int], topic: object, index: int, records: memoryview | None, give_up_at: float) -> None:
-        proxy = self._proxy
+        proxy, call = self._proxy, self._call
+        refused, origin = proxy.appends.refused, call.origin
+        named: Named = topic, index
         try:
             if not records:
                 raise InvalidBatch("a Produce request without a record batch")
@@ -183,12 +186,17 @@ class _Producing:
                 # No client does; and what waits for one partition is looked through each time that some of it is given up.
                 raise _NamedTwice(f"{name}-{index} is in this request already: send one batch for a partition in each request")
             self._named.add(tp)
-            proof = proxy.proofs.begin(tp, records, party=self._call.client_host, origin=self._call.origin)
+            if refused:
+                refused.check(origin, named, records)  # as it was named before it was known
+                refused.check(origin, tp, records)
+            named = tp
+            proof = proxy.proofs.begin(tp, records, party=call.client_host, origin=origin)
         except BmqError as error:
+            if records:
+                refused.note(origin, named, records, error)
             self._results[at[0]][at[1]] = _of_error(index, error)
             return
-        call = self._call
-        submit = partial(proxy.appends.submit, tp, produce_version=call.version, give_up_at=give_up_at, origin=call.origin)
+        submit = partial(proxy.appends.submit, tp, produce_version=call.version, give_up_at=give_up_at, origin=origin)
         append = submit(records, proof=proof) if isinstance(proof, asyncio.Future) else submit(proof)
         if append.done.done():
             self._take(at, append)
