@@ -5,6 +5,7 @@ so it is what was there. What stays lost is filled with a segment that has these
 given up. At the beginning the log start rises instead.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -80,22 +81,25 @@ def mend(
     snapshot: CoordinatorSnapshotRef | None,
     producers_usable: bool,
     skip_to: int | None = None,
+    jump: bool = False,
 ) -> Mending:
     """`lost`: entries that cannot be read. `forward_to`: the end may move on over spares, up to that offset; None: as far as they reach.
-    `skip_to`: where the end moves in any case, because what follows in the WAL begins there.
+    `skip_to`: where the end moves in any case, because what follows in the WAL begins there. `jump`: what is missing between spares above the end
+    is in no WAL either, and they are named all the same.
 
     `snapshot`: the coordinator snapshot to name. `producers_usable`: whether the producer snapshot that the manifest itself names is.
     """
     old = named.manifest
-    whole = [(entry, None) for entry in _entries(named) if entry not in lost]
-    adopted = _fill(_lost_spans(named, lost), spares)
-    end, further = _go_on(old.next_offset, spares, forward_to)
+    whole = sorted((entry for entry in _entries(named) if entry not in lost), key=_base)
+    adopted = _fill(_lost_spans(named, lost), whole, [spare for spare in spares if spare.entry.base_offset < old.next_offset])
+    end = max([old.next_offset, *(_end(spare.entry) for spare in adopted)])
+    end, further = _go_on(end, spares, forward_to, jump=jump)
     adopted += further
     end = max(end, skip_to or 0)
-    kept = sorted([entry for entry, _ in whole] + [spare.entry for spare in adopted], key=lambda entry: entry.base_offset)
+    kept = sorted([*_not_below(whole, adopted), *(spare.entry for spare in adopted)], key=_base)
     kept = [entry for entry in kept if entry.last_offset >= old.log_start]
     log_start = max(old.log_start, kept[0].base_offset) if kept else max(old.log_start, end)
-    history = _epochs(old.leader_epochs, further)
+    history = _epochs(old.leader_epochs, [spare for spare in adopted if spare.entry.last_offset >= old.next_offset])
     gaps = [_gap(a, b.base_offset, history) for a, b in pairwise(kept) if a.last_offset + 1 < b.base_offset]
     if kept and kept[-1].last_offset + 1 < end:
         gaps.append(_gap(kept[-1], end, history))
@@ -140,31 +144,86 @@ def _lost_spans(named: Named, lost: Collection[SegmentEntry]) -> list[Span]:
     return joined(spans)
 
 
-def _fill(spans: Sequence[Span], spares: Sequence[Spare]) -> list[Spare]:
-    """Spares that lie wholly in what is lost, none over another; of several that begin at one offset the longest."""
-    chosen: list[Spare] = []
-    for span in spans:
-        cursor = span.base
-        for spare in sorted(spares, key=lambda spare: (spare.entry.base_offset, -spare.entry.last_offset)):
-            if cursor <= spare.entry.base_offset and spare.entry.last_offset < span.end:
-                chosen.append(spare)
-                cursor = spare.entry.last_offset + 1
-    return chosen
+def _base(entry: SegmentEntry) -> int:
+    return entry.base_offset
 
 
-def _go_on(next_offset: int, spares: Sequence[Spare], forward_to: int | None) -> tuple[int, list[Spare]]:
-    """(the new end, spares that follow each other from the old one on)."""
-    chosen: list[Spare] = []
-    end = next_offset
-    longest: dict[int, Spare] = {}
+def _end(entry: SegmentEntry) -> int:
+    return entry.last_offset + 1
+
+
+def _overlapping(entries: Sequence[SegmentEntry], base: int, end: int) -> Sequence[SegmentEntry]:
+    """Of entries in their order those that have any of these offsets."""
+    return entries[bisect_right(entries, base, key=_end) : bisect_left(entries, end, key=_base)]
+
+
+class _Choice(NamedTuple):
+    """What choosing a spare, or several, is worth: the more records, then offsets, and the fewer segments replaced and named anew the better."""
+
+    records: int
+    offsets: int
+    replaced: int
+    named: int
+
+    def with_(self, other: "_Choice") -> "_Choice":
+        return _Choice(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+def _fill(lost: Sequence[Span], whole: Sequence[SegmentEntry], spares: Sequence[Spare]) -> list[Spare]:
+    """Spares that have something of what is lost, none over another, which together bring back the most.
+
+    What is named and whole is replaced by one that has all of it: a merge put lost and whole segments into one. It never loses a part.
+    """
+    found: list[tuple[int, _Choice, Spare]] = []
     for spare in spares:
-        before = longest.get(spare.entry.base_offset)
-        if before is None or before.entry.last_offset < spare.entry.last_offset:
-            longest[spare.entry.base_offset] = spare
-    while (forward_to is None or end < forward_to) and (following := longest.get(end)) is not None:
-        chosen.append(following)
-        end = following.entry.last_offset + 1
-    return end, chosen
+        base, end = spare.entry.base_offset, _end(spare.entry)
+        first = bisect_right(lost, base, key=lambda span: span.end)
+        offsets = sum(min(end, span.end) - max(base, span.base) for span in lost[first : bisect_left(lost, end, key=lambda span: span.base)])
+        replaced = _overlapping(whole, base, end)
+        records = spare.entry.record_count - sum(entry.record_count for entry in replaced)
+        if offsets and records >= 0 and (not replaced or (base <= replaced[0].base_offset and replaced[-1].last_offset < end)):
+            found.append((end, _Choice(records, offsets, -len(replaced), -1), spare))
+    found.sort(key=lambda each: each[0])
+    best: list[tuple[_Choice, int]] = [(_Choice(0, 0, 0, 0), -1)]
+    """Of the first so many: what they are worth at best, and which of them is the last chosen, -1: none."""
+    for number, (_, choice, spare) in enumerate(found):
+        before = bisect_right(found, spare.entry.base_offset, hi=number, key=lambda each: each[0])
+        best.append(max((best[-1][0], best[-1][1]), (best[before][0].with_(choice), number), key=lambda each: each[0]))
+    chosen: list[Spare] = []
+    number = best[-1][1]
+    while number >= 0:
+        spare = found[number][2]
+        chosen.append(spare)
+        number = best[bisect_right(found, spare.entry.base_offset, hi=number, key=lambda each: each[0])][1]
+    return chosen[::-1]
+
+
+def _not_below(whole: Sequence[SegmentEntry], adopted: Sequence[Spare]) -> list[SegmentEntry]:
+    """What is named and whole, without what a spare replaces."""
+    replaced = {entry for spare in adopted for entry in _overlapping(whole, spare.entry.base_offset, _end(spare.entry))}
+    return [entry for entry in whole if entry not in replaced]
+
+
+def _go_on(end: int, spares: Sequence[Spare], forward_to: int | None, *, jump: bool) -> tuple[int, list[Spare]]:
+    """(the new end, spares that follow each other from the old one on, as far as any of them lead)."""
+    ordered = sorted(spares, key=lambda spare: (spare.entry.base_offset, -spare.entry.last_offset))
+    chosen: list[Spare] = []
+    while True:
+        ordered = [spare for spare in ordered if spare.entry.base_offset >= end and (forward_to is None or spare.entry.base_offset < forward_to)]
+        if jump and ordered:
+            end = ordered[0].entry.base_offset
+        led: dict[int, Spare | None] = {end: None}
+        for spare in ordered:
+            if spare.entry.base_offset in led:
+                led.setdefault(_end(spare.entry), spare)
+        if len(led) == 1:
+            return end, chosen
+        at = end = max(led)
+        back: list[Spare] = []
+        while (last := led[at]) is not None:
+            back.append(last)
+            at = last.entry.base_offset
+        chosen += reversed(back)
 
 
 def _kept_pages(named: Named, lost: set[SegmentEntry], adopted: Sequence[Spare], log_start: int) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Final
 
 from bmq.audit.coverage import Span, cut_off, holes
@@ -15,12 +16,14 @@ from bmq.errors import ObjectMissing
 from bmq.metadata.image import Image, stream_of
 from bmq.storage.durable import together
 from bmq.storage.keys import manifest_prefix, parse_numbered_key, segment_prefix
+from bmq.storage.manifest import Manifest
 from bmq.storage.numbered import numbered_key
 from bmq.storage.segment import SegmentEntry
 from bmq.values import StreamId, TopicPartition
 
 NAMED_ANEW: Final = "a new version that names the segments that are there"
 UNSEEN: Final = "whether a version of the manifest that cannot be read named segments, or a deletion, that no older version and nothing else tells of"
+BEGAN: Final = "where the log began: it begins at the first offset that is left, {}"
 
 
 class PartitionMending:
@@ -48,10 +51,16 @@ class PartitionMending:
         hidden = state.audited.hidden or vanished
         if not (state.lost or None in state.pages or state.torn or missing or unnamed or hidden or lonely):
             return None
+        runs = await self._unnamed_runs(state)
+        began = ""
+        if not state.audited.number and (begins := _lowest(runs, state)) is not None:
+            began = BEGAN.format(begins)
+            state.audited = replace(state.audited, manifest=Manifest.beginning_at(begins))
+            manifest = state.manifest
+            missing = holes(held, manifest.next_offset) if missing else []
         # A hole right behind the segments can be passed by moving the manifest's end; one further up has records in the WAL below it.
         right_behind = bool(missing) and missing[0].base == manifest.next_offset
         skips = right_behind and len(missing) == 1 and not lonely and self._is_readable(state.listing.tp)
-        runs = await self._unnamed_runs(state)
         mending = mend(
             Named(manifest=manifest, pages=tuple(state.pages)),
             lost=state.lost,
@@ -60,13 +69,23 @@ class PartitionMending:
             snapshot=state.snapshot,
             producers_usable=state.producers_usable,
             skip_to=missing[0].end if skips else None,
+            jump=skips or not any(span.end > manifest.next_offset for span in held.spans),
         )
         if mending.given_up:
             for key, why in {run.key: run.unreadable for run in runs if run.unreadable}.items():
                 state.report.fault(Kind.UNREADABLE, key, f"{why}. It may hold what is missing", topic=state.topic)
         self._tell(state, missing, unnamed, mending, lonely=lonely, vanished=vanished, skips=skips)
-        if state.lost or None in state.pages or state.torn or hidden or skips or mending.adopted:
-            self._plan(state, mending, hidden=hidden or bool(unnamed))
+        if began and not hidden and not unnamed:
+            state.report.fault(
+                Kind.LOST,
+                manifest_prefix(state.listing.tp),
+                f"no version of the partition's manifest is there, and its log begins at offset {manifest.next_offset} or below: somebody else "
+                "deleted them, and the partition does not open",
+                topic=state.topic,
+                repair=NAMED_ANEW,
+            )
+        if state.lost or None in state.pages or state.torn or hidden or skips or mending.adopted or began:
+            self._plan(state, mending, unknown="; and ".join(text for text in (UNSEEN if hidden or unnamed else "", began) if text))
         return mending
 
     def _tell(
@@ -100,12 +119,13 @@ class PartitionMending:
             )
         key = numbered_key(prefix, state.audited.newest_number) if state.audited.newest_number else prefix
         end = state.manifest.next_offset
+        ends = f"the manifest ends at offset {end}" if state.audited.number else "the partition has no manifest that can be read"
         beyond = [entry for entry in mending.adopted if entry.base_offset >= end]
         if beyond:
             report.fault(
                 Kind.GAP,
                 key,
-                f"the manifest ends at offset {end}, and offsets {beyond[0].base_offset} to {beyond[-1].last_offset} are in "
+                f"{ends}, and offsets {beyond[0].base_offset} to {beyond[-1].last_offset} are in "
                 f"segments that no version names, and not in the WAL: newer versions of the manifest are missing",
                 topic=state.topic,
                 repair=NAMED_ANEW,
@@ -133,7 +153,7 @@ class PartitionMending:
                     repair="a gap in their place" if skips else "",
                 )
 
-    def _plan(self, state: PartitionState, mending: Mending, *, hidden: bool) -> None:
+    def _plan(self, state: PartitionState, mending: Mending, *, unknown: str) -> None:
         audited = state.audited
         if state.report.has_unreadable:
             return  # a newer bmq may read it, or this one tomorrow: nothing is given up for that
@@ -153,7 +173,7 @@ class PartitionMending:
                 gaps=mending.gaps,
                 gains=tuple(f"offsets {entry.base_offset} to {entry.last_offset} from {entry.key}" for entry in mending.adopted),
                 loses=tuple(_given_up(span, named) for span in mending.given_up),
-                unknown=UNSEEN if hidden else "",
+                unknown=unknown,
             )
         )
 
@@ -188,6 +208,12 @@ class PartitionMending:
         except ObjectMissing:
             return []
         return unnamed_runs(found) or unreadable_run(found, tp)
+
+
+def _lowest(runs: Iterable[UnnamedRun], state: PartitionState) -> int | None:
+    """Where a log begins of whose manifest nothing is left; None where no segment tells."""
+    bases = [run.spare.entry.base_offset for run in runs if run.spare is not None]
+    return min(bases + [span.base for span in state.held.spans]) if bases else None
 
 
 def _unnamed(state: PartitionState) -> list[UnnamedRun]:

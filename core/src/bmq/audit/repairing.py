@@ -9,15 +9,15 @@ import msgspec
 
 from bmq.audit.findings import Delete, Mend, Repair
 from bmq.audit.mending import Gap
-from bmq.errors import BmqError, StoreError
+from bmq.errors import BmqError, Conflict, StoreError
 from bmq.names import is_internal
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import TroubleLog, create_once, together, when_available
-from bmq.storage.flatlog import FIRST_NUMBER, NO_PREDECESSOR, Entry, FlatLog
+from bmq.storage.flatlog import FIRST_NUMBER, NO_PREDECESSOR, Entry, encode_entry
 from bmq.storage.keys import coordinator_snapshot_key, manifest_page_key, manifest_prefix, segment_key
 from bmq.storage.manifest import ENTRIES_MAX, CoordinatorSnapshotRef, Manifest, PageRef, broken_invariant, page_ref
 from bmq.storage.manifest_format import encode_manifest, encode_page
-from bmq.storage.numbered import just_before, number_of
+from bmq.storage.numbered import just_before, number_of, numbered_key
 from bmq.storage.segment import SegmentEntry, SegmentRun, encode_segment
 from bmq.storage.segment_index import SegmentBatch
 from bmq.storage.snapshot import CoordinatorSnapshot, decode_snapshot, encode_snapshot
@@ -97,7 +97,7 @@ class Repairer:
         self._told(self.done)
 
     async def _mend(self, mend: Mend) -> None:
-        """One more manifest version, in the way that an owner appends one. Raises BmqError."""
+        """One more manifest version, as an owner's. Raises BmqError."""
         newest = await self._newest(mend.tp)
         if newest > mend.base_number:
             raise NotMended(f"manifest version {newest} was written meanwhile: check again")
@@ -109,14 +109,22 @@ class Repairer:
         broken = broken_invariant(manifest)
         if broken is not None:
             raise NotMended(f"the mended manifest would not hold that {broken}: this is a bug in bmq")
-        log = FlatLog(self._store, manifest_prefix(mend.tp), rng=self._rng, what=f"manifest of {mend.topic}")
-        payload = encode_manifest(manifest)
-        if mend.base_number < FIRST_NUMBER:
-            await log.claim(None, epoch=mend.base_epoch, payload=payload)
-        else:
-            base = Entry(number=mend.base_number, epoch=mend.base_epoch, nonce=mend.base_nonce, predecessor=NO_PREDECESSOR, claim=False, payload=b"")
-            await log.append(base, epoch=mend.base_epoch, payload=payload)
+        await self._add(mend, encode_manifest(manifest))
         self.done.mended.append(mend.topic)
+
+    async def _add(self, mend: Mend, payload: bytes) -> None:
+        """One more entry, a claim, above the newest there is: it is known to be no sleeper's, and what is below it may be gone."""
+        prefix = manifest_prefix(mend.tp)
+        number, nonce = mend.base_number + 1, self._rng.nonce()
+        predecessor = mend.base_nonce if mend.base_number >= FIRST_NUMBER else NO_PREDECESSOR
+        entry = Entry(number=number, epoch=mend.base_epoch, nonce=nonce, predecessor=predecessor, claim=True, payload=payload)
+        meanwhile = f"manifest version {number}, or a newer one, was written meanwhile: check again"
+        try:
+            await create_once(self._store, numbered_key(prefix, number), encode_entry(entry), nonce=nonce, rng=self._rng, trouble=self._trouble)
+        except Conflict:
+            raise NotMended(meanwhile) from None
+        if await self._newest(mend.tp) != number:
+            raise NotMended(meanwhile)
 
     async def _loadable(self, mend: Mend, manifest: Manifest) -> Manifest:
         """With a snapshot where the log starts now, if a coordinator would miss what is gone before that: what its last one had, or nothing."""
