@@ -240,7 +240,6 @@ class ClusterNode:
                 registration=replace(registration, listeners=self._listeners() or {}),
                 listeners=self._listeners,
                 tracer=self._tracer,
-                clock=self._clock,
                 rng=self._rng,
                 clock_guard=guard,
                 settings=self._settings.broker,

@@ -95,7 +95,6 @@ class Node:
                 port=settings.port,
                 rack=settings.rack,
             ),
-            clock=self._clock,
             rng=self._rng,
             clock_guard=guard,
             settings=settings.broker,

@@ -4,6 +4,7 @@ Each minute it is compared with the store's clock. More than 60 s apart, or jump
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
@@ -16,6 +17,10 @@ from bmq.store_clock import Comparison, compared
 from bmq.values import NodeId
 
 PERIOD_S: Final = 60.0
+RETRY_S: Final = 1.0
+"""Until the first comparison."""
+FIRST_S: Final = 10.0
+"""So long a broker waits for the first comparison before it serves: a store that refuses these objects alone keeps nobody from working."""
 SKEW_MS_MAX: Final = 60_000
 TRIES: Final = 3
 
@@ -52,6 +57,8 @@ class ClockGuard:
         self._skew_ms: int | None = None
         self._line_ms = 0.0
         self._said_trusted = True
+        self._comparing = asyncio.Lock()
+        """An object made for a comparison is not taken for what an earlier process left."""
 
     @property
     def skew_ms(self) -> int | None:
@@ -88,6 +95,30 @@ class ClockGuard:
 
     async def check(self) -> None:
         """Compares now. Raises StoreError; the last verdict then stands, as where the clock jumps while it is compared."""
+        async with self._comparing:
+            await self._check()
+
+    async def until_compared(self) -> None:
+        """Returns once it is known what the time is, or after ten seconds: until then this node's own clock is all there is."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_S):
+                while self._skew_ms is None:
+                    async with self._comparing:
+                        if self._skew_ms is None:
+                            await self._check_or_say()
+                    if self._skew_ms is None:
+                        await asyncio.sleep(RETRY_S)
+
+    async def run(self) -> None:
+        """Clears what an earlier process of this node left, then compares each minute, until cancelled."""
+        async with self._comparing:
+            await self._clear()
+        while True:
+            async with self._comparing:
+                await self._check_or_say()
+            await asyncio.sleep(PERIOD_S if self._skew_ms is not None else RETRY_S)
+
+    async def _check(self) -> None:
         for _ in range(TRIES):
             found = await compared(self._store, self._clock, self._elapsed_ms, key=f"{self._prefix}{self._rng.uuid()}")
             if found is not None:
@@ -95,15 +126,11 @@ class ClockGuard:
                 return
         _log.warning("clock not compared with the store's: it jumped meanwhile, or the store was slow", tries=TRIES, trusted=self.trusted)
 
-    async def run(self) -> None:
-        """Clears what an earlier process of this node left, then compares each minute, until cancelled."""
-        await self._clear()
-        while True:
-            try:
-                await self.check()
-            except StoreError as error:
-                _log.warning("clock not compared with the store's", error=str(error), trusted=self.trusted)
-            await asyncio.sleep(PERIOD_S)
+    async def _check_or_say(self) -> None:
+        try:
+            await self._check()
+        except StoreError as error:
+            _log.warning("clock not compared with the store's", error=str(error), trusted=self.trusted)
 
     def _take(self, found: Comparison) -> None:
         self._skew_ms = skew_ms = found.skew_ms

@@ -261,7 +261,6 @@ class Brokers:
             control=self.controller,
             metadata=self.controller.feed(node),
             registration=Registration(node_id=NodeId(node), boot=self.rng.uuid(), roles=("broker",), host="localhost", port=9092),
-            clock=self.clock,
             rng=self.rng,
             clock_guard=guard,
             settings=self.settings,

@@ -36,7 +36,6 @@ class Following(Incarnations):
                 control=template._control,
                 metadata=template._metadata,
                 registration=template._registration,  # the same boot: it is the same process
-                clock=template._clock,
                 rng=template._rng,
                 clock_guard=template._clock_guard,
                 settings=template._settings,

@@ -25,7 +25,6 @@ async def started(brokers: Brokers, controller: ControllerRole, node: int) -> Br
         control=controller.controller,
         metadata=controller.metadata,
         registration=Registration(node_id=NodeId(node), boot=brokers.rng.uuid(), roles=("broker",), host="localhost", port=9092),
-        clock=brokers.clock,
         rng=brokers.rng,
         clock_guard=guard,
         settings=brokers.settings,

@@ -27,8 +27,8 @@ def _retention_ignores_snapshot() -> AbstractContextManager[Any]:
 
     real = retention.Retention._log_start_after
 
-    async def log_start_after(self: retention.Retention, partition: partitions.Partition, *, by_time: bool) -> Offset:
-        offset = await real(self, partition, by_time=by_time)
+    async def log_start_after(self: retention.Retention, partition: partitions.Partition) -> Offset:
+        offset = await real(self, partition)
         if not partition.config.delete:
             for entry in partition.manifest.entries:
                 if entry.max_timestamp_ms < self._clock.now_ms() - 1_000:

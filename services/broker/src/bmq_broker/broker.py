@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from typing_extensions import Buffer
 
+from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, InvalidBatch, InvalidProducerEpoch, NotOwner, NotReady, OffsetOutOfRange, OutOfOrderSequence, RequestError
-from bmq.ports import Clock
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread
 from bmq.turns import Turns
 from bmq.values import LeaderEpoch, Offset, TopicPartition
@@ -51,7 +51,7 @@ class Broker:
         coordinators: Coordinators,
         verify_not_sealed: Callable[[], Awaitable[None]],
         waiters: Waiters,
-        clock: Clock,
+        clock: ClockGuard,
     ) -> None:
         self._ownership = ownership
         self._commit = commit

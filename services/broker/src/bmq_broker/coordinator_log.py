@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 import structlog
 from typing_extensions import Buffer
 
+from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, Corrupt
-from bmq.ports import Clock
 from bmq.values import Offset
 from bmq.wire.batches import Record, build_batch, read_header
 from bmq_broker.commit import GroupCommit
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 class PartitionLog:
     """Implements CoordinatorLog over an open partition."""
 
-    def __init__(self, partition: Partition, *, commit: GroupCommit, segments: Segments, snapshots: CoordinatorSnapshots, clock: Clock) -> None:
+    def __init__(self, partition: Partition, *, commit: GroupCommit, segments: Segments, snapshots: CoordinatorSnapshots, clock: ClockGuard) -> None:
         self._partition = partition
         self._commit = commit
         self._segments = segments

@@ -6,11 +6,12 @@ from typing import Any
 
 import structlog
 
+from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, NotOwner, ObjectMissing, UnknownTopic
 from bmq.lanes import lane_group
 from bmq.metadata.image import Image, PartitionMeta, Topic
 from bmq.names import CONSUMER_OFFSETS
-from bmq.ports import Clock, Rng
+from bmq.ports import Rng
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Caller
 from bmq.values import NodeId, TopicId, TopicPartition
@@ -72,7 +73,7 @@ class Coordinators:
         commit: GroupCommit,
         segments: Segments,
         snapshots: CoordinatorSnapshots,
-        clock: Clock,
+        clock: ClockGuard,
         rng: Rng,
         values: ClusterValues,
         verify_not_sealed: Callable[[], Awaitable[None]],

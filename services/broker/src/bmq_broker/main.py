@@ -11,7 +11,7 @@ from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady, UnknownOutcome
 from bmq.listeners import ListenerAddresses
 from bmq.metadata.image import Image
-from bmq.ports import Clock, ObjectStore, Rng, Tracer
+from bmq.ports import ObjectStore, Rng, Tracer
 from bmq.roles.controller import BrokerControl, Metadata, Registration
 from bmq.roles.owner import Owner
 from bmq.storage.durable import LatencyWindow, cancelled
@@ -54,7 +54,6 @@ class BrokerRole:
         control: BrokerControl,
         metadata: Metadata,
         registration: Registration,
-        clock: Clock,
         rng: Rng,
         clock_guard: ClockGuard,
         settings: BrokerSettings,
@@ -65,7 +64,9 @@ class BrokerRole:
         listeners: Callable[[], ListenerAddresses | None] = lambda: None,
         tracer: Tracer | None = None,
     ) -> None:
-        """`on_fenced` is called once when another incarnation took over: this one writes nothing more and is to be thrown away.
+        """`clock_guard` is the only clock a broker has: ages count for days, so no stored time may be that of a clock that was wrong for a while.
+
+        `on_fenced` is called once when another incarnation took over: this one writes nothing more and is to be thrown away.
 
         `owner_for` finds the owners of all partitions, for the lags of groups; None: this broker owns all that there are.
         `listeners`: those of the proxy in the same process, which may change; None: they are as they were registered.
@@ -74,7 +75,6 @@ class BrokerRole:
         self._control = control
         self._metadata = metadata
         self._registration = registration
-        self._clock = clock
         self._rng = rng
         self._clock_guard = clock_guard
         self._settings = settings
@@ -113,6 +113,7 @@ class BrokerRole:
         incarnation was replaced before it served.
         """
         loop = asyncio.get_running_loop()
+        await self._clock_guard.until_compared()
         self.epoch = await self._control.register(self._registration)
         await self._until_image_shows(self.epoch)
         self._build(self._metadata.image.cluster_id)
@@ -235,7 +236,7 @@ class BrokerRole:
             await cancelled([beating])
 
     def _build(self, cluster_id: str) -> None:
-        store, rng, clock, settings = self._store, self._rng, self._clock, self._settings
+        store, rng, clock, settings = self._store, self._rng, self._clock_guard, self._settings
         total = TailTotal()
         self.values = values = ClusterValues(self._metadata, self._cluster_configs, settings=settings, groups=self._group_settings)
         self._waiters = Waiters()
@@ -272,7 +273,6 @@ class BrokerRole:
             stream=stream,
             rng=rng,
             clock=clock,
-            clock_guard=self._clock_guard,
             settings=settings,
             values=values,
             metadata=self._metadata,
@@ -304,11 +304,11 @@ class BrokerRole:
             commit=self._commit,
             segments=upkeep.segments,
             snapshots=upkeep.snapshots,
-            clock=self._clock_guard,  # an offset's age counts for days: it must not be that of a clock that was wrong for a while
+            clock=clock,
             rng=rng,
             values=values,
             verify_not_sealed=self._verify_not_sealed,
-            expiry_allowed=lambda: self._clock_guard.trusted,
+            expiry_allowed=lambda: clock.trusted,
         )
         self.lags = GroupLags(
             coordinators=self._coordinators,

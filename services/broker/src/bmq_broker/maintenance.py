@@ -10,7 +10,7 @@ from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, ObjectMissing
 from bmq.log_limit import RateLimited
 from bmq.metadata.image import stream_of
-from bmq.ports import Clock, ObjectStore
+from bmq.ports import ObjectStore
 from bmq.roles.controller import Metadata
 from bmq.storage.keys import coordinator_snapshot_prefix, manifest_page_prefix, parse_numbered_key, segment_prefix
 from bmq.values import TopicPartition
@@ -58,8 +58,7 @@ class Maintenance:
         segments: Segments,
         garbage: Garbage,
         shared: SharedGarbage,
-        clock: Clock,
-        clock_guard: ClockGuard,
+        clock: ClockGuard,
         settings: BrokerSettings,
         values: ClusterValues,
     ) -> None:
@@ -76,7 +75,6 @@ class Maintenance:
         self._garbage = garbage
         self._shared = shared
         self._clock = clock
-        self._clock_guard = clock_guard
         self._settings = settings
         self._values = values
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
@@ -176,13 +174,13 @@ class Maintenance:
     async def _retain(self, partition: Partition) -> None:
         if not self._ownership.is_open(partition.tp):
             return
-        trusted = self._clock_guard.trusted
-        if trusted:
-            expiry_ms = self._clock.now_ms() - self._values.broker.producer_expiry_ms
+        now_ms = self._clock.trusted_now_ms()
+        if now_ms is not None:
+            expiry_ms = now_ms - self._values.broker.producer_expiry_ms
             partition.live = partition.live.unexpired(before_ms=expiry_ms)
             partition.rolled = partition.rolled.unexpired(before_ms=expiry_ms)
         try:
-            await self._retention.apply(partition, by_time=trusted)
+            await self._retention.apply(partition)
             while await self._merger.merge(partition):
                 pass
             await self._collect(partition)

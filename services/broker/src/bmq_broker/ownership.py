@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
+from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady, PartitionStopped, StoreError, UnknownTopic
 from bmq.log_limit import RateLimited
 from bmq.metadata.image import Image, PartitionMeta
 from bmq.metadata.topic_configs import CLUSTER_WIDE, TopicConfigs
-from bmq.ports import Clock
 from bmq.roles.controller import Metadata
 from bmq.storage.durable import cancelled
 from bmq.topic_config import begins_at
@@ -43,7 +43,7 @@ class Ownership:
         epoch: BrokerEpoch,
         metadata: Metadata,
         manifests: Manifests,
-        clock: Clock,
+        clock: ClockGuard,
         settings: BrokerSettings,
         total: TailTotal,
         cluster_configs: Mapping[str, str],

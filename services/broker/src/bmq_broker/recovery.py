@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from bmq.clock_guard import ClockGuard
 from bmq.errors import FormatError, FormatTooNew, PartitionStopped
 from bmq.metadata.image import stream_of
 from bmq.metadata.records import Range
-from bmq.ports import Clock, ObjectStore, Rng
+from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import together
 from bmq.storage.stream import WalObjectMissing, first_number, read_stream
 from bmq.storage.wal import WalEntry, WalObject
@@ -47,7 +48,7 @@ async def read_ranges(
     store: ObjectStore,
     ranges: Mapping[TopicPartition, Sequence[Range]],
     *,
-    clock: Clock,
+    clock: ClockGuard,
     rng: Rng,
     is_sealed: Callable[[StreamId], bool],
     read: Callable[[int], None] = lambda _: None,
@@ -87,7 +88,7 @@ async def _read_stream(
     wanted: Mapping[tuple[TopicPartition, int], Range],
     found: dict[TopicPartition, Inheritance],
     *,
-    clock: Clock,
+    clock: ClockGuard,
     rng: Rng,
     is_sealed: Callable[[StreamId], bool],
     read: Callable[[int], None],

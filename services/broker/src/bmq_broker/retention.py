@@ -1,8 +1,11 @@
 """Retention: the log start rises by time, by size, or because somebody asked; segments wholly below it go."""
 
+from collections.abc import Mapping, Sequence
+
+from bmq.clock_guard import ClockGuard
 from bmq.errors import PolicyViolation
-from bmq.ports import Clock
-from bmq.storage.manifest import part_size_bytes, retained_among
+from bmq.storage.manifest import PageRef, part_size_bytes, retained_among
+from bmq.storage.segment import SegmentEntry
 from bmq.values import Offset
 from bmq_broker.manifests import Manifests
 from bmq_broker.partitions.partition import Partition
@@ -15,7 +18,7 @@ DAY_MS = 86_400_000
 class Retention:
     """Of the partitions of one broker."""
 
-    def __init__(self, *, manifests: Manifests, segments: Segments, roller: Roller, clock: Clock) -> None:
+    def __init__(self, *, manifests: Manifests, segments: Segments, roller: Roller, clock: ClockGuard) -> None:
         self._manifests = manifests
         self._segments = segments
         self._roller = roller
@@ -24,50 +27,65 @@ class Retention:
     async def raise_log_start(self, partition: Partition, offset: Offset) -> None:
         """Durable when it returns. Raises BmqError."""
         async with self._manifests.lock(partition.tp):
-            if offset <= partition.log_start:
-                return
-            loads_from = _loads_from(partition)
-            if loads_from is not None and offset > loads_from:
-                raise PolicyViolation(f"a coordinator loads {partition.tp} from offset {loads_from} on: nothing above it can be deleted")
-            await self._manifests.commit(partition, lambda manifest: manifest.raise_log_start(offset))
+            await self._raise(partition, offset)
 
-    async def apply(self, partition: Partition, *, by_time: bool) -> None:
-        """Lets go of segments that are too old or too many. `by_time` False: this node's clock is not trusted."""
+    async def apply(self, partition: Partition) -> None:
+        """Lets go of segments that are too old or too many; of none for its age where this node's clock is not trusted. Raises BmqError."""
         config = partition.config
-        if config.delete and by_time and config.retention_ms >= 0:
-            await self._roll_expired_tail(partition, before_ms=self._clock.now_ms() - config.retention_ms)
-        offset = await self._log_start_after(partition, by_time=by_time)
-        if offset > partition.log_start:
-            await self.raise_log_start(partition, offset)
+        now_ms = self._clock.trusted_now_ms()
+        if config.delete and config.retention_ms >= 0 and now_ms is not None:
+            await self._roll_expired_tail(partition, before_ms=now_ms - config.retention_ms)
+        async with self._manifests.lock(partition.tp):
+            await self._raise(partition, await self._log_start_after(partition))
+
+    async def _raise(self, partition: Partition, offset: Offset) -> None:
+        if offset <= partition.log_start:
+            return
+        loads_from = _loads_from(partition)
+        if loads_from is not None and offset > loads_from:
+            raise PolicyViolation(f"a coordinator loads {partition.tp} from offset {loads_from} on: nothing above it can be deleted")
+        await self._manifests.commit(partition, lambda manifest: manifest.raise_log_start(offset))
 
     async def _roll_expired_tail(self, partition: Partition, *, before_ms: int) -> None:
         runs = partition.tail.runs
         if runs and all(0 <= run.max_timestamp_ms < before_ms for run in runs):
             await self._roller.roll_to(partition, partition.high_watermark, "retention")
 
-    async def _log_start_after(self, partition: Partition, *, by_time: bool) -> Offset:
+    async def _log_start_after(self, partition: Partition) -> Offset:
+        """By the partition's configuration and a clock that is trusted when this returns. The partition's lock is held."""
+        read: dict[str, Sequence[SegmentEntry]] = {}
+        while True:
+            offset, page = self._decided(partition, read)
+            if page is None:
+                return offset
+            read[page.key] = await self._segments.page(partition.tp, page)  # the clock may jump meanwhile: all is decided again
+
+    def _decided(self, partition: Partition, read: Mapping[str, Sequence[SegmentEntry]]) -> tuple[Offset, PageRef | None]:
+        """The log start, or which page of the manifest has to be read to know it. In one turn with the look whether the clock is trusted."""
         config = partition.config
         manifest = partition.manifest
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.trusted_now_ms()
         offset = int(manifest.log_start)
         if config.delete:
-            before_ms = now_ms - config.retention_ms if by_time and config.retention_ms >= 0 else None
+            before_ms = now_ms - config.retention_ms if now_ms is not None and config.retention_ms >= 0 else None
             size_bytes_max = config.retention_bytes if config.retention_bytes >= 0 else None
             offset, page = manifest.retained_from(before_ms=before_ms, size_bytes_max=size_bytes_max)
             if page is not None:
-                entries = await self._segments.page(partition.tp, page)
+                if page.key not in read:
+                    return Offset(offset), page
+                entries = read[page.key]
                 later_bytes = sum(part_size_bytes(part) for part in manifest.parts if part.base_offset >= page.base_offset)
                 excess_bytes = None if size_bytes_max is None else later_bytes - size_bytes_max
                 kept = retained_among(entries, before_ms=before_ms, excess_bytes=excess_bytes)
                 offset = max(offset, entries[kept].base_offset if kept < len(entries) else page.last_offset + 1)
         snapshot = manifest.coordinator_snapshot
-        if snapshot is not None and by_time:
+        if snapshot is not None and now_ms is not None:
             for part in manifest.parts:
                 if part.last_offset >= snapshot.offset or part.max_timestamp_ms >= now_ms - DAY_MS:
                     break
                 offset = max(offset, part.last_offset + 1)
         loads_from = _loads_from(partition)
-        return Offset(offset) if loads_from is None else min(Offset(offset), max(partition.log_start, loads_from))
+        return (Offset(offset) if loads_from is None else min(Offset(offset), max(partition.log_start, loads_from))), None
 
 
 def _loads_from(partition: Partition) -> Offset | None:

@@ -12,8 +12,9 @@ from typing import Final
 
 import structlog
 
+from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, NotOwner
-from bmq.ports import Clock, ObjectStore, Rng
+from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import create_once, together
 from bmq.storage.keys import segment_key, shared_segment_key
 from bmq.storage.manifest import Manifest
@@ -40,7 +41,7 @@ Outcomes = dict[TopicPartition, "bool | BmqError"]
 class RollWriter:
     """Of one broker incarnation."""
 
-    def __init__(self, *, store: ObjectStore, cluster_id: str, stream: StreamId, rng: Rng, clock: Clock, manifests: Manifests) -> None:
+    def __init__(self, *, store: ObjectStore, cluster_id: str, stream: StreamId, rng: Rng, clock: ClockGuard, manifests: Manifests) -> None:
         self._store = store
         self._cluster_id = cluster_id
         self._stream = stream

@@ -1,7 +1,7 @@
 """A broker's segments put together: what rolls, retains, merges and collects them. Decides nothing itself."""
 
 from bmq.clock_guard import ClockGuard
-from bmq.ports import Clock, ObjectStore, Rng
+from bmq.ports import ObjectStore, Rng
 from bmq.roles.controller import Metadata
 from bmq.values import StreamId
 from bmq_broker.carrying import Carrier
@@ -33,8 +33,7 @@ class Upkeep:
         cluster_id: str,
         stream: StreamId,
         rng: Rng,
-        clock: Clock,
-        clock_guard: ClockGuard,
+        clock: ClockGuard,
         settings: BrokerSettings,
         values: ClusterValues,
         metadata: Metadata,
@@ -85,7 +84,6 @@ class Upkeep:
             garbage=garbage,
             shared=shared,
             clock=clock,
-            clock_guard=clock_guard,
             settings=settings,
             values=values,
         )

@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
+from bmq.clock_guard import ClockGuard
 from bmq.errors import NotOwner, NotReady
 from bmq.log_limit import RateLimited
-from bmq.ports import Clock, Rng
+from bmq.ports import Rng
 from bmq.roles.log import CoordinatorLog
 from bmq.values import TopicId
 from bmq_broker.groups import offsets, timeouts
@@ -63,7 +64,7 @@ class GroupCoordinatorShard:
         log: CoordinatorLog,
         partition: int,
         *,
-        clock: Clock,
+        clock: ClockGuard,
         rng: Rng,
         settings: GroupSettings,
         topics: TopicNames,
@@ -414,9 +415,9 @@ class GroupCoordinatorShard:
             await asyncio.sleep(self.settings.offsets_check_interval_ms / 1000)
             machine = self._active()
             self.drop_abandoned()  # a member that was joining when its lane went
-            if not self._expiry_allowed():
-                continue
             for index, group_id in enumerate(list({*machine.durable.groups, *machine.durable.offsets})):
+                if not self._expiry_allowed():
+                    break
                 self._run_by_itself(partial(offsets.expire, machine, self._now(), group_id))
                 if index % _GROUPS_PER_TURN == _GROUPS_PER_TURN - 1:
                     await asyncio.sleep(0)
