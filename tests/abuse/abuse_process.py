@@ -1,6 +1,7 @@
 """A bmq of its own process: what a request makes of its memory, and what meanwhile another client waits for."""
 
 import contextlib
+import os
 import socket
 import struct
 import threading
@@ -21,6 +22,8 @@ from bmq.wire.records import Record, build_batch
 
 ANSWERED_WITHIN_S: Final = 120
 _MADE_AT_ONCE: Final = 100
+_QUIET_S: Final = 0.5
+_QUIET_SHARE: Final = 0.1
 _BYTES_AT_ONCE: Final = 1 << 20
 
 
@@ -39,6 +42,23 @@ class BmqProcess:
     def resident_bytes(self) -> int:
         """What of it is in memory."""
         return self._status("VmRSS")
+
+    def waited_s(self) -> float:
+        """How long its event loop's thread could have run and did not get a processor, since it began: what others on this machine took."""
+        return int(Path(f"/proc/{self.started.pid}/schedstat").read_text().split()[1]) / 1e9
+
+    def until_quiet(self) -> None:
+        """Returns when what was asked of it before is over, also what it does by itself (snapshots, rolls)."""
+        while True:
+            used_s = self._used_s()
+            time.sleep(_QUIET_S)
+            if self._used_s() - used_s < _QUIET_S * _QUIET_SHARE:
+                return
+
+    def _used_s(self) -> float:
+        """Processor time of all its threads."""
+        fields = Path(f"/proc/{self.started.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     @contextlib.contextmanager
     def growth(self) -> "Iterator[Growth]":

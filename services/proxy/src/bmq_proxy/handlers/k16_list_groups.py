@@ -3,7 +3,9 @@
 A coordinator that cannot answer makes the whole answer an error.
 """
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from bmq.errors import BmqError
 from bmq.wire.apis import ApiKey
@@ -15,6 +17,11 @@ from bmq_proxy.group_calls import fields_of
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.topics import proxies_of, stands_for
 
+_STATES: Final = frozenset(
+    ("preparingrebalance", "completingrebalance", "stable", "dead", "empty", "assigning", "reconciling", "notready", "unknown")
+)
+_TYPES: Final = frozenset(("classic", "consumer", "share", "streams", "unknown"))
+
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
@@ -23,6 +30,7 @@ def route(proxy: Proxy) -> Route:
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """The groups that are found here, by name."""
+    request = _with_few_words(request)
     here = partial(stands_for, proxy, proxies_of(proxy, proxy.image, call, in_zone=False))
     try:
         answers = [fields_of(answer) for answer in await proxy.coordinators.call_all(call.api_key, request, call, only=here)]
@@ -31,3 +39,13 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     code = next((answer["error_code"] for answer in answers if answer.get("error_code")), 0)
     groups = [fields_of(group) for answer in answers for group in answer.get("groups") or []]
     return {"error_code": code, "groups": sorted(groups, key=lambda group: str(group["group_id"]))}
+
+
+def _with_few_words(request: Message) -> Message:
+    """With filters as short as they can be: every coordinator gets them, and a word that is no state or type of Kafka's matches nothing anyway."""
+    return Message(**{**vars(request), "states_filter": _few(request.states_filter, _STATES), "types_filter": _few(request.types_filter, _TYPES)})
+
+
+def _few(words: Sequence[str], known: frozenset[str]) -> list[str]:
+    """Those that are known, else one that is not; none where there was none."""
+    return sorted({word.lower() for word in words} & known) or list(words[:1])
