@@ -3,7 +3,11 @@
 from pathlib import Path
 from typing import Final
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("bmq", deadline=None)
+hypothesis.settings.load_profile("bmq")  # how long an example takes says more of the machine than of the code
 
 HERE: Final = Path(__file__).parent
 FOLDERS: Final = ("tests/chart", "tests/cluster", "tests/e2e", "tests/image", "tests/monitoring", "tests/survival")
