@@ -116,6 +116,67 @@ async def test_each_minute_it_is_compared_again_and_each_change_is_said_once() -
     await asyncio.gather(task, return_exceptions=True)
 
 
+@pytest.mark.parametrize("by_ms", [30 * DAY_MS, -30 * DAY_MS, 70_000])
+@on_virtual_time
+async def test_a_clock_that_jumps_and_the_stores_with_it_is_trusted_after_a_day_or_where_it_goes_back(by_ms: int) -> None:
+    """A folder's clock is this machine's."""
+    store, clock = SimStore(), SimClock()
+    watched = guard(store, clock)
+    task = asyncio.create_task(watched.run())
+    await asyncio.sleep(30)
+    with capture_logs() as lines:
+        for _ in range(2):
+            clock.skew_ms = store.clock_offset_ms = by_ms
+            assert not watched.trusted
+            await asyncio.sleep(1_000)
+            assert (watched.trusted, watched.differs) == (False, False)
+            assert abs(watched.now_ms() - SimClock(skew_ms=max(0, by_ms)).now_ms()) <= 2_000, "the later one: what it is given to is kept for longer"
+            clock.skew_ms = store.clock_offset_ms = 0
+            await asyncio.sleep(100)
+            assert watched.trusted, "back where it was"
+        assert [line["event"].partition(":")[0] for line in lines] == [
+            "clock jumped, and the store's with it",
+            "clock agrees with the store's again",
+        ] * 2
+        clock.skew_ms = store.clock_offset_ms = by_ms
+        await asyncio.sleep(23 * 3_600)
+        assert not watched.trusted
+        await asyncio.sleep(3_700)
+        assert watched.trusted_now_ms() == watched.now_ms() == clock.now_ms(), "a day is enough"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@on_virtual_time
+async def test_each_further_jump_begins_the_day_anew() -> None:
+    store, clock = SimStore(), SimClock()
+    watched = guard(store, clock)
+    task = asyncio.create_task(watched.run())
+    await asyncio.sleep(30)
+    for number in range(1, 6):
+        clock.skew_ms = store.clock_offset_ms = number * DAY_MS
+        await asyncio.sleep(20 * 3_600)
+        assert not watched.trusted
+    await asyncio.sleep(5 * 3_600)
+    assert watched.trusted
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@on_virtual_time
+async def test_a_store_whose_own_clock_jumps_has_neither_data_deleted_nor_its_time_stored() -> None:
+    store, clock = SimStore(), SimClock()
+    watched = guard(store, clock)
+    await watched.check()
+    store.clock_offset_ms = DAY_MS
+    await watched.check()
+    assert (watched.trusted, watched.differs) == (False, True)
+    assert watched.now_ms() == SimClock().now_ms()
+    store.clock_offset_ms = 0
+    await watched.check()
+    assert watched.trusted
+
+
 @on_virtual_time
 async def test_a_store_that_is_down_leaves_the_verdict_as_it_was() -> None:
     store = SimStore()

@@ -230,3 +230,11 @@ print(raise_file_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1024 1024\n"
     assert raise_file_limit() >= 256
+
+
+def test_elapsed_time_goes_on_with_the_wall_clock() -> None:
+    clock = SystemClock()
+    began_ms, before_ms = clock.elapsed_ms(), clock.now_ms()
+    while clock.elapsed_ms() < began_ms + 20:
+        pass
+    assert abs((clock.now_ms() - before_ms) - (clock.elapsed_ms() - began_ms)) < 1_000

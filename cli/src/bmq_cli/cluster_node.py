@@ -230,7 +230,7 @@ class ClusterNode:
         return self.proxy.proxy.listeners if self.proxy is not None and self._config.listeners else None
 
     async def _start_broker(self, server: InternalServer, control: RemoteController, registration: Registration, owners: Owners) -> None:
-        guard = ClockGuard(self._store, self._clock, self._rng, node_id=self._node_id)
+        guard = ClockGuard(self._store, self._clock, self._rng, node_id=self._node_id, settle_ms=self._settings.broker.clock_settle_ms)
         self._run("clock guard", guard.run())
         self._broker = broker = Incarnations(
             lambda on_fenced: BrokerRole(

@@ -81,7 +81,7 @@ class Node:
             settings=replace(settings.controller, cluster_configs=settings.cluster_configs),
             on_deposed=self._end,
         )
-        guard = ClockGuard(self._store, self._clock, self._rng, node_id=node_id)
+        guard = ClockGuard(self._store, self._clock, self._rng, node_id=node_id, settle_ms=settings.broker.clock_settle_ms)
         self._guard_task = asyncio.get_running_loop().create_task(guard.run(), name="clock guard")
         self.broker = BrokerRole(
             store=self._store,

@@ -1,11 +1,11 @@
 """Whether this node's wall clock may decide that something is old enough to delete, or to take partitions.
 
 Each minute it is compared with the store's clock. More than 60 s apart, or jumped since the last comparison: not trusted, and a line says so.
+A store's clock that jumped along says nothing (a folder's is this machine's own): then it is trusted again where it goes back, or after a day.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -23,9 +23,13 @@ FIRST_S: Final = 10.0
 """So long a broker waits for the first comparison before it serves: a store that refuses these objects alone keeps nobody from working."""
 SKEW_MS_MAX: Final = 60_000
 TRIES: Final = 3
+SETTLE_MS: Final = 24 * 3_600_000
+"""A day in which NTP, or somebody whom the alert has woken, may set right what jumped."""
 
 SKEW_SECONDS: Final = Gauge("bmq_clock_skew_seconds", "How far the object store's clock is ahead of this node's.")
-TRUSTED: Final = Gauge("bmq_clock_trusted", "1 where this node deletes by time, 0 where its clock and the store's are more than 60 s apart.")
+TRUSTED: Final = Gauge(
+    "bmq_clock_trusted", "1 where this node deletes by time, 0 where its clock and the store's are more than 60 s apart, or jumped together."
+)
 
 _log = structlog.get_logger()
 
@@ -45,18 +49,22 @@ class ClockGuard:
         *,
         node_id: NodeId,
         skew_ms_max: int = SKEW_MS_MAX,
-        elapsed_ms: Callable[[], float] | None = None,
+        settle_ms: int = SETTLE_MS,
     ) -> None:
-        """`elapsed_ms` counts up evenly whatever happens to the wall clock; None: the event loop's time."""
+        """`settle_ms`: for how long nothing is deleted by time after the clock jumped, and the store's with it."""
         self._store = store
         self._clock = clock
         self._rng = rng
         self._prefix = f"clock/{node_id:010d}/"
         self._skew_ms_max = skew_ms_max
-        self._elapsed_ms = elapsed_ms if elapsed_ms is not None else loop_ms()
+        self._settle_ms = settle_ms
         self._skew_ms: int | None = None
         self._line_ms = 0.0
-        self._said_trusted = True
+        self._seen_ms = 0.0
+        """The line by the last comparison alone."""
+        self._new_line_since_ms: float | None = None
+        """In elapsed time; None: the last comparison bore out the line that was believed before."""
+        self._said = "trusted"
         self._comparing = asyncio.Lock()
         """An object made for a comparison is not taken for what an earlier process left."""
 
@@ -76,22 +84,27 @@ class ClockGuard:
     @property
     def differs(self) -> bool:
         """Whether the clocks are known not to agree: not before the first comparison."""
-        return self._skew_ms is not None and not self.trusted
+        return self._skew_ms is not None and abs(self._clock.now_ms() - self._clock.elapsed_ms() - self._seen_ms) > self._skew_ms_max
 
     def trusted_now_ms(self) -> int | None:
         """Wall time by which something may be deleted, in this turn of the loop and no later one; None: by none."""
         now_ms = self._clock.now_ms()
-        if self._skew_ms is None or abs(now_ms - self._elapsed_ms() - self._line_ms) > self._skew_ms_max:
+        if self._skew_ms is None or self._new_line_since_ms is not None:
             return None
-        return now_ms
+        return now_ms if abs(now_ms - self._clock.elapsed_ms() - self._line_ms) <= self._skew_ms_max else None
 
     def now_ms(self) -> int:
-        """Wall time to be stored: this node's while it is trusted or not compared yet, else what the store's clock would say."""
+        """Wall time to be stored: this node's while it is trusted or not compared yet, else what the store's clock would say.
+
+        Where both have jumped, the later of the times before and after: what is stored with too late a time is kept for longer.
+        """
         now_ms = self._clock.now_ms()
         if self._skew_ms is None:
             return now_ms
-        true_ms = self._elapsed_ms() + self._line_ms
-        return now_ms if abs(now_ms - true_ms) <= self._skew_ms_max else round(true_ms)
+        elapsed_ms = self._clock.elapsed_ms()
+        if abs(now_ms - elapsed_ms - self._line_ms) <= self._skew_ms_max:
+            return now_ms
+        return round(elapsed_ms + (self._line_ms if self._new_line_since_ms is None else max(self._line_ms, self._seen_ms)))
 
     async def check(self) -> None:
         """Compares now. Raises StoreError; the last verdict then stands, as where the clock jumps while it is compared."""
@@ -120,7 +133,7 @@ class ClockGuard:
 
     async def _check(self) -> None:
         for _ in range(TRIES):
-            found = await compared(self._store, self._clock, self._elapsed_ms, key=f"{self._prefix}{self._rng.uuid()}")
+            found = await compared(self._store, self._clock, key=f"{self._prefix}{self._rng.uuid()}")
             if found is not None:
                 self._take(found)
                 return
@@ -133,21 +146,41 @@ class ClockGuard:
             _log.warning("clock not compared with the store's", error=str(error), trusted=self.trusted)
 
     def _take(self, found: Comparison) -> None:
-        self._skew_ms = skew_ms = found.skew_ms
-        self._line_ms = found.wall_minus_elapsed_ms + skew_ms
+        seen_ms = found.wall_minus_elapsed_ms + found.skew_ms
+        elapsed_ms = self._clock.elapsed_ms()
+        if self._skew_ms is None or abs(seen_ms - self._line_ms) <= self._skew_ms_max:
+            self._line_ms, self._new_line_since_ms = seen_ms, None
+        else:  # the store's time has jumped, so it bears nothing out: it may be this machine's
+            if self._new_line_since_ms is None or abs(seen_ms - self._seen_ms) > self._skew_ms_max:
+                self._new_line_since_ms = elapsed_ms
+            if elapsed_ms - self._new_line_since_ms >= self._settle_ms:
+                self._line_ms, self._new_line_since_ms = seen_ms, None
+        self._seen_ms, self._skew_ms = seen_ms, found.skew_ms
+        SKEW_SECONDS.set(found.skew_ms / 1000)
+        self._say()
+
+    def _say(self) -> None:
         trusted = self.trusted
-        SKEW_SECONDS.set(skew_ms / 1000)
         TRUSTED.set(trusted)
-        if trusted != self._said_trusted:
-            self._said_trusted = trusted
-            if trusted:
-                _log.info("clock agrees with the store's again: deletion by time goes on", skew_ms=skew_ms)
-            else:
-                _log.error(
-                    "clock differs from the store's: nothing is deleted by time and no partitions are taken; set this machine's clock (NTP)",
-                    skew_ms=skew_ms,
-                    skew_ms_max=self._skew_ms_max,
-                )
+        verdict = "trusted" if trusted else "differs" if self.differs else "jumped"
+        if verdict == self._said:
+            return
+        self._said = verdict
+        if trusted:
+            _log.info("clock agrees with the store's again: deletion by time goes on", skew_ms=self._skew_ms)
+        elif verdict == "differs":
+            _log.error(
+                "clock differs from the store's: nothing is deleted by time and no partitions are taken; set this machine's clock (NTP)",
+                skew_ms=self._skew_ms,
+                skew_ms_max=self._skew_ms_max,
+            )
+        else:
+            _log.error(
+                "clock jumped, and the store's with it: which time is right cannot be told, so nothing is deleted by time for a while; "
+                "look at this machine's clock, and start bmq again if it is right",
+                jumped_ms=round(self._seen_ms - self._line_ms),
+                settles_after_s=self._settle_ms // 1000,
+            )
 
     async def _clear(self) -> None:
         try:
@@ -155,9 +188,3 @@ class ClockGuard:
                 await self._store.delete(meta.key)
         except StoreError as error:
             _log.warning("scratch objects of the clock comparison not cleared", error=str(error))
-
-
-def loop_ms() -> Callable[[], float]:
-    """The running loop's time. The loop is looked up once: asking for it is a system call."""
-    loop = asyncio.get_running_loop()
-    return lambda: loop.time() * 1000

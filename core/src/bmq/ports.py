@@ -48,10 +48,13 @@ class ObjectStore(Protocol):
 
 
 class Clock(Protocol):
-    """Wall time. For durations and deadlines use the running loop's `time()`."""
+    """Wall time, and what tells whether it jumped. For durations and deadlines use the running loop's `time()`."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970, UTC."""
+
+    def elapsed_ms(self) -> float:
+        """Milliseconds since some moment, evenly, whatever is done to the wall clock; the time in which the machine sleeps counts."""
 
 
 class Rng(Protocol):

@@ -3,7 +3,6 @@
 The object is a scratch one (`clock/<node>/<uuid>`): it carries no envelope, nobody reads it, and it is deleted at once.
 """
 
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from bmq.ports import Clock, ObjectStore
@@ -25,19 +24,21 @@ class Comparison(NamedTuple):
     """When it began."""
 
 
-async def compared(store: ObjectStore, clock: Clock, elapsed_ms: Callable[[], float], *, key: str) -> Comparison | None:
-    """Makes and deletes the object `key`; `elapsed_ms` counts up evenly whatever happens to the wall clock. Raises StoreError.
+async def compared(store: ObjectStore, clock: Clock, *, key: str) -> Comparison | None:
+    """Makes and deletes the object `key`. Raises StoreError.
 
     None: the clock jumped meanwhile, so that the object's time may stand between any two of ours, or the create took too long.
     """
-    before_ms, began_ms = clock.now_ms(), elapsed_ms()
+    before_ms, began_ms = clock.now_ms(), clock.elapsed_ms()
     await store.create(key, [b"bmq compares clocks\n"])
-    after_ms, created_ms = clock.now_ms(), elapsed_ms()
+    after_ms, created_ms = clock.now_ms(), clock.elapsed_ms()
     try:
         modified_ms = (await store.head(key)).modified_ms
     finally:
         await store.delete(key)
-    jumped_ms = max(abs((wall_ms - before_ms) - (at_ms - began_ms)) for wall_ms, at_ms in ((after_ms, created_ms), (clock.now_ms(), elapsed_ms())))
+    jumped_ms = max(
+        abs((wall_ms - before_ms) - (at_ms - began_ms)) for wall_ms, at_ms in ((after_ms, created_ms), (clock.now_ms(), clock.elapsed_ms()))
+    )
     if jumped_ms > JUMP_MS_MAX or created_ms - began_ms > CREATE_MS_MAX:
         return None
     return Comparison(skew_of(before_ms=before_ms, after_ms=after_ms, modified_ms=modified_ms), before_ms - began_ms)

@@ -185,3 +185,23 @@ async def test_a_store_that_refuses_every_comparison_keeps_no_broker_from_servin
     await cluster.append(tp, b"a")
     assert not cluster.broker._clock_guard.trusted
     await cluster.stop()
+
+
+@on_virtual_time
+async def test_over_a_folder_a_clock_that_jumps_deletes_nothing_that_is_young() -> None:
+    """A folder's clock is this machine's: it jumps along, and agrees."""
+    cluster = Cluster()
+    await cluster.start()
+    async with guarded(cluster) as guard:
+        (tp,) = await cluster.topic("orders")
+        await cluster.append(tp, b"young")
+        await cluster.roll(tp)
+        cluster.clock.skew_ms = cluster.store.clock_offset_ms = 30 * DAY_MS
+        await asyncio.sleep(20 * 3_600)
+        assert await cluster.read_all(tp) == [(0, b"young")]
+        assert not guard.differs, "it may have partitions: nobody else knows better"
+        cluster.clock.skew_ms = cluster.store.clock_offset_ms = 0
+        await asyncio.sleep(3_600)
+        assert guard.trusted
+        assert await cluster.read_all(tp) == [(0, b"young")]
+    await cluster.stop()

@@ -191,6 +191,24 @@ async def test_a_clock_that_jumps_while_a_lanes_end_is_decided_ends_no_lane(wron
 
 
 @on_virtual_time
+async def test_over_a_folder_a_clock_that_jumps_ends_no_lane() -> None:
+    """A folder's clock is this machine's: it jumps along, and agrees."""
+    store, clock = SimStore(), SimClock()
+    role = await start_controller(store.for_node("n"), node_id=NodeId(1), clock=clock, rng=SimRng(1))
+    await role.controller.create_lane(LaneWanted(name="dev", ttl_s=3_600))
+    await role.stop()
+    role = await start_controller(store.for_node("n"), node_id=NodeId(1), clock=clock, rng=SimRng(2))
+    await asyncio.sleep(5)
+    clock.skew_ms = store.clock_offset_ms = DAY_MS
+    await asyncio.sleep(5 * 3_600)
+    assert set(role.metadata.image.lanes) == {"dev"}
+    clock.skew_ms = store.clock_offset_ms = 0
+    await asyncio.sleep(5)
+    assert set(role.metadata.image.lanes) == set()
+    await role.stop()
+
+
+@on_virtual_time
 async def test_the_next_leader_ends_a_lane_whose_time_ran_out_while_nobody_led() -> None:
     store = SimStore()
     role = await start_controller(store.for_node("n"), node_id=NodeId(1), clock=SimClock(), rng=SimRng(1))

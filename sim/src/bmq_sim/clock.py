@@ -28,6 +28,10 @@ class SimClock:
         """Milliseconds since 1970."""
         return true_now_ms() + self.skew_ms
 
+    def elapsed_ms(self) -> float:
+        """Virtual time."""
+        return asyncio.get_running_loop().time() * 1000
+
 
 class SimRng:
     """bmq.ports.Rng: everything follows from the seed."""

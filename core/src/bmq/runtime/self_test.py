@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 from typing import Final
 
-from bmq.clock_guard import loop_ms
 from bmq.errors import Conflict, NotApplied, StoreError, StoreUnusable, UnknownOutcome
 from bmq.ports import Clock, ObjectStore, Rng
 from bmq.store_clock import compared
@@ -29,7 +28,7 @@ async def prove_store(store: ObjectStore, clock: Clock, rng: Rng) -> int | None:
         await _second_create_fails(store, first, rng)
         await _one_racer_wins(store, raced, rng)
         await _listing_is_complete(store, sorted((first, raced)))
-        comparison = await compared(store, clock, loop_ms(), key=timed)
+        comparison = await compared(store, clock, key=timed)
         await _clear_leftovers(store, (await store.head(first)).modified_ms)
     except StoreUnusable:
         raise

@@ -7,6 +7,8 @@ from uuid import UUID
 
 from bmq.values import NONCE_SIZE_BYTES, Nonce
 
+_SINCE_BOOT: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux's monotonic clock stands still while a laptop sleeps."""
 _ENTROPY_SIZE_BYTES: Final = 4096
 _RESERVED_UUIDS: Final = frozenset((UUID(int=0), UUID(int=1)))
 """Kafka's ZERO_UUID, and ONE_UUID which is also the id of its metadata topic."""
@@ -20,6 +22,10 @@ class SystemClock:
     def now_ms(self) -> int:
         """Milliseconds since 1970, UTC; goes back where the machine's clock is set back."""
         return time.time_ns() // 1_000_000
+
+    def elapsed_ms(self) -> float:
+        """Milliseconds since the machine was started."""
+        return time.clock_gettime(_SINCE_BOOT) * 1000
 
 
 class SystemRng:

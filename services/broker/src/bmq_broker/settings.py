@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from bmq.clock_guard import SETTLE_MS
+
 MIB = 1024 * 1024
 
 LagMetrics = Literal["partition", "topic", "group", "off"]
@@ -51,6 +53,8 @@ class BrokerSettings:
     """Partitions opened at a time."""
     inherited_roll_ms: int = 10_000
     """What was inherited of a living broker's WAL is rolled this long after: until then that broker cannot delete it."""
+    clock_settle_ms: int = SETTLE_MS
+    """Nothing is deleted by age for so long after the machine's clock jumped, and the store's with it."""
     loads_max: int = 1_000
     """A heartbeat tells the bytes per second of so many partitions, the busiest."""
     ranges_max: int = 4

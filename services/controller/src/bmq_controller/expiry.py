@@ -63,10 +63,10 @@ class LaneExpiry:
 
     async def look(self) -> None:
         """Deletes what is over now, where the clock can be trusted."""
-        if not expired(self._image(), self._guard.now_ms()):
-            return
         try:
-            if await self.is_doubtful():
+            if self._guard.skew_ms is None:
+                await self._guard.check()  # so that a jump from now on is noticed, over a folder too
+            if not expired(self._image(), self._guard.now_ms()) or await self.is_doubtful():
                 return
             for name in await self._delete():
                 _log.info("lane deleted: its time to live is over", lane=name)
