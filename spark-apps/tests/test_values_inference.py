@@ -129,7 +129,7 @@ def test_deep_objects_become_text() -> None:
     assert json.loads(values[0])["a"]
 
 
-keys = st.sampled_from(["a", "b", "c"])
+keys = st.sampled_from(["a", "größe", "价格"])
 documents = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**66), 2**66) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),

@@ -2,6 +2,7 @@ import datetime
 import decimal
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -171,7 +172,7 @@ def test_a_schema_is_read_from_a_folder(tmp_path: Path) -> None:
         read_schema(str(tmp_path / "other.ddl"))
 
 
-names = st.text(min_size=1, max_size=8).filter(lambda name: "\x00" not in name)
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(lambda name: "\x00" not in name)
 scalars = st.sampled_from(
     ["boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp", "timestamp_ntz"]
 )
@@ -275,3 +276,35 @@ def test_an_offset_that_leads_out_of_the_calendar_does_not_fit() -> None:
     values, reasons = decode(made, [b'{"at":"0001-01-01T00:00:00+14:00"}', b'{"at":"0001-01-01T00:00:00Z"}', b'{"at":"9999-12-31T23:59:59-01:00"}'])
     assert [value is None for value in values] == [True, False, True]
     assert all("beyond the years 1 to 9999" in str(reasons[number]) or "out of range" in str(reasons[number]) for number in (0, 2))
+
+
+@pytest.mark.parametrize("name", ["größe", "имя", "价格", "😀", "e\u0301", "\u2028"])
+@pytest.mark.parametrize("escaped", [False, True])
+def test_a_field_whose_name_is_not_ascii_has_its_value(name: str, escaped: bool) -> None:
+    schema = by_schema(f"id bigint, `{name}` bigint not null, o struct<`{name}`: array<struct<`{name}`: map<string, struct<`{name}`: int>>>>>")
+    record = {"id": 1, name: 2, "o": {name: [{name: {name: {name: 3}}}]}}
+    values, reasons = decode(schema, [json.dumps(record, ensure_ascii=escaped).encode()])
+    assert reasons == [None]
+    assert values == [record | {"o": {name: [{name: [(name, {name: 3})]}]}}]
+
+
+nested_fields = st.recursive(
+    st.integers(-(2**31), 2**31), lambda inner: st.dictionaries(names, inner, min_size=1, max_size=3) | inner.map(lambda each: [each]), max_leaves=6
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.dictionaries(names, nested_fields, min_size=1, max_size=4), st.booleans())
+def test_fields_of_any_name_have_their_values_with_a_schema(record: dict[str, Any], escaped: bool) -> None:
+    made = by_schema(json.dumps({"type": "struct", "fields": _fields_of(record)}))
+    assert decode(made, [json.dumps(record, ensure_ascii=escaped).encode()]) == ([record], [None])
+
+
+def _fields_of(record: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": name, "type": _spark_type(part)} for name, part in record.items()]
+
+
+def _spark_type(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {"type": "struct", "fields": _fields_of(part)}
+    return {"type": "array", "elementType": _spark_type(part[0])} if isinstance(part, list) else "long"
