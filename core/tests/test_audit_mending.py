@@ -11,6 +11,7 @@ from test_audit_repair import FIRST, entries, newest, repaired, segments
 from bmq.audit.findings import Kind, Level, Mend
 from bmq.audit.mending import Named, Spare, mend
 from bmq.storage.keys import manifest_prefix
+from bmq.storage.leader_epochs import EpochStart
 from bmq.storage.manifest import Manifest
 from bmq.storage.numbered import numbered_key
 from bmq.storage.segment import SegmentEntry
@@ -167,3 +168,15 @@ def possible(named: list[SegmentEntry], gone: set[SegmentEntry], spares: list[Sp
             if apart and all(entry.isdisjoint(each) or entry <= each for entry in whole for each in chosen):
                 found.append(offsets.union(*whole))
     return found
+
+
+def test_a_segment_whose_offsets_were_given_a_second_time_is_not_deleted() -> None:
+    world = full_world()
+    before = world.segment(THIRD, 6, 2, epoch=1)
+    again = world.segment(THIRD, 6, 3, epoch=2)
+    manifest = manifest_of(*entries(world, THIRD), again, leader_epochs=(EpochStart(1, 0), EpochStart(2, 6)))
+    world.manifest(THIRD, manifest, epoch=2, claim=True)
+    assert world.faults() == []
+    _, done = repaired(world)
+    assert done.deleted_objects == 0
+    assert before.key in world.objects

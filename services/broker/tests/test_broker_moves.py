@@ -201,7 +201,7 @@ async def test_what_this_broker_left_unnamed_under_an_earlier_leader_epoch_is_co
     await asyncio.sleep(70)
     before = brokers.controller.meta(tp).leader_epoch
     assert tp in brokers.roles[1]._maintenance._collect_again_s
-    orphan = segment_key(tp, before, Offset(7), Nonce(bytes(16)))
+    orphan = segment_key(tp, before, Offset(0), Nonce(bytes(16)))
     brokers.store.apply_create("node-1", orphan, b"left behind")
     again = PartitionChange(topic_id=tp.topic_id, partition=0, node_id=1, broker_epoch=1, leader_epoch=before + 1)
     brokers.controller.commit(again)

@@ -137,7 +137,7 @@ async def test_what_a_killed_owner_left_unnamed_is_collected_by_the_next() -> No
     await cluster.append(tp, b"a")
     await cluster.roll(tp)
     orphans = [
-        segment_key(tp, LeaderEpoch(1), Offset(7), Nonce(bytes(16))),
+        segment_key(tp, LeaderEpoch(1), Offset(0), Nonce(bytes(16))),
         coordinator_snapshot_key(tp, LeaderEpoch(1), Offset(7), Nonce(bytes(16))),
         manifest_page_key(tp, Nonce(bytes(16))),
     ]

@@ -19,6 +19,7 @@ from bmq.errors import Corrupt, FormatError, FormatTooNew, ObjectMissing, StoreU
 from bmq.metadata.codec import LOG_PREFIX
 from bmq.metadata.image import Image
 from bmq.names import is_internal
+from bmq.storage import leader_epochs
 from bmq.storage.durable import together
 from bmq.storage.keys import SHARED_PREFIX, manifest_prefix, parse_numbered_key, segment_prefix
 from bmq.storage.manifest import PageRef
@@ -315,7 +316,7 @@ class PartitionAudit:
             if key in state.named or key in adopted:
                 continue
             epoch = listing.epochs.get(key)
-            if epoch is not None and epoch < state.audited.epoch and not unsettled:
+            if epoch is not None and epoch < state.audited.epoch and not unsettled and not _is_stray(state, key, epoch):
                 report.garbage(
                     key,
                     f"nothing names it, and nothing can: its writer's leader epoch {epoch} is over, the manifest is of epoch {state.audited.epoch}",
@@ -335,6 +336,16 @@ class PartitionAudit:
                 objects=kept,
                 size_bytes=kept_bytes,
             )
+
+
+def _is_stray(state: PartitionState, key: str, epoch: int) -> bool:
+    """Whether a segment begins where a later owner found no records any more: versions of the manifest were missing then that named it.
+
+    Its offsets were given a second time. It stays, as brokers keep it: what is in it is nowhere else.
+    """
+    parsed = parse_numbered_key(segment_prefix(state.listing.tp), key)
+    _, end = leader_epochs.epoch_end(state.manifest.leader_epochs, epoch, log_end=state.manifest.next_offset)
+    return parsed is not None and 0 <= end <= parsed.offset
 
 
 def _served(entries: Sequence[SegmentEntry], *, lost: bool) -> str:

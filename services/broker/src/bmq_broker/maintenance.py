@@ -1,7 +1,7 @@
 """What a broker does from time to time: rolls by age, retention, merges, forgetting producers, collecting."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 import structlog
@@ -204,10 +204,14 @@ class Maintenance:
             if partition.unnamed is not None:
                 named.add(partition.unnamed.entry.key)
             orphans, pages = [], []
+            strays: dict[str, int] = {}
             for prefix in (segment_prefix(tp), coordinator_snapshot_prefix(tp)):
                 async for meta in self._store.list(prefix):
                     parsed = parse_numbered_key(prefix, meta.key)
                     if parsed is None or meta.key in named:
+                        continue
+                    if prefix == segment_prefix(tp) and partition.is_stray(parsed.leader_epoch, parsed.offset):
+                        strays[meta.key] = parsed.offset
                         continue
                     if parsed.leader_epoch < partition.leader_epoch or (settled and parsed.leader_epoch == partition.leader_epoch):
                         orphans.append(meta.key)
@@ -218,9 +222,26 @@ class Maintenance:
             # before any is deleted.
             if not partition.claimed or partition.state is not PartitionState.APPENDING:
                 return
+            if strays:
+                self._keep(partition, strays)
+                return
             orphans += pages
             self._garbage.give_up(orphans)
             self._collect_again_s[tp] = loop.time() + self._settings.collect_again_ms / 1000
+
+    def _keep(self, partition: Partition, strays: Mapping[str, int]) -> None:
+        """What missing versions of the manifest named stays, and all else that nothing names: some of it may be theirs, too."""
+        key, base_offset = min(strays.items(), key=lambda each: each[1])
+        stops = partition.stop_for_stray(key, base_offset)
+        log.error(
+            "segment of an earlier owner begins above the end that it left: manifest versions are missing",
+            partition=str(partition.tp),
+            key=key,
+            offset=base_offset,
+            count=len(strays),
+            stopped=stops,
+        )
+        self._collect_again_s[partition.tp] = asyncio.get_running_loop().time() + self._settings.collect_again_ms / 1000
 
     def _measure(self) -> None:
         TAIL_BYTES.set(self._roller.tail_bytes)

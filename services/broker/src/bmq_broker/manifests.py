@@ -15,12 +15,12 @@ from bmq.errors import BmqError, Corrupt, Fenced, FormatError, NotOwner, ObjectM
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import create_once
 from bmq.storage.flatlog import Entry, FlatLog, Overtaken
-from bmq.storage.keys import manifest_page_key, manifest_prefix
+from bmq.storage.keys import manifest_page_key, manifest_prefix, parse_numbered_key, segment_prefix
 from bmq.storage.manifest import ENTRIES_MAX, Manifest, PageRef, page_ref
 from bmq.storage.manifest_format import check_page, decode_manifest, encode_manifest, encode_page
 from bmq.storage.segment import SegmentEntry, decode_producer_snapshot
 from bmq.values import ManifestVersion, TopicPartition
-from bmq_broker.partitions.partition import Partition
+from bmq_broker.partitions.partition import Partition, missing_versions
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import Run
@@ -92,6 +92,17 @@ class Manifests:
             return Manifest.beginning_at(first_offset), None, Producers()
         manifest = decode_manifest(entry.payload)
         return manifest, entry, await self._producers(manifest)
+
+    async def check_begun(self, partition: Partition) -> None:
+        """That a partition without a manifest never had any: earlier owners left no segment beyond what the WAL has of it. One listing.
+
+        Raises PartitionStopped, StoreError.
+        """
+        prefix = segment_prefix(partition.tp)
+        async for meta in self._store.list(prefix):
+            found = parse_numbered_key(prefix, meta.key)
+            if found is not None and partition.is_stray(found.leader_epoch, found.offset):
+                raise missing_versions(partition.tp, meta.key, base_offset=found.offset, ended=partition.next_offset)
 
     async def commit(self, partition: Partition, edit: Edit, *, rolled: Producers | None = None) -> None:
         """Writes the edited manifest and takes it into force. Call with the partition's lock held.

@@ -31,6 +31,8 @@ log = structlog.get_logger()
 
 LOG_INTERVAL_S = 10.0
 NO_NODE = NodeId(-1)
+FIRST_OWNERS_EPOCH = 1
+"""Of a partition of a topic that is the first of its name. The first owner of a later one asks for a listing more than it needs."""
 
 
 class Ownership:
@@ -391,6 +393,8 @@ class Ownership:
             raise NotReady(f"partition {tp} changed while it was being opened")
         try:
             partition.opened(manifest, entry, rolled, inheritance.runs, now_ms=self._clock.now_ms())
+            if entry is None and partition.leader_epoch > FIRST_OWNERS_EPOCH:
+                await self._manifests.check_begun(partition)
         except PartitionStopped as stopped:
             self._inheriting.stop(tp, stopped)
             raise

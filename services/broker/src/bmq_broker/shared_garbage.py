@@ -15,6 +15,7 @@ import structlog
 from bmq.errors import BmqError, ObjectMissing
 from bmq.ports import ObjectMeta, ObjectStore, Rng
 from bmq.roles.controller import Metadata
+from bmq.storage import leader_epochs
 from bmq.storage.flatlog import FlatLog
 from bmq.storage.keys import SHARED_PREFIX, manifest_prefix, parse_shared_key, shared_node_prefix
 from bmq.storage.manifest import Manifest, PageRef
@@ -171,7 +172,11 @@ class SharedGarbage:
             return True  # who wrote the run may be asleep: only a claim above it keeps it from naming the run
         if newest.epoch < meta.leader_epoch:
             return True  # the owner has claimed nothing: it may serve with an older version, until it meets this one
-        return await self._names(run.tp, decode_manifest(newest.payload), run, key)
+        manifest = decode_manifest(newest.payload)
+        _, end = leader_epochs.epoch_end(manifest.leader_epochs, run.leader_epoch, log_end=manifest.next_offset)
+        if run.base_offset >= (manifest.next_offset if end < 0 else end):
+            return True  # the owner has it in its WAL, or versions of the manifest are missing that named it: who opens the partition tells
+        return await self._names(run.tp, manifest, run, key)
 
     async def _open_may_name(self, partition: Partition, run: DirectoryEntry, key: str) -> bool:
         if await self._names(run.tp, partition.manifest, run, key):
@@ -184,6 +189,10 @@ class SharedGarbage:
             return True  # looked at again: it may have found another's version there
         if not partition.claimed or partition.state is not PartitionState.APPENDING or run.leader_epoch > partition.leader_epoch:
             return True  # of a higher epoch: then this broker was replaced and has yet to hear of it
+        if partition.is_stray(run.leader_epoch, run.base_offset):
+            if partition.stop_for_stray(key, run.base_offset):
+                log.error("shared segment has what missing manifest versions named", partition=str(run.tp), key=key, offset=run.base_offset)
+            return True
         return run.leader_epoch == partition.leader_epoch and not self._manifests.settled(run.tp)
 
     async def _names(self, tp: TopicPartition, manifest: Manifest, run: DirectoryEntry, key: str) -> bool:

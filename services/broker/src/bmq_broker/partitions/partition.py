@@ -303,6 +303,25 @@ class Partition:
         """Whether there are ranges and nothing that was in them is needed any more."""
         return bool(self.ranges) and self.covers_recovered()
 
+    def is_stray(self, leader_epoch: int, base_offset: int) -> bool:
+        """Whether a segment of an earlier owner, which nothing names, begins where a later one found no records any more.
+
+        Nobody rolls what is not durable, and an heir finds all that is: so a version of the manifest that covered it is missing. What is there now
+        at these offsets, if anything, was given them a second time.
+        """
+        if leader_epoch >= self.leader_epoch:
+            return False
+        _, end = leader_epochs.epoch_end(self.epochs, leader_epoch, log_end=self.high_watermark)
+        return 0 <= end <= base_offset
+
+    def stop_for_stray(self, key: str, base_offset: int) -> bool:
+        """Takes no more batches, unless it begins below what this owner found at its opening: then it is too late. Returns whether it stops."""
+        if base_offset < self.recovered_next_offset:
+            return False
+        if self.stopped is None:
+            self.stopped = missing_versions(self.tp, key, base_offset=base_offset, ended=self.recovered_next_offset)
+        return True
+
     def epoch_end(self, epoch: int) -> tuple[int, int]:
         """(the largest epoch at or below `epoch`, the offset where it ends); (-1, -1) where there is none."""
         return leader_epochs.epoch_end(self.epochs, epoch, log_end=self.high_watermark)
@@ -311,6 +330,15 @@ class Partition:
         """The leader epoch of the record at `offset`."""
         at = bisect_right(self.epochs, offset, key=lambda each: each.start_offset) - 1
         return LeaderEpoch(self.epochs[at].epoch if at >= 0 else -1)
+
+
+def missing_versions(tp: TopicPartition, key: str, *, base_offset: int, ended: int) -> PartitionStopped:
+    """Why a partition takes no records: an earlier owner had records where this one found the log's end."""
+    return PartitionStopped(
+        f"partition {tp} takes no records: {key}, which an earlier owner wrote, begins at offset {base_offset}, and the log ends at {ended} by its "
+        "manifest and the WAL. Newer versions of the manifest are missing, somebody else deleted them: restore them from a backup, or stop the "
+        "cluster and run `bmq store check --repair`"
+    )
 
 
 def _batch(header: BatchHeader) -> _Batch:

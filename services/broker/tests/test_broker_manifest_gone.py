@@ -1,0 +1,165 @@
+"""Somebody deleted manifest versions: no broker gives their offsets a second time unseen, and none deletes what they named."""
+
+import asyncio
+
+import pytest
+from broker_under_test import Cluster
+from test_broker_shared_segments import LONG_S, cluster_with_a_shared_segment, roll_together
+
+from bmq.audit.audit import AuditOptions, audit_store
+from bmq.audit.findings import Level
+from bmq.audit.repairing import Repaired, Repairer
+from bmq.errors import PartitionStopped
+from bmq.storage.keys import SHARED_PREFIX, manifest_prefix, segment_key, segment_prefix
+from bmq.values import LeaderEpoch, Nonce, Offset, TopicPartition
+from bmq_broker.groups.durable import DurableState
+from bmq_broker.groups.snapshot import decode_state, encode_state
+from bmq_broker.manifests import KEPT_VERSIONS
+from bmq_broker.partitions.producers import Producers
+from bmq_broker.settings import BrokerSettings
+from bmq_sim.loop import on_virtual_time
+from bmq_sim.store import SimStore
+
+OPTIONS = AuditOptions(decode_producers=Producers.decode, decode_state=lambda _, data: decode_state(data), versions_kept=KEPT_VERSIONS)
+FAST = BrokerSettings(retention_interval_ms=60_000, collect_again_ms=300_000)
+
+
+async def rolled(*, log_start: int = 0) -> tuple[Cluster, TopicPartition]:
+    """A stopped cluster with six records in as many segments, below `log_start` deleted ones; nothing of it is in the WAL any more."""
+    cluster = Cluster(settings=FAST)
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    for number in range(6):
+        await cluster.append(tp, b"%d" % number)
+        await cluster.roll(tp)
+    if log_start:
+        await cluster.broker.owner.delete_records(tp, Offset(log_start))
+        await asyncio.sleep(700)
+    await cluster.stop()
+    await cluster.start("again")
+    await asyncio.sleep(1)
+    await cluster.stop()
+    return cluster, tp
+
+
+async def repaired(cluster: Cluster) -> Repaired:
+    store = cluster.store.for_node("repair")
+    report = (await audit_store(store, rng=cluster.rng, options=OPTIONS)).report
+    assert report.findings[Level.FAULT]
+    no_groups = encode_state(DurableState())
+    made = Repairer(store, rng=cluster.rng, cluster_id=report.cluster_id, no_producers=Producers().encode(), no_groups=no_groups)
+    return await made.run(report.repairs)
+
+
+@pytest.mark.parametrize("log_start", [0, 2])
+@on_virtual_time
+async def test_a_partition_whose_manifest_is_gone_does_not_open_as_an_empty_log_and_opens_after_a_repair(log_start: int) -> None:
+    cluster, tp = await rolled(log_start=log_start)
+    before = cluster.store.keys(segment_prefix(tp))
+    for key in cluster.store.keys(manifest_prefix(tp)):
+        cluster.store.apply_delete("somebody", key)
+    await cluster.start("third")
+    with pytest.raises(PartitionStopped, match="bmq store check --repair"):
+        await cluster.broker._ownership.open(tp)
+    await asyncio.sleep(2_000)
+    await cluster.stop()
+    assert cluster.store.keys(segment_prefix(tp)) == before
+    assert (await repaired(cluster)).failed == []
+    await cluster.start("fourth")
+    assert (await cluster.append(tp, b"6")).base_offset == 6
+    assert await cluster.read_all(tp) == [(number, b"%d" % number) for number in range(log_start, 7)]
+    assert cluster.store.keys(segment_prefix(tp)) == before
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_a_partition_that_lost_its_newest_versions_stops_when_it_finds_what_they_named_and_nothing_of_that_is_deleted() -> None:
+    cluster, tp = await rolled()
+    before = cluster.store.keys(segment_prefix(tp))
+    for key in cluster.store.keys(manifest_prefix(tp))[4:]:
+        cluster.store.apply_delete("somebody", key)
+    await cluster.start("third")
+    partition = await cluster.broker._ownership.open(tp)
+    assert partition.next_offset == 4
+    await cluster.broker._manifests.commit(partition, lambda manifest: manifest)
+    await asyncio.sleep(2_000)
+    assert set(before) <= set(cluster.store.keys(segment_prefix(tp)))
+    with pytest.raises(PartitionStopped, match="begins at offset 4, and the log ends at 4"):
+        await cluster.append(tp, b"a second 4")
+    assert await cluster.read_all(tp) == [(number, b"%d" % number) for number in range(4)]
+    await cluster.stop()
+    assert (await repaired(cluster)).failed == []
+    await cluster.start("fourth")
+    assert (await cluster.append(tp, b"6")).base_offset == 6
+    assert await cluster.read_all(tp) == [(number, b"%d" % number) for number in range(7)]
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_what_lost_versions_named_stays_though_its_offsets_were_given_again() -> None:
+    cluster, tp = await rolled()
+    before = cluster.store.keys(segment_prefix(tp))
+    for key in cluster.store.keys(manifest_prefix(tp))[4:]:
+        cluster.store.apply_delete("somebody", key)
+    await cluster.start("third")
+    for value in (b"a second 4", b"a second 5", b"6"):
+        await cluster.append(tp, value)
+        await cluster.roll(tp)
+    await cluster.kill()
+    await cluster.start("fourth")
+    await cluster.append(tp, b"7")
+    await cluster.roll(tp)
+    await asyncio.sleep(2_000)
+    assert set(before[4:]) <= set(cluster.store.keys(segment_prefix(tp)))
+    assert (await cluster.append(tp, b"8")).base_offset == 8
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_a_first_segment_whose_owner_was_killed_before_it_named_it_keeps_no_partition_from_opening() -> None:
+    cluster = Cluster(settings=FAST)
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    await cluster.append(tp, b"0")
+    await cluster.append(tp, b"1")
+    await cluster.kill()
+    unnamed = segment_key(tp, LeaderEpoch(1), Offset(0), Nonce(bytes(16)))
+    cluster.store.apply_create("node", unnamed, b"not named")
+    await cluster.start("again")
+    assert await cluster.read_all(tp) == [(0, b"0"), (1, b"1")]
+    await cluster.append(tp, b"2")
+    await cluster.roll(tp)
+    await asyncio.sleep(700)
+    assert unnamed not in cluster.store.objects
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("opened", [True, False])
+@on_virtual_time
+async def test_a_shared_segment_with_what_lost_versions_named_stays(opened: bool) -> None:
+    store = SimStore()
+    cluster, tps = await cluster_with_a_shared_segment(store, partitions=2)
+    for tp in tps:
+        await cluster.append(tp, b"c")
+    await roll_together(cluster.broker, tps)
+    shared = store.keys(SHARED_PREFIX)
+    await cluster.stop()
+    await cluster.start("again")
+    await asyncio.sleep(1)
+    await cluster.stop()
+    for tp in tps:
+        store.apply_delete("somebody", max(store.keys(manifest_prefix(tp))))
+    await cluster.start("third")
+    for tp in tps if opened else []:
+        await cluster.broker._manifests.commit(await cluster.broker._ownership.open(tp), lambda manifest: manifest)
+    await asyncio.sleep(LONG_S)
+    assert store.keys(SHARED_PREFIX) == shared
+    if opened:
+        stopped = [cluster.broker._ownership.partitions[tp].stopped for tp in tps]
+        assert any(each is not None for each in stopped)
+    await cluster.stop()
+    assert (await repaired(cluster)).failed == []
+    await cluster.start("fourth")
+    for tp in tps:
+        assert await cluster.read_all(tp) == [(0, b"a"), (1, b"b"), (2, b"c")]
+    await cluster.stop()
