@@ -103,3 +103,10 @@ def test_a_segment_that_cannot_be_read_and_that_nothing_names_keeps_a_repair_fro
     report, _ = repaired(world)
     assert report.repairs == []
     assert {fault.kind for fault in report.findings[Level.FAULT]} == {Kind.LOST, Kind.UNREADABLE}
+
+
+def test_a_shared_segment_of_which_another_partition_has_a_newer_manifest_is_no_fault_of_a_copy_of_a_running_store() -> None:
+    world = full_world()
+    _, other = world.shared([(THIRD, 9, 2), (SECOND, 0, 4)], epoch=1, stream=STREAM)
+    world.manifest(SECOND, manifest_of(other))
+    assert world.faults() == []

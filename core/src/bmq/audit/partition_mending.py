@@ -11,7 +11,7 @@ from bmq.audit.mending import Mending, Named, UnnamedRun, mend
 from bmq.audit.partition_state import PartitionState
 from bmq.audit.reading import Reader, in_groups
 from bmq.audit.segment_audit import SegmentAudit
-from bmq.audit.shared_spares import unnamed_runs, unreadable_run
+from bmq.audit.shared_spares import unnamed_runs, unreadable_run, writer_lives
 from bmq.errors import ObjectMissing
 from bmq.metadata.image import Image, stream_of
 from bmq.storage.durable import together
@@ -43,7 +43,7 @@ class PartitionMending:
         """What is to be done where something is lost or missing; None where all is well."""
         manifest, held = state.manifest, state.held
         missing = holes(held, manifest.next_offset)
-        unnamed = _beyond_the_end(state)
+        unnamed = _beyond_the_end(state, self._image)
         lonely = cut_off(held, manifest.next_offset)
         if (missing or unnamed or lonely) and await self._is_written(state.listing.tp):
             missing, unnamed, lonely = [], {}, {}
@@ -222,12 +222,15 @@ def _unnamed(state: PartitionState) -> list[UnnamedRun]:
     return [run for run in state.shared_runs if (run.key, run.position) not in named]
 
 
-def _beyond_the_end(state: PartitionState) -> dict[str, int]:
-    """The first offsets of segments that nothing names, by key: those that are in no named segment and not in the WAL."""
+def _beyond_the_end(state: PartitionState, image: Image) -> dict[str, int]:
+    """The first offsets of segments that nothing names, by key: those that are in no named segment and not in the WAL.
+
+    Of a shared one only where its writer runs no more: a copy of a running store has some of which one partition's manifest is newer.
+    """
     prefix = segment_prefix(state.listing.tp)
     parsed = {key: parse_numbered_key(prefix, key) for key in state.listing.segments if key not in state.named}
     bases = {key: int(found.offset) for key, found in parsed.items() if found is not None}
-    bases.update((run.key, run.base_offset) for run in _unnamed(state))
+    bases.update((run.key, run.base_offset) for run in _unnamed(state) if not writer_lives(image, run.key))
     end = max(state.manifest.next_offset, state.manifest.log_start)
     return {
         key: base

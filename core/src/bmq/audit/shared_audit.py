@@ -12,13 +12,14 @@ from bmq.audit.partition_state import SharedRun
 from bmq.audit.places import PlaceKind, place_of
 from bmq.audit.reading import Reader
 from bmq.audit.segment_audit import AuditedRun, AuditedSegment, SegmentAudit
+from bmq.audit.shared_spares import writer_lives
 from bmq.audit.unopenable import MEANS
 from bmq.errors import ObjectMissing
 from bmq.metadata.image import Image
 from bmq.storage.durable import together
 from bmq.storage.keys import SHARED_PREFIX
 from bmq.storage.segment import SegmentEntry
-from bmq.values import StreamId, TopicPartition
+from bmq.values import TopicPartition
 
 _FIELDS: Final = 3
 """Of a named run in `SharedNames`: the partition's number here, the run's position, the checksum of its entry."""
@@ -64,7 +65,8 @@ class SharedAudit:
     """Of one store. `lost` has the (key, position) of runs that cannot be read, by partition.
 
     `beyond` has partitions of which there is a run that nothing names, and that is at or above their ends: newer versions of their manifests named
-    it, and are missing.
+    it, and are missing. Not where who wrote it still runs, by the metadata: this may be a copy that was made meanwhile, in which another partition's
+    manifest is newer.
     """
 
     def __init__(
@@ -125,7 +127,8 @@ class SharedAudit:
         self._report.checked.records += sum(run.records for run in found.runs)
         self._compare(key, found, named, size_bytes)
         known = {(tp, position) for tp, position, _ in named}
-        self.beyond |= {run.tp for run in found.runs if (run.tp, run.position) not in known and self._is_beyond(run.tp, run.base_offset)}
+        if not writer_lives(self._image, key):
+            self.beyond |= {run.tp for run in found.runs if (run.tp, run.position) not in known and self._is_beyond(run.tp, run.base_offset)}
         if not named and not self._names.is_pinned(key):
             self._unnamed(key, found, size_bytes)
 
@@ -183,7 +186,7 @@ class SharedAudit:
             found.directory
             and not found.is_unreadable
             and writer is not None
-            and not self._lives(writer)
+            and not writer_lives(self._image, key)
             and all(self._is_over(run) for run in found.runs)
         ):
             self._report.garbage(
@@ -194,10 +197,6 @@ class SharedAudit:
             )
         else:
             self._report.note(Kind.UNNAMED, key, "no manifest names it yet, or any more: its writer may, else bmq deletes it", size_bytes=size_bytes)
-
-    def _lives(self, writer: StreamId) -> bool:
-        node = self._image.nodes.get(writer.node_id)
-        return node is not None and node.broker_epoch == writer.broker_epoch
 
     def _is_over(self, run: AuditedRun) -> bool:
         if run.tp.topic_id in self._image.deleted:

@@ -11,6 +11,7 @@ from bmq.audit.places import PlaceKind, place_of
 from bmq.audit.reading import Reader
 from bmq.audit.segment_audit import AuditedSegment, SegmentAudit
 from bmq.errors import FormatError, FormatTooNew, ObjectMissing, StoreUnavailable
+from bmq.metadata.image import Image
 from bmq.storage.durable import together
 from bmq.storage.keys import SHARED_PREFIX
 from bmq.values import TopicPartition
@@ -50,6 +51,14 @@ async def runs_of(reader: Reader, segments: SegmentAudit, tps: Collection[TopicP
             group = []
     await together(look(key, size_bytes) for key, size_bytes in group)
     return found
+
+
+def writer_lives(image: Image, key: str) -> bool:
+    """Whether the image names who wrote a shared segment as a node that runs."""
+    place = place_of(key)
+    stream = place.stream if place is not None else None
+    node = image.nodes.get(stream.node_id) if stream is not None else None
+    return node is not None and stream is not None and node.broker_epoch == stream.broker_epoch
 
 
 def unnamed_runs(found: AuditedSegment) -> list[UnnamedRun]:

@@ -190,9 +190,7 @@ class SharedGarbage:
         if not partition.claimed or partition.state is not PartitionState.APPENDING or run.leader_epoch > partition.leader_epoch:
             return True  # of a higher epoch: then this broker was replaced and has yet to hear of it
         if partition.is_stray(run.leader_epoch, run.base_offset):
-            if partition.stop_for_stray(key, run.base_offset):
-                log.error("shared segment has what missing manifest versions named", partition=str(run.tp), key=key, offset=run.base_offset)
-            return True
+            return True  # versions of the manifest are missing that named it; or this store is a copy of one that ran, where the segment is another's
         return run.leader_epoch == partition.leader_epoch and not self._manifests.settled(run.tp)
 
     async def _names(self, tp: TopicPartition, manifest: Manifest, run: DirectoryEntry, key: str) -> bool:
