@@ -109,6 +109,7 @@ def copy(
     store: StoreOption = None,
     data: DataOption = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not read the copy afterwards to see whether it is whole.")] = False,
+    without_lost: Annotated[bool, typer.Option("--without-lost", help="Copy all the rest of a store that has lost objects.")] = False,
     concurrency: Concurrency = 8,
     output: OutputOption = None,
     no_color: NoColorOption = None,
@@ -123,7 +124,14 @@ def copy(
 
     shown = _output(context, output=output, no_color=no_color)
     try:
-        code = copy_store(url_of(named=named, store=store, data=data), target_of(to), shown, check=not no_check, at_once=concurrency)
+        code = copy_store(
+            url_of(named=named, store=store, data=data),
+            target_of(to),
+            shown,
+            check=not no_check,
+            without_lost=without_lost,
+            at_once=concurrency,
+        )
     except BrokenPipeError as error:
         raise OutputClosed from error
     raise typer.Exit(code)

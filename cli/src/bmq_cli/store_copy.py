@@ -22,7 +22,7 @@ from bmq_cli.wall_clock import monotonic_s
 _DOING = "copy store"
 
 
-def copy_store(url: StoreUrl, to: StoreUrl, output: Output, *, check: bool, at_once: int) -> ExitCode:
+def copy_store(url: StoreUrl, to: StoreUrl, output: Output, *, check: bool, without_lost: bool, at_once: int) -> ExitCode:
     """The command. Raises CommandFailed, BmqError."""
     name, target_name = url.text.partition("?")[0], to.text.partition("?")[0]
     if url.text == to.text:
@@ -34,7 +34,7 @@ def copy_store(url: StoreUrl, to: StoreUrl, output: Output, *, check: bool, at_o
     audited: Audited | None = None
     with opened(url, alone=False) as source, opened(to, alone=True) as target:
         try:
-            copied = run(lambda: _copy(source, target, output, at_once=at_once), doing=_DOING)
+            copied = run(lambda: _copy(source, target, output, without_lost=without_lost, at_once=at_once), doing=_DOING)
         except NotCopied as error:
             raise CommandFailed(_DOING, str(error)) from error
         took_s = monotonic_s() - began_s
@@ -45,6 +45,8 @@ def copy_store(url: StoreUrl, to: StoreUrl, output: Output, *, check: bool, at_o
         f"{name}: cluster {copied.cluster_id}: copied {counted(copied.objects, 'object')} with {size_text(copied.size_bytes)} to {target_name} "
         f"in {took_s:.1f} s{earlier}; it ends with entry {copied.position} of the metadata log"
     )
+    for key in copied.lost:
+        output.text(f"not in it, because the store has lost it: {key}")
     if audited is not None:
         show(to, audited, output, took_s=check_s, quick=False)
     faults = audited.report.count(Level.FAULT) if audited is not None else 0
@@ -60,12 +62,13 @@ def copy_store(url: StoreUrl, to: StoreUrl, output: Output, *, check: bool, at_o
             "seconds": round(took_s, 3),
             "checked": audited is not None,
             "faults": faults,
+            "lost": copied.lost,
         }
     )
-    return ExitCode.FAILED if faults else ExitCode.OK
+    return ExitCode.FAILED if faults or copied.lost else ExitCode.OK
 
 
-async def _copy(source: ObjectStore, target: ObjectStore, output: Output, *, at_once: int) -> Copied:
+async def _copy(source: ObjectStore, target: ObjectStore, output: Output, *, without_lost: bool, at_once: int) -> Copied:
     console = output.messages
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal, refresh_per_second=4) as bar:
@@ -75,4 +78,4 @@ async def _copy(source: ObjectStore, target: ObjectStore, output: Output, *, at_
             bar.update(task, description=f"copy: {counted(done.objects, 'object')}, {size_text(done.size_bytes)}, pass {done.passes}")
 
         reader = Reader(source, rng=SystemRng(), at_once=at_once, progress=Where())
-        return await Copier(reader, target, rng=SystemRng(), told=told).run()
+        return await Copier(reader, target, rng=SystemRng(), without_lost=without_lost, told=told).run()

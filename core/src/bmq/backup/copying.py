@@ -5,7 +5,8 @@ Objects never change, so a copy is wrong only by what it lacks. The order makes 
 1. The image, at an entry of the metadata log.
 2. The WAL, until two listings in a row agree (`_agree`). Whatever the owners roll and delete afterwards is in manifests that come later. Right behind
    it the coordinators' partitions, and both again where one names a snapshot of what may lie above its copied log (`_wal_and_coordinators`).
-3. Of each partition the manifest, then what it names. What a newer version released meanwhile lives on for ten minutes; is it gone, again.
+3. Of each partition the manifest, then what it names. What a newer version released meanwhile lives on for ten minutes; is it gone, again. What is
+   gone while the same version is the newest is lost (`_is_lost`): no copy is made, or one without it.
 4. The metadata log, to its end at that time, provided that nothing since 1 changed who owns what or which stream ends where; else again from 1,
    which copies only what is new. It is copied last, entries from the newest down and then the snapshots: what was interrupted is no store.
 
@@ -19,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from bmq.audit.findings import Report
 from bmq.audit.metadata_audit import Metadata, NoMetadata, audit_metadata
@@ -59,6 +60,7 @@ T = TypeVar("T")
 
 WAL_PREFIX: Final = "wal/"
 PASSES_MAX: Final = 30
+LOST_TOLD_MAX: Final = 5
 WAL_ROUNDS_MAX: Final = 200
 MANIFEST_ROUNDS_MAX: Final = 20
 COORDINATOR_ROUNDS_MAX: Final = 4
@@ -98,17 +100,25 @@ class Copied:
     size_bytes: int = 0
     there_already: int = 0
     """Objects of an earlier try."""
+    lost: list[str] = field(default_factory=list)
+    """What the copy does not have because the store itself has lost it: keys that newest manifest versions name."""
     told: Callable[["Copied"], None] = field(default=lambda _: None)
 
 
 class Copier:
     """One copy, from a store that others write to into one that nobody else writes to."""
 
-    def __init__(self, source: Reader, target: ObjectStore, *, rng: Rng, told: Callable[[Copied], None] = lambda _: None) -> None:
-        """`source.at_once` objects are on their way at a time. `told` hears of progress."""
+    def __init__(
+        self, source: Reader, target: ObjectStore, *, rng: Rng, without_lost: bool = False, told: Callable[[Copied], None] = lambda _: None
+    ) -> None:
+        """`source.at_once` objects are on their way at a time. `without_lost`: what the source has lost is no reason to copy nothing.
+
+        `told` hears of progress.
+        """
         self._source = source
         self._target = target
         self._rng = rng
+        self._without_lost = without_lost
         self._there = Reader(target, rng=rng, at_once=source.at_once, progress=source.progress)
         self._memory = _Memory(MEMORY_BYTES)
         self._done = Copied(told=told)
@@ -129,6 +139,7 @@ class Copier:
                 self._done.cluster_id, self._done.position = end.image.cluster_id, end.position
                 return self._done
             start = await audit_metadata(self._source, Report())
+            self._done.lost.clear()
         raise NotCopied(
             f"partitions changed hands, or objects went, in each of {PASSES_MAX} passes: try again when no node restarts and with the balancer "
             "off (balance_interval_ms: 0); what is copied already is not copied again"
@@ -238,14 +249,19 @@ class Copier:
     async def _topics(self, image: Image, topics: Iterable[TopicId]) -> bool:
         """Whether everything that the manifests name is there."""
         tps = _partitions(image, topics)
-        shared: set[str] = set()
+        shared: dict[str, _Naming] = {}
         whole = True
         for group in in_groups(tps, self._source.at_once):
             for found in await together(self._partition(tp, shared) for tp in group):
                 whole = whole and found
-        return await self._copy_named(shared, SHARED_PREFIX) and whole
+        if not whole:
+            return False
+        missing: dict[_Naming, set[str]] = defaultdict(set)
+        for key in await self._missing(shared.keys(), SHARED_PREFIX):
+            missing[shared[key]].add(key)
+        return all([await self._is_lost(naming, keys) for naming, keys in missing.items()])
 
-    async def _partition(self, tp: TopicPartition, shared: set[str]) -> bool:
+    async def _partition(self, tp: TopicPartition, shared: "dict[str, _Naming]") -> bool:
         """Nothing but what the newest version names: a segment that a later one names would look as if that one were lost."""
         prefix = manifest_prefix(tp)
         for _ in range(MANIFEST_ROUNDS_MAX):
@@ -261,20 +277,47 @@ class Copier:
         snapshot = manifest.coordinator_snapshot
         if snapshot is not None and snapshot.offset > max(manifest.next_offset, self._covered.get(tp, 0)):
             return False
+        naming = _Naming(tp, newest.key)
         named = set(manifest.keys())
-        if not await self._copy_named({page.key for page in manifest.pages}, manifest_page_prefix(tp)):
-            return False
+        pages = {page.key for page in manifest.pages}
+        gone = await self._missing(pages, manifest_page_prefix(tp))
+        if gone:
+            if not await self._is_lost(naming, gone):
+                return False
+            for prefix in (partition_prefix(tp), SHARED_PREFIX):  # nobody knows what they named: a repair of the copy looks for it in all there is
+                await self._copy_all(await self._listed(prefix), prefix)
         for page in manifest.pages:
-            named |= {entry.key for entry in await self._read(page.key, partial(check_page, page, tp))}
-        shared |= {key for key in named if key.startswith(SHARED_PREFIX)}
-        return await self._copy_named({key for key in named if not key.startswith(SHARED_PREFIX)}, partition_prefix(tp))
+            if page.key not in gone:
+                named |= {entry.key for entry in await self._read(page.key, partial(check_page, page, tp))}
+        shared.update((key, naming) for key in named if key.startswith(SHARED_PREFIX))
+        missing = await self._missing({key for key in named - pages if not key.startswith(SHARED_PREFIX)}, partition_prefix(tp))
+        return not missing or await self._is_lost(naming, missing)
 
-    async def _copy_named(self, named: Collection[str], prefix: str) -> bool:
-        """Whether all of them are in the target now."""
+    async def _missing(self, named: Collection[str], prefix: str) -> set[str]:
+        """Copies what is named, and returns what the source did not have."""
         if not named:
-            return True
+            return set()
         listed = [meta for meta in await self._listed(prefix) if meta.key in named]
-        return len(await self._copy_all(listed, prefix)) == len(named)
+        return set(named) - await self._copy_all(listed, prefix)
+
+    async def _is_lost(self, naming: "_Naming", keys: Collection[str]) -> bool:
+        """Whether what was missing just now is lost, so that no other pass would find it: then it is left out. Raises NotCopied.
+
+        An owner deletes what its newest version names no more, and nothing else. So what was missing while a version named it that is the newest
+        still was not deleted by bmq, unless with its topic; of that the metadata tells first.
+        """
+        newest = max(await self._listed(manifest_prefix(naming.tp)), key=lambda meta: meta.key, default=None)
+        now = await audit_metadata(self._source, Report())
+        if newest is None or newest.key != naming.version or now.image.partition(naming.tp) is None:
+            return False
+        self._done.lost = sorted({*self._done.lost, *keys})
+        if not self._without_lost:
+            raise NotCopied(
+                f"the store has lost {', '.join(sorted(keys)[:LOST_TOLD_MAX])}{' and others' if len(keys) > LOST_TOLD_MAX else ''}, which "
+                f"{naming.version} names: no copy of it is whole. Stop the cluster and mend it (bmq store check --repair), or restore what is lost "
+                "from a backup; --without-lost copies all the rest as it is"
+            )
+        return True
 
     async def _read(self, key: str, decode: Callable[[bytes], T]) -> T:
         """A copied object. Raises NotCopied where it is not what bmq wrote."""
@@ -339,6 +382,13 @@ class Copier:
         self._done.objects += 1
         self._done.size_bytes += len(data)
         self._done.told(self._done)
+
+
+class _Naming(NamedTuple):
+    """The key of a partition's newest manifest version."""
+
+    tp: TopicPartition
+    version: str
 
 
 class _Memory:
