@@ -10,7 +10,7 @@ from held_store import HeldStore
 from typing_extensions import Buffer
 
 from bmq.clock_guard import ClockGuard
-from bmq.errors import NotApplied
+from bmq.errors import NotApplied, NotOwner
 from bmq.values import TopicPartition
 from bmq_broker.settings import BrokerSettings
 from bmq_sim.clock import SimClock
@@ -204,4 +204,21 @@ async def test_over_a_folder_a_clock_that_jumps_deletes_nothing_that_is_young() 
         await asyncio.sleep(3_600)
         assert guard.trusted
         assert await cluster.read_all(tp) == [(0, b"young")]
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_a_topic_made_while_the_only_broker_has_a_wrong_clock_is_served_once_it_is_right() -> None:
+    cluster = Cluster()
+    await cluster.start()
+    async with guarded(cluster):
+        cluster.clock.skew_ms = DAY_MS
+        await asyncio.sleep(10)
+        (tp,) = await cluster.topic("orders")
+        with pytest.raises(NotOwner):
+            await cluster.append(tp, b"too early")
+        cluster.clock.skew_ms = 0
+        await asyncio.sleep(10)
+        await cluster.append(tp, b"a")
+        assert await cluster.read_all(tp) == [(0, b"a")]
     await cluster.stop()

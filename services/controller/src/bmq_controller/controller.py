@@ -239,10 +239,9 @@ class LeadingController:
             self._stopping[beat.node_id] = beat.broker_epoch
         if beat.clock_differs:
             self._off_time[beat.node_id] = beat.broker_epoch
-        else:
-            self._off_time.pop(beat.node_id, None)
+        takes_again = not beat.clock_differs and self._off_time.pop(beat.node_id, None) == beat.broker_epoch and not beat.draining
         empty = self._emptying.get(beat.node_id) == beat.broker_epoch
-        decide = partial(node_machine.heartbeat, beat=beat, empty=empty, avoid=self.draining)
+        decide = partial(node_machine.heartbeat, beat=beat, empty=empty, takes_again=takes_again, avoid=self.draining)
         try:
             says_nothing = not decide(self._leader.image).records
         except Fenced:

@@ -113,8 +113,9 @@ def report_covered(
     return Decision(None, tuple(records))
 
 
-def heartbeat(image: Image, beat: Heartbeat, *, empty: bool = False, avoid: Collection[NodeId] = ()) -> Decision[None]:
-    """What a node reports with its sign of life. `empty`: its partitions are to go to others, but not to those to `avoid`.
+def heartbeat(image: Image, beat: Heartbeat, *, empty: bool = False, takes_again: bool = False, avoid: Collection[NodeId] = ()) -> Decision[None]:
+    """What a node reports with its sign of life. `empty`: its partitions are to go to others, but not to those to `avoid`. `takes_again`: its clock
+    is right again, so it takes those of its pool that have no owner, as if it registered: nobody else may come for them.
 
     Raises Fenced where it is not the registered incarnation, or is being fenced.
     """
@@ -129,6 +130,8 @@ def heartbeat(image: Image, beat: Heartbeat, *, empty: bool = False, avoid: Coll
     records.extend(close_partitions(image, beat.node_id, beat.broker_epoch, beat.closed, covered=dict(beat.covered)))
     if empty and "broker" in node.roles:
         records.extend(drained(image, beat.node_id, avoid=avoid))
+    elif takes_again and beat.node_id not in image.cordoned and (broker := living_broker(image, beat.node_id)) is not None:
+        records.extend(hand_over(image, left=None, end=0, heir=lambda _: broker, ownerless=node.pool))
     return Decision(None, tuple(records))
 
 
