@@ -64,6 +64,7 @@ class NodeSettings:
             shared_look_ms=rng.choice((100, 1_000)),
             shared_look_ms_max=5_000,
             collect_again_ms=20_000,
+            stopped_retry_ms=500,
         )
         groups = GroupSettings(
             initial_rebalance_delay_ms=rng.choice((0, 1_000)),

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from bmq.errors import BmqError, ObjectMissing
+from bmq.errors import BmqError, Corrupt, ObjectMissing
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import Trouble, TroubleLog, cancelled, together, when_available
 from bmq.storage.numbered import wal_key
@@ -25,12 +25,21 @@ class WalObjectMissing(BmqError):
         self.number = number
 
 
+class WalObjectDamaged(Corrupt):
+    """Object `number` of a stream is not what was written. `data` is what is there instead."""
+
+    def __init__(self, message: str, number: int, data: bytes) -> None:
+        super().__init__(message)
+        self.number = number
+        self.data = data
+
+
 async def read_stream(
     store: ObjectStore, stream: StreamId, *, start: int, end: int, rng: Rng, reads_ahead: int = READS_AHEAD
 ) -> AsyncGenerator[WalObject, None]:
     """The data objects `start` to `end - 1`, in order. Waits out a store that is down.
 
-    At most `reads_ahead` objects are held besides the one that was given. Raises WalObjectMissing, FormatError.
+    At most `reads_ahead` objects are held besides the one that was given. Raises WalObjectMissing, WalObjectDamaged, FormatTooNew.
     """
     loop = asyncio.get_running_loop()
     trouble = TroubleLog(f"read {stream.prefix}")
@@ -65,11 +74,14 @@ async def _read(store: ObjectStore, stream: StreamId, number: int, *, rng: Rng, 
         data = await when_available(lambda: store.get(key), rng=rng, trouble=trouble)
     except ObjectMissing:
         raise WalObjectMissing(f"{key} is missing", number) from None
-    head = decode_head(data)
-    check_place(head, stream, number)
-    if isinstance(head, Seal):
-        raise WalObjectMissing(f"{key} is a seal in the stream's deleted past", number)
-    return decode_wal(data)
+    try:
+        head = decode_head(data)
+        check_place(head, stream, number)
+        if isinstance(head, Seal):
+            raise WalObjectMissing(f"{key} is a seal in the stream's deleted past", number)
+        return decode_wal(data)
+    except Corrupt as error:
+        raise WalObjectDamaged(f"{key}: {error}", number, data) from None
 
 
 async def _delete(store: ObjectStore, key: str, *, rng: Rng, trouble: Trouble) -> None:

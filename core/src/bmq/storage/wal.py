@@ -163,12 +163,20 @@ def decode_wal_directory(first_bytes: Buffer) -> tuple[WalEntry, ...]:
 
 def decode_wal(data: Buffer) -> WalObject:
     """A whole data object, every byte checked. Raises Corrupt, FormatTooNew."""
-    view = bytes_view(data)
+    return _decode_wal(bytes_view(data), is_checked=True)
+
+
+def decode_wal_unchecked(data: Buffer) -> WalObject:
+    """As `decode_wal`, but for the whole object's checksum: for those who find out which part of it is to blame."""
+    return _decode_wal(bytes_view(data), is_checked=False)
+
+
+def _decode_wal(view: memoryview, *, is_checked: bool) -> WalObject:
     header, entry_count, size_bytes = _decode_header(view)
     what = _name(header.node_id, header.broker_epoch, header.number)
     if len(view) != size_bytes:
         raise Corrupt(f"{what}: {len(view)} bytes instead of {size_bytes}")
-    body = checked(view, what=what)
+    body = checked(view, what=what) if is_checked else view[:-CRC_SIZE_BYTES]
     first = WAL_HEADER_SIZE_BYTES + entry_count * _ENTRY.size
     if first > len(body):
         raise Corrupt(f"{what}: {entry_count} directory entries do not fit into it")

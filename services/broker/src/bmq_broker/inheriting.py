@@ -25,6 +25,8 @@ PASSES_AT_ONCE = 2
 """Each holds a few WAL objects in memory."""
 RETRY_S = 1.0
 """After so long it is tried again to read a stream, or to open a partition of which streams held something, where that failed."""
+AGAIN_TIMES_MAX = 16
+"""What is still missing or damaged is read again after twice as long as the last time, up to so many times the first: each time is a whole pass."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,11 +41,17 @@ class _Pass:
 class Inheriting:
     """Of one broker incarnation."""
 
-    def __init__(self, read_ranges: Callable[[Ranges], Awaitable[dict[TopicPartition, Inheritance]]]) -> None:
+    def __init__(self, read_ranges: Callable[[Ranges], Awaitable[dict[TopicPartition, Inheritance]]], *, again_s: float) -> None:
+        """`again_s`: how long until what stops a partition is read again, for it may have been restored."""
         self._read_ranges = read_ranges
+        self._again_s = again_s
+        self._again_times = 1
+        self._again: asyncio.TimerHandle | None = None
         self._wanted: dict[TopicPartition, tuple[Range, ...]] = {}
         self._read: dict[TopicPartition, tuple[Range, ...]] = {}
         self._held: dict[TopicPartition, Inheritance] = {}
+        self._restoring: set[TopicPartition] = set()
+        """Those that stopped, while what stopped them is read again."""
         self._passes: list[_Pass] = []
         self._places = asyncio.Semaphore(PASSES_AT_ONCE)
         self._ended = False
@@ -74,18 +82,27 @@ class Inheriting:
         return tp in self._held
 
     def stop(self, tp: TopicPartition, stopped: PartitionStopped) -> None:
-        """What was found cannot be explained."""
+        """What was found cannot be explained. It is read again after a while."""
         self._held[tp] = Inheritance(stopped=stopped)
+        self._restoring.discard(tp)
+        self._read_again_later()
+
+    @property
+    def stopped_count(self) -> int:
+        """Partitions that cannot be opened, because something that they need is missing or damaged."""
+        return sum(1 for held in self._held.values() if held.stopped is not None) + len(self._restoring)
 
     def opened(self, tp: TopicPartition) -> None:
         """The partition has taken over what was found."""
         self._held.pop(tp, None)
+        self._restoring.discard(tp)
 
     def forget(self, tp: TopicPartition) -> None:
         """The partition is not this broker's any more."""
         self._wanted.pop(tp, None)
         self._read.pop(tp, None)
         self._held.pop(tp, None)
+        self._restoring.discard(tp)
 
     def start(self) -> None:
         """Begins to read what is wanted, but for streams that are being read already."""
@@ -113,6 +130,8 @@ class Inheriting:
     def end(self) -> None:
         """Reads no more."""
         self._ended = True
+        if self._again is not None:
+            self._again.cancel()
         for each in self._passes:
             if each.task is not None:
                 each.task.cancel()
@@ -122,6 +141,21 @@ class Inheriting:
         self.end()
         await asyncio.gather(*self._tasks(), return_exceptions=True)
         self._held.clear()
+
+    def _read_again_later(self) -> None:
+        if self._again is None and not self._ended:
+            self._again = asyncio.get_running_loop().call_later(self._again_s * self._again_times, self._read_again)
+
+    def _read_again(self) -> None:
+        """All that are stopped, together: each stream is read once for them."""
+        self._again = None
+        stopped = [tp for tp, held in self._held.items() if held.stopped is not None and tp in self._read]
+        self._again_times = min(2 * self._again_times, AGAIN_TIMES_MAX) if stopped else 1
+        for tp in stopped:
+            del self._held[tp]
+            self._restoring.add(tp)
+            self._wanted[tp] = self._read.pop(tp)
+        self.start()
 
     def _tasks(self) -> "list[asyncio.Task[None]]":
         return [each.task for each in self._passes if each.task is not None]
@@ -159,6 +193,10 @@ class Inheriting:
             self._read[tp] = ranges
             if tp in found:
                 self._held[tp] = found[tp]
+                if found[tp].stopped is not None:
+                    self._read_again_later()
+            if tp not in found or found[tp].stopped is not None:
+                self._restoring.discard(tp)
         nothing = {tp: ranges for tp, ranges in current.items() if tp not in found}
         if nothing:
             self.held_nothing(nothing)

@@ -253,7 +253,10 @@ class BrokerRole:
             entries_max=settings.manifest_entries_max,
         )
         stream = self.stream
-        inheriting = Inheriting(partial(read_ranges, store, clock=clock, rng=rng, is_sealed=self._is_known_to_be_sealed, read=self._wal_read))
+        inheriting = Inheriting(
+            partial(read_ranges, store, clock=clock, rng=rng, is_sealed=self._is_known_to_be_sealed, read=self._wal_read),
+            again_s=settings.stopped_retry_ms / 1000,
+        )
         self._departures = Departures(stream, unpin=self._commit.unpin, closed=self._partitions_closed)
         self._ownership = Ownership(
             node_id=self._registration.node_id,

@@ -248,4 +248,4 @@ class Maintenance:
         BUFFERED_BYTES.set(self._commit.buffered_bytes)
         PARTITIONS.labels("appending").set(len(self._ownership.partitions))
         PARTITIONS.labels("leaving").set(len(self._departures))
-        PARTITIONS.labels("stopped").set(self._roller.stopped_count)
+        PARTITIONS.labels("stopped").set(self._roller.stopped_count + self._ownership.stopped_count)

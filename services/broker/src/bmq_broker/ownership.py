@@ -110,6 +110,11 @@ class Ownership:
         return None
 
     @property
+    def stopped_count(self) -> int:
+        """Partitions that cannot be opened, because something that they need is missing or damaged: looked at again and again."""
+        return self._inheriting.stopped_count
+
+    @property
     def alive(self) -> bool:
         """Whether this broker may still write."""
         return self._ended is None

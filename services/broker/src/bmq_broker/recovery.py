@@ -13,20 +13,21 @@ from dataclasses import dataclass, field
 import structlog
 
 from bmq.clock_guard import ClockGuard
-from bmq.errors import FormatError, FormatTooNew, PartitionStopped
+from bmq.errors import FormatTooNew, PartitionStopped
 from bmq.metadata.image import stream_of
 from bmq.metadata.records import Range
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import together
-from bmq.storage.stream import WalObjectMissing, first_number, read_stream
+from bmq.storage.stream import WalObjectDamaged, WalObjectMissing, first_number, read_stream
 from bmq.storage.wal import WalEntry, WalObject
 from bmq.values import ManifestVersion, Offset, StreamId, TopicPartition
 from bmq.wire.batches import BatchHeader, split
 from bmq_broker.partitions.tail import Run
+from bmq_broker.salvaging import Salvaged, salvage
 
 log = structlog.get_logger()
 
-RESTORE = "; restore the object from a backup"
+RESTORE = "; restore the object from a backup, and it is read again"
 STREAMS_AT_ONCE = 2
 READS_AHEAD = 8
 """Objects of each stream that are in memory. What a move stops for is mostly this reading."""
@@ -68,11 +69,10 @@ async def read_ranges(
         try:
             async with places:
                 await _read_stream(store, stream, wanted[stream], found, clock=clock, rng=rng, is_sealed=is_sealed, read=read)
-        except FormatError as error:
+        except FormatTooNew as error:
             log.error("stream cannot be read", stream=stream.prefix, error=str(error))
-            remedy = "" if isinstance(error, FormatTooNew) else RESTORE  # it names its own
             for tp, _ in wanted[stream]:
-                found[tp].stopped = _stopped(tp, stream, f"{error}{remedy}")
+                found[tp].stopped = _stopped(tp, stream, str(error))  # which names the remedy
 
     await together(read_stream_of(stream) for stream in sorted(wanted))
     for inheritance in found.values():
@@ -96,7 +96,7 @@ async def _read_stream(
     """Of a sealed stream, what its owner had yet to delete. A living owner that moved partitions away keeps all from `start` on: nothing may be
     missing there. Where its objects begin could not be told from a listing, which is never the picture of one moment.
 
-    What is missing stops those who need it and nobody else: it may have been kept for a partition that is gone since, which this broker's
+    What is missing or damaged stops those who need it and nobody else: it may have been kept for a partition that is gone since, which this broker's
     image has yet to show.
     """
     unread = dict(wanted)
@@ -121,6 +121,13 @@ async def _read_stream(
                     following = wal.header.number + 1
         except WalObjectMissing as error:
             missing = error.number
+        except WalObjectDamaged as error:
+            following = error.number + 1
+            read(len(error.data))
+            salvaged = await asyncio.to_thread(salvage, error.data)
+            if salvaged is not None:
+                _take(salvaged.wal, unread, found, now_ms=clock.now_ms())
+            _stop_damaged(stream, error, salvaged, unread, found)
         else:
             return
 
@@ -132,6 +139,23 @@ def _stop(stream: StreamId, missing: int, unread: Mapping[tuple[TopicPartition, 
             error = f"object {missing} of {stream.prefix} is missing"
             log.error("partition cannot be recovered", partition=str(tp), error=error)
             found[tp].stopped = _stopped(tp, stream, f"{error}{RESTORE}")
+
+
+def _stop_damaged(
+    stream: StreamId,
+    error: WalObjectDamaged,
+    salvaged: Salvaged | None,
+    unread: Mapping[tuple[TopicPartition, int], Range],
+    found: dict[TopicPartition, Inheritance],
+) -> None:
+    """Those whose runs are damaged; where that cannot be told, all whose ranges hold the object, for any of them may have had a run in it."""
+    damaged = None if salvaged is None else {(entry.tp, entry.leader_epoch) for entry in salvaged.damaged}
+    doubt = "" if salvaged is not None else ": whose records are damaged cannot be told, so all that may have some there wait"
+    stopped = [(tp, part) for (tp, epoch), part in unread.items() if damaged is None or (tp, epoch) in damaged]
+    for tp, part in stopped:
+        if part.start <= error.number < part.end:
+            found[tp].stopped = _stopped(tp, stream, f"{error}{doubt}{RESTORE}")
+    log.error("WAL object is damaged", error=str(error), partitions=len(stopped), whose="known" if salvaged is not None else "unknown")
 
 
 def _stopped(tp: TopicPartition, stream: StreamId, why: str) -> PartitionStopped:

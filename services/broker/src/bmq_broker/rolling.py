@@ -30,7 +30,6 @@ from bmq_broker.stopped_partitions import StoppedPartitions
 log = structlog.get_logger()
 
 RETRY_AFTER_S: Final = 1.0
-RETRY_STOPPED_AFTER_S: Final = 10.0
 RELIEF_PARTS: Final = 8
 """Where the WAL is too long, this part of its budget more than need be is freed at once."""
 REFUSED_MAX: Final = 32
@@ -328,7 +327,7 @@ class Roller:
             if partition.state is PartitionState.APPENDING and not self._ending:
                 retry_s = RETRY_AFTER_S
                 if alone and self._stopped.failed(partition, outcome):  # what fails together is tried again alone
-                    retry_s = RETRY_STOPPED_AFTER_S
+                    retry_s = self._settings.stopped_retry_ms / 1000
                 else:
                     log.warning("roll failed, tried again later", partition=str(partition.tp), error=repr(outcome))
                 self._retries[partition.tp] = asyncio.get_running_loop().call_later(retry_s, self._again, partition, cause)

@@ -37,6 +37,9 @@ class BrokerSettings:
     """WAL objects kept; above it the partitions that pin the oldest are carried forward or rolled."""
     wal_objects_max: int = 1_000
     """WAL objects kept, however small: an heir reads them one by one, and nothing is written to their partitions meanwhile."""
+    stopped_retry_ms: int = 10_000
+    """A partition that stopped for what is missing or damaged in the store is looked at again after so long: its roll is tried, or its WAL read.
+    What cannot be read is looked at less often the longer it lasts."""
     carry_bytes_max: int = 128 * 1024
     """Tails of at most this size are carried forward: written to the WAL once more instead of rolled."""
     carry_share: float = 0.25

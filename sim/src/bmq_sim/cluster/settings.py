@@ -95,6 +95,7 @@ class ClusterSettings:
             shared_look_ms=1_000,
             shared_look_ms_max=5_000,
             collect_again_ms=20_000,
+            stopped_retry_ms=500,
             manifest_entries_max=rng.choice((2, 5, 1_024)),
         )
         if not self._deletes_soon:

@@ -1,10 +1,12 @@
-"""A node dies, and before it starts again the store loses one WAL object (a fault that no rule of bmq allows for, such as a bad disk).
+"""A node dies, and before it starts again the store loses or damages one WAL object (a fault that no rule of bmq allows for, such as a bad disk).
 
 The object is one that the newest one says was durable: the loss of a later one looks like a create that never arrived.
-Checked: either nothing was lost by it, or the partition stops and says so. What must never be is a log with a hole that looks whole.
+Checked: either nothing was lost by it, or the partition stops and says so, until the object is restored: then it goes on by itself. What must
+never be is a log with a hole that looks whole.
 """
 
 import asyncio
+from random import Random
 
 from bmq.storage.wal import WalHeader, decode_head
 from bmq_sim.checkers import InvariantViolated, violations
@@ -19,6 +21,8 @@ from bmq_sim.world import World
 
 PLACE = Place("orders", 0)
 ANSWERED_WITHIN_S = 60.0
+RESTORED_WITHIN_S = 120.0
+DAMAGED_SHARE = 0.4
 
 
 async def scenario(world: World) -> None:
@@ -37,17 +41,29 @@ async def scenario(world: World) -> None:
     if not candidates:
         return
     lost = rng.choice(candidates)
-    world.note(f"the store loses {lost}")
+    world.note(f"the store loses or damages {lost}")
+    before = world.store.objects[lost].data
     world.store.apply_delete("a bad disk", lost)
+    if rng.random() < DAMAGED_SHARE:
+        world.store.apply_create("a bad disk", lost, _damaged(before, rng))
     reading = asyncio.get_running_loop().create_task(read_final(admin, world.history, PLACE))
     await asyncio.wait((reading,), timeout=ANSWERED_WITHIN_S)
-    if not reading.done():
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
-        return  # it stopped: no answer that could be wrong
+    if not reading.done():  # it stopped: no answer that could be wrong
+        world.store.apply_delete("an operator", lost)
+        world.store.apply_create("an operator", lost, before)
+        await asyncio.wait((reading,), timeout=RESTORED_WITHIN_S)
+        if not reading.done():
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            raise InvariantViolated(f"{lost} was restored, and the partition does not go on")
     await reading
     if wrong := violations(world.history):
         raise InvariantViolated(f"{lost} is gone, and the partition went on as if nothing were missing:\n" + "\n".join(wrong))
+
+
+def _damaged(data: bytes, rng: Random) -> bytes:
+    at = rng.randrange(8 * len(data))
+    return data[: at // 8] + bytes((data[at // 8] ^ 1 << at % 8,)) + data[at // 8 + 1 :]
 
 
 def _candidates(world: World) -> list[str]:

@@ -178,7 +178,7 @@ class Partition:
         if headers[first].base_offset > self.next_offset:
             raise PartitionStopped(
                 f"partition {self.tp}: offsets {self.next_offset} to {headers[first].base_offset - 1} are neither in the manifest "
-                f"{self.manifest_version} nor in the WAL; restore the missing objects, or delete the records before {headers[first].base_offset}"
+                f"{self.manifest_version} nor in the WAL; restore the missing objects from a backup, and they are read again"
             )
         if first:
             size_bytes = sum(header.size_bytes for header in headers[first:])
