@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from bmq.errors import Conflict, Corrupt, NotApplied, ObjectMissing, StoreError, UnknownOutcome
+from bmq.errors import Conflict, Corrupt, FormatError, FormatTooNew, NotApplied, ObjectMissing, StoreError, UnknownOutcome
 from bmq.ports import ObjectMeta, ObjectStore, Rng
 from bmq.storage.durable import Backoff, Trouble, TroubleLog, together, when_available
 from bmq.storage.numbered import just_before, number_of, wal_key
@@ -143,7 +143,14 @@ async def read_head(store: ObjectStore, stream: StreamId, number: int, *, rng: R
     """What stands at a number. Raises ObjectMissing, FormatError."""
     key = wal_key(stream, number)
     first_bytes = await when_available(lambda: store.get(key, length=WAL_HEADER_SIZE_BYTES), rng=rng, trouble=trouble)
-    head = decode_head(first_bytes)
+    try:
+        head = decode_head(first_bytes)
+    except FormatTooNew as error:
+        raise FormatTooNew(f"{key}: {error}") from error
+    except FormatError as error:
+        raise Corrupt(
+            f"{key}: {error}; restore it from a backup, or stop the cluster and run `bmq store check --repair`, which says what would be lost"
+        ) from error
     check_place(head, stream, number)
     return head
 
