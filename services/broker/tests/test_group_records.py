@@ -75,7 +75,7 @@ int64s = st.integers(-(2**63), 2**63 - 1)
 int32s = st.integers(-(2**31), 2**31 - 1)
 offset_values = st.one_of(
     st.builds(OffsetValue, int64s, int32s, texts, int64s, st.just(-1), st.none() | st.uuids(version=4).map(TopicId)),
-    st.builds(OffsetValue, int64s, st.just(-1), texts, int64s, st.integers(0, 2**63 - 1), st.none()),
+    st.builds(OffsetValue, int64s, st.just(-1), texts, int64s, st.integers(0, 2**63 - 1), st.none() | st.uuids(version=4).map(TopicId)),
 )
 
 

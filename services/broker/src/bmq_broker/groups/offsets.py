@@ -125,7 +125,8 @@ def _check_offset(machine: GroupMachine, new: NewOffset) -> Refusal | None:
 def _value(new: NewOffset, now: Now, retention_ms: int) -> OffsetValue:
     metadata = new.metadata or ""
     if retention_ms >= 0:
-        return OffsetValue(new.offset, metadata=metadata, commit_ms=now.wall_ms, expire_ms=min(now.wall_ms + retention_ms, EXPIRE_MS_MAX))
+        expire_ms = min(now.wall_ms + retention_ms, EXPIRE_MS_MAX)
+        return OffsetValue(new.offset, metadata=metadata, commit_ms=now.wall_ms, expire_ms=expire_ms, topic_id=new.topic_id)
     return OffsetValue(new.offset, new.leader_epoch, metadata, now.wall_ms, topic_id=new.topic_id)
 
 

@@ -23,6 +23,8 @@ _OFFSET_V1: Final = struct.Struct(">hq")
 _OFFSET_V3: Final = struct.Struct(">hqi")
 _LONG: Final = struct.Struct(">q")
 _TOPIC_ID_TAG: Final = 0
+_EXPIRE_MS_TAG: Final = 10_000
+"""Of bmq: far above what Kafka may come to use."""
 _NIL: Final = UUID(int=0)
 
 
@@ -46,7 +48,8 @@ Key = OffsetKey | GroupKey
 class OffsetValue(NamedTuple):
     """A committed offset. -1 and None: not known. `expire_ms` is there only where the client named a retention of its own.
 
-    A value with `expire_ms` can hold neither leader epoch nor topic id (Kafka's version 1).
+    A value with `expire_ms` holds no leader epoch. With a topic id it is Kafka's version 4 with a tagged field of bmq's own, which Kafka's readers
+    pass over; without one it is Kafka's version 1, as all were that earlier versions of bmq wrote.
     """
 
     offset: int
@@ -138,9 +141,15 @@ def decode_offset(data: Buffer) -> OffsetValue:
     expire_ms = reader.int64() if version == 1 else -1
     topic_id = None
     if version >= 4:
-        raw = reader.tags().get(_TOPIC_ID_TAG)
+        tags = reader.tags()
+        raw = tags.get(_TOPIC_ID_TAG)
         if raw is not None:
             topic_id = _topic_id(raw)
+        expires = tags.get(_EXPIRE_MS_TAG)
+        if expires is not None:
+            if len(expires) != _LONG.size:
+                raise Corrupt(f"an offset's expiry of {len(expires)} bytes")
+            (expire_ms,) = _LONG.unpack(expires)
     reader.end()
     return OffsetValue(offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id)
 
@@ -175,7 +184,7 @@ def decode_value(key: Key, data: Buffer) -> Value:
 def _encode_offset(value: OffsetValue) -> bytes:
     if value.expire_ms != -1:
         assert value.leader_epoch == -1
-        assert value.topic_id is None
+    if value.expire_ms != -1 and value.topic_id is None:
         return b"".join((_OFFSET_V1.pack(1, value.offset), string(value.metadata), _LONG.pack(value.commit_ms), _LONG.pack(value.expire_ms)))
     if value.topic_id is None:
         return b"".join((_OFFSET_V3.pack(3, value.offset, value.leader_epoch), string(value.metadata), _LONG.pack(value.commit_ms)))
@@ -184,8 +193,9 @@ def _encode_offset(value: OffsetValue) -> bytes:
             _OFFSET_V3.pack(4, value.offset, value.leader_epoch),
             compact_string(value.metadata),
             _LONG.pack(value.commit_ms),
-            b"\x01\x00\x10",
+            b"\x01\x00\x10" if value.expire_ms == -1 else b"\x02\x00\x10",
             value.topic_id.bytes,
+            b"" if value.expire_ms == -1 else b"\x90\x4e\x08" + _LONG.pack(value.expire_ms),
         )
     )
 
