@@ -1,6 +1,9 @@
 """Readers that know Delta and not a table's log see what is committed, at every moment: delta-rs' own, and DuckDB over its plan."""
 
+import json
+from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -84,14 +87,14 @@ def test_a_vacuum_deletes_nothing_that_delta_readers_are_still_told_of(table: Ta
     assert read(table) == committed(table) and len(read(table)) == 40
 
 
-def test_columns_folders_and_times_are_there_and_files_are_passed_over_by_them(table: Table) -> None:
+def test_columns_and_folders_are_there_and_files_are_passed_over_by_folders(table: Table) -> None:
     add_batch(table, "q", 0, [records("orders", 0, 0, 100, step_ms=60_000)])
     publish(table)
     found = opened(table)
     assert found.metadata().partition_columns == ["date", "hour"]
     rows = found.to_pyarrow_dataset()
     assert rows.schema.names == ["key", "value", "headers", "topic", "partition", "offset", "timestamp", "lane", "date", "hour"]
-    late = pc.field("timestamp") >= pa.scalar(START_MS + HOUR_MS, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
+    late = (pc.field("date") == date(2026, 1, 1)) & (pc.field("hour") >= 1)
     assert [len(list(rows.get_fragments(filter=late))), rows.count_rows(filter=late)] == [1, 40]
     orders = duckdb.connect()
     orders.register("orders", rows)
@@ -171,3 +174,78 @@ def test_times_at_both_ends_of_the_calendar_are_read_and_found(table: Table) -> 
     for number, at_ms in enumerate([first_ms, -1, last_ms]):
         at = pc.field("timestamp") == pa.scalar(at_ms, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
         assert rows.to_table(filter=at).column("offset").to_pylist() == [number]
+
+
+def found_by_filters(table: Table) -> dict[str, set[int]]:
+    """By the filter, what delta-rs, its dataset and DuckDB over it count. Every column that is not nested has one or more."""
+    filters: dict[str, Any] = {
+        "key": b"key-2", "value": b"value-orders-0-2....", "topic": "orders", "partition": 0, "offset": 2, "lane": "",
+        "date": date(2026, 1, 1), "hour": 0, "timestamp": datetime(2026, 1, 1, 0, 0, 2, tzinfo=UTC),
+    }  # fmt: skip
+    opened_table, duck = opened(table), duckdb.connect()
+    rows = opened_table.to_pyarrow_dataset()
+    assert {field.name for field in rows.schema if not pa.types.is_nested(field.type)} == set(filters)
+    duck.execute("SET timezone = 'UTC'")
+    duck.register("orders", rows)
+    counts: dict[str, set[int]] = {}
+    for name, value in filters.items():
+        for sign, matches in {"=": pc.field(name) == value, ">=": pc.field(name) >= value, "!=": pc.field(name) != value}.items():
+            in_duckdb = duck.execute(f'SELECT count(*) FROM orders WHERE "{name}" {sign} $1', [value]).fetchall()[0][0]
+            in_pandas = len(opened_table.to_pandas(filters=[(name, sign, value)], columns=["offset"]))
+            counts[f"{name} {sign}"] = {in_duckdb, in_pandas, rows.to_table(filter=matches).num_rows, rows.count_rows(filter=matches)}
+        is_null = duck.execute(f'SELECT count(*) FROM orders WHERE "{name}" IS NULL').fetchall()[0][0]
+        counts[f"{name} null"] = {is_null, rows.to_table(filter=pc.field(name).is_null()).num_rows}
+    return counts
+
+
+EVERY_ROW_IS_FOUND = {
+    "key =": {1}, "key >=": {2}, "key !=": {2}, "key null": {1}, "value =": {1}, "value >=": {1}, "value !=": {2}, "value null": {1},
+    "topic =": {4}, "topic >=": {4}, "topic !=": {0}, "topic null": {0}, "partition =": {4}, "partition >=": {4}, "partition !=": {0},
+    "partition null": {0}, "offset =": {1}, "offset >=": {2}, "offset !=": {3}, "offset null": {0}, "lane =": {4}, "lane >=": {4}, "lane !=": {0},
+    "lane null": {0}, "date =": {4}, "date >=": {4}, "date !=": {0}, "date null": {0}, "hour =": {4}, "hour >=": {4}, "hour !=": {0},
+    "hour null": {0}, "timestamp =": {1}, "timestamp >=": {2}, "timestamp !=": {3}, "timestamp null": {0},
+}  # fmt: skip
+
+
+def test_a_filter_on_any_column_finds_its_rows(table: Table) -> None:
+    add_batch(table, "q", 0, [records("orders", 0, 0, 4)])
+    publish(table)
+    assert found_by_filters(table) == EVERY_ROW_IS_FOUND
+
+
+def publish_as_of_before(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With bounds of `timestamp` alone and no FORMAT, as tables were published at first."""
+    add = delta._add
+
+    def with_bounds(*args: Any, **changes: Any) -> dict[str, Any]:
+        bounds = {"minValues": {"timestamp": "2026-01-01T00:00:00.000Z"}, "maxValues": {"timestamp": "2026-01-01T00:00:09.000Z"}}
+        return add(*args, **changes) | {"stats": json.dumps({"numRecords": 2} | bounds)}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(delta, "_add", with_bounds)
+        patched.setattr(delta, "FORMAT", 1)
+        publish(table)
+    assert table.location.folder is not None
+    for path in (table.location.folder / "_delta_log").glob("*.json"):
+        path.write_text(path.read_text().replace(',"bmqFormat":1', ""))
+
+
+@pytest.mark.parametrize("interval", [1, 2, 50], ids=["after a checkpoint", "between checkpoints", "without a checkpoint"])
+@pytest.mark.parametrize("changes", ["nothing", "a batch", "a merge"])
+def test_a_log_with_bounds_for_some_columns_is_told_again(table: Table, monkeypatch: pytest.MonkeyPatch, interval: int, changes: str) -> None:
+    monkeypatch.setattr(delta, "CHECKPOINT_INTERVAL", interval)
+    for number in range(2 if changes == "a batch" else 4):
+        add_batch(table, "q", number, [records("orders", 0, number, 1, start_ms=START_MS + number * 1000)])
+        publish_as_of_before(table, monkeypatch)
+    assert found_by_filters(table) != EVERY_ROW_IS_FOUND
+    if changes == "a batch":
+        add_batch(table, "q", 2, [records("orders", 0, 2, 2, start_ms=START_MS + 2000)])
+    elif changes == "a merge":
+        compact(table, before_ms=START_MS + 50 * HOUR_MS, min_files=2)
+    publish(table)
+    again = opened(table).version()
+    assert found_by_filters(table) == EVERY_ROW_IS_FOUND and read(table) == committed(table)
+    assert table.location.folder is not None
+    assert (table.location.folder / "_delta_log" / f"{again:020}.checkpoint.parquet").exists()
+    publish(table)
+    assert opened(table).version() == again, "once"

@@ -12,7 +12,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -32,10 +32,11 @@ CHECKPOINT_INTERVAL: Final = 50
 VERSIONS_KEPT: Final = 4 * CHECKPOINT_INTERVAL
 """Below a checkpoint so many stay, for readers that have begun."""
 APP: Final = "bmq"
+FORMAT: Final = 2
+"""What a version is written like, in its commitInfo. Versions without it had bounds of `timestamp`; after another than this one all is told again."""
 _RACES_MAX: Final = 100
 _VERSION_KEY: Final = re.compile(rf"{LOG}/([0-9]{{20}})\.(json|checkpoint\.parquet)")
 _LAST_CHECKPOINT: Final = f"{LOG}/_last_checkpoint"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STRINGS: Final = pa.map_(pa.string(), pa.string())
 _CHECKPOINT: Final = pa.schema(
     [
@@ -71,6 +72,8 @@ class _Published:
     checkpoint: int
     """Its newest checkpoint; -1: none."""
     oldest: int
+    is_current: bool = True
+    """Whether it is of this FORMAT."""
 
 
 def publish(table: Table) -> int:
@@ -84,13 +87,14 @@ def publish(table: Table) -> int:
         if newest.schema is None:
             return 0
         published = _published(location)
-        if published.of < newest.version:
+        if published.of < newest.version or not published.is_current:
             version = published.version + 1
-            actions = _whole(newest) if published.version < 0 else _difference(table, published.of, newest)
+            actions = _whole(newest) if published.version < 0 else _difference(table, published.of, newest, again=not published.is_current)
             content = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
             if not location.create(_key(version), content.encode()):
                 continue
-            published = _Published(version=version, of=newest.version, checkpoint=published.checkpoint, oldest=published.oldest)
+            checkpoint = published.checkpoint if published.is_current else version - CHECKPOINT_INTERVAL
+            published = _Published(version=version, of=newest.version, checkpoint=checkpoint, oldest=published.oldest)
         if published.of == newest.version and published.version - published.checkpoint >= CHECKPOINT_INTERVAL:
             _check_point(location, published, newest)
         return published.of
@@ -104,17 +108,19 @@ def _published(location: Location) -> _Published:
     if not versions:
         return _Published(version=-1, of=0, checkpoint=checkpoint, oldest=0)
     newest = max(versions)
-    if (of := _told_of(location.read(_key(newest)))) is not None:
-        return _Published(version=newest, of=of, checkpoint=checkpoint, oldest=min(versions))
+    if (told := _told_of(location.read(_key(newest)))) is not None:
+        return _Published(version=newest, of=told[0], checkpoint=checkpoint, oldest=min(versions), is_current=told[1] == FORMAT)
     raise TableBroken(f"{location.hadoop(_key(newest))}: another program wrote it: delete the folder {LOG}, and it is made anew")
 
 
-def _told_of(content: bytes) -> int | None:
-    """The table's version that a version of the Delta log tells of; None where it is not one that was published."""
+def _told_of(content: bytes) -> tuple[int, int] | None:
+    """The table's version that a version of the Delta log tells of, and its FORMAT; None where it is not one that was published."""
     try:
-        txns = [action["txn"] for line in content.splitlines() if "txn" in (action := json.loads(line))]
-        return next((int(txn["version"]) for txn in txns if txn["appId"] == APP), None)
-    except (ValueError, KeyError, TypeError):
+        actions = [json.loads(line) for line in content.splitlines()]
+        of = next((int(action["txn"]["version"]) for action in actions if "txn" in action and action["txn"]["appId"] == APP), None)
+        written = next((int(action["commitInfo"].get("bmqFormat", 1)) for action in actions if "commitInfo" in action), 1)
+        return None if of is None else (of, written)
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -125,8 +131,11 @@ def _whole(newest: Snapshot) -> Iterator[dict[str, Any]]:
         yield {"add": _add(file, newest, data_change=True)}
 
 
-def _difference(table: Table, after: int, newest: Snapshot) -> Iterator[dict[str, Any]]:
-    """One version of the Delta log for all commits since; files that came and went meanwhile are in neither list."""
+def _difference(table: Table, after: int, newest: Snapshot, *, again: bool) -> Iterator[dict[str, Any]]:
+    """One version of the Delta log for all commits since; files that came and went meanwhile are in neither list.
+
+    `again`: columns and files that were told before are told once more, in place of what was said of them.
+    """
     added: dict[str, DataFile] = {}
     removed: list[str] = []
     has_columns = data_change = False
@@ -138,16 +147,16 @@ def _difference(table: Table, after: int, newest: Snapshot) -> Iterator[dict[str
         has_columns |= commit.schema is not None
         data_change |= commit.batch is not None or (bool(commit.removed) and not commit.added)
     yield from _head(newest, "WRITE" if data_change else "OPTIMIZE")
-    if has_columns:
+    if has_columns or again:
         yield from _columns(newest)
     for key in removed:
         yield {"remove": {"path": _path(key), "deletionTimestamp": newest.time_ms, "dataChange": data_change}}
-    for file in added.values():
-        yield {"add": _add(file, newest, data_change=data_change)}
+    for file in newest.files if again else added.values():
+        yield {"add": _add(file, newest, data_change=data_change and file.key in added)}
 
 
 def _head(newest: Snapshot, operation: str) -> Iterator[dict[str, Any]]:
-    yield {"commitInfo": {"timestamp": newest.time_ms, "operation": operation, "operationParameters": {}, "engineInfo": APP}}
+    yield {"commitInfo": {"timestamp": newest.time_ms, "operation": operation, "operationParameters": {}, "engineInfo": APP, "bmqFormat": FORMAT}}
     yield {"txn": {"appId": APP, "version": newest.version, "lastUpdated": newest.time_ms}}
 
 
@@ -186,8 +195,8 @@ def _folders(newest: Snapshot) -> list[str]:
 
 
 def _add(file: DataFile, newest: Snapshot, *, data_change: bool) -> dict[str, Any]:
-    times = {"minValues": _iso(file.min_timestamp_ms), "maxValues": _iso(file.max_timestamp_ms)}
-    stats = {"numRecords": file.rows} | {name: {"timestamp": time} for name, time in times.items() if time is not None}
+    # Rows alone. Where a file has bounds for one column, delta-rs takes a column without them for one of nulls, and passes over the file.
+    stats = {"numRecords": file.rows}
     return {
         "path": _path(file.key),
         "partitionValues": {name: _value(name, file.partition_values) for name in _folders(newest)},
@@ -206,13 +215,6 @@ def _value(name: str, values: Mapping[str, str]) -> str | None:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
-        return None
-
-
-def _iso(at_ms: int) -> str | None:
-    try:
-        return (_EPOCH + timedelta(milliseconds=at_ms)).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
-    except OverflowError:
         return None
 
 
