@@ -57,6 +57,9 @@ MINIO = "s3://bmq?endpoint=http://bmq-minio.shop.svc:9000"
         ("s3://bucket/a/b", "s3://bucket//a/b/?region=eu-1"),
         ("s3://b?endpoint=https://s3.example", "s3://b?endpoint=https://s3.example:443"),
         ("s3://[b", "s3://[b"),
+        ("s3://b?region=eu-west-1", "s3://b?region=eu-west-1&endpoint=https://s3.eu-west-1.amazonaws.com"),
+        ("s3://b", "s3://b?endpoint=http://decoy&endpoint="),
+        ("s3://b/p", "s3://b/p#?endpoint=http://decoy"),
         ("s3://b?endpoint=http://h:port", "s3://b?endpoint=http://h:port"),
     ],
 )
@@ -73,6 +76,9 @@ def test_one_store_is_known_however_its_url_is_written(one: str, other: str) -> 
         (MINIO, "s3://bmq"),
         ("s3://bucket/a", "s3://bucket/b"),
         ("s3://bucket", "gs://bucket"),
+        ("az://bmq?account=one", "az://bmq?account=two"),
+        ("s3://b", "s3://b?endpoint=https://s3.example"),
+        ("s3://b", "s3://b?endpoint=https://s3.amazonaws.com.evil.example"),
         ("s3://[b", "s3://[c"),
     ],
 )

@@ -12,6 +12,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
+from bmq.resources.pods import OPERATORS_OWN_ENV
 from bmq_operator.kube import Manifest
 
 USE: Final = "bmq.io/use"
@@ -77,7 +78,7 @@ class Allowed(BaseModel):
     """Names of tables' sparkConf: none that loads code, or changes which pods there are and what they see. * stands for no name of a class."""
     consumer_config: tuple[str, ...] = ("check.crcs", "client.dns.lookup", "client.rack", "fetch.*", "max.*", "*.bytes", "*.ms")
     """Names of tables' consumerConfig, with and without kafka. before them."""
-    env: tuple[str, ...] = ("AWS_ENDPOINT_URL_S3", "AWS_MAX_ATTEMPTS", "AWS_REGION", "AWS_RETRY_MODE", "BMQ_*", "LANG", "LC_*", "TZ")
+    env: tuple[str, ...] = ("AWS_MAX_ATTEMPTS", "AWS_REGION", "AWS_RETRY_MODE", "BMQ_*", "LANG", "LC_*", "TZ")
     """Names of variables in placement.env: none by which code is run, or an identity proved to somebody else (AWS_ENDPOINT_URL_STS)."""
     jdbc_drivers: tuple[str, ...] = ("postgresql",)
     """Of tables' iceberg.catalogUri."""
@@ -108,12 +109,31 @@ def why_not_image(image: str, allowed: Allowed, *, own: Iterable[str], field: st
     return f"{field}: the image {repository} is none that the operator runs: leave it out, or have it added to allow.images of bmq's chart"
 
 
+PREFIX: Final = "BMQ_"
+_SECRET_ENDS: Final = ("_ACCEPTED", "_FILE")
+"""Of keys that take secrets, tokens and listeners from elsewhere."""
+_IDENTITY: Final = ("BMQ_NODE_ID_BASE", "BMQ_LANE", "AZURE_STORAGE_ACCOUNT_NAME")
+
+
 def why_not_names(names: Iterable[str], patterns: tuple[str, ...], *, field: str, value: str) -> str:
     """Why one of the names may not be written; empty: all may. `value`: where the chart allows them."""
     refused = next((one for one in sorted(names) if not _allows(one, patterns)), None)
     if refused is None:
         return ""
     return f"{field}: {refused or 'an empty name'} is none that the operator takes: leave it out, or have it added to {value} of bmq's chart"
+
+
+def why_not_variables(names: Iterable[str], *, field: str) -> str:
+    """Why one of the names is no variable of nodes' pods, whatever the chart allows. `bmq server` reads its own in any case of letters."""
+    for name in sorted(names):
+        folded = name.upper()
+        if folded.startswith(PREFIX) and name != folded:
+            return f"{field}: {name}: write variables of bmq in capital letters: {folded}"
+        if folded in OPERATORS_OWN_ENV or (folded.startswith(PREFIX) and folded.endswith(_SECRET_ENDS)) or folded in _IDENTITY:
+            return f"{field}: {name}: roles, node ids, store, cluster id, secrets and tokens of nodes are the operator's: leave it out"
+        if folded.startswith("AWS_ENDPOINT_URL"):
+            return f"{field}: {name}: leave it out, and name the store's server by endpoint in spec.store.url"
+    return ""
 
 
 def why_not_settings(settings: Mapping[str, str], patterns: tuple[str, ...], *, field: str, value: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel
 
-from bmq.resources.cluster import Credentials, EmbeddedMinio, Listener
+from bmq.resources.cluster import Credentials, EmbeddedMinio, Listener, Settings
 from bmq.resources.iceberg import Iceberg
 from bmq.resources.pods import Image, Placement
 from bmq.resources.tables import ConfigMapKey, StoreAccess, Table
@@ -24,6 +24,7 @@ from bmq_operator.allowed import (
     why_not_labelled,
     why_not_names,
     why_not_settings,
+    why_not_variables,
 )
 from bmq_operator.conditions import Finding
 from bmq_operator.kube import Kube
@@ -131,7 +132,12 @@ def _tolerations(placement: Placement, field: str, allow: Allowed, own: Own) -> 
 
 
 def _env(placement: Placement, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
-    yield why_not_names((one.name for one in placement.env), allow.env, field=field, value="allow.env")
+    names = [one.name for one in placement.env]
+    yield why_not_variables(names, field=field) or why_not_names(names, allow.env, field=field, value="allow.env")
+
+
+def _keys_of_server(settings: Settings, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
+    yield why_not_variables(settings.env, field=field)
 
 
 def _image_of_table(table: Table, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
@@ -175,6 +181,7 @@ RULES: Final[Mapping[tuple[type[BaseModel], str], Rule]] = {
     (Placement, "labels"): _labels,
     (Placement, "tolerations"): _tolerations,
     (Placement, "env"): _env,
+    (Settings, "env"): _keys_of_server,
     (Table, "image"): _image_of_table,
     (Table, "service_account"): _account,
     (Table, "spark_conf"): _spark_conf,

@@ -2,7 +2,8 @@
 
 import base64
 import hashlib
-from typing import Any
+import re
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 import yaml  # type: ignore[import-untyped]
@@ -15,6 +16,8 @@ from bmq_operator.clusters.names import ADMIN_PORT, INTERNAL_PORT, KAFKA_PORT, M
 from bmq_operator.clusters.pods import ADVERTISED_FILE
 from bmq_operator.kube import Manifest
 
+_OF_AWS: Final = re.compile(r"(.+\.)?s3([.-][a-z0-9.-]+)?\.amazonaws\.com(\.cn)?")
+
 
 def store_url(cluster: Cluster) -> str:
     """Where everything is kept."""
@@ -26,24 +29,26 @@ def store_url(cluster: Cluster) -> str:
 
 
 def store_options(cluster: Cluster) -> dict[str, str]:
-    """What stands behind the ? of the store's URL."""
-    _, _, query = store_url(cluster).partition("?")
-    return dict(parse_qsl(query))
+    """What stands behind the ? of the store's URL, as its nodes read it: the last of one name, and an empty one is none."""
+    found = dict(parse_qsl(urlsplit(store_url(cluster)).query, keep_blank_values=True))
+    return {name: value for name, value in found.items() if value}
 
 
 def store_place(cluster: Cluster) -> tuple[str, ...]:
-    """The same for two Clusters over one store, however their URLs are written: kind, server, bucket and prefix."""
+    """The same for two Clusters over one store, however their URLs are written: kind, server (or account), bucket and prefix."""
     try:
-        url = urlsplit(store_url(cluster))
-        endpoint = urlsplit(store_options(cluster).get("endpoint", ""))
+        url, options = urlsplit(store_url(cluster)), store_options(cluster)
+        endpoint = urlsplit(options.get("endpoint", ""))
         port = endpoint.port or {"http": 80, "https": 443}.get(endpoint.scheme, 0)
     except ValueError:
         return (store_url(cluster),)  # none that its nodes could use, which they say
     host = (endpoint.hostname or "").removesuffix(".").removesuffix(".cluster.local").removesuffix(".svc")
+    if _OF_AWS.fullmatch(host):
+        host, port = "", 0  # what it is without an endpoint
     if host and "." not in host and ":" not in host:
         host = f"{host}.{cluster.metadata.namespace}"  # a Service of the Cluster's own namespace
     prefix = "/".join(part for part in url.path.split("/") if part)
-    return url.scheme, f"{host}:{port}", url.netloc, prefix
+    return url.scheme, f"{host}:{port}", options.get("account", ""), url.netloc, prefix
 
 
 def server_yaml(cluster: Cluster) -> str:
