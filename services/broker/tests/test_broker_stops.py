@@ -11,6 +11,7 @@ from moving_brokers import Brokers
 
 from bmq.errors import PartitionStopped
 from bmq_broker.handing_over import REPORT_S, sign_off
+from bmq_broker.settings import BrokerSettings
 from bmq_sim.loop import on_virtual_time
 
 
@@ -41,6 +42,23 @@ async def test_a_stop_that_nobody_hears_ends_all_the_same() -> None:
     async with asyncio.timeout(REPORT_S + 1):
         await brokers.roles[1].stop()
     assert brokers.owner(tp) == 1
+    await brokers.stop()
+
+
+@on_virtual_time
+async def test_a_roll_that_breaks_down_does_not_keep_a_stop_from_handing_over() -> None:
+    brokers = Brokers(settings=BrokerSettings(stop_roll_bytes=1))
+    await brokers.start(1, 2)
+    (tp,) = brokers.controller.create_topic("orders", partitions=1, owner=1)
+    await brokers.append(tp, b"a")
+
+    async def roll_to(*_: object) -> None:
+        raise TypeError("a bug")
+
+    brokers.roles[1]._roller.roll_to = roll_to  # type: ignore[method-assign, assignment]
+    await brokers.roles[1].stop()
+    assert brokers.owner(tp) == 2
+    assert await brokers.read_all(tp) == [(0, b"a")]
     await brokers.stop()
 
 
