@@ -78,7 +78,8 @@ class World:
     def roll(self, *roles: str) -> None:
         for role in roles or ("controller", "broker", "proxy"):
             template = self.kube.manifests["StatefulSet", "shop", f"bmq-{role}"]["spec"]["template"]
-            meta = {"name": f"bmq-{role}-0", "namespace": "shop", "labels": template["metadata"]["labels"]}
+            owner = {"controller": True, "uid": self.kube.manifests["StatefulSet", "shop", f"bmq-{role}"]["metadata"]["uid"]}
+            meta = {"name": f"bmq-{role}-0", "namespace": "shop", "labels": template["metadata"]["labels"], "ownerReferences": [owner]}
             self.kube.keep({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]})
 
     def write(self, **values: str) -> None:

@@ -37,7 +37,7 @@
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, list, watch, create, patch, update, delete]
-# Applied with a Cluster's policy Delete alone.
+# Read before an embedded MinIO would mount one; deleted with a Cluster's policy Delete alone.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, list, patch, delete]

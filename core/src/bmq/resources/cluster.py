@@ -301,6 +301,7 @@ class ClusterStatus(Status):
     """What the cluster is."""
 
     cluster_id: str = Field(default="", description="The id that Kafka clients see.")
+    store: str = Field(default="", description="The store's URL that its nodes were first made with: deletionPolicy Delete erases no other.")
     version: str = Field(default="", description="The version that all nodes run.")
     bootstrap_servers: str = Field(default="", description="What Kafka clients inside the Kubernetes cluster are given.")
     admin_url: str = Field(default="", description="The admin REST API.")

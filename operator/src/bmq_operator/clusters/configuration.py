@@ -83,12 +83,7 @@ def configuration(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
     names = Names.of(cluster)
     labels = labels_of(names.cluster)
     found: list[Manifest] = [
-        {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": names.cluster, "labels": labels},
-            "automountServiceAccountToken": False,
-        },
+        account(cluster),
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -109,6 +104,27 @@ def configuration(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
             }
         )
     return found
+
+
+def account(cluster: Cluster) -> Manifest:
+    """The ServiceAccount of its pods, which has no rights."""
+    names = Names.of(cluster)
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": names.cluster, "labels": labels_of(names.cluster)},
+        "automountServiceAccountToken": False,
+    }
+
+
+def store_of_nodes(config: Manifest | None) -> str:
+    """The store that this ConfigMap of nodes names; empty: none."""
+    try:
+        keys = yaml.safe_load(((config or {}).get("data") or {}).get("server.yaml", ""))
+    except yaml.YAMLError:
+        return ""
+    found = keys.get("store", "") if isinstance(keys, dict) else ""
+    return found if isinstance(found, str) else ""
 
 
 def secret(name: str, labels: dict[str, str], values: dict[str, str]) -> Manifest:

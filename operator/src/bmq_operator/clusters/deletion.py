@@ -1,17 +1,23 @@
 """What happens to a Cluster that is being deleted with deletionPolicy Delete: its records go, once that is confirmed.
 
 With Retain there is no finalizer: Kubernetes takes the objects away by their owner, and volume and bucket stay.
+
+The Job that erases runs by the spec, as nodes do: it is held to what they are held to, as it is now. It erases no store but the one over which this
+very Cluster had nodes, which is in its status: by the chart's rights the operator alone writes that. What is deleted is this Cluster's by its owner,
+and each request names the uid of what was looked at.
 """
 
 from dataclasses import replace
+from typing import Final
 
 from bmq.resources.cluster import Cluster, ClusterStatus
 from bmq.resources.references import CONFIRM_DELETION
 from bmq_operator.applied import write
+from bmq_operator.clusters.configuration import account, store_of_nodes, store_url
 from bmq_operator.clusters.desired import owned
-from bmq_operator.clusters.existing import Existing
-from bmq_operator.clusters.gathering import data_may_go
-from bmq_operator.clusters.names import CLUSTER_LABEL, COMPONENT_LABEL, Names
+from bmq_operator.clusters.existing import Existing, ObjectTaken, owner_of, untaken
+from bmq_operator.clusters.gathering import NotToBe, data_may_go, may_be
+from bmq_operator.clusters.names import COMPONENT_LABEL, ROLES, Names, claim_is_of_minio
 from bmq_operator.clusters.pods import erase_job
 from bmq_operator.clusters.troubles import last_words
 from bmq_operator.conditions import Finding, next_conditions
@@ -20,6 +26,7 @@ from bmq_operator.kube import Manifest
 from bmq_operator.outcome import Outcome
 
 AGAIN_S = 2.0
+_RETAIN: Final = "with deletionPolicy: Retain the records stay, and nothing is waited for"
 
 
 async def delete(context: Context, cluster: Cluster, existing: Existing) -> Outcome:
@@ -31,43 +38,85 @@ async def delete(context: Context, cluster: Cluster, existing: Existing) -> Outc
             f'the records would be deleted with the Cluster: confirm it by the annotation {CONFIRM_DELETION}: "true", or set deletionPolicy: Retain'
         )
         return _waiting(context, cluster, "DeletionUnconfirmed", text, again_after_s=None)
+    if not cluster.status.store and (ran_over := store_ran_over(cluster, existing)):
+        # An older operator did not note it, and once the nodes are gone nothing else tells it.
+        noted = cluster.model_copy(update={"status": cluster.status.model_copy(update={"store": ran_over})})
+        return _waiting(context, noted, "Deleting", "the nodes are to end before the records go", again_after_s=0.0)
     for (kind, _), one in existing.objects.items():
         # Those of lanes, too: nothing may write any more.
         if kind == "StatefulSet" and one["metadata"]["labels"].get(COMPONENT_LABEL) != "minio":
             await context.kube.delete("StatefulSet", cluster.metadata.namespace, one["metadata"]["name"], uid=one["metadata"]["uid"])
-    nodes = [pod for pod in existing.pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) in ("controller", "broker", "proxy")]
-    if nodes:
-        return _waiting(context, cluster, "Deleting", f"waiting for {len(nodes)} nodes to end before the records go")
+    if nodes := _pods(existing, *ROLES):
+        text = f"waiting for {len(nodes)} nodes to end before the records go: {', '.join(nodes[:3])}{', ...' if len(nodes) > 3 else ''}"
+        return _waiting(context, cluster, "Deleting", text)
     return await (_delete_volume if cluster.spec.store.minio.embedded else _erase)(context, cluster, existing)
+
+
+def store_ran_over(cluster: Cluster, existing: Existing) -> str:
+    """The store that the Cluster's nodes are made with; empty: it has none. Their configuration says it."""
+    made = existing.get("ConfigMap", Names.of(cluster).config)
+    return store_of_nodes(made) if "controller" in existing.stateful_sets() else ""
 
 
 async def _delete_volume(context: Context, cluster: Cluster, existing: Existing) -> Outcome:
     names = Names.of(cluster)
-    await context.kube.delete("StatefulSet", names.namespace, names.minio)
-    await context.kube.delete("PersistentVolumeClaim", names.namespace, names.minio_claim)
-    if any(pod["metadata"]["labels"].get(COMPONENT_LABEL) == "minio" for pod in existing.pods):
+    minio = existing.get("StatefulSet", names.minio)
+    claim = await context.kube.get("PersistentVolumeClaim", names.namespace, names.minio_claim)
+    ran = minio is not None or cluster.status.store == store_url(cluster)
+    if claim is not None and ran and claim_is_of_minio(claim, names):
+        await context.kube.delete("PersistentVolumeClaim", names.namespace, names.minio_claim, uid=claim["metadata"]["uid"])
+    if minio is not None:
+        await context.kube.delete("StatefulSet", names.namespace, names.minio, uid=minio["metadata"]["uid"])
+    if _pods(existing, "minio"):
         return _waiting(context, cluster, "Deleting", "waiting for MinIO to end: its volume goes with it")
     return Outcome(finished=True)
 
 
 async def _erase(context: Context, cluster: Cluster, existing: Existing) -> Outcome:
     names = Names.of(cluster)
-    job = existing.get("Job", names.erase)
+    job = await context.kube.get("Job", names.namespace, names.erase)
+    try:
+        untaken(job, cluster)
+        if job is None:
+            await _may_erase(context, cluster)
+    except NotToBe as why:
+        return _waiting(context, cluster, why.finding.reason, f"the records are not erased: {why.finding.message}. Else {_RETAIN}")
+    except ObjectTaken as taken:
+        return _waiting(context, cluster, "NameTaken", f"the records are not erased: {taken}. Else {_RETAIN}")
     if job is None:
         await write(context.kube, owned(cluster, erase_job(cluster, image=context.settings.image)))
         return _waiting(context, cluster, "Deleting", f"the Job {names.erase} deletes the records from the store")
     if job.get("status", {}).get("succeeded"):
         return Outcome(finished=True)
-    why = _last_words(existing, names)
-    if why:
-        text = f"the Job {names.erase} could not delete the records: {why}. It is tried again; with deletionPolicy: Retain the records stay"
+    why_failed = _last_words(existing, job)
+    if why_failed:
+        text = f"the Job {names.erase} could not delete the records: {why_failed}. It is tried again; with deletionPolicy: Retain the records stay"
         return _waiting(context, cluster, "EraseFailed", text)
     return _waiting(context, cluster, "Deleting", f"the Job {names.erase} deletes the records from the store")
 
 
-def _last_words(existing: Existing, names: Names) -> str:
+async def _may_erase(context: Context, cluster: Cluster) -> None:
+    """Raises KubeError; NotToBe, ObjectTaken where the Job may not run by this spec."""
+    await may_be(context, cluster)
+    if cluster.status.store != store_url(cluster):
+        had = f"they ran over {cluster.status.store}" if cluster.status.store else "it never had any"
+        text = f"nodes of this Cluster are not known to have run over {store_url(cluster)} ({had}), so what is there may be another's"
+        raise NotToBe(Finding(status="False", reason="NeverRan", message=text))
+    there = await context.kube.get("ServiceAccount", cluster.metadata.namespace, Names.of(cluster).cluster)
+    untaken(there, cluster)
+    if there is None:
+        await write(context.kube, owned(cluster, account(cluster)))
+
+
+def _pods(existing: Existing, *components: str) -> list[str]:
+    """Names of all pods with the Cluster's labels, whoever made them: their StatefulSets are gone before them, and any of them may still write."""
+    pods = (*existing.pods, *existing.strangers)
+    return [str(pod["metadata"]["name"]) for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) in components]
+
+
+def _last_words(existing: Existing, job: Manifest) -> str:
     for pod in existing.pods:
-        if pod["metadata"]["labels"].get(COMPONENT_LABEL) != "erase" or pod["metadata"]["labels"].get(CLUSTER_LABEL) != names.cluster:
+        if owner_of(pod) != job["metadata"]["uid"]:
             continue
         for status in pod.get("status", {}).get("containerStatuses", ()):
             ended: Manifest = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated") or {}

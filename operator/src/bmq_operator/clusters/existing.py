@@ -30,11 +30,14 @@ class ObjectTaken(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Existing:
-    """All objects with the Cluster's label, and its pods."""
+    """All objects of the Cluster and of its lanes, and their pods. A label says nothing of whose an object is: anybody may write it."""
 
     objects: Mapping[tuple[str, str], Manifest]
     """By kind and name."""
     pods: tuple[Manifest, ...]
+    """Those that the StatefulSets and the Job among `objects` made."""
+    strangers: tuple[Manifest, ...] = ()
+    """Further pods with the Cluster's label: copies for debugging, or pods whose StatefulSet is gone already."""
 
     def get(self, kind: str, name: str) -> Manifest | None:
         return self.objects.get((kind, name))
@@ -62,8 +65,14 @@ async def read_existing(kube: Kube, cluster: Cluster) -> Existing:
     labels = {CLUSTER_LABEL: meta.name}
     lists = await asyncio.gather(*(kube.list(kind, meta.namespace, labels=labels) for kind in (*KINDS, "Pod")))
     *objects, pods = lists
-    by_name = {(one["kind"], one["metadata"]["name"]): one for listed in objects for one in listed}
-    return Existing(objects=by_name, pods=tuple(pods))
+    by_name = {(one["kind"], one["metadata"]["name"]): one for listed in objects for one in listed if _is_of(one, cluster)}
+    makers = {str(one["metadata"].get("uid", "")): one for (kind, _), one in by_name.items() if kind in ("StatefulSet", "Job")}
+    own = {id(pod) for pod in pods if _made_by(pod, makers.get(owner_of(pod)))}
+    return Existing(
+        objects=by_name,
+        pods=tuple(pod for pod in pods if id(pod) in own),
+        strangers=tuple(pod for pod in pods if id(pod) not in own),
+    )
 
 
 async def bring_about(kube: Kube, cluster: Cluster, existing: Existing, wanted: Iterable[Manifest]) -> list[str]:
@@ -79,9 +88,7 @@ async def bring_about(kube: Kube, cluster: Cluster, existing: Existing, wanted: 
         there = existing.get(kind, name)
         if there is None:
             there = await kube.get(kind, cluster.metadata.namespace, name)
-        if there is not None and owner_of(there) != cluster.metadata.uid:
-            whose = "belongs to another object" if owner_of(there) else "was there before"
-            raise ObjectTaken(f"{kind} {name} {whose}: this Cluster needs that name. Delete that object, or create the Cluster with another name")
+        untaken(there, cluster)
         if there is None or not as_wanted(there, manifest):
             await write(kube, manifest)
             done.append(f"{'made' if there is None else 'changed'} {kind} {name}")
@@ -92,6 +99,36 @@ async def bring_about(kube: Kube, cluster: Cluster, existing: Existing, wanted: 
     return done
 
 
+def untaken(there: Manifest | None, cluster: Cluster) -> None:
+    """Raises ObjectTaken where what is there under a name that the Cluster needs is not its own."""
+    if there is None or owner_of(there) == cluster.metadata.uid:
+        return
+    whose = "belongs to another object" if owner_of(there) else "was there before"
+    what = f"{there['kind']} {there['metadata']['name']}"
+    raise ObjectTaken(f"{what} {whose}: this Cluster needs that name. Delete that object, or create the Cluster with another name")
+
+
 def owner_of(manifest: Manifest) -> str:
     """The id of the object that controls it; empty: none does."""
     return next((str(one["uid"]) for one in manifest["metadata"].get("ownerReferences", ()) if one.get("controller")), "")
+
+
+def _is_of(manifest: Manifest, cluster: Cluster) -> bool:
+    """Objects of a lane are owned by the Lane where that is in the Cluster's namespace."""
+    meta = manifest["metadata"]
+    if owner_of(manifest) == cluster.metadata.uid:
+        return True
+    owner: Manifest = next((one for one in meta.get("ownerReferences", ()) if one.get("controller")), {})
+    return bool(meta.get("labels", {}).get(LANE_LABEL)) and (owner.get("kind"), owner.get("apiVersion")) == ("Lane", cluster.api_version)
+
+
+def _made_by(pod: Manifest, maker: Manifest | None) -> bool:
+    """Whether its controller made it, which for a StatefulSet its name and labels tell: what a pod says of its owner anybody may have written."""
+    if maker is None:
+        return False
+    if maker["kind"] == "Job":
+        return True
+    name, _, number = pod["metadata"]["name"].rpartition("-")
+    ours, its = maker["metadata"]["labels"], pod["metadata"].get("labels", {})
+    same = all(ours.get(label, "") == its.get(label, "") for label in (COMPONENT_LABEL, LANE_LABEL))
+    return same and name == maker["metadata"]["name"] and number.isdecimal() and str(int(number)) == number

@@ -14,7 +14,7 @@ from bmq_operator.clusters.existing import Existing, owner_of
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import ADMIN_TOKEN, CLUSTER_SECRET, Keys, keys_of, named, next_list, reference, texts_of
 from bmq_operator.clusters.keys import why_unusable as why_unusable_key
-from bmq_operator.clusters.names import COMPONENT_LABEL, ROLES, Names, why_unusable
+from bmq_operator.clusters.names import COMPONENT_LABEL, ROLES, Names, claim_is_of_minio, minio_selector, why_unusable
 from bmq_operator.clusters.store_keys import store_keys
 from bmq_operator.conditions import Finding
 from bmq_operator.context import Context
@@ -34,22 +34,17 @@ class NotToBe(Exception):
 
 async def gather(context: Context, cluster: Cluster, existing: Existing, *, advertised: str) -> Inputs:
     """Raises KubeError, NotToBe."""
-    if why := why_unusable(cluster):
-        raise _not_to_be("NameUnusable", why)
-    settings, namespace = context.settings, cluster.metadata.namespace
-    own = Own(images=(settings.image,))
-    if (beyond := await why_not_allowed(context.kube, cluster.spec, namespace=namespace, allow=settings.allow, own=own)) is not None:
-        raise NotToBe(beyond)
-    await _nobody_shares_the_store(context, cluster)
+    store = await may_be(context, cluster)
     names = Names.of(cluster)
     minio = texts_of(await context.kube.get("Secret", names.namespace, names.minio)) if cluster.spec.store.minio.embedded else {}
     auth = await context.kube.get("Secret", names.namespace, names.auth)
-    store = await _keys_to_store(context, cluster)
     sets = existing.stateful_sets()
     if cluster.spec.store.minio.embedded and not minio.get("password") and "minio" in sets:
         raise _not_to_be("SecretMissing", _lost_of_minio(names, volume_goes=data_may_go(cluster)))
+    if cluster.spec.store.minio.embedded and "minio" not in sets:
+        await _volume_is_its_own(context, names)
     known = _known_keys(cluster, existing, auth)
-    used = _used_keys(existing)
+    used = _used_keys(names, existing)
     if lost := sorted(used.keys() - known.keys()):
         raise _not_to_be("SecretMissing", _lost(names, lost[0], used[lost[0]]))
     running = {name: known[name] for name in sorted(used)}
@@ -83,6 +78,19 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
     )
 
 
+async def may_be(context: Context, cluster: Cluster) -> str:
+    """What has to hold before anything runs by a Cluster's spec, be it nodes, those of a lane, or the Job that erases; its keys to the store, as one
+    text to compare. Raises KubeError, NotToBe."""
+    if why := why_unusable(cluster):
+        raise _not_to_be("NameUnusable", why)
+    settings, namespace = context.settings, cluster.metadata.namespace
+    own = Own(images=(settings.image,))
+    if (beyond := await why_not_allowed(context.kube, cluster.spec, namespace=namespace, allow=settings.allow, own=own)) is not None:
+        raise NotToBe(beyond)
+    await _nobody_shares_the_store(context, cluster)
+    return await _keys_to_store(context, cluster)
+
+
 def replacing(inputs: Inputs) -> Finding | None:
     """What is told while the nodes' keys are replaced; None: they are not."""
     now = inputs.keys[inputs.keys_name]
@@ -112,12 +120,15 @@ def _known_keys(cluster: Cluster, existing: Existing, auth: Manifest | None) -> 
     return found if written is None else found | {names.auth: written}
 
 
-def _used_keys(existing: Existing) -> dict[str, str]:
+def _used_keys(names: Names, existing: Existing) -> dict[str, str]:
     """Names of the Secrets that nodes, those of lanes too, take their keys from, and one that does each."""
     sets = [one for (kind, _), one in existing.objects.items() if kind == "StatefulSet"]
     templates = [(one["metadata"], one["spec"]["template"]["spec"]) for one in sets]
     used: dict[str, str] = {}
-    for meta, spec in (*templates, *((one["metadata"], one.get("spec", {})) for one in existing.pods)):
+    # Pods without an owner whose names are those of nodes are nodes: a StatefulSet that is made anew takes them over.
+    nodes = {names.role(role) for role in ROLES}
+    orphans = [one for one in existing.strangers if not owner_of(one) and one["metadata"]["name"].rpartition("-")[0] in nodes]
+    for meta, spec in (*templates, *((one["metadata"], one.get("spec", {})) for one in (*existing.pods, *orphans))):
         name, _ = reference(spec)
         if name and meta["labels"].get(COMPONENT_LABEL) in ROLES:
             used[name] = meta["name"]
@@ -162,7 +173,7 @@ def data_may_go(cluster: Cluster) -> bool:
 
 
 async def _nobody_shares_the_store(context: Context, cluster: Cluster) -> None:
-    """Of two Clusters over one store the older one has it, however the URLs are written."""
+    """Of two Clusters over one store the older one has it, however the URLs are written. What is to be erased nobody else may have run over."""
     url, place = store_url(cluster), store_place(cluster)
     for namespace in context.settings.watched_namespaces:
         for manifest in await context.kube.list("Cluster", namespace):
@@ -172,9 +183,22 @@ async def _nobody_shares_the_store(context: Context, cluster: Cluster) -> None:
                 continue  # nothing is made of it, and what it says of itself tells why
             if other.metadata.uid == cluster.metadata.uid or store_place(other) != place:
                 continue
-            if (other.metadata.creation_timestamp, other.metadata.uid) < (cluster.metadata.creation_timestamp, cluster.metadata.uid):
+            older = (other.metadata.creation_timestamp, other.metadata.uid) < (cluster.metadata.creation_timestamp, cluster.metadata.uid)
+            if older or (cluster.metadata.deletion_timestamp is not None and other.status.store):
                 whose = f"{other.metadata.namespace}/{other.metadata.name}"
                 raise _not_to_be("StoreShared", f"store.url {url!r} is the store of Cluster {whose}: give each a bucket or a prefix of its own")
+
+
+async def _volume_is_its_own(context: Context, names: Names) -> None:
+    """A StatefulSet mounts whatever claim has the name. One that an earlier Cluster of this name left says by its labels that it is of MinIO."""
+    claim = await context.kube.get("PersistentVolumeClaim", names.namespace, names.minio_claim)
+    if claim is not None and not claim_is_of_minio(claim, names):
+        labels = ",".join(f"{key}={value}" for key, value in minio_selector(names).items())
+        text = (
+            f"PersistentVolumeClaim {names.minio_claim} was there before, and MinIO would write into its volume: delete it, or create the Cluster "
+            f"with another name. Where it has this Cluster's records, give it the labels {labels}"
+        )
+        raise _not_to_be("NameTaken", text)
 
 
 async def _keys_to_store(context: Context, cluster: Cluster) -> str:

@@ -49,11 +49,15 @@ def _of(nodes: LaneNodes, *, settle_s: float) -> Step:
     broken = next((pod for pod in outdated if not pod.ready and pod.component not in doubtful), None)
     if broken is not None:
         return DeletePod(
-            reason="Upgrading", message=f"{where}: {broken.name} is not ready and has old settings: it is replaced at once", pod=broken.name
+            reason="Upgrading",
+            message=f"{where}: {broken.name} is not ready and has old settings: it is replaced at once",
+            pod=broken.name,
+            uid=broken.uid,
         )
     ready = sum(pod.ready and not pod.deleting for pod in nodes.pods)
     if ready < nodes.wanted:
         return Wait(reason="Upgrading", message=f"{where}: before the next one is replaced: {ready} of {nodes.wanted} pods are ready")
     if (settling := why_settling(nodes.pods, settle_s)) is not None:
         return Wait(reason="Upgrading", message=f"{where}: before the next one is replaced: {settling}")
-    return DeletePod(reason="Upgrading", message=f"{where}: {outdated[0].name} is replaced, {len(outdated) - 1} left after it", pod=outdated[0].name)
+    text = f"{where}: {outdated[0].name} is replaced, {len(outdated) - 1} left after it"
+    return DeletePod(reason="Upgrading", message=text, pod=outdated[0].name, uid=outdated[0].uid)

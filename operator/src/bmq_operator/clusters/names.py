@@ -1,8 +1,9 @@
 """Names, labels, ports and node ids of a Cluster's objects (decision 22). Pure."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from bmq.resources.cluster import Cluster
 
@@ -124,6 +125,17 @@ def labels_of(cluster: str, component: str = "") -> dict[str, str]:
 def selector_of(cluster: str, component: str, lane: str = "") -> dict[str, str]:
     """What selects the pods of a role. Those of the base have an empty lane, so that nothing of the base selects a lane's."""
     return {CLUSTER_LABEL: cluster, COMPONENT_LABEL: component, LANE_LABEL: lane}
+
+
+def minio_selector(names: Names) -> dict[str, str]:
+    """What selects the embedded MinIO's pod. Kubernetes gives its claim the same labels."""
+    return selector_of(names.cluster, "minio")
+
+
+def claim_is_of_minio(claim: Mapping[str, Any], names: Names) -> bool:
+    """Whether a volume claim is the embedded MinIO's of a Cluster of this name, an earlier one's too."""
+    labels: Mapping[str, str] = claim["metadata"].get("labels", {})
+    return minio_selector(names).items() <= labels.items()
 
 
 def why_unusable(cluster: Cluster) -> str:

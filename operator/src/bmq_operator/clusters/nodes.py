@@ -19,6 +19,7 @@ class Pod:
     name: str
     component: Component
     ordinal: int
+    """Its number among those of its StatefulSet."""
     ready: bool
     outdated: bool
     """It was made from an older template than its StatefulSet has now."""
@@ -30,6 +31,8 @@ class Pod:
     """For how long it has been ready without a break."""
     lane: str = ""
     """Empty: it is of the base."""
+    uid: str = ""
+    """Its successor of the same name has another one."""
 
     @property
     def node_id(self) -> int:
@@ -141,4 +144,5 @@ def _pod(manifest: Manifest, sets: Mapping[str, Manifest], *, now_ms: int) -> Po
         restarts=sum(one.get("restartCount", 0) for one in manifest.get("status", {}).get("containerStatuses", ())),
         worked_s=worked_s,
         lane=meta["labels"].get(LANE_LABEL, ""),
+        uid=str(meta.get("uid", "")),
     )

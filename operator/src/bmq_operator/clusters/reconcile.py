@@ -7,7 +7,7 @@ import structlog
 
 from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.asking import Answer, ask_state
-from bmq_operator.clusters.deletion import delete
+from bmq_operator.clusters.deletion import delete, store_ran_over
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
 from bmq_operator.clusters.gathering import NotToBe, gather, replacing
@@ -80,6 +80,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         trouble=trouble(pod for pod in existing.pods if _counts(pod)),
         obstacle=brought.obstacle,
         listeners=listener_statuses(cluster, existing, nodes),
+        ran_over=store_ran_over(cluster, existing),
         notes=[note for note in (brought.note, volume_note(cluster, sets.get("minio"))) if note is not None],
     )
     status = report(cluster, found, now_ms=now_ms)
@@ -94,7 +95,7 @@ def settle_s(cluster: Cluster) -> float:
 def _lanes(existing: Existing, *, now_ms: int) -> dict[str, LaneNodes]:
     found = {}
     sets = [one for (kind, _), one in existing.objects.items() if kind == "StatefulSet"]
-    for lane in lanes_seen((*sets, *existing.pods)):
+    for lane in lanes_seen(sets):
         if lane:
             own = existing.sets_of_lane(lane)
             found[lane] = LaneNodes(

@@ -28,6 +28,8 @@ class Found:
     obstacle: Finding | None = None
     """Why the Cluster cannot be as its spec says."""
     listeners: Sequence[ListenerStatus] = ()
+    ran_over: str = ""
+    """The store of its nodes."""
     notes: Sequence[Finding] = ()
     """What else is worth a condition."""
 
@@ -42,6 +44,7 @@ def report(cluster: Cluster, found: Found, *, now_ms: int) -> ClusterStatus:
         observed_generation=cluster.metadata.generation,
         conditions=next_conditions(cluster.status.conditions, findings, generation=cluster.metadata.generation, now_ms=now_ms),
         cluster_id=cluster.cluster_id,
+        store=cluster.status.store or found.ran_over,
         version=_version(found.pods) or cluster.status.version,
         bootstrap_servers=f"{names.host(names.bootstrap)}:{KAFKA_PORT}",
         admin_url=f"http://{names.host(names.admin)}:{ADMIN_PORT}",

@@ -22,9 +22,9 @@ async def take(context: Context, cluster: Cluster, brokers: Manifest | None, ste
     """What was done: the step, or what it has to wait for. Idempotent. Raises KubeError, AdminError."""
     kube, names = context.kube, Names.of(cluster)
     match step:
-        case DeletePod(pod=pod):
-            await kube.delete("Pod", names.namespace, pod)
-        case Drain(node_id=node_id, pod=pod, mark=mark):
+        case DeletePod(pod=pod, uid=uid):
+            await kube.delete("Pod", names.namespace, pod, uid=uid)
+        case Drain(node_id=node_id, pod=pod, uid=uid, mark=mark):
             if mark:
                 await _mark(context, names, marked(brokers) | {node_id})
             if not await drain(context, cluster, node_id):
@@ -33,7 +33,7 @@ async def take(context: Context, cluster: Cluster, brokers: Manifest | None, ste
                 if not pod:
                     text = f"broker {node_id} cannot be drained, as no other broker takes partitions: uncordon one, or ask for more brokers"
                     return Wait(reason=step.reason, message=text)
-                await kube.delete("Pod", names.namespace, pod)
+                await kube.delete("Pod", names.namespace, pod, uid=uid)
         case Uncordon(node_id=node_id):
             await uncordon(context, cluster, node_id)
             await _mark(context, names, marked(brokers) - {node_id})

@@ -60,9 +60,10 @@ class Wait(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePod(Step):
-    """Its StatefulSet makes it anew from the newest template."""
+    """Its StatefulSet makes it anew from the newest template. `uid`: this very pod is meant, and not one that was made in its place meanwhile."""
 
     pod: str
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,7 @@ class Drain(Step):
 
     node_id: int
     pod: str = ""
+    uid: str = ""
     mark: bool = True
     """Whether the operator takes it back into use afterwards: not where somebody else had cordoned it before."""
 
@@ -114,7 +116,9 @@ def _outdated_and_broken(view: View) -> Step | None:
     doubtful = {pod.component for pod in view.pods if not pod.outdated and not pod.ready and pod.restarts}
     for pod in view.pods:
         if pod.outdated and not pod.ready and not pod.deleting and pod.component not in doubtful:
-            return DeletePod(reason="Upgrading", message=f"{pod.name} is not ready and has old settings: it is replaced at once", pod=pod.name)
+            return DeletePod(
+                reason="Upgrading", message=f"{pod.name} is not ready and has old settings: it is replaced at once", pod=pod.name, uid=pod.uid
+            )
     return None
 
 
@@ -203,7 +207,7 @@ def _first(outdated: list[Pod], state: ClusterState) -> Pod:
 
 def _replace(pod: Pod, view: View, state: ClusterState, *, left: int) -> Step:
     more = f"{left} left" if left > 1 else "the last one"
-    delete = DeletePod(reason="Upgrading", message=f"{pod.name} is replaced, {more}", pod=pod.name)
+    delete = DeletePod(reason="Upgrading", message=f"{pod.name} is replaced, {more}", pod=pod.name, uid=pod.uid)
     if pod.component != "broker":
         return delete
     node = state.nodes[pod.node_id]
@@ -213,7 +217,7 @@ def _replace(pod: Pod, view: View, state: ClusterState, *, left: int) -> Step:
     if not _is_drained(node) and not node.draining:
         text = f"{pod.name} is drained before it is replaced, {more}"
         mark = not node.cordoned or pod.node_id in view.marked
-        return Drain(reason="Upgrading", message=text, node_id=pod.node_id, pod=pod.name, mark=mark)
+        return Drain(reason="Upgrading", message=text, node_id=pod.node_id, pod=pod.name, uid=pod.uid, mark=mark)
     if not _is_drained(node):
         return Wait(reason="Upgrading", message=f"{pod.name} is being drained: {node.partitions} partitions are left")
     return delete

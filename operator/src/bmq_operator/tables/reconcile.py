@@ -218,7 +218,7 @@ async def _table(context: Context, job: TableJob, referred: Referred, *, existin
         newest = schedule.runs[0] if schedule is not None and schedule.runs else None
         pod = await _driver(context, job, newest)
         report = of_schedule(job, schedule, pod, old, now_ms=now_ms)
-        await _give_up(context, job, newest, pod, recipe, now_ms=now_ms)
+        await _give_up(context, existing, newest, pod, recipe, now_ms=now_ms)
     if report.finding.reason not in _RAN and (missing := await _account_missing(context, job)) is not None:
         report = replace(report, finding=missing, again_after_s=SOON_S)
     status = report.status.model_copy(update={"lag": await lag_of(context, job, referred.client)})
@@ -268,10 +268,12 @@ async def _driver(context: Context, job: TableJob, run: Run | None) -> Manifest 
     return {} if found is None and run.state == "RUNNING" else found
 
 
-async def _give_up(context: Context, job: TableJob, run: Run | None, pod: Manifest | None, wanted: Recipe, *, now_ms: int) -> None:
+async def _give_up(context: Context, existing: Existing, run: Run | None, pod: Manifest | None, wanted: Recipe, *, now_ms: int) -> None:
     """A run that cannot start as it was made would keep all later ones, which are made otherwise by now, waiting for ever."""
-    if run is not None and waiting(pod) and made_otherwise(pod, wanted, now_ms=now_ms):
-        await context.kube.delete("SparkApplication", job.owner.meta.namespace, run.name)
+    there = None if run is None else existing.application(run.name)
+    if there is not None and waiting(pod) and made_otherwise(pod, wanted, now_ms=now_ms):
+        meta = there["metadata"]
+        await context.kube.delete("SparkApplication", meta["namespace"], meta["name"], uid=meta["uid"])
 
 
 async def _begin_anew(context: Context, job: TableJob, anew: Anew) -> None:

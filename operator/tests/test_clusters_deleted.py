@@ -1,0 +1,199 @@
+"""What the deletion of a Cluster takes with it: nothing by a spec that was refused, nothing of another's, and nothing but what it ran over."""
+
+from typing import Any
+
+import pytest
+from clusters_world import World, cluster, doomed, run
+
+ACCOUNT = {"kind": "ServiceAccount", "metadata": {"name": "prod", "namespace": "shop"}}
+SECRET = {"kind": "Secret", "metadata": {"name": "db-admin", "namespace": "shop"}, "data": {"password": "aHVudGVyMg=="}}
+KEYS = {"secretName": "db-admin", "accessKeyIdKey": "password", "secretAccessKeyKey": "password"}
+EMBEDDED: dict[str, Any] = {"minio": {"embedded": True}}
+OF_MINIO = {"bmq.io/cluster": "prod", "app.kubernetes.io/component": "minio", "bmq.io/lane": ""}
+
+
+def claim(labels: dict[str, str]) -> dict[str, Any]:
+    return {"kind": "PersistentVolumeClaim", "metadata": {"name": "data-prod-minio-0", "namespace": "shop", "labels": labels}}
+
+
+def stateful_set(name: str, labels: dict[str, str], **meta: Any) -> dict[str, Any]:
+    template: dict[str, Any] = {"metadata": {"labels": {}}, "spec": {"containers": []}}
+    return {
+        "kind": "StatefulSet",
+        "metadata": {"name": name, "namespace": "shop", "labels": labels, **meta},
+        "spec": {"replicas": 0, "template": template},
+    }
+
+
+async def goes(world: World, name: str = "prod") -> tuple[str, str, str]:
+    """Until it is gone, or nothing more happens."""
+    world.begins_deletion(name)
+    for _ in range(4):
+        said = await world.look(name)
+        world.pods_are_made()
+    return said
+
+
+@pytest.mark.parametrize(
+    ("refused", "reason"),
+    [
+        ({"image": {"repository": "evil.example/steal"}}, "NotAllowed"),
+        ({"store": {"url": "s3://b", "credentials": KEYS}}, "NotAllowed"),
+        ({"image": {"pullSecrets": ["db-admin"]}}, "NotAllowed"),
+    ],
+    ids=["image", "keys to the store", "keys to images"],
+)
+def test_a_cluster_that_was_refused_from_its_first_day_has_no_job_run_when_it_goes(refused: dict[str, Any], reason: str) -> None:
+    async def use(world: World) -> None:
+        assert (await world.look("prod"))[1] == reason
+        _, why, text = await goes(world)
+        assert why == reason
+        assert "the records are not erased" in text and "deletionPolicy: Retain" in text
+        assert not world.has("Job", "prod-erase") and world.held("prod")
+        world.there("Cluster", "prod")["spec"]["deletionPolicy"] = "Retain"
+        await world.look("prod")
+        assert not world.held("prod")
+
+    run(use, doomed(**refused), SECRET)
+
+
+def test_a_cluster_that_is_refused_only_when_it_goes_has_no_job_run_either() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.there("Cluster", "prod")["spec"]["image"] = {"repository": "evil.example/steal"}
+        assert (await goes(world))[1] == "NotAllowed"
+        assert not world.has("Job", "prod-erase")
+
+    run(use, doomed())
+
+
+def test_the_records_of_another_cluster_stay_when_one_goes_that_only_named_its_store() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        assert (await world.look("copy"))[1] == "StoreShared"
+        assert (await goes(world, "copy"))[1] == "StoreShared"
+        assert not world.has("Job", "copy-erase")
+
+    run(use, cluster(), doomed("copy", created="2002-01-01T00:00:00Z", clusterId="shop-prod"))
+
+
+def test_an_older_cluster_erases_nothing_over_which_a_younger_one_has_run() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.kube.keep(doomed("elder", created="2000-01-01T00:00:00Z"))
+        await world.look("elder")
+        assert (await goes(world, "elder"))[1] == "StoreShared"
+        assert not world.has("Job", "elder-erase")
+
+    run(use, cluster())
+
+
+def test_a_cluster_that_never_had_nodes_erases_nothing() -> None:
+    async def use(world: World) -> None:
+        assert (await world.look("prod"))[1] == "NameTaken"
+        world.kube.drop("ServiceAccount", "shop", "prod")
+        _, reason, text = await goes(world)
+        assert reason == "NeverRan"
+        assert "s3://b" in text and "deletionPolicy: Retain" in text
+        assert not world.has("Job", "prod-erase")
+
+    run(use, doomed(), ACCOUNT)
+
+
+@pytest.mark.parametrize("noted", [True, False], ids=["noted", "made by an operator that did not note it"])
+def test_a_cluster_that_ran_is_erased_by_the_store_that_it_ran_over(noted: bool) -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.pods_are_made()
+        await world.look("prod")
+        status = world.there("Cluster", "prod")["status"]
+        assert status["store"] == "s3://b"
+        if not noted:
+            status["store"] = ""
+        world.kube.drop("ServiceAccount", "shop", "prod")
+        world.begins_deletion("prod")
+        await world.look("prod")
+        await world.look("prod")
+        assert not world.has("Job", "prod-erase"), "its nodes have yet to end"
+        assert "prod-broker-0" in world.ready("prod")[2]
+        world.pods_are_made()
+        await world.look("prod")
+        job = world.there("Job", "prod-erase")
+        assert job["spec"]["template"]["spec"]["containers"][0]["args"][:4] == ["store", "erase", "--store", "s3://b"]
+        assert world.there("ServiceAccount", "prod")["metadata"]["ownerReferences"][0]["uid"] == "uid-of-prod"
+        job["status"] = {"succeeded": 1}
+        await world.look("prod")
+        assert not world.held("prod")
+
+    run(use, doomed())
+
+
+@pytest.mark.parametrize("kind", ["Job", "ServiceAccount"])
+def test_another_ones_job_or_account_is_not_used_to_erase(kind: str) -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        name = "prod-erase" if kind == "Job" else "prod"
+        world.kube.keep({"kind": kind, "metadata": {"name": name, "namespace": "shop"}, "status": {"succeeded": 1}})
+        assert (await goes(world))[1] == "NameTaken"
+        assert world.held("prod")
+        assert "spec" not in world.kube.manifests.get(("Job", "shop", "prod-erase"), {})
+
+    run(use, doomed())
+
+
+def test_another_ones_stateful_set_and_volume_stay_when_a_cluster_goes_that_wanted_their_names() -> None:
+    async def use(world: World) -> None:
+        assert (await world.look("prod"))[1] == "NameTaken"
+        await goes(world)
+        assert world.has("StatefulSet", "prod-minio") and world.has("PersistentVolumeClaim", "data-prod-minio-0")
+        assert world.kube.deleted == []
+        assert not world.held("prod")
+
+    run(use, doomed(store=EMBEDDED), stateful_set("prod-minio", {"app": "minio"}), claim({"app": "minio"}))
+
+
+def test_what_has_a_clusters_label_alone_stays_when_it_goes() -> None:
+    owner = [{"controller": True, "uid": "other", "kind": "Thing", "name": "t"}]
+    labels = {"bmq.io/cluster": "prod", "app.kubernetes.io/component": "broker"}
+
+    async def use(world: World) -> None:
+        await world.look("prod")
+        await goes(world)
+        assert world.has("StatefulSet", "theirs") and world.has("StatefulSet", "nobodys")
+        assert "StatefulSet prod-broker" in world.kube.deleted
+
+    run(use, doomed(), stateful_set("theirs", labels, ownerReferences=owner), stateful_set("nobodys", labels | {"bmq.io/lane": "dev"}))
+
+
+def test_a_claim_that_was_there_before_is_not_mounted_unless_it_is_an_earlier_clusters_of_the_name() -> None:
+    async def refused(world: World) -> None:
+        _, reason, text = await world.look("prod")
+        assert reason == "NameTaken" and "data-prod-minio-0" in text
+        assert not world.has("StatefulSet", "prod-minio")
+
+    async def taken(world: World) -> None:
+        await world.look("prod")
+        assert world.has("StatefulSet", "prod-minio")
+
+    run(refused, cluster(store=EMBEDDED), claim({"app": "minio", "release": "prod"}))
+    run(taken, cluster(store=EMBEDDED), claim(OF_MINIO))
+
+
+def test_the_embedded_minios_own_volume_goes_with_it() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.kube.keep(claim(OF_MINIO))
+        await goes(world)
+        assert world.kube.deleted[:2] == ["PersistentVolumeClaim data-prod-minio-0", "StatefulSet prod-minio"]
+        assert not world.held("prod")
+
+    run(use, doomed(store=EMBEDDED))
+
+
+def test_a_volume_of_the_name_stays_when_a_cluster_goes_that_never_used_it() -> None:
+    async def use(world: World) -> None:
+        assert (await world.look("prod"))[1] == "NotAllowed"
+        await goes(world)
+        assert world.has("PersistentVolumeClaim", "data-prod-minio-0")
+
+    run(use, doomed(store=EMBEDDED, image={"repository": "evil.example/steal"}), claim(OF_MINIO))

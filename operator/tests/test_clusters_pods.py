@@ -1,0 +1,92 @@
+"""Which pods are a Cluster's: those that its StatefulSets made. One that says so by labels alone is neither counted nor deleted."""
+
+import copy
+from typing import Any
+
+import pytest
+from clusters_world import World, cluster, run
+
+from bmq.resources.cluster import Cluster
+from bmq_operator.clusters.existing import read_existing
+from bmq_operator.clusters.nodes import lanes_seen, pods_seen
+from bmq_operator.clusters.steps import take
+from bmq_operator.clusters.upgrade import DeletePod
+
+FORGED = [{"controller": True, "kind": "StatefulSet", "name": "prod-broker"}]
+
+
+async def stranger(world: World, name: str, *, owners: list[dict[str, Any]], **labels: str) -> None:
+    """A copy of a broker's pod, as somebody makes it for debugging."""
+    pod = copy.deepcopy(world.there("Pod", "prod-broker-0"))
+    uid = world.there("StatefulSet", "prod-broker")["metadata"]["uid"]
+    meta = {"name": name, "uid": f"uid-of-{name}", "ownerReferences": [one | {"uid": uid} for one in owners]}
+    pod["metadata"] = {**pod["metadata"], **meta, "labels": {**pod["metadata"]["labels"], **labels}}
+    world.kube.keep(pod)
+
+
+@pytest.mark.parametrize("name", ["prod-broker-0-debug", "debug-copy", "debug-7", "prod-broker-07", "prod-broker-½"])
+@pytest.mark.parametrize("owners", [[], FORGED], ids=["nobody's", "one that names the owner itself"])
+def test_a_pod_with_a_clusters_labels_stops_no_look_and_is_neither_counted_nor_deleted(name: str, owners: list[dict[str, Any]]) -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.pods_are_made()
+        await world.look("prod")
+        await stranger(world, name, owners=owners, **{"controller-revision-hash": "r0"})
+        world.pods_are_made(ready=False)
+        said = await world.look("prod")
+        assert said[:2] == ("False", "PodsNotReady")
+        status = world.there("Cluster", "prod")["status"]
+        assert status["brokers"]["replicas"] == 3
+        assert world.kube.deleted == []
+
+    run(use, cluster())
+
+
+def test_a_pod_that_is_no_lanes_makes_no_lane() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.pods_are_made()
+        await stranger(world, "prod-lane-dev-broker-0", owners=FORGED, **{"bmq.io/lane": "dev"})
+        there = Cluster.model_validate(world.there("Cluster", "prod"))
+        existing = await read_existing(world.context.kube, there)
+        assert [pod["metadata"]["name"] for pod in existing.strangers] == ["prod-lane-dev-broker-0"]
+        assert lanes_seen(existing.objects.values()) == []
+        assert len(pods_seen(existing.pods, existing.stateful_sets(), now_ms=0)) == 3 + 2 + 2
+
+    run(use, cluster())
+
+
+def test_the_keys_of_a_copy_for_debugging_keep_no_replacement_of_keys_waiting() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.pods_are_made()
+        await stranger(world, "debug-7", owners=[])
+        auth = world.there("Secret", "prod-auth")
+        auth["data"] = {"cluster-secret": "bmV3IG9uZSB3aXRob3V0IHdoaXRlIHNwYWNl".replace("I", "J"), "admin-token": auth["data"]["admin-token"]}
+        for _ in range(4):
+            await world.look("prod")
+            for role in ("controller", "broker", "proxy"):  # rolled by Kubernetes' own controller
+                for number in range(3):
+                    world.kube.drop("Pod", "shop", f"prod-{role}-{number}")
+            world.pods_are_made()
+        assert not [one for one in world.there("Cluster", "prod")["status"]["conditions"] if one["type"] == "KeysAsWritten"]
+
+    run(use, cluster())
+
+
+def test_a_pod_that_was_made_anew_meanwhile_is_left_alone() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.pods_are_made()
+        there = Cluster.model_validate(world.there("Cluster", "prod"))
+        existing = await read_existing(world.context.kube, there)
+        seen = next(one for one in pods_seen(existing.pods, existing.stateful_sets(), now_ms=0) if one.name == "prod-proxy-0")
+        world.kube.drop("Pod", "shop", "prod-proxy-0")
+        world.pods_are_made()
+        step = DeletePod(reason="Upgrading", message="", pod=seen.name, uid=seen.uid)
+        await take(world.context, there, None, step)
+        assert world.has("Pod", "prod-proxy-0")
+        await take(world.context, there, None, DeletePod(reason="", message="", pod=seen.name, uid=world.there("Pod", seen.name)["metadata"]["uid"]))
+        assert not world.has("Pod", "prod-proxy-0")
+
+    run(use, cluster())
