@@ -2,22 +2,25 @@
 
 import datetime
 import fcntl
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from table_records import HOUR_MS, START_MS, add_batch, records, rows_of, write
+from table_records import HOUR_MS, START_MS, add_batch, covered_by, records, rows_of, write
 
 from bmq_spark.errors import CommitRefused
 from bmq_spark.locations import Location
-from bmq_spark.table import Covered, Table, arrow, record_schema
+from bmq_spark.table import Covered, Table, arrow, files, record_schema
+from bmq_spark.table.compaction import compact
 
 ROOT = Path(__file__).parents[2]
 
@@ -228,3 +231,26 @@ def test_columns_are_added_and_widened_and_old_files_are_read_by_the_new_schema(
         table.commit(table.snapshot(), schema=record_schema(pa.struct([("id", pa.int64())])))
     with pytest.raises(CommitRefused, match=r"column value is struct.* and cannot become string"):
         table.commit(table.snapshot(), schema=record_schema(pa.string()))
+
+
+def test_rows_that_are_not_a_number_are_found_by_filters_before_and_after_a_merge(table: Table) -> None:
+    kind = pa.struct([("d", pa.float64()), ("f", pa.float32()), ("in", pa.struct([("d", pa.float64())])), ("l", pa.list_(pa.float32()))])
+    schema = record_schema(kind)
+    for number, each in enumerate([math.nan, 1.0, 3.0]):
+        plain = records("orders", 0, 2 * number, 2)
+        values = pa.array([{"d": value, "f": value, "in": {"d": value}, "l": [value]} for value in (each, 2.0)], kind)
+        batch = pa.RecordBatch.from_arrays([values if field.name == "value" else plain.column(field.name) for field in schema], schema=schema)
+        added = write(table, "q", number, [batch], schema=schema)
+        table.commit_batch(("q", number), added=added, offsets=covered_by([batch]), schema=schema)
+    for _ in range(2):
+        for column in ("value.d", "value.f", 'value."in".d', "value.l[1]"):
+            for condition, offsets in {"> 2": [0, 4], ">= 3": [0, 4], "= 'nan'": [0], "> 5": [0]}.items():
+                found = duckdb.connect().execute(
+                    f'SELECT "offset" FROM read_parquet($1, union_by_name=true) WHERE {column} {condition} ORDER BY ALL', [files(table.location.uri)]
+                )
+                assert [offset for (offset,) in found.fetchall()] == offsets, (column, condition)
+            assert duckdb.connect().execute("SELECT count(*) FROM read_parquet($1) WHERE isnan(value.d)", [files(table.location.uri)]).fetchall() == [
+                (1,)
+            ]
+        compact(table, before_ms=START_MS + 50 * HOUR_MS, min_files=2)
+    assert len(table.snapshot().files) == 1

@@ -169,16 +169,18 @@ class Encoding:
 
 @lru_cache(maxsize=64)
 def encoding(schema: pa.Schema) -> Encoding:
-    """Dictionaries for what repeats, deltas for what rises, no statistics for payloads."""
+    """Dictionaries for what repeats, deltas for what rises, no statistics for payloads and floats."""
     sink = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), sink)
     leaves = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
     paths = [leaves.column(index).path for index in range(len(leaves))]
     delta = [path for path in paths if path in _DELTA_COLUMNS]
     payload = [path for path in ("value",) if path in paths and types.is_binary(schema.field(path).type)]
+    # Parquet's least and greatest leave NaN out, which is above all numbers for DuckDB and Spark: they would pass over it.
+    floats = [path for index, path in enumerate(paths) if leaves.column(index).physical_type in ("FLOAT", "DOUBLE")]
     return Encoding(
         dictionary=[path for path in paths if path not in (*delta, *payload)],
         delta=dict.fromkeys(delta, "DELTA_BINARY_PACKED"),
         sorted_leaves=tuple(paths.index(column) for column in SORTED_BY),
-        statistics=[path for path in paths if path not in payload and not path.startswith("headers.")],
+        statistics=[path for path in paths if path not in (*payload, *floats) and not path.startswith("headers.")],
     )
