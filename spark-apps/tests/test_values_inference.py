@@ -194,3 +194,27 @@ def test_keys_that_are_data_neither_fill_memory_nor_depend_on_who_saw_them() -> 
     assert seen == observe(backwards) == union(observe(values[: 2 * FIELDS]), observe(values[FIELDS:]))
     assert seen.num_fields == FIELDS and seen.field("in").type.num_fields == FIELDS
     assert [field.name for field in seen][-1] == names[FIELDS - 2]
+
+
+ODD_NAMES = ['a"b', "C:\\temp", "a\nb", "\x00", "\x1f"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_name_with_a_quote_a_backslash_or_a_control_character_makes_no_column_and_is_a_reason(name: str) -> None:
+    documents = [{"id": 1}, {name: 1}, {"o": {name: {"x": 1}}}, {"l": [{name: 1, "y": 1}]}, {"id": 2, name: None}]
+    known = infer(None, encoded(*documents))
+    assert write_ddl(known) == "id bigint, l array<struct<y: bigint>>"
+    assert infer(known, encoded(*documents, {"new": 1})) == pa.struct([*known, ("new", pa.int64())])
+    values, reasons = decode(decoder("json", columns=known), encoded(*documents).to_pylist())
+    assert [row and row["id"] for row in values] == [1, None, None, None, 2]
+    assert [why is None or "has no column: its name" in why for why in reasons] == [True] * 5
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_columns_of_any_name_that_came_from_a_schema_are_filled(name: str) -> None:
+    known = pa.struct([("id", pa.int64()), (name, pa.struct([(name, pa.int64()), ("text", pa.string())]))])
+    documents = [{"id": 1, name: {name: 2, "text": "x"}}, {"id": 1}, {name: {"text": 1.5}}]
+    assert infer(known, encoded(*documents)) == known
+    values, reasons = decode(decoder("json", columns=known), encoded(*documents).to_pylist())
+    assert reasons == [None] * 3
+    assert values == [documents[0], {"id": 1, name: None}, {"id": None, name: {name: None, "text": "1.5"}}]

@@ -9,6 +9,7 @@ ones together. One odd record does not turn a table's column into text; it gets 
 `observe` runs where the records are and `settle` once for a batch. Both are deterministic: new fields come in the order of their names.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
@@ -22,6 +23,8 @@ from bmq_spark.values.json_records import JSON_REFUSES, python_type
 from bmq_spark.values.json_seen import COLUMNS, Seen, arrow_of, merged, seen_in, seen_of, tells
 
 NOTHING: Final = pa.struct([])
+_ODD_NAME: Final = re.compile(r'[\x00-\x1f"\\]')
+"""What msgspec takes no field's name with, where it refuses the fields that it is not told of."""
 _PIECE: Final = 256
 """Records after which what was seen becomes what is known, so that only what is new is looked at closely."""
 
@@ -75,10 +78,13 @@ def fields_beyond(value: Any, arrow_type: pa.DataType, path: str = "$") -> str |
 
 
 def strict_type(arrow_type: pa.DataType) -> Any:
-    """As json_records.python_type, and a field that the type does not have is refused. For checking alone."""
+    """As json_records.python_type, and a field that the type does not have is refused, or whose name is odd. For checking alone: what is refused is
+    looked at more closely.
+    """
     if pa.types.is_struct(arrow_type):
-        fields = [(f"f{index}", strict_type(field.type) | None, None) for index, field in enumerate(arrow_type)]
-        names = {f"f{index}": field.name for index, field in enumerate(arrow_type)}
+        plain = [field for field in arrow_type if not _ODD_NAME.search(field.name)]
+        fields = [(f"f{index}", strict_type(field.type) | None, None) for index, field in enumerate(plain)]
+        names = {f"f{index}": field.name for index, field in enumerate(plain)}
         return msgspec.defstruct("Fields", fields, rename=names, forbid_unknown_fields=True, gc=False)
     if pa.types.is_list(arrow_type):
         return list[strict_type(arrow_type.value_type) | None]  # type: ignore[misc]
@@ -139,7 +145,7 @@ def _settled(known: pa.DataType, seen: pa.DataType, rules: Rules, room: list[int
         for field in seen:
             if field.name in types:
                 types[field.name] = _settled(types[field.name], field.type, rules, room)
-            elif field.name and field.name.lower() not in spellings and room[0] > 0:
+            elif field.name and not _ODD_NAME.search(field.name) and field.name.lower() not in spellings and room[0] > 0:
                 added = _settled(pa.null(), field.type, rules, room)
                 if not _tells_nothing(added):
                     spellings.add(field.name.lower())

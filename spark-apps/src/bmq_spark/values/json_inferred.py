@@ -54,7 +54,10 @@ class InferredJsonDecoder(RecordDecoder):
         def loosely(value: bytes) -> Any:
             beyond = fields_beyond(msgspec.json.decode(value), self.columns)
             if beyond is not None:
-                raise Unfit(f"{beyond} has no column: its name differs from another's by case alone, or there are too many columns: give a schema")
+                raise Unfit(
+                    f"{beyond} has no column: its name differs from another's by case alone, or has a quote, a backslash or a control character, "
+                    "or there are too many columns: give a schema"
+                )
             return loose(value)
 
         return check, decode, loosely
