@@ -73,10 +73,17 @@ def test_a_topic_that_was_there_before_is_refused_and_nothing_is_changed() -> No
 
 
 def test_a_topic_that_was_there_before_is_adopted_and_brought_to_what_is_written() -> None:
-    found = plan(situation(topic(existing="Adopt", config={}), PRESENT))
+    found = plan(situation(topic(existing="Adopt", config={"retention.ms": "7"}), PRESENT))
     assert isinstance(found.action, SetConfigs)
-    assert [(one.field, one.before, one.after) for one in found.action.differences] == [("retention.ms", "5", None)]
+    assert [(one.field, one.before, one.after) for one in found.action.differences] == [("retention.ms", "5", "7")]
     assert (found.owned, [event.reason for event in found.events]) == (True, ["Adopted"])
+
+
+def test_what_an_adoption_would_put_back_to_its_default_is_asked_for_first() -> None:
+    """Retention without limit would become the cluster's, and delete what is older."""
+    found = plan(situation(topic(existing="Adopt", config={"segment.ms": "1"}), replace(PRESENT, configs={"retention.ms": "-1", "segment.ms": "2"})))
+    assert (said(found), found.action, found.owned, found.events) == (("False", "ConfigDiffers"), None, False, ())
+    assert "retention.ms: -1" in found.finding.message and "segment.ms" not in found.finding.message
 
 
 def test_an_unmanaged_topic_is_looked_at_alone() -> None:

@@ -106,10 +106,13 @@ def test_a_topic_that_was_there_is_refused_then_adopted(bmq: StartedBmq) -> None
         world.write("old", partitions=3)
         assert said(await world.look("old")) == ("False", "AlreadyExists")
         world.write("old", partitions=3, existing="Adopt")
+        assert said(await world.look("old")) == ("False", "ConfigDiffers")
+        assert (await world.client.get("topics", "old"))["configs"] == {"retention.ms": "5"}
+        world.write("old", partitions=3, existing="Adopt", config={"retention.ms": "7"})
         outcome = await world.look("old")
         assert said(outcome) == ("False", "MorePartitions")
         assert [event.reason for event in outcome.events] == ["Adopted"]
-        assert (await world.client.get("topics", "old"))["configs"] == {}
+        assert (await world.client.get("topics", "old"))["configs"] == {"retention.ms": "7"}
 
     WORLDS.run(bmq, use)
 

@@ -47,7 +47,7 @@ class TopicSpec(Part):
     existing: Literal["Refuse", "Adopt"] = Field(
         default="Refuse",
         description="What happens where the topic was there before the resource. Refuse: nothing, and a condition says so. Adopt: it is managed from "
-        "then on, its configuration brought to what is written, and its records are kept.",
+        "then on, its configuration brought to what is written once every key that it has is written, and its records are kept.",
     )
     managed: bool = Field(default=True, description="false: nothing is changed, and nothing deleted; the status alone is kept up to date.")
     deletion_policy: DeletionPolicy = Field(

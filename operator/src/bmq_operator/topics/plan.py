@@ -118,6 +118,10 @@ def _existing(situation: Situation) -> Plan:
         if topic.spec.existing == "Refuse":
             why = f"the topic {topic.topic_name} was there before this resource: write existing: Adopt to have it managed, or another topicName"
             return Plan(finding=_not_ready("AlreadyExists", why), owned=False, topic_id=present.topic_id, partitions=present.partitions)
+        if unwritten := sorted(present.configs.keys() - topic.spec.config.keys()):
+            has = ", ".join(f"{name}: {present.configs[name]}" for name in unwritten)
+            why = f"the topic {topic.topic_name} has {has}: write it in config, else it would go back to its default, which may delete records"
+            return Plan(finding=_not_ready("ConfigDiffers", why), owned=False, topic_id=present.topic_id, partitions=present.partitions)
         return _kept(topic, present, Event(reason="Adopted", message=f"the topic {topic.topic_name} was there before, and is managed from now on"))
     if status.topic_id and present.topic_id != status.topic_id:
         text = (
