@@ -10,6 +10,8 @@ from bmq.resources.lane import Lane, LaneStatus
 from bmq_operator.admin import AdminClient, AdminError, AdminProblem
 from bmq_operator.applied import as_wanted, make_way, write
 from bmq_operator.borrowed import Own, why_never_allowed
+from bmq_operator.clusters.existing import owner_of
+from bmq_operator.clusters.gathering import NotToBe, may_be
 from bmq_operator.clusters.names import Names, selector_of
 from bmq_operator.conditions import Finding, next_conditions, timestamp
 from bmq_operator.context import Context
@@ -183,6 +185,9 @@ async def _bring_about(context: Context, lane: Lane, cluster: Cluster, situation
     wanted = desired(lane, cluster, base, node_ids_from=planned.node_ids_from, with_brokers=with_brokers)
     try:
         there = await asyncio.gather(*(context.kube.get(one["kind"], names.namespace, one["metadata"]["name"]) for one in wanted))
+        differs = any(found is None or not as_wanted(found, one) for one, found in zip(wanted, there, strict=True))
+        if differs and (obstacle := await _obstacle(context, cluster, base, situation.cluster_name)) is not None:
+            return replace(planned, finding=obstacle, again_after_s=SOON_S)
         for one, found in zip(wanted, there, strict=True):
             if found is not None and (other := _of_another(found, lane, cluster)):
                 finding = Finding(
@@ -200,6 +205,22 @@ async def _bring_about(context: Context, lane: Lane, cluster: Cluster, situation
         finding = Finding(status="False", reason="Refused", message=f"the API server refuses an object of the lane: {problem.message}")
         return replace(planned, finding=finding)
     return planned
+
+
+async def _obstacle(context: Context, cluster: Cluster, base: Manifest, name: str) -> Finding | None:
+    """Why nothing may be made or changed by the Cluster's spec now, of which a lane's pods have image, keys and settings. None: it may."""
+    stays = "nothing of the lane is made or changed until then"
+    if owner_of(base) != cluster.metadata.uid:
+        text = f"StatefulSet {base['metadata']['name']} is not that of Cluster {name}: delete it, {stays}"
+        return Finding(status="False", reason="NameTaken", message=text)
+    if cluster.spec.paused:
+        return Finding(status="Unknown", reason="ClusterPaused", message=f"Cluster {name} is paused: write paused: false there, {stays}")
+    try:
+        await may_be(context, cluster)
+    except NotToBe as why:
+        text = f"Cluster {name} cannot be as it says ({why.finding.reason}: {why.finding.message}): {stays}"
+        return Finding(status="False", reason="ClusterRefused", message=text)
+    return None
 
 
 async def _delete(context: Context, objects: Iterable[tuple[str, str]], namespace: str, lane: Lane, cluster: Cluster) -> None:
