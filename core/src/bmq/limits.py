@@ -117,6 +117,12 @@ class Limits:
         beyond="Further ones are closed at once, and the log says so.",
         maximum=1_000_000,
     )
+    turn_requests: int = _limit(
+        50,
+        "Requests that are begun in one turn of the event loop, all connections together, some ms.",
+        beyond="The next ones begin when others had their turn, by addresses and within an address by connections.",
+        maximum=10_000,
+    )
     produce_turn_partitions: int = _limit(
         200,
         "Partitions of one Produce request that are begun in one turn of the event loop, some ms. A request that names more is begun in turns.",

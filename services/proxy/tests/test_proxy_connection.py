@@ -7,6 +7,8 @@ from one_connection import codes, nothing_comes, run, slow_reader, until
 from proxy_in_memory import Client, Running, batch, fetch_request
 
 from bmq.wire.error_codes import ErrorCode
+from bmq_proxy import metrics
+from bmq_proxy.intake import SPLIT_AT_ONCE
 from bmq_proxy.settings import ProxySettings
 
 pytestmark = pytest.mark.usefixtures("both_loops")
@@ -121,6 +123,65 @@ def test_requests_in_flight_of_one_connection_are_bounded() -> None:
         for _ in range(200):
             await client.receive()
         assert len(proxy.owner.appended) == 200
+
+    run(test, ProxySettings(requests_in_flight_max=4))
+
+
+def test_requests_that_are_answered_at_once_leave_the_loop_to_others_however_many_came_together() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        begun = metrics.REQUESTS.labels("ApiVersions", "none")._value.get
+        sent = [client.send(18, 0, {}) for _ in range(3_000)]
+        answers = asyncio.ensure_future(_answers(client, len(sent)))
+        most, before = 0, begun()
+        while not answers.done():
+            await asyncio.sleep(0)
+            now = begun()
+            most, before = max(most, now - before), now
+        assert await answers == sent
+        assert 0 < most <= 2 * 50, "in two turns"
+
+    run(test)
+
+
+def test_who_sends_many_requests_at_once_has_one_part_of_a_turn_among_those_of_its_address() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        greedy = [await proxy.connect() for _ in range(5)]
+        for one in greedy:
+            for _ in range(1_000):
+                one.send(18, 0, {})
+        done = metrics.REQUESTS.labels("ApiVersions", "none")._value.get
+        before = done()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        asked = client.send(18, 0, {})
+        assert (await client.receive())[0] == asked
+        assert done() - before < 5_000 / 2, "it waits for a few turns, not for all that was sent before"
+        for one in greedy:
+            await _answers(one, 1_000)
+
+    run(test)
+
+
+async def _answers(client: Client, count: int) -> list[int]:
+    return [(await client.receive())[0] for _ in range(count)]
+
+
+def test_no_more_is_taken_out_of_what_was_read_than_may_be_in_flight() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.owner.hold = True
+        sent = [client.send_produce("orders", {0: batch(b"%d" % n)}) for n in range(400)]
+        await until(lambda: bool(proxy.owner.held))
+        assert await nothing_comes(client)
+        memory = proxy.role.server.endpoint.request_memory
+        assert len(proxy.owner.held) <= 4 + SPLIT_AT_ONCE
+        assert memory.held_bytes > 0
+        proxy.owner.hold = False
+        answers = asyncio.ensure_future(_answers(client, len(sent)))
+        while not answers.done():
+            proxy.owner.let_go(len(proxy.owner.held))
+            await asyncio.sleep(0)
+        assert await answers == sent
+        assert memory.held_bytes == 0
 
     run(test, ProxySettings(requests_in_flight_max=4))
 

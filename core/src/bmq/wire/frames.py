@@ -11,7 +11,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import WireError
 from bmq.wire.apis import SERVED, ApiKey, frame_bytes_max
-from bmq.wire.limits import FIRST_FRAME_BYTES_MAX, FRAME_GROWTH_FIRST_BYTES, FRAME_TRUST_BYTES_MAX, HEADER_TAGS_MAX
+from bmq.wire.limits import FIRST_FRAME_BYTES_MAX, FRAME_GROWTH_FIRST_BYTES, FRAME_TRUST_BYTES_MAX, HEADER_TAGS_MAX, RECEIVE_BUFFER_BYTES
 from bmq.wire.splitting import HTTP_STARTS, TLS_START, FrameSplitter
 
 _LENGTH: Final = struct.Struct(">i")
@@ -27,10 +27,17 @@ _JOIN_BYTES_MAX: Final = 16 << 10
 class FrameReader(FrameSplitter[memoryview]):
     """Frames without their lengths. WireError: the stream is not the Kafka protocol, or a frame is too large."""
 
-    def __init__(self, *, scratch: bytearray | None = None, frame_bytes_max: Callable[[int], int] = frame_bytes_max) -> None:
-        """`frame_bytes_max` tells how large a frame of an API key may be."""
+    def __init__(
+        self,
+        *,
+        scratch: bytearray | None = None,
+        frame_bytes_max: Callable[[int], int] = frame_bytes_max,
+        frames_max: int = RECEIVE_BUFFER_BYTES,
+    ) -> None:
+        """`frame_bytes_max` tells how large a frame of an API key may be. More than `frames_max` at a time are left for `split_more`."""
         super().__init__(scratch)
         self._frame_bytes_max = frame_bytes_max
+        self._frames_max = frames_max
         self._trusted_bytes = FRAME_GROWTH_FIRST_BYTES
         """The largest frame that this peer has really sent: so much is set aside at once for its next one."""
 
@@ -39,6 +46,9 @@ class FrameReader(FrameSplitter[memoryview]):
         position = 0
         left = len(data)
         while left >= _LENGTH_AND_KEY.size:
+            if len(frames) >= self._frames_max:
+                self._split_later(data[position:])
+                return frames
             size, api_key = _LENGTH_AND_KEY.unpack_from(data, position)
             self._check(data, position, size, api_key)
             position += _LENGTH.size

@@ -26,8 +26,10 @@ class FrameSplitter(ABC, Generic[F]):
 
     def __init__(self, scratch: bytearray | None) -> None:
         self._scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES) if scratch is None else scratch)
-        self._rest = b""
-        """The start of a frame that says too little yet."""
+        self._rest: bytes | memoryview = b""
+        """The start of a frame that says too little yet, or (`has_more`) what is split later."""
+        self.has_more = False
+        """Whether there is more to be split by `split_more`."""
         self._own: bytearray | None = None
         """A frame that did not arrive at once; grows up to `_own_size`."""
         self._own_size = 0
@@ -74,9 +76,22 @@ class FrameSplitter(ABC, Generic[F]):
             return [self._grown(memoryview(own))]
         data: memoryview = self._scratch[:count]
         if self._rest:
-            data = memoryview(self._rest + bytes(data))
+            data = memoryview(b"".join((self._rest, data)))
             self._rest = b""
+        self.has_more = False
         return self._split(data)
+
+    def split_more(self) -> list[F]:
+        """Frames of what came before. Raises WireError."""
+        data = memoryview(self._rest)
+        self._rest = b""
+        self.has_more = False
+        return self._split(data)
+
+    def _split_later(self, data: memoryview) -> None:
+        """Keeps what follows the frames that are enough for now."""
+        self._rest = data if data.readonly else bytes(data)  # what is not is scratch
+        self.has_more = True
 
     def feed(self, data: Buffer) -> list[F]:
         """The same for bytes that come in another way."""

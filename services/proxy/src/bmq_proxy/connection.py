@@ -7,6 +7,7 @@ requests in flight, a request that has to wait its turn, memory of the process u
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol, cast
 
@@ -137,7 +138,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def idle(self) -> bool:
         """Nothing is in flight."""
-        return not self._exchanges
+        return not self._exchanges and not self._intake.has_more
 
     @property
     def is_answering(self) -> bool:
@@ -202,14 +203,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._closing or self._finishing:
             return  # read, and not kept: closing with something unread would reset the connection, and take answers from the peer
         self.active_at = self._loop.time()
-        try:
-            for frame in self._intake.received(nbytes):
-                self._arrived(frame)
-        except WireError as error:
-            self._break(str(error))
-            return
-        self._intake.reserve()
-        self._advance()
+        if self._take_in(partial(self._intake.received, nbytes)):
+            self._advance()
 
     def eof_received(self) -> bool:
         """The event loop's: the peer sends no more, which ends the connection, as it does in Kafka."""
@@ -253,6 +248,17 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def _take_in(self, frames: Callable[[], list[memoryview]]) -> bool:
+        """False: they are not the protocol, and the connection ends."""
+        try:
+            for frame in frames():
+                self._arrived(frame)
+        except WireError as error:
+            self._break(str(error))
+            return False
+        self._intake.reserve()
+        return True
+
     def _arrived(self, frame: memoryview) -> None:
         header = parse_request_header(frame)
         size_bytes = frame.nbytes
@@ -286,10 +292,17 @@ class Connection(asyncio.BufferedProtocol):
                 self._start(exchanges[self._started])
             else:
                 break
+            if self._intake.has_more and self._started == len(exchanges) < self._service.requests_in_flight_max:
+                self._take_more()
         self._write_out()
         if self._finishing and not self.is_answering:
             self._leave()
         self._update_reading()
+
+    def _take_more(self) -> None:
+        """The next requests of what was read: all before them have begun."""
+        if not self._finishing and not self._closing:
+            self._take_in(self._intake.more)
 
     def _leave(self) -> None:
         transport = self._transport
@@ -404,6 +417,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._intake.update(
             wanted=not self._write_paused
+            and not self._intake.has_more
             and len(self._exchanges or ()) < self._service.requests_in_flight_max
             and self._waiting_bytes <= (0 if self._is_held_back else WAITING_BYTES_MAX)
         )

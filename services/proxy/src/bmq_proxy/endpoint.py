@@ -84,8 +84,12 @@ class Endpoint:
             modest=modest,
         )
         self._turn_left = PRODUCE_TURN_PARTITIONS
+        self._turn_requests = settings.limits.turn_requests
+        self._requests_left = self._turn_requests
+        self._own_left = self._turn_requests
+        """Of them, those that the connection whose turn it is may still begin."""
         self._next_turn: Rotation[Connection] = Rotation()
-        """Whose Produce requests wait for it."""
+        """Whose requests wait for it."""
         self._in_next_turn: set[Connection] = set()
         self.connections: dict[Connection, None] = {}  # in the order of their opening, which a seed replays
         self.in_flight = 0
@@ -171,14 +175,17 @@ class Endpoint:
         return route is None or route.outlives
 
     def admits(self, connection: Connection, call: Call) -> bool:
-        """Whether a request may start now: a Produce of who has much under way waits for its turn while there are others to protect."""
-        if call.api_key != ApiKey.PRODUCE:
-            return True
-        if self._turn_left <= 0:
+        """Whether a request may start now: one in a later turn of the loop where enough began in this one.
+
+        A Produce of who has much under way waits for its turn while there are others to protect.
+        """
+        if self._turn_left <= 0 or self._requests_left <= 0 or self._own_left <= 0:
             if connection not in self._in_next_turn:
                 self._in_next_turn.add(connection)
-                self._next_turn.push(connection, party=connection.peer)
+                self._next_turn.push(connection, party=connection.peer, sender=connection)
             return False
+        if call.api_key != ApiKey.PRODUCE:
+            return True
         share = connection.share
         if share is None:
             share = connection.share = self.shares.open((call.client_host, call.client_id), connection.go_on)
@@ -191,15 +198,16 @@ class Endpoint:
     def begin(self, call: Call, body: Buffer) -> Pending:
         """Starts a request. Raises WireError for an API or version that is not served, or a body that does not decode."""
         began_s = self._loop.time()
+        if self._requests_left == self._turn_requests:
+            self._loop.call_soon(self._turn)
+        self._requests_left -= 1
+        self._own_left -= 1
         try:
             pending = self._begin(call, body)
         except BaseException:
             self._over(call)
             raise
-        if call.partitions:
-            if self._turn_left == PRODUCE_TURN_PARTITIONS:
-                self._loop.call_soon(self._turn)
-            self._turn_left -= call.partitions
+        self._turn_left -= call.partitions
         if call.share is not None:
             if isinstance(pending, Answer):
                 self._over(call)
@@ -209,12 +217,18 @@ class Endpoint:
         return pending
 
     def _turn(self) -> None:
-        """The loop has come round: first those that could not begin before."""
+        """The loop has come round: first those that could not begin before, each with its part of the turn."""
         self._turn_left = PRODUCE_TURN_PARTITIONS
-        while self._next_turn and self._turn_left > 0:
+        self._requests_left = self._turn_requests
+        own_max = max(1, self._turn_requests // max(1, len(self._in_next_turn)))
+        for _ in range(len(self._in_next_turn)):
+            if self._turn_left <= 0 or self._requests_left <= 0:
+                break
             connection = self._next_turn.pop()
             self._in_next_turn.discard(connection)
+            self._own_left = own_max
             connection.go_on()
+        self._own_left = self._turn_requests
 
     def _begin(self, call: Call, body: Buffer) -> Pending:
         lane = lane_of_client(call.client_id)

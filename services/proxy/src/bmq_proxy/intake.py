@@ -6,6 +6,10 @@ from collections.abc import Callable
 from bmq.wire.frames import FrameReader
 from bmq_proxy.arriving import ArrivingMemory
 from bmq_proxy.budget import MemoryBudget
+from bmq_proxy.calls import Lease
+
+SPLIT_AT_ONCE = 16
+"""Frames that are taken at a time out of what was read: the next ones when these have begun."""
 
 UNASKED_BYTES_MAX = 4 << 10
 """What a connection may bring in while there is no memory."""
@@ -24,6 +28,7 @@ class Intake:
         "_broken",
         "_frames",
         "_granted",
+        "_later",
         "_memory",
         "_peer",
         "_reading",
@@ -39,11 +44,13 @@ class Intake:
         """`memory` is of whole requests, `arriving` of those that are not. `broken` is told who is cut off, and why."""
         self._broken = broken
         self._peer = ""
-        self._frames = FrameReader(scratch=scratch)
+        self._frames = FrameReader(scratch=scratch, frames_max=SPLIT_AT_ONCE)
         self._memory = memory
         self._arriving = arriving
         self._transport: asyncio.Transport | None = None
         self._arriving_bytes = 0
+        self._later: Lease | None = None
+        """Of what is split later."""
         self._granted = True
         self._reading = True
         self._waits_for_room = False
@@ -65,6 +72,8 @@ class Intake:
         """The connection is gone."""
         self._transport = None
         self._forget_frame()
+        if self._later is not None:
+            self._later.let_go()
         if self._waits_for_room:
             self._memory.withdraw(self._room)
 
@@ -76,8 +85,26 @@ class Intake:
         return buffer
 
     def received(self, count: int) -> list[memoryview]:
-        """Frames that are complete now. Raises WireError."""
-        return self._frames.buffer_updated(count)
+        """Frames that are complete now, the first ones of many. Raises WireError."""
+        frames = self._frames.buffer_updated(count)
+        if self._frames.has_more:
+            if self._later is not None:
+                self._later.let_go()
+            self._later = Lease(self._memory, self._frames.held_bytes)
+        return frames
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are frames beyond those that were handed out."""
+        return self._later is not None
+
+    def more(self) -> list[memoryview]:
+        """The next of them. Raises WireError."""
+        frames = self._frames.split_more()
+        if not self._frames.has_more and self._later is not None:
+            self._later.let_go()
+            self._later = None
+        return frames
 
     def reserve(self) -> None:
         """Asks for the memory that the frame which is arriving needs; gives back that of one that is whole (and counted by its request)."""
