@@ -115,7 +115,7 @@ def test_records_without_a_schema_that_is_known_get_a_reason(server: RegistrySer
             "Schema 999 not found",
             "it ends within a value",
             "is JSON in the registry",
-            "Schema mismatch",
+            "the writer's schema does not resolve: value.id: string is not int",
             "within itself",
         ],
         strict=True,

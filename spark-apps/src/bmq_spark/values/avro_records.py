@@ -14,12 +14,13 @@ from typing import Any, Final, NamedTuple
 
 import fastavro
 import pyarrow as pa
-from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException, UnknownType
 
 from bmq_spark.errors import ConfigurationError
+from bmq_spark.values.avro_defaults import require_legal_defaults
+from bmq_spark.values.avro_resolution import resolved
 from bmq_spark.values.avro_strict import StrictAvro
-from bmq_spark.values.avro_types import AvroColumn, NoColumn, column_of, has_choices, plain, times_of
+from bmq_spark.values.avro_types import NoColumn, column_of, in_table
 from bmq_spark.values.by_schema_id import BySchemaId
 from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
 from bmq_spark.values.registry import RegisteredSchema, Registry, schema_id
@@ -27,11 +28,11 @@ from bmq_spark.values.schema_files import SchemaFile
 
 AVRO_REFUSES: Final = (
     EOFError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError, AttributeError, StopIteration, AssertionError, MemoryError,
-    decimal.DecimalException, SchemaResolutionError,
+    decimal.DecimalException,
 )  # fmt: skip
 SLICE_VALUES: Final = 1_000_000
 """Of items of arrays and maps, after which those that were read become columns before others are."""
-_SCHEMA_REFUSES: Final = (SchemaParseException, UnknownType, KeyError, TypeError, ValueError, AttributeError, RecursionError)
+_SCHEMA_REFUSES: Final = (SchemaParseException, UnknownType, KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,16 +45,15 @@ class AvroDecoder(RecordDecoder):
     @property
     def arrow_type(self) -> pa.DataType:
         """A struct of the record's fields."""
-        return self._column.written
+        return in_table(self._column)
 
     def array(self, objects: list[Any]) -> pa.Array:
         """See RecordDecoder."""
-        array = pa.array(objects, type=self._column.read)
+        array = pa.array(objects, type=self._column)
         return array if array.type == self.arrow_type else array.cast(self.arrow_type)
 
     def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
         """See RecordDecoder. Raises RegistryUnavailable."""
-        finish = self._column.finish
         read, start, made = self._plain, 0, 0
         objects: list[Any] = []
         unfit: dict[int, str] = {}
@@ -69,8 +69,7 @@ class AvroDecoder(RecordDecoder):
                 made += read.strict.check(value, start)
                 content = io.BytesIO(value)
                 content.seek(start)
-                record = read.record(content)
-                objects.append(record if finish is None else finish(record))
+                objects.append(read.record(content))
             except Unfit as error:
                 objects.append(None)
                 unfit[position] = reason(error)
@@ -87,19 +86,15 @@ class AvroDecoder(RecordDecoder):
             column_of(writer)
         except (NoColumn, *_SCHEMA_REFUSES) as error:
             raise Unfit(f"schema id {number}: {reason(error)}") from error
-        if writer == self.reader:
-            return self._plain
-        units = {name.removeprefix("local-") for name in times_of(writer) | times_of(self.reader)} - {"date"}
-        times = len(units) > 1
-        return _Read(StrictAvro(writer, self.reader), _read_by(plain(writer, with_times=times), plain(self.reader, with_times=times)))
+        return self._plain if writer == self.reader else _read_by(writer, self.reader)
 
     @cached_property
-    def _column(self) -> AvroColumn:
+    def _column(self) -> pa.DataType:
         return column_of(self.reader)
 
     @cached_property
     def _plain(self) -> "_Read":
-        return _Read(StrictAvro(self.reader, self.reader), _read_by(plain(self.reader), None))
+        return _read_by(self.reader, self.reader)
 
     @cached_property
     def _by_id(self) -> BySchemaId["_Read"]:
@@ -150,15 +145,16 @@ def registered_avro(registry: Registry, registered: RegisteredSchema) -> Any:
 
 def parse_avro(written: Any, named: dict[str, Any] | None = None) -> Any:
     """fastavro's form of the schema with every named type spelled out where it is first used."""
-    parsed = fastavro.parse_schema(written, named_schemas=named, expand=False)
+    parsed = fastavro.parse_schema(written, named_schemas=named, expand=False, _ignore_default_error=True)
     return _spelled_out(parsed, dict(named or {}), set())
 
 
 def checked_avro(schema: Any) -> Any:
-    """The schema, when it is a record that can be columns. Raises NoColumn."""
+    """The schema, when it is a record that can be columns and its defaults are values of them. Raises NoColumn."""
     if not (isinstance(schema, dict) and schema.get("type") == "record"):
         raise NoColumn("the schema is not of a record")
     column_of(schema)
+    require_legal_defaults(schema)
     return schema
 
 
@@ -179,11 +175,9 @@ def _spelled_out(schema: Any, named: dict[str, Any], defined: set[str]) -> Any:
     return schema
 
 
-def _read_by(writer: Any, reader: Any) -> Callable[[io.BytesIO], Any]:
-    parsed = fastavro.parse_schema(writer)
-    resolved = None if reader is None else fastavro.parse_schema(reader)
-    names_branches = has_choices(writer if reader is None else reader)
-    read = fastavro.schemaless_reader
-    if names_branches:
-        return lambda content: read(content, parsed, resolved, return_named_type=True)
-    return lambda content: read(content, parsed, resolved)
+def _read_by(writer: Any, reader: Any) -> _Read:
+    wire, convert = resolved(writer, reader)
+    parsed, read = fastavro.parse_schema(wire), fastavro.schemaless_reader
+    if convert is None:
+        return _Read(StrictAvro(writer, reader), lambda content: read(content, parsed, None))
+    return _Read(StrictAvro(writer, reader), lambda content: convert(read(content, parsed, None)))
