@@ -224,14 +224,17 @@ class ParquetSink:
         if self._dead is None:
             # No run begins here: that would take the files that were just written for what a killed run left.
             self._dead = Table.create(self._dead_location, {"id": secrets.token_hex(8), "of": self.id})
-        places = self._dead.snapshot().offsets
+        dead = self._dead.snapshot()
+        # A table of before does not have it: it was seen by the files, and not at all while there were none.
+        properties = None if "partition-by" in dead.properties else {"partition-by": self._partition_by.value}
+        places = dead.offsets
         covered = [
             Covered(topic=part.topic, partition=part.partition, first=first, next=part.end)
             for part in batch.ranges
             if (first := _first(places, part)) <= part.end
         ]
         try:
-            self._dead.commit_batch((batch.query_id, batch.batch_id), added=letters, offsets=covered, schema=DEAD_LETTERS)
+            self._dead.commit_batch((batch.query_id, batch.batch_id), added=letters, offsets=covered, schema=DEAD_LETTERS, properties=properties)
         except CommitRefused as error:
             raise JobStopped(f"{self._dead_location.hadoop()}: {error}: does another job write to it? Let one of them go on alone") from error
 

@@ -134,7 +134,7 @@ def _whole(newest: Snapshot) -> Iterator[dict[str, Any]]:
 def _difference(table: Table, after: int, newest: Snapshot, *, again: bool) -> Iterator[dict[str, Any]]:
     """One version of the Delta log for all commits since; files that came and went meanwhile are in neither list.
 
-    `again`: columns and files that were told before are told once more, in place of what was said of them.
+    `again`, and where the folders' columns are said only now: columns and files that were told before are told once more, in place of that.
     """
     added: dict[str, DataFile] = {}
     removed: list[str] = []
@@ -145,6 +145,7 @@ def _difference(table: Table, after: int, newest: Snapshot, *, again: bool) -> I
                 removed.append(key)
         added |= {file.key: file for file in commit.added}
         has_columns |= commit.schema is not None
+        again |= "partition-by" in (commit.properties or {})
         data_change |= commit.batch is not None or (bool(commit.removed) and not commit.added)
     yield from _head(newest, "WRITE" if data_change else "OPTIMIZE")
     if has_columns or again:
@@ -187,7 +188,7 @@ def _columns(newest: Snapshot) -> Iterator[dict[str, Any]]:
 
 
 def _folders(newest: Snapshot) -> list[str]:
-    """The columns that folders stand for. A table says how it is partitioned; its dead letters lie as it does."""
+    """The columns that folders stand for: a table says it. Dead letters of before did not, and lie as their table does."""
     kept = newest.properties.get("partition-by")
     if kept is None:
         return list(newest.files[0].partition_values) if newest.files else []
