@@ -38,17 +38,23 @@ def store_place(cluster: Cluster) -> tuple[str, ...]:
     """The same for two Clusters over one store, however their URLs are written: kind, server (or account), bucket and prefix."""
     try:
         url, options = urlsplit(store_url(cluster)), store_options(cluster)
-        endpoint = urlsplit(options.get("endpoint", ""))
-        port = endpoint.port or {"http": 80, "https": 443}.get(endpoint.scheme, 0)
+        server = server_of(options.get("endpoint", ""), namespace=cluster.metadata.namespace)
     except ValueError:
         return (store_url(cluster),)  # none that its nodes could use, which they say
-    host = (endpoint.hostname or "").removesuffix(".").removesuffix(".cluster.local").removesuffix(".svc")
+    prefix = "/".join(part for part in url.path.split("/") if part)
+    return url.scheme, server, options.get("account", ""), url.netloc, prefix
+
+
+def server_of(endpoint: str, *, namespace: str) -> str:
+    """HOST:PORT of an endpoint that pods of this namespace use, the same for all ways to write it. Raises ValueError."""
+    parts = urlsplit(endpoint)
+    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
+    host = (parts.hostname or "").removesuffix(".").removesuffix(".cluster.local").removesuffix(".svc")
     if _OF_AWS.fullmatch(host):
         host, port = "", 0  # what it is without an endpoint
     if host and "." not in host and ":" not in host:
-        host = f"{host}.{cluster.metadata.namespace}"  # a Service of the Cluster's own namespace
-    prefix = "/".join(part for part in url.path.split("/") if part)
-    return url.scheme, f"{host}:{port}", options.get("account", ""), url.netloc, prefix
+        host = f"{host}.{namespace}"  # a Service of the same namespace
+    return f"{host}:{port}"
 
 
 def server_yaml(cluster: Cluster) -> str:

@@ -11,7 +11,7 @@ from bmq.resources.cluster import Cluster
 from bmq.resources.parquet_sink import ParquetSink
 from bmq.resources.tables import Table
 from bmq.resources.topic import Topic
-from bmq_operator.clusters.configuration import store_options, store_url
+from bmq_operator.clusters.configuration import server_of, store_options, store_url
 from bmq_operator.clusters.names import KAFKA_PORT, MINIO_PORT, Names
 from bmq_operator.clusters.store_keys import store_keys
 
@@ -44,6 +44,10 @@ class StoreUse:
     env: Mapping[str, str]
     secret_keys: Mapping[str, tuple[str, str]]
     """Variable to Secret and key."""
+    of_cluster: bool = False
+    """Whether the keys are the Cluster's."""
+    elsewhere: bool = False
+    """Whether the Cluster has keys, which are left out as the table writes another endpoint than the Cluster's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +147,7 @@ def _name(resource: str, suffix: str, topic: str = "") -> str:
 
 
 def store_use(table: Table, cluster: Cluster, *, namespace: str) -> StoreUse:
-    """The table's own keys, else those of a Cluster of the same namespace, else the pods' identity alone."""
+    """The table's own keys, else those of a Cluster of the same namespace, for its own server alone, else the pods' identity alone."""
     access = table.store
     written = {S3_ENDPOINT: access.endpoint, "AWS_REGION": access.region}
     keys: dict[str, tuple[str, str]] = {}
@@ -165,7 +169,15 @@ def store_use(table: Table, cluster: Cluster, *, namespace: str) -> StoreUse:
         own = {S3_ENDPOINT: options.get("endpoint", ""), "AWS_REGION": options.get("region", "")}
     else:
         own = {}
-    return StoreUse(env=_written(own) | _written(written), secret_keys=keys)
+    elsewhere = bool(keys and access.endpoint) and not _same_server(access.endpoint, own.get(S3_ENDPOINT, ""), namespace=namespace)
+    return StoreUse(env=_written(own) | _written(written), secret_keys={} if elsewhere else keys, of_cluster=bool(keys), elsewhere=elsewhere)
+
+
+def _same_server(one: str, other: str, *, namespace: str) -> bool:
+    try:
+        return server_of(one, namespace=namespace) == server_of(other, namespace=namespace)
+    except ValueError:
+        return False
 
 
 def _written(values: Mapping[str, str]) -> dict[str, str]:

@@ -12,6 +12,8 @@ from bmq.resources.topic import Topic, TopicStatus
 from bmq_operator.admin import AdminError
 from bmq_operator.applied import was_applied, write
 from bmq_operator.borrowed import Own, why_not_allowed
+from bmq_operator.clusters.existing import owner_of
+from bmq_operator.clusters.names import Names
 from bmq_operator.conditions import Finding, next_conditions, timestamp
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeError, KubeProblem, Manifest
@@ -153,6 +155,8 @@ async def _tables(context: Context, jobs: Sequence[TableJob], referred: Referred
     # Of several tables all have the same settings.
     path = "parquet" if jobs[0].owner.kind == "Topic" else ""
     beyond = await why_not_allowed(context.kube, jobs[0].table, namespace=meta.namespace, allow=context.settings.allow, own=own, path=path)
+    if beyond is None:
+        beyond = await _keys_refused(context, jobs[0], referred)
     wanted: list[Manifest] = []
     reports = []
     before = {one.output: one for one in old}
@@ -175,6 +179,31 @@ async def _tables(context: Context, jobs: Sequence[TableJob], referred: Referred
         ready=sum(one.finding.status == "True" for one in reports),
         again_after_s=min(waits, default=None),
     )
+
+
+async def _keys_refused(context: Context, job: TableJob, referred: Referred) -> Finding | None:
+    """Why the Cluster's keys to the store are not for this table; None: they are, or it has none of them. A Cluster borrows a Secret by the same rule
+    as a table does, and what that refuses of the Cluster is not to be had by way of it. Raises KubeError."""
+    cluster = referred.cluster
+    if cluster is None or not job.store.of_cluster:
+        return None
+    names, own_keys = Names.of(cluster), "name a Secret of your own by store.secretName"
+    if job.store.elsewhere:
+        text = f"store.endpoint is not that of Cluster {referred.title}, whose keys are for its own server alone: leave it out, or {own_keys}"
+        return Finding(status="False", reason="NotAllowed", message=text)
+    if not cluster.spec.store.minio.embedded:
+        credentials, allow = cluster.spec.store.credentials, context.settings.allow
+        path = f"store.credentials of Cluster {referred.title}"
+        return await why_not_allowed(context.kube, credentials, namespace=names.namespace, allow=allow, own=Own(images=()), path=path)
+    there = await context.kube.get("Secret", names.namespace, names.minio)
+    if there is None:
+        return Finding(
+            status="False", reason="SecretMissing", message=f"Cluster {referred.title} has made no Secret {names.minio} yet: {own_keys}, or wait"
+        )
+    if owner_of(there) != cluster.metadata.uid:
+        text = f"the Secret {names.minio} is not that of Cluster {referred.title}: delete it, or {own_keys}"
+        return Finding(status="False", reason="NotAllowed", message=text)
+    return None
 
 
 def _desired(context: Context, job: TableJob, existing: Existing) -> list[Manifest]:
