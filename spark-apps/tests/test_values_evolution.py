@@ -3,7 +3,7 @@ import pytest
 
 from bmq_spark.values import SchemaBreaks, SchemaFile, conform, iceberg_rules, merge, parquet_rules
 from bmq_spark.values.ddl import read_ddl, write_ddl
-from bmq_spark.values.evolution import Rules
+from bmq_spark.values.evolution import FieldMissing, Rules
 
 
 def schema(ddl: str) -> pa.Schema:
@@ -39,6 +39,8 @@ def test_fields_are_added_and_types_widen(known: str, new: str, merged: str, rul
         ("a struct<b: int>", "a int", "field a: the table has struct<b int> and the new schema int"),
         ("a timestamp", "a timestamp_ntz", "field a: the table has timestamp and the new schema timestamp_ntz"),
         ("a decimal(5,2)", "a decimal(5,3)", r"field a: the table has decimal\(5,2\)"),
+        ("a map<int, string>", "a map<bigint, string>", "field a: the table has it as a map by int and the new schema by bigint"),
+        ("a array<map<struct<x: int>, int>>", "a array<map<struct<x: int, y: int>, int>>", r"field a\[\]: the table has it as a map by struct"),
         ("a int", "A int", "field A: the table has it as a"),
     ],
 )
@@ -62,3 +64,25 @@ def test_values_of_an_older_schema_conform_to_the_merged_one() -> None:
     conformed.validate(full=True)
     assert conformed.to_pylist() == [{"a": 1, "l": [{"k": 1, "j": None}], "b": None}, None, {"a": None, "l": None, "b": None}]
     assert conform(values.slice(1), merged).to_pylist() == conformed.to_pylist()[1:]
+
+
+@pytest.mark.parametrize(
+    ("have", "want", "missing"),
+    [
+        ("v struct<a: int, b: string>", "v struct<a: bigint>", "v.b"),
+        ("v array<struct<a: int>>", "v array<struct<b: int>>", "v[].a"),
+        ("v map<string, struct<a: int>>", "v map<string, struct<b: int>>", "v.value.a"),
+    ],
+)
+def test_a_field_without_a_column_is_not_dropped_silently(have: str, want: str, missing: str) -> None:
+    values = pa.nulls(1, type=pa.struct(list(schema(have))))
+    with pytest.raises(FieldMissing) as raised:
+        conform(values, pa.struct(list(schema(want))))
+    assert str(raised.value).startswith(f"field {missing}: the rows have it and the table does not")
+
+
+@pytest.mark.parametrize(("value", "want"), [(4_294_967_303, "a int"), ([(4_294_967_303, 1)], "a map<int, int>")])
+def test_no_value_wraps(value: object, want: str) -> None:
+    kind = pa.int64() if isinstance(value, int) else pa.map_(pa.int64(), pa.int64())
+    with pytest.raises(pa.ArrowInvalid):
+        conform(pa.array([value], type=kind), schema(want).field("a").type)

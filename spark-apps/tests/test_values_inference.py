@@ -218,3 +218,40 @@ def test_columns_of_any_name_that_came_from_a_schema_are_filled(name: str) -> No
     values, reasons = decode(decoder("json", columns=known), encoded(*documents).to_pylist())
     assert reasons == [None] * 3
     assert values == [documents[0], {"id": 1, name: None}, {"id": None, name: {name: None, "text": "1.5"}}]
+
+
+dotted_keys = st.sampled_from(["x", "y", "x.y", "X.Y", "x.element", "x.element.y", "element"])
+dotted_records = st.dictionaries(
+    dotted_keys,
+    st.recursive(st.just(1), lambda inner: st.lists(inner, max_size=2) | st.dictionaries(dotted_keys, inner, max_size=3), max_leaves=6),
+    max_size=4,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(dotted_records, max_size=3), max_size=3))
+def test_where_columns_are_known_by_their_paths_no_two_have_the_same(batches: list[list[Any]]) -> None:
+    known = pa.struct([])
+    for batch in batches:
+        before, known = known, settle(known, [observe(encoded(*batch), known=known)], rules=iceberg_rules, by_path=True)
+        assert paths(known, "") and set(paths(before, "")) <= set(paths(known, ""))
+    every = paths(known, "")
+    assert len(every) == len(set(every))
+
+
+def test_a_name_with_dots_that_is_the_path_of_another_column_makes_none_and_its_record_gets_a_reason() -> None:
+    told = [{"x": {"y": 1}, "x.y": 2}, {"tags": [1], "tags.element": 2}, {"rows": [{"id": 1}], "rows.id": 2}, {"free.name": 1}]
+    columns = settle(None, [observe(encoded(*told))], rules=iceberg_rules, by_path=True)
+    assert write_ddl(columns) == "`free.name` bigint, rows array<struct<id: bigint>>, tags array<bigint>, x struct<y: bigint>"
+    _, reasons = decode(decoder("json", columns=columns), encoded(*told).to_pylist())
+    assert [reason is None for reason in reasons] == [False, False, False, True]
+    assert "$.x.y has no column: its name differs from another's by case alone, or with its dots is the path of another" in (reasons[0] or "")
+
+
+def paths(kind: pa.DataType, at: str) -> list[str]:
+    """Of every column, as Iceberg joins them."""
+    if pa.types.is_struct(kind):
+        return [at.lower(), *(path for field in kind for path in paths(field.type, f"{at}.{field.name}"))]
+    if pa.types.is_list(kind):
+        return [at.lower(), *paths(kind.value_type, f"{at}.element")]
+    return [at.lower()]

@@ -16,6 +16,8 @@ from bmq_spark.errors import ConfigurationError
 JARS: Final = ("spark-jars", "iceberg-jars")
 ARROW_BATCH_BYTES: Final = 16 << 20
 """What a Python worker is handed at once; a single record may be larger."""
+_LITERAL: Final = {"spark.sql.variable.substitute": "false"}
+"""Else Spark puts the driver's environment in the place of `${env:…}` in every statement, and names that records and schemas bring are in some."""
 _QUIET: Final = Path(__file__).with_name("log4j2.properties")
 
 
@@ -36,7 +38,7 @@ def open_session(name: str, *, settings: Mapping[str, str] | None = None, event_
     if not under_submit:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are whatever python3 the PATH has
         defaults |= _local()
-    for key, value in (defaults | dict(settings or {})).items():
+    for key, value in (defaults | dict(settings or {}) | _LITERAL).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(os.environ.get("BMQ_SPARK_LOG", "FATAL"))

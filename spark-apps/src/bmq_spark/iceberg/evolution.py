@@ -1,9 +1,9 @@
 """How a table's schema follows what is written to it: fields are added, numbers widened, nothing is taken away or narrowed.
 
-`bmq_spark.values` says what the columns become; this says which statements bring an Iceberg table there. Nothing here talks to Spark.
+`bmq_spark.values` says what the columns become; this says which changes bring an Iceberg table there. Nothing here talks to Spark.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,8 +20,7 @@ class Change:
 
     path: tuple[str, ...]
     """Names from the top; `element` and `value` step into arrays and maps."""
-    type: str
-    """As Spark's SQL writes it."""
+    type: DataType
     added: bool
 
 
@@ -64,13 +63,6 @@ def changes(have: StructType, want: pa.Schema, *, table: str) -> list[Change]:
     return list(_struct((), known, spark_columns(merged)))
 
 
-def statements(needed: Sequence[Change], table_sql: str) -> list[str]:
-    """In the order to run them: one for all that is added, then one for each type."""
-    added = ", ".join(f"{_quoted(change.path)} {change.type}" for change in needed if change.added)
-    widened = [f"ALTER TABLE {table_sql} ALTER COLUMN {_quoted(change.path)} TYPE {change.type}" for change in needed if not change.added]
-    return ([f"ALTER TABLE {table_sql} ADD COLUMNS ({added})"] if added else []) + widened
-
-
 def ddl(schema: pa.Schema) -> str:
     """The columns as CREATE TABLE has them."""
     return ", ".join(f"{_quoted((field.name,))} {_type_ddl(field.dataType)}" for field in spark_columns(schema).fields)
@@ -82,7 +74,7 @@ def _struct(path: tuple[str, ...], have: StructType, want: StructType) -> Iterat
         if field.name in there:
             yield from _type((*path, field.name), there[field.name], field.dataType)
         else:
-            yield Change(path=(*path, field.name), type=_type_ddl(field.dataType), added=True)
+            yield Change(path=(*path, field.name), type=field.dataType, added=True)
 
 
 def _type(path: tuple[str, ...], have: DataType, want: DataType) -> Iterator[Change]:
@@ -94,7 +86,7 @@ def _type(path: tuple[str, ...], have: DataType, want: DataType) -> Iterator[Cha
         case MapType(), MapType():
             yield from _type((*path, "value"), have.valueType, want.valueType)
         case _ if have != want:
-            yield Change(path=path, type=want.simpleString(), added=False)
+            yield Change(path=path, type=want, added=False)
 
 
 def _quoted(path: tuple[str, ...]) -> str:

@@ -1,6 +1,6 @@
 """One Iceberg table as the jobs see it: made when it is missing, its schema brought up to date, its places read, snapshots staged and published."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -8,11 +8,11 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from bmq_spark.errors import ConfigurationError, JobStopped, TableBroken
 from bmq_spark.iceberg.catalogs import TableName, refusal
-from bmq_spark.iceberg.evolution import changes, columns, ddl, statements
+from bmq_spark.iceberg.evolution import changes, columns, ddl
 from bmq_spark.iceberg.notes import BY_HAND, PLACES, SNAPSHOT, Ancestor, places_by, places_of, properties
 from bmq_spark.jobs.explaining import cause
 from bmq_spark.jobs.places import Places, merged
@@ -197,17 +197,35 @@ class IcebergTable:
             places=places,
         )
 
-    def evolve(self, wanted: pa.Schema) -> bool:
-        """Adds and widens columns until rows of `wanted` go in; whether anything changed. Raises JobStopped where they never do."""
+    def evolve(self, wanted: pa.Schema, *, found_by: Collection[tuple[str, ...]] = ()) -> bool:
+        """Adds and widens columns until rows of `wanted` go in, in one commit; whether anything changed.
+
+        Raises JobStopped where they never do, or a column of `found_by` is not there: the rows that are have lost it, and adding it does not help.
+        Names go to Iceberg as they are. In the text of a statement Spark would put the driver's environment in the place of `${env:…}`.
+        """
+        self.refresh()
         needed = changes(self.schema(), wanted, table=str(self.name))
+        if not needed:
+            return False
+        gone = [path for path in found_by for change in needed if change.added and path[: len(change.path)] == change.path]
+        if gone:
+            raise JobStopped(
+                f"table {self.name}: column {'.'.join(gone[0])} is not there, by which rows are found: somebody renamed or dropped it: give it its "
+                "name back (ALTER TABLE … RENAME COLUMN …), roll the table back, or write to another --table"
+            )
         try:
-            for statement in statements(needed, self.name.sql):
-                self._spark.sql(statement)
-        except (PySparkException, Py4JJavaError) as error:
+            update = self._table.updateSchema()
+            for change in needed:
+                *parents, name = change.path
+                if change.added:
+                    update.addColumn(".".join(parents) or None, name, self._iceberg_type(change.type))
+                else:
+                    update.updateColumn(".".join(change.path), self._iceberg_type(change.type))
+            update.commit()
+        except Py4JJavaError as error:
             raise JobStopped(f"table {self.name}: its schema cannot be changed: {cause(str(error))}") from error
-        if needed:
-            self.refresh()
-        return bool(needed)
+        self.refresh()
+        return True
 
     def set_property(self, key: str, value: str) -> None:
         """A commit of its own."""
@@ -290,6 +308,12 @@ class IcebergTable:
                 self._table.expireSnapshots().expireOlderThan(0).expireSnapshotId(staged.snapshot_id).commit()
         except Py4JJavaError:
             return
+
+    def _iceberg_type(self, kind: DataType) -> Any:
+        """As Iceberg's Java code has it."""
+        parsed = self._spark._jsparkSession.parseDataType(StructType([StructField("x", kind)]).json())
+        jvm: Any = self._spark._jvm
+        return jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(parsed).findType("x")
 
     def _ancestor(self, snapshot: Any) -> Ancestor:
         """Each is asked for its summary once."""

@@ -65,6 +65,11 @@ def key_path(field: str) -> str:
     return "`key`" if field == RECORD_KEY else f"`value`.`{field.replace('`', '``')}`"
 
 
+def found_by(field: str) -> Sequence[tuple[str, ...]]:
+    """The columns by which rows are found and compared: without one of them nothing can be merged."""
+    return [(RECORD_KEY,) if field == RECORD_KEY else ("value", field), ("topic",), ("partition",), ("offset",), ("timestamp",)]
+
+
 def last_of_each_key(rows: DataFrame, field: str) -> DataFrame:
     """One row for each key: first the last by offset within each partition, then of these the latest."""
     key: Column = sql.expr(key_path(field))

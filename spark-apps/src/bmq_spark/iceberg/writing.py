@@ -37,7 +37,7 @@ class Rows:
         """Takes records."""
         for batch in batches:
             rows, reasons = self.typing.rows(batch)
-            arrays = [_column(rows, field) for field in self.columns]
+            arrays = _columns(rows, self.columns)
             made = pa.RecordBatch.from_arrays([*arrays, reasons], schema=self.columns.append(REASON))
             fit, unfit = self.buried.split(batch, reasons, settled=self.settled)
             yield made.filter(pc.or_(fit, unfit)) if self.buried.places else made
@@ -111,6 +111,6 @@ def remember(tombstones: DataFrame, table: IcebergTable) -> None:
         session.catalog.dropTempView(_SOURCE)
 
 
-def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    index = rows.schema.get_field_index(field.name)
-    return conform(rows.column(index), field.type) if index >= 0 else pa.nulls(rows.num_rows, type=field.type)
+def _columns(rows: pa.RecordBatch, columns: pa.Schema) -> list[pa.Array]:
+    """Null where the rows have no such column. Raises what `conform` does, also where the table lacks a whole column."""
+    return list(conform(rows.to_struct_array(), pa.struct(list(columns))).flatten())

@@ -22,7 +22,7 @@ from bmq_spark.iceberg.maintenance import Upkeep, maintain
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.publishing import commit, moved
 from bmq_spark.iceberg.tables import TOPIC, IcebergTable
-from bmq_spark.iceberg.upsert import RECORD_KEY, keyed, last_tombstones, not_deleted, tombstone_columns
+from bmq_spark.iceberg.upsert import RECORD_KEY, found_by, keyed, last_tombstones, not_deleted, tombstone_columns
 from bmq_spark.iceberg.writing import SEEN, Letters, Rows, Seen, append, remember, seen_in, upsert
 from bmq_spark.jobs.buried import Buried
 from bmq_spark.jobs.cluster import Topic
@@ -61,7 +61,7 @@ class IcebergSink:
         self._infers = infers
         self._settings = settings
         self._table = self._create(name, self._typing.schema, settings.upsert_key)
-        self._table.evolve(self._typing.schema)
+        self._evolve()
         self._dead = IcebergTable.open(spark, name.dead_letters)
         self._tombstones = IcebergTable.open(spark, name.tombstones) if settings.upsert_key == RECORD_KEY else None
         self._kept_s = time.monotonic()
@@ -108,6 +108,7 @@ class IcebergSink:
         notes = Notes(places=ahead(have, batch.ends), query_id=batch.query_id, batch_id=batch.batch_id)
         dead = self._dead.places() if self._dead else {}
         buried = self._buried(have, dead)
+        self._evolve()  # somebody may have renamed or dropped columns since the last batch
         rows = self._rows(batch, buried, settled=not (self._infers and buried.places))
         letters = 0
         try:
@@ -134,6 +135,10 @@ class IcebergSink:
             target_file_size_bytes=settings.target_file_size_bytes,
         )
 
+    def _evolve(self) -> None:
+        key = self._settings.upsert_key
+        self._table.evolve(self._typing.schema, found_by=found_by(key) if key else ())
+
     def _rows(self, batch: Batch, buried: Buried, *, settled: bool) -> DataFrame:
         return Rows(typing=self._typing, columns=self._table.columns(), buried=buried, settled=settled).of(batch.records)
 
@@ -144,12 +149,12 @@ class IcebergSink:
     def _grown(self, rows: DataFrame, batch: Batch, buried: Buried) -> DataFrame:
         """The rows again, where values had something that becomes a column; else the same."""
         told = batch.records.mapInArrow(Seen(typing=self._typing), SEEN).collect()
-        columns = settle(self._typing.columns, [seen_in(bytes(row["seen"])) for row in told], rules=iceberg_rules)
+        columns = settle(self._typing.columns, [seen_in(bytes(row["seen"])) for row in told], rules=iceberg_rules, by_path=True)
         if columns == self._typing.columns and not buried.places:
             return rows
         rows.unpersist()
         self._typing = inferred(self._typing, columns)
-        self._table.evolve(self._typing.schema)
+        self._evolve()
         return self._rows(batch, buried, settled=True).persist(KEPT)
 
     def _may_not_fit(self) -> bool:

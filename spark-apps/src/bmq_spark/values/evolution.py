@@ -16,6 +16,10 @@ class SchemaBreaks(BmqError):
     """The new schema takes something away from the known one; the message names the field and both types."""
 
 
+class FieldMissing(BmqError):
+    """Rows have a field for which the table has no column: it would get lost."""
+
+
 _INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 
@@ -64,6 +68,11 @@ def merge_types(known: pa.DataType, new: pa.DataType, *, rules: Rules = parquet_
         return pa.list_(merge_types(known.value_type, new.value_type, rules=rules, path=f"{path}[]"))
     if pa.types.is_map(known) and pa.types.is_map(new):
         key = merge_types(known.key_type, new.key_type, rules=rules, path=f"{path}.key")
+        if key != merge_types(known.key_type, known.key_type, rules=rules):
+            raise SchemaBreaks(
+                f"field {path or 'value'}: the table has it as a map by {_shown(known.key_type)} and the new schema by {_shown(new.key_type)}, and a "
+                "map's keys do not widen in tables: write the new schema to another table, or give the field another name"
+            )
         return pa.map_(key, merge_types(known.item_type, new.item_type, rules=rules, path=f"{path}.value"))
     merged = known if pa.types.is_null(new) else new if pa.types.is_null(known) else rules(known, new)
     if merged is None:
@@ -75,8 +84,14 @@ def merge_types(known: pa.DataType, new: pa.DataType, *, rules: Rules = parquet_
 
 
 def conform(values: pa.Array, arrow_type: pa.DataType) -> pa.Array:
-    """Values of an older or a narrower schema as the wider one that `merge` made: missing fields are null."""
-    return values if values.type == arrow_type else values.cast(arrow_type, safe=False)
+    """Values of an older or a narrower schema as the wider one that `merge` made: missing fields are null.
+
+    Raises FieldMissing where that has no place for a field of the values, and pyarrow's ArrowInvalid where it has none for a value.
+    """
+    if values.type == arrow_type:
+        return values
+    _require_fields(values.type, arrow_type, "")
+    return values.cast(arrow_type)
 
 
 def _structs(known: pa.DataType, new: pa.DataType, rules: Rules, path: str) -> pa.DataType:
@@ -89,6 +104,21 @@ def _structs(known: pa.DataType, new: pa.DataType, rules: Rules, path: str) -> p
             raise SchemaBreaks(f"field {inner}: the table has it as {spelling}, and Spark does not tell names apart by case: write it as {spelling}")
         types[field.name] = merge_types(types[field.name], field.type, rules=rules, path=inner) if field.name in types else field.type
     return pa.struct([pa.field(name, arrow_type) for name, arrow_type in types.items()])
+
+
+def _require_fields(have: pa.DataType, want: pa.DataType, path: str) -> None:
+    if pa.types.is_struct(have) and pa.types.is_struct(want):
+        types = {field.name: field.type for field in want}
+        for field in have:
+            inner = f"{path}.{field.name}" if path else field.name
+            if field.name not in types:
+                raise FieldMissing(f"field {inner}: the rows have it and the table does not: run the job again: it adds what is missing")
+            _require_fields(field.type, types[field.name], inner)
+    elif pa.types.is_list(have) and pa.types.is_list(want):
+        _require_fields(have.value_type, want.value_type, f"{path}[]")
+    elif pa.types.is_map(have) and pa.types.is_map(want):
+        _require_fields(have.key_type, want.key_type, f"{path}.key")
+        _require_fields(have.item_type, want.item_type, f"{path}.value")
 
 
 def _shown(arrow_type: pa.DataType) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from bmq_spark.values.column_paths import TOP, Path, Paths, Room
 from bmq_spark.values.decoded import slices
 from bmq_spark.values.evolution import Rules, json_rules, parquet_rules
 from bmq_spark.values.json_records import JSON_REFUSES, python_type
@@ -46,16 +47,17 @@ def observe(values: pa.Array, *, known: pa.DataType | None = None) -> pa.DataTyp
     return arrow_of(seen)
 
 
-def settle(known: pa.DataType | None, observations: Iterable[pa.DataType], *, rules: Rules = parquet_rules) -> pa.DataType:
+def settle(known: pa.DataType | None, observations: Iterable[pa.DataType], *, rules: Rules = parquet_rules, by_path: bool = False) -> pa.DataType:
     """The columns after a batch: those known, wider where `rules` let them, and new ones by name, COLUMNS in all.
 
-    What does not become a column or a wider one stays out, and the decoder gives such records a reason.
+    What does not become a column or a wider one stays out, and the decoder gives such records a reason. `by_path`: the table knows columns by their
+    names from the top with dots between (Iceberg), where a name with dots may be the path of another.
     """
     seen = NOTHING
     for observation in observations:
         seen = union(seen, observation)
-    room = [COLUMNS - _columns(known if known is not None else NOTHING)]
-    return _settled(known if known is not None else NOTHING, seen, rules, room)
+    start = known if known is not None else NOTHING
+    return _settled(start, seen, rules, Room(COLUMNS - _columns(start), Paths.of(start) if by_path else None))
 
 
 def union(one: pa.DataType, other: pa.DataType) -> pa.DataType:
@@ -124,7 +126,7 @@ def _see(objects: Sequence[bytes | None], known: pa.DataType | None, check: Call
 
 @lru_cache(maxsize=4)
 def _checker(known: pa.DataType, seen: pa.DataType) -> Callable[[bytes], Any]:
-    return msgspec.json.Decoder(strict_type(_settled(known, seen, json_rules, [COLUMNS]))).decode
+    return msgspec.json.Decoder(strict_type(_settled(known, seen, json_rules, Room(COLUMNS)))).decode
 
 
 def _tells_nothing(arrow_type: pa.DataType) -> bool:
@@ -135,8 +137,8 @@ def _tells_nothing(arrow_type: pa.DataType) -> bool:
     return bool(pa.types.is_null(arrow_type))
 
 
-def _settled(known: pa.DataType, seen: pa.DataType, rules: Rules, room: list[int]) -> pa.DataType:
-    """`known` and `seen` are of one kind here, or anything else that `rules` decide. `room` counts down."""
+def _settled(known: pa.DataType, seen: pa.DataType, rules: Rules, room: Room, at: Path = TOP) -> pa.DataType:
+    """`known` and `seen` are of one kind here, or anything else that `rules` decide. `room` gets less."""
     if _tells_nothing(seen):
         return known
     if pa.types.is_struct(known) and pa.types.is_struct(seen):
@@ -144,22 +146,29 @@ def _settled(known: pa.DataType, seen: pa.DataType, rules: Rules, room: list[int
         spellings = {name.lower() for name in types}
         for field in seen:
             if field.name in types:
-                types[field.name] = _settled(types[field.name], field.type, rules, room)
-            elif field.name and not _ODD_NAME.search(field.name) and field.name.lower() not in spellings and room[0] > 0:
-                added = _settled(pa.null(), field.type, rules, room)
+                types[field.name] = _settled(types[field.name], field.type, rules, room, at.field(field.name))
+            elif field.name and not _ODD_NAME.search(field.name) and field.name.lower() not in spellings and room.has(at.field(field.name)):
+                added = _settled(pa.null(), field.type, rules, room, at.field(field.name))
                 if not _tells_nothing(added):
+                    room.take(at.field(field.name))
                     spellings.add(field.name.lower())
                     types[field.name] = added
         return pa.struct([pa.field(name, arrow_type) for name, arrow_type in types.items()])
     if pa.types.is_null(known):
         if pa.types.is_struct(seen):
-            return _settled(NOTHING, seen, rules, room)
+            return _settled(NOTHING, seen, rules, room, at)
         if pa.types.is_list(seen):
-            return pa.list_(_settled(pa.null(), seen.value_type, rules, room))
-        room[0] -= 1
+            inner = at.element(seen.value_type)
+            if not room.has(inner):
+                return known
+            element = _settled(pa.null(), seen.value_type, rules, room, inner)
+            if not _tells_nothing(element):
+                room.take(inner)
+            return pa.list_(element)
+        room.columns -= 1
         return seen
     if pa.types.is_list(known) and pa.types.is_list(seen):
-        return pa.list_(_settled(known.value_type, seen.value_type, rules, room))
+        return pa.list_(_settled(known.value_type, seen.value_type, rules, room, at.element(known.value_type)))
     return known if pa.types.is_nested(known) else rules(known, seen) or known
 
 

@@ -55,8 +55,8 @@ class InferredJsonDecoder(RecordDecoder):
             beyond = fields_beyond(msgspec.json.decode(value), self.columns)
             if beyond is not None:
                 raise Unfit(
-                    f"{beyond} has no column: its name differs from another's by case alone, or has a quote, a backslash or a control character, "
-                    "or there are too many columns: give a schema"
+                    f"{beyond} has no column: its name differs from another's by case alone, or with its dots is the path of another, or "
+                    "has a quote, a backslash or a control character, or there are too many columns: give a schema"
                 )
             return loose(value)
 

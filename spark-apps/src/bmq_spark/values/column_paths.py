@@ -1,0 +1,93 @@
+"""By which names Iceberg knows columns: the names from the top with dots between, whatever dots the names have themselves. Pure.
+
+Two columns of one such path make a schema that Iceberg refuses: `{"x.y": …}` beside `{"x": {"y": …}}`. It also finds a field of a list's or map's
+objects without the step `element` or `value`, and looks there before it adds a column. Paths that differ by case alone count as one.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Where a column is: its whole path, and the one without steps into lists and maps of objects."""
+
+    full: str = ""
+    short: str = ""
+
+    def field(self, name: str) -> "Path":
+        """Of an object there."""
+        return Path(_joined(self.full, name), _joined(self.short, name))
+
+    def element(self, arrow_type: pa.DataType) -> "Path":
+        """Of a list there; `arrow_type` is the element's."""
+        return self._part("element", arrow_type)
+
+    def _part(self, step: str, arrow_type: pa.DataType) -> "Path":
+        return Path(_joined(self.full, step), self.short if pa.types.is_struct(arrow_type) else _joined(self.short, step))
+
+    def parts(self, arrow_type: pa.DataType) -> "list[tuple[Path, pa.DataType]]":
+        """What a column of that type there consists of."""
+        if pa.types.is_struct(arrow_type):
+            return [(self.field(part.name), part.type) for part in arrow_type]
+        if pa.types.is_list(arrow_type):
+            return [(self.element(arrow_type.value_type), arrow_type.value_type)]
+        if pa.types.is_map(arrow_type):
+            kinds = {"key": arrow_type.key_type, "value": arrow_type.item_type}
+            return [(self._part(step, kind), kind) for step, kind in kinds.items()]
+        return []
+
+
+TOP: Final = Path()
+
+
+class Paths:
+    """Those that are taken."""
+
+    def __init__(self) -> None:
+        self._full: set[str] = set()
+        self._short: set[str] = set()
+
+    @classmethod
+    def of(cls, arrow_type: pa.DataType) -> "Paths":
+        """Those of all columns in an object."""
+        paths = cls()
+        waiting = TOP.parts(arrow_type)
+        while waiting:
+            path, kind = waiting.pop()
+            paths.take(path)
+            waiting += path.parts(kind)
+        return paths
+
+    def free(self, path: Path) -> bool:
+        """Whether no column there is in the way of another."""
+        full, short = path.full.lower(), path.short.lower()
+        return full not in self._full and full not in self._short and short not in self._full
+
+    def take(self, path: Path) -> None:
+        """That there is a column now."""
+        self._full.add(path.full.lower())
+        self._short.add(path.short.lower())
+
+
+@dataclass(slots=True)
+class Room:
+    """What there may be yet: so many columns, and where the table knows them by their paths, none of a path that is taken."""
+
+    columns: int
+    paths: Paths | None = None
+
+    def has(self, path: Path) -> bool:
+        """Whether a column may come there."""
+        return self.columns > 0 and (self.paths is None or self.paths.free(path))
+
+    def take(self, path: Path) -> None:
+        """That there is one now; those without parts are counted apart."""
+        if self.paths is not None:
+            self.paths.take(path)
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,96 @@
+"""Columns of real tables: names that records bring, and what somebody else does to columns while the job runs."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from iceberg_batches import Record, batch, settings, typing
+from iceberg_catalogs import Opened, opened_in
+from pyspark.sql import SparkSession
+
+from bmq_spark.errors import JobStopped
+from bmq_spark.iceberg.catalogs import Catalog, TableName
+from bmq_spark.iceberg.tables import IcebergTable
+from bmq_spark.jobs.iceberg_sink import IcebergSink
+
+
+@pytest.fixture(scope="module")
+def opened(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Opened:
+    folder = tmp_path_factory.mktemp("columns")
+    return opened_in(spark, Catalog(name="columns", kind="hadoop", warehouse=str(folder), uri=None), {})
+
+
+def rows(opened: Opened, name: TableName) -> list[dict[str, Any]]:
+    return opened.load(name).scan().to_arrow().sort_by("offset").to_pylist()  # type: ignore[no-any-return]
+
+
+def values(*texts: str) -> list[Record]:
+    return [Record(offset=n, value=text.encode(), key=b"k") for n, text in enumerate(texts)]
+
+
+def test_names_that_records_bring_become_columns_as_they_are_whatever_they_would_mean_in_a_statement(spark: SparkSession, opened: Opened) -> None:
+    name = opened.table("names")
+    sink = IcebergSink(spark, name, typing("json"), settings(), infers=True)
+    odd = ["${env:AWS_SECRET_ACCESS_KEY}", "${spark.app.name}", "${system:user.dir}", "a`b", "c.d", "; --", "'"]
+    texts = ['{"a":1}', *(f'{{"{each}":{{"n":1,"in {each}":[{n}]}}}}' for n, each in enumerate(odd))]
+    added = sink.add(batch(spark, 0, values(*texts)))
+    assert (added.rows, added.dead_letters) == (len(texts), 0)
+    made = rows(opened, name)
+    assert set(made[0]["value"]) == {"a", *odd}
+    assert [row["value"][each] for row, each in zip(made[1:], odd, strict=True)] == [{"n": 1, f"in {each}": [n]} for n, each in enumerate(odd)]
+
+
+def test_names_of_a_schema_are_in_a_new_table_as_they_are(spark: SparkSession, opened: Opened) -> None:
+    name = opened.table("made")
+    columns = pa.schema([(each, pa.int64()) for each in ("${env:AWS_SECRET_ACCESS_KEY}", "topic", "partition", "offset")])
+    made = IcebergTable.create(spark, name, columns, partition_by="none", upsert_key="", target_file_size_bytes=1 << 20)
+    assert made.columns().names == columns.names
+
+
+def test_names_with_dots_that_meet_another_columns_path_are_dead_letters_and_stop_nothing(spark: SparkSession, opened: Opened) -> None:
+    name = opened.table("dots")
+    sink = IcebergSink(spark, name, typing("json"), settings(), infers=True)
+    texts = ['{"x":{"y":2}}', '{"x.y":1,"x":{"y":2}}', '{"tags":[1],"tags.element":2}', '{"rows":[{"id":1}]}', '{"rows.id":2}', '{"free.name":3}']
+    added = sink.add(batch(spark, 0, values(*texts)))
+    assert (added.rows, added.dead_letters) == (3, 3)
+    assert [row["offset"] for row in rows(opened, name)] == [0, 3, 5]
+    assert "$.x.y has no column" in rows(opened, name.dead_letters)[0]["reason"]
+
+
+def test_a_column_that_somebody_renames_or_drops_while_the_job_runs_is_added_again_and_no_value_is_lost(spark: SparkSession, opened: Opened) -> None:
+    name = opened.table("altered")
+    sink = IcebergSink(spark, name, typing("json", "a int, b string, l array<struct<c: int>>"), settings())
+    alterations = ["RENAME COLUMN value.b TO other", "DROP COLUMN value.l.element.c", "DROP COLUMN headers", "RENAME COLUMN value TO was"]
+    for offset, alter in enumerate(["", *alterations]):
+        if alter:
+            # A list of objects keeps one field, whatever goes.
+            spark.sql(f"ALTER TABLE {name.sql} ADD COLUMN value.l.element.z{offset} int")
+            spark.sql(f"ALTER TABLE {name.sql} {alter}")
+        record = Record(offset=offset, value=b'{"a":1,"b":"x","l":[{"c":7}]}', key=b"k", headers=(("h", b"1"),))
+        added = sink.add(batch(spark, offset, [record]))
+        assert (added.rows, added.dead_letters) == (1, 0)
+        last = rows(opened, name)[-1]
+        assert (last["value"]["a"], last["value"]["b"], last["value"]["l"][0]["c"]) == (1, "x", 7)
+        assert last["headers"] == [{"key": "h", "value": b"1"}]
+
+
+def test_a_column_of_another_type_in_the_place_of_ours_stops_the_job_with_both_types(spark: SparkSession, opened: Opened) -> None:
+    name = opened.table("retyped")
+    sink = IcebergSink(spark, name, typing("json", "a int, b string"), settings())
+    spark.sql(f"ALTER TABLE {name.sql} DROP COLUMN value.b")
+    spark.sql(f"ALTER TABLE {name.sql} ADD COLUMN value.b int")
+    with pytest.raises(JobStopped, match=r"field value\.b: the table has int and the new schema string"):
+        sink.add(batch(spark, 0, values('{"a":1,"b":"x"}')))
+
+
+@pytest.mark.parametrize("column", ["key", "timestamp"])
+def test_rows_are_not_merged_where_somebody_took_the_column_by_which_they_are_found(spark: SparkSession, opened: Opened, column: str) -> None:
+    name = opened.table(f"found_by_{column}")
+    sink = IcebergSink(spark, name, typing(), settings(upsert_key="key"))
+    sink.add(batch(spark, 0, [Record(offset=0, key=b"k", value=b"old")]))
+    spark.sql(f"ALTER TABLE {name.sql} RENAME COLUMN {column} TO other")
+    with pytest.raises(JobStopped, match=f"column {column} is not there, by which rows are found: somebody renamed or dropped it: give it its name"):
+        sink.add(batch(spark, 1, [Record(offset=1, key=b"k", value=b"new")]))
+    spark.sql(f"ALTER TABLE {name.sql} RENAME COLUMN other TO {column}")
+    sink.add(batch(spark, 1, [Record(offset=1, key=b"k", value=b"new")]))
+    assert [row["value"] for row in rows(opened, name)] == ["new"]
