@@ -155,6 +155,7 @@ def test_spark_writes_a_schema_as_json_and_it_is_read() -> None:
         ('{"type": "object",\n "properties" {}}', "line 2, column 15: not JSON"),
         ('{"type": "string"}', 'not of an object with "properties"'),
         ('{"type": "object", "properties": {"a": {"$ref": "other.json"}}}', r"#/a: \$ref other.json is not in this file: put what it refers to"),
+        ("a array<struct<m: map<int, string>>>", r"value.a\[\].m: a map whose keys are no strings.*: write map<string"),
         ('{"type": "struct", "fields": [{"name": "a", "type": "money"}]}', "type 'money' is not known"),
     ],
 )

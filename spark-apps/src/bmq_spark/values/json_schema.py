@@ -20,6 +20,23 @@ _REMEDY: Final = "write Spark's DDL (id bigint, name string), Spark's schema as 
 
 def read_json_schema(source: SchemaFile) -> pa.DataType:
     """The struct of the values; fields that have to be there are not nullable. Raises ConfigurationError."""
+    struct = _read(source)
+    if (path := _keyed_by_others(struct, "value")) is not None:
+        raise source.broken(f"{path}: a map whose keys are no strings: a JSON object has no others", "write map<string, …>")
+    return struct
+
+
+def _keyed_by_others(arrow_type: pa.DataType, path: str) -> str | None:
+    """Where a map is whose keys are no strings; None where there is none."""
+    if pa.types.is_map(arrow_type):
+        return path if arrow_type.key_type != pa.string() else _keyed_by_others(arrow_type.item_type, f"{path}[]")
+    if pa.types.is_list(arrow_type):
+        return _keyed_by_others(arrow_type.value_type, f"{path}[]")
+    parts = arrow_type if pa.types.is_struct(arrow_type) else ()
+    return next((found for field in parts if (found := _keyed_by_others(field.type, f"{path}.{field.name}")) is not None), None)
+
+
+def _read(source: SchemaFile) -> pa.DataType:
     text = source.text
     if not text.lstrip().startswith("{"):
         return read_ddl(source)
