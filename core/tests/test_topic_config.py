@@ -143,3 +143,10 @@ def test_the_clusters_configuration_resolves_and_is_described() -> None:
     rows = {row.name: row for row in describe_cluster(dynamic={"num.partitions": "6"}, static={"num.partitions": "4"})}
     assert (rows["num.partitions"].value, rows["num.partitions"].source) == ("6", ConfigSource.DYNAMIC_DEFAULT_BROKER)
     assert [s.value for s in rows["num.partitions"].synonyms] == ["6", "4", "1"]
+
+
+def test_values_that_were_kept_with_any_number_of_blanks_are_described_without_them() -> None:
+    stored = {"retention.ms": "5" + " " * 100_000}
+    rows = {row.name: row for row in describe_topic(stored, dynamic_defaults={"log.retention.ms": "6" + " " * 100_000})}
+    row = rows["retention.ms"]
+    assert [row.value, *(one.value for one in row.synonyms)][:3] == ["5", "5", "6"]

@@ -104,12 +104,15 @@ def cluster_key(name: str) -> ConfigKey:
     return found
 
 
-def validate_cluster(configs: Mapping[str, str]) -> None:
-    """Raises InvalidConfig unless the cluster may have these."""
+def validate_cluster(configs: Mapping[str, str]) -> dict[str, str]:
+    """What is kept of these. Raises InvalidConfig unless the cluster may have them."""
+    kept = {}
     for name, text in configs.items():
+        kept[name] = cluster_key(name).accept(text)
         value = cluster_key(name).parse(text)
         if name == "log.cleanup.policy" and value != ("delete",):
             raise InvalidConfig(f"log.cleanup.policy={text}: set delete")
+    return kept
 
 
 def resolve_cluster(configs: Mapping[str, str]) -> ClusterConfig:

@@ -7,7 +7,7 @@ import difflib
 import enum
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from bmq.errors import InvalidConfig
@@ -16,7 +16,8 @@ LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]{1,19}(\.[0-9]{0,19})?|\.[0-9]{1,19})", re.ASCII)
-_TEXT_LENGTH_MAX: Final = 4096
+VALUE_LENGTH_MAX: Final = 4096
+"""A value's, as it was sent: blanks around it count."""
 
 Value = bool | int | float | str | tuple[str, ...]
 
@@ -59,8 +60,6 @@ class ConfigKey:
     def parse(self, text: str) -> Value:
         """The value. Raises InvalidConfig naming key, value and remedy."""
         text = text.strip()
-        if len(text) > _TEXT_LENGTH_MAX:
-            raise InvalidConfig(f"{self.name}: a value of {len(text)} characters: at most {_TEXT_LENGTH_MAX} are possible")
         match self.type:
             case ConfigType.BOOLEAN:
                 if text.lower() not in ("true", "false"):
@@ -79,6 +78,13 @@ class ConfigKey:
                 return text
             case ConfigType.LIST:
                 return self._items(text)
+
+    def accept(self, text: str) -> str:
+        """What is kept of a new value: without the blanks around it. Raises InvalidConfig, also for one that is too long with them."""
+        if len(text) > VALUE_LENGTH_MAX:
+            raise InvalidConfig(f"{self.name}: a value of {len(text)} characters: at most {VALUE_LENGTH_MAX} are possible")
+        self.parse(text)
+        return text.strip()
 
     def _whole_number(self, text: str) -> int:
         limit = INT_MAX if self.type is ConfigType.INT else LONG_MAX
@@ -165,7 +171,8 @@ class DescribedConfig:
 
 
 def describe(key: ConfigKey, synonyms: tuple[ConfigSynonym, ...]) -> DescribedConfig:
-    """The row of a key whose possible values are `synonyms`, the one in force first."""
+    """The row of a key whose possible values are `synonyms`, the one in force first. Earlier versions of bmq kept blanks, any number of them."""
+    synonyms = tuple(replace(one, value=one.value.strip()[:VALUE_LENGTH_MAX]) for one in synonyms)
     return DescribedConfig(
         name=key.name,
         value=synonyms[0].value,

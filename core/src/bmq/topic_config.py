@@ -292,9 +292,14 @@ def topic_key(name: str) -> ConfigKey:
     return found
 
 
-def validate(configs: Mapping[str, str], *, internal: bool = False) -> None:
-    """Raises InvalidConfig unless somebody may ask for these. Internal topics have what is PINNED, whatever is said; others are not compacted yet."""
+def validate(configs: Mapping[str, str], *, internal: bool = False) -> dict[str, str]:
+    """What is kept of these. Raises InvalidConfig unless somebody may ask for them.
+
+    Internal topics have what is PINNED, whatever is said; others are not compacted yet.
+    """
+    kept = {}
     for name, text in configs.items():
+        text = kept[name] = topic_key(name).accept(text)
         value = topic_key(name).parse(text)
         if name == FIRST_OFFSET and value:
             raise InvalidConfig(f"{name}={text[:64]}: a topic's first offset is bmq's to set, when it makes the topic: leave it out")
@@ -304,6 +309,7 @@ def validate(configs: Mapping[str, str], *, internal: bool = False) -> None:
             _check_cleanup(text, value)
         if name == POOL and text and POOL_NAME.fullmatch(text) is None:
             raise InvalidConfig(f"{POOL}={text[:64]}: {POOL_NAME_REMEDY}")
+    return kept
 
 
 def pinned(name: str, configs: Mapping[str, str]) -> Mapping[str, str]:

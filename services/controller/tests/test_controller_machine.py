@@ -18,7 +18,7 @@ from bmq.errors import (
     TopicExists,
     UnknownTopic,
 )
-from bmq.metadata.records import Range, TopicCreated
+from bmq.metadata.records import ConfigsChanged, Range, TopicCreated
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, Registration
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq_controller.machine.configs import alter_configs, replace_configs
@@ -147,6 +147,35 @@ CLUSTER = ConfigResource(kind="broker", name="")
 
 def change(name: str, operation: str, value: str | None = None) -> ConfigChange:
     return ConfigChange(name=name, operation=operation, value=value)
+
+
+PADDED = "5" + " " * 100
+
+
+def test_blanks_around_a_value_are_not_kept() -> None:
+    cluster = Committed()
+    cluster.create(NewTopic(name="a", configs={"retention.ms": PADDED}))
+    topic = cluster.image.topic("a")
+    assert topic is not None
+    assert topic.configs == {"retention.ms": "5"}
+    for decided in (
+        alter_configs(cluster.image, TOPIC, [change("segment.ms", "set", PADDED)], cluster={}),
+        replace_configs(cluster.image, TOPIC, {"retention.ms": PADDED, "segment.ms": PADDED}),
+    ):
+        [record] = decided.records
+        assert isinstance(record, ConfigsChanged)
+        assert record.changes == {"segment.ms": "5"}
+    [record] = replace_configs(cluster.image, CLUSTER, {"num.partitions": PADDED}).records
+    assert isinstance(record, ConfigsChanged)
+    assert record.changes == {"num.partitions": "5"}
+
+
+@pytest.mark.parametrize(("resource", "name"), [(TOPIC, "retention.ms"), (CLUSTER, "num.partitions")])
+def test_a_value_is_measured_with_its_blanks(resource: ConfigResource, name: str) -> None:
+    cluster = Committed()
+    cluster.create(NewTopic(name="a"))
+    with pytest.raises(InvalidConfig, match="characters"):
+        alter_configs(cluster.image, resource, [change(name, "set", "5" + " " * 4_096)], cluster={})
 
 
 def test_configurations_are_set_unset_appended_and_replaced() -> None:

@@ -78,11 +78,11 @@ class _Target:
                 raise InvalidConfig(f"{name}: the coordinators' own topics keep {name}={self.kept[name]}: leave it as it is")
         values = {name: value for name, value in wanted.items() if value is not None}
         if self._kind == "topic":
-            validate(values, internal=self._internal)
+            values = validate(values, internal=self._internal)
             check_pool(self._image, values, before=self.configs)
         else:
-            validate_cluster(values)
-        changes = {name: value for name, value in wanted.items() if self.configs.get(name) != value}
+            values = validate_cluster(values)
+        changes = {name: value for name in wanted if self.configs.get(name) != (value := values.get(name))}
         if validate_only or not changes:
             return Decision(None)
         return Decision(None, (ConfigsChanged(kind=self._kind, name=self._name, changes=changes),))

@@ -186,7 +186,7 @@ class _Creation:
                 f"{REPLICATION_FACTOR_MAX} is taken for 1"
             )
         configs = _configs(topic)
-        validate(configs, internal=is_internal(topic.name))
+        configs = validate(configs, internal=is_internal(topic.name))
         configs = dict(pinned(topic.name, configs))
         if lane is None:
             check_pool(self._image, configs, before={})
