@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Kubernetes, which one worker has, and which take longest.
 BESIDE := -n $(shell expr $(JOBS) + 1)
 
-.PHONY: help setup up test verify unit spark parquet lint types sim compat e2e image chaos bench generated lock clean
+.PHONY: help setup up test verify unit spark parquet lint types sim unrun compat e2e image chaos bench generated lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 10
@@ -57,6 +57,9 @@ types: setup .cache/spark/complete ## mypy, strict
 
 sim: setup ## the simulator (SEEDS=0-49 of every scenario; ARGS="--scenario cluster" for every seed of one)
 	$(BIN)/python -m bmq_sim --seeds $(SEEDS) $(ARGS)
+
+unrun: setup ## which statements of the services no seed runs, against the list of their reasons (10 minutes)
+	PYTHONHASHSEED=0 $(BIN)/python -m bmq_sim --unrun
 
 compat: setup .cache/tools/complete ## clients that others wrote, against bmq over a folder and over MinIO
 	$(BIN)/pytest $(BESIDE) tests/compat
