@@ -70,7 +70,7 @@ def test_a_fetch_of_a_partition_that_is_not_ready_pauses_and_is_answered_when_ot
         assert [code == 0 for code in codes_of(answer)] == [True, False]
         client.send(1, 11, both("orders", 1, max_wait_ms=10_000))
         reads = proxy.owner.reads
-        await until(lambda: proxy.owner.reads == reads + 2)
+        await until(lambda: proxy.owner.reads >= reads + 2)
         writer = await proxy.connect()
         writer.send_produce("orders", {0: batch(b"a")})
         _, answer = await client.receive()
