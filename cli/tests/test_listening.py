@@ -14,7 +14,10 @@ from bmq_cli.main import execute
 
 
 @pytest.mark.parametrize("option", ["--listen", "--admin"])
-def test_a_taken_port_is_told_before_there_is_a_folder(option: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_taken_port_is_told_before_there_is_a_folder(
+    option: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bmq_cli.up.configure_logging", lambda: None)  # of this process, which other tests have, too
     other = "--admin" if option == "--listen" else "--listen"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -143,7 +143,7 @@ async def send(one: Coordinator, asked: tuple[int, int, dict[str, Any], float, i
         message, name = places[half % len(places)]
         setattr(message, name, getattr(message, name)[:10] + HALF)
     reply = await handle_group_call(one.shard, key, request, Caller(client_id=LONG[:8_000], client_host="/10.0.0.1", api_version=version))
-    if key == JOIN and isinstance(reply, dict) and reply["member_id"]:
+    if key == JOIN and isinstance(reply, dict) and reply["member_id"] and HALF not in reply["member_id"]:
         ids.append(reply["member_id"])
 
 
