@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from admin_api_asked import ask
-from nodes_in_one_loop import Cluster, run
+from nodes_in_one_loop import Cluster, run, until
 
 from bmq.errors import ControllerUnavailable
 from bmq.roles.controller import NewTopic, TopicResult
@@ -60,6 +60,7 @@ def test_what_was_sent_behind_the_first_write_to_a_lanes_topic_waits_for_it_wher
         assert (await ask(node, "POST", "/v1/topics", {"name": "orders", "partitions": 1})).status == 201
         assert (await ask(node, "POST", "/v1/lanes", {"name": "dev"})).status == 201
         assert node.proxy is not None
+        await until(node.proxy.proxy.metadata.real, lambda image: "dev" in image.lanes)
         real = Overlays.__init__
 
         def unavailable_once(self: Overlays, *arguments: object) -> None:
