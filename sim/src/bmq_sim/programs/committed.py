@@ -40,17 +40,13 @@ class OffsetKeeper:
 
     async def commit(self, place: Place, offset: int) -> None:
         """Returns when it is acknowledged."""
-        part = {"partition_index": place.partition, "committed_offset": offset, "committed_metadata": ""}
-        fields = {
-            "group_id": self._group,
-            "generation_id_or_member_epoch": -1,
-            "member_id": "",
-            "topics": [{"name": place.name, "partitions": [part]}],
-        }
-        await self._set(OFFSET_COMMIT, fields, lambda answer: int(answer.topics[0].partitions[0].error_code), [(place, str(offset))])
+        await self._commit(place, offset, [(place, str(offset))])
 
     async def commit_as_nothing(self, place: Place, offset: int) -> None:
         """Of an offset that is none of this topic's: acknowledged, and the register is as it was."""
+        await self._commit(place, offset, [])
+
+    async def _commit(self, place: Place, offset: int, writes: list[tuple[Place, str]]) -> None:
         part = {"partition_index": place.partition, "committed_offset": offset, "committed_metadata": ""}
         fields = {
             "group_id": self._group,
@@ -58,7 +54,7 @@ class OffsetKeeper:
             "member_id": "",
             "topics": [{"name": place.name, "partitions": [part]}],
         }
-        await self._set(OFFSET_COMMIT, fields, lambda answer: int(answer.topics[0].partitions[0].error_code), [])
+        await self._set(OFFSET_COMMIT, fields, lambda answer: int(answer.topics[0].partitions[0].error_code), writes)
 
     async def forget(self, place: Place) -> None:
         """OffsetDelete. Returns when it is acknowledged."""
