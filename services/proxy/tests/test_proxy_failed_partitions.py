@@ -54,7 +54,7 @@ def test_a_fetch_of_nothing_but_what_is_gone_pauses_before_it_says_so() -> None:
         began_s = loop.time()
         answer = await client.ask(1, 11, fetch_request("deleted", 0, 0, max_wait_ms=10_000))
         assert codes_of(answer) == [ErrorCode.unknown_topic_or_partition]
-        assert loop.time() - began_s >= FAILED_WAIT_MS / 1000
+        assert round((loop.time() - began_s) * 1000) >= FAILED_WAIT_MS
 
     run(test)
 
@@ -66,7 +66,7 @@ def test_a_fetch_of_a_partition_that_is_not_ready_pauses_and_is_answered_when_ot
         proxy.owner.unreadable[partition_of(proxy, 1)] = error
         began_s = loop.time()
         answer = await client.ask(1, 11, both("orders", 1, max_wait_ms=10_000))
-        assert loop.time() - began_s >= FAILED_WAIT_MS / 1000
+        assert round((loop.time() - began_s) * 1000) >= FAILED_WAIT_MS
         assert [code == 0 for code in codes_of(answer)] == [True, False]
         client.send(1, 11, both("orders", 1, max_wait_ms=10_000))
         reads = proxy.owner.reads

@@ -100,10 +100,12 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_proxy.proofs:INLINE_COMPRESSED_BYTES_MAX": (10,),
     "bmq_proxy.proofs:INLINE_OPENED_BYTES_MAX": (10,),
     "bmq_proxy.server:SWEEP_EVERY": (1,),
+    "bmq.metadata.image:HAS_READ_MAX": (1, 2),
 }
 """By module and name: what a seed may make of it. A third of the seeds have what is shipped, of each."""
 
 IMPORTED: Final[Mapping[str, Sequence[str]]] = {
+    "bmq.metadata.image:HAS_READ_MAX": ("bmq.metadata.fold",),
     "bmq.storage.stream_seal:OWNER_DELETES_AT_ONCE": ("bmq.storage.stream",),
     "bmq_broker.carrying:PARTITIONS_AT_ONCE": ("bmq_broker.rolling",),
     "bmq_broker.heartbeats:REPORTS_MAX": ("bmq_broker.main",),
@@ -119,6 +121,7 @@ FIXED: Final[Mapping[str, str]] = {
     r".*:_?[A-Z_]*(HEADER|FOOTER|ENVELOPE|ENTRY|SEAL|CRC|ID)_SIZE_BYTES": "the size of a part of a stored object",
     r".*:_?(TOPIC|BROKER|BROKER_LOGGER|GROUP|BROKERS|CODE|NOT_YET|NO_NODE|NOBODY|NOWHERE|NUMBER_DIGITS|FIRST_NUMBER|CLAIM|MASK)": "a name",
     r".*:_?(LATEST|EARLIEST|MAX_TIMESTAMP|EARLIEST_LOCAL|LATEST_TIERED|READ_COMMITTED|PREFERRED|UNCLEAN|TOPIC_ID_TAG)": "a number of the protocol's",
+    r".*:_?(EXPIRE_MS_TAG|FIRST_OWNERS_EPOCH)": "of a stored format",
     r".*:_?(FINAL_EPOCH|INITIAL_EPOCH|NO_SESSION|NOT_ASKED|ALL_OPERATIONS|AUTHORIZED_OPERATIONS_UNKNOWN|LAST_OFFSET_DELTA_AT)": "of the protocol's",
     r".*:_?(EPOCH_MAX|NUMBER_MAX|NUMBER_MIN|SEQUENCES|PRODUCER_ID_MAX|NODE_ID_MAX|EXPIRE_MS_MAX)": "as much as its field holds",
     r".*:_?(PAYLOAD_SIZE_BYTES_MAX|RUN_SIZE_BYTES_MAX|WAL_OBJECT_SIZE_BYTES_MAX|STRING_SIZE_BYTES_MAX|VARINT_BYTES_MAX)": "what its field holds",
@@ -136,6 +139,8 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq\.storage\.stream:IN_FLIGHT_MAX": "the default of a setting, which is tiny",
     r"bmq\.storage\.stream_read:DELETES_AT_ONCE": "bound when it is imported: how many at a time, as the collector's, which is tiny",
     r"bmq_broker\.(heartbeats|membership):BEATS_PER_LEASE|bmq_cli\.membership:BEATS_PER_LEASE": "a ratio",
+    r"bmq_broker\.inheriting:AGAIN_TIMES_MAX": "a ratio: how much longer a stopped partition waits each time",
+    r"bmq_broker\.salvaging:.*": "of a checksum",
     r"bmq_broker\.loads:LOAD_MIN_BYTES_PER_S": "a rate",
     r"bmq_broker\.lookups:PLANS_MAX": "tries after a move; more moves than that at once are met anyway",
     r"bmq_broker\.partitions\.producers:_TIMED": "how many numbers a stored batch has",
