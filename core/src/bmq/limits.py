@@ -76,9 +76,16 @@ class Limits:
         beyond="Requests of further groups get COORDINATOR_NOT_AVAILABLE.",
         maximum=10_000_000,
     )
+    group_protocols_max: int = _limit(
+        100,
+        "Protocols (assignors) that a member of a group may offer in JoinGroup. Kafka's own clients offer four at most.",
+        beyond="INVALID_REQUEST: offer fewer.",
+        maximum=10_000,
+    )
     group_members_bytes_max: int = _limit(
         256 * MIB,
-        "What members of groups say in JoinGroup, and about 1 KiB for each of them and of their groups, on one broker.",
+        "What members of groups say in JoinGroup and are called, about 200 bytes for each protocol that they offer, and about 1 KiB for each of them "
+        "and of their groups, on one broker.",
         beyond="Further members get COORDINATOR_NOT_AVAILABLE; those that are in go on.",
         maximum=16 * 1024 * MIB,
         minimum=64 * KIB,

@@ -41,7 +41,7 @@ from bmq.internal.owner_calls import (
 from bmq.internal.packing import pack_message, unpack_message
 from bmq.internal.tail_cache import TailCache
 from bmq.internal.tail_follower import TailFollower
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread, let_go
 from bmq.values import NodeId, Offset, TopicPartition
 
 T = TypeVar("T")
@@ -157,8 +157,11 @@ class RemoteOwner:
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
         """See Owner."""
-        call = GroupCall(partition, api_key, caller.client_id, caller.client_host, caller.api_version, pack_message(request))
-        return await self._control.call(Api.GROUP_CALL, GROUP_CALL.encode(call), _message)
+        packed = pack_message(request)
+        header = GROUP_CALL.encode(GroupCall(partition, api_key, caller.client_id, caller.client_host, caller.api_version, packed))
+        del packed
+        let_go(api_key, request)
+        return await self._control.call(Api.GROUP_CALL, header, _message)
 
 
 async def _read(call: Awaitable[T]) -> T:

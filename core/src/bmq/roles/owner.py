@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError
 from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicPartition
+from bmq.wire.apis import ApiKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,4 +149,17 @@ class Owner(Protocol):
         """One request to the coordinator that lives in this partition of `__consumer_offsets`.
 
         request and reply are wire Messages (bmq.wire.messages) of that API key, with the field names of kio's newest version.
+        Of one that waits for others of its group the coordinator has what it says, and nobody else: see `let_go`.
         """
+
+
+_SAID: Final = {ApiKey.JOIN_GROUP: "protocols", ApiKey.SYNC_GROUP: "assignments"}
+
+
+def let_go(api_key: int, request: Any) -> None:
+    """Empties the array of a JoinGroup or SyncGroup in its place, for all who still hold the request while it waits, minutes perhaps.
+
+    A hundred thousand texts of three letters are 300 KB that are counted, and as many objects that are not.
+    """
+    said: list[Any] = vars(request).get(_SAID.get(ApiKey(api_key), ""), [])
+    said.clear()

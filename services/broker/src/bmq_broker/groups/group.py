@@ -19,6 +19,8 @@ Protocols = tuple[tuple[str, bytes], ...]
 GROUP_BYTES: Final = 1_000
 MEMBER_BYTES: Final = 1_000
 """About what a group and a member take beside their texts and metadata."""
+PROTOCOL_BYTES: Final = 200
+"""The same of a protocol in a member's offer: a pair, a name, a run of bytes, and the name among those that the group supports."""
 
 
 @dataclass(slots=True)
@@ -41,8 +43,18 @@ class Tally:
 
 
 def size_of(protocols: Protocols) -> int:
-    """About the bytes that an offer takes."""
+    """About the bytes that an offer takes in memory."""
+    return sum(PROTOCOL_BYTES + text_bytes(name) + len(metadata) for name, metadata in protocols)
+
+
+def said_bytes(protocols: Protocols) -> int:
+    """The bytes that an offer has: what a record would hold of it."""
     return sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
+def text_bytes(text: str | None) -> int:
+    """What a text takes in memory at most, beside being an object."""
+    return 0 if text is None else len(text) if text.isascii() else 4 * len(text)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,6 +70,14 @@ class Member:
     protocols: Protocols
     assignment: bytes = b""
     is_new: bool = False
+    weighed_bytes: int = 0
+    """What the group counts for it."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory, but for its assignment, which is the log's."""
+        texts = (self.member_id, self.instance_id, self.client_id, self.client_host)
+        return MEMBER_BYTES + sum(map(text_bytes, texts)) + size_of(self.protocols)
 
     def metadata(self, protocol: str | None) -> bytes:
         """What it said for this protocol; empty where it does not know it."""
@@ -99,7 +119,7 @@ class Group:
     _supporters: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self._weigh(GROUP_BYTES + len(self.group_id))
+        self._weigh(GROUP_BYTES + text_bytes(self.group_id))
 
     @classmethod
     def restore(cls, group_id: str, value: GroupValue, *, tally: Tally | None = None) -> "Group":
@@ -166,18 +186,18 @@ class Group:
         """The id is given out; whoever has it may join."""
         if member_id not in self.pending:
             self.pending.add(member_id)
-            self._weigh(MEMBER_BYTES)
+            self._weigh(MEMBER_BYTES + text_bytes(member_id))
 
     def expect_no_more(self, member_id: str) -> None:
         """The id is used, or its time is over."""
         if member_id in self.pending:
             self.pending.remove(member_id)
-            self._weigh(-MEMBER_BYTES)
+            self._weigh(-MEMBER_BYTES - text_bytes(member_id))
 
     def add(self, member: Member) -> None:
         """The first member chooses the leader: itself. The caller has set the protocol type."""
         assert member.member_id not in self.members
-        self._weigh(MEMBER_BYTES + size_of(member.protocols))
+        self.weigh(member)
         self.members[member.member_id] = member
         self._supporters.update({name for name, _ in member.protocols})
         if member.instance_id is not None:
@@ -192,8 +212,9 @@ class Group:
         assert member_id not in self.joins
         assert member_id not in self.syncs
         member = self.members.pop(member_id)
-        self._weigh(-MEMBER_BYTES - size_of(member.protocols))
-        self._supporters.subtract({name for name, _ in member.protocols})
+        self._weigh(-member.weighed_bytes)
+        member.weighed_bytes = 0
+        self._support_no_more(member.protocols)
         if member.instance_id is not None:
             del self.static[member.instance_id]
         if self.leader == member_id:
@@ -216,10 +237,24 @@ class Group:
 
     def set_protocols(self, member: Member, protocols: Protocols) -> None:
         """The member's offer changed."""
-        self._supporters.subtract({name for name, _ in member.protocols})
-        self._weigh(size_of(protocols) - size_of(member.protocols))
+        self._support_no_more(member.protocols)
         member.protocols = protocols
         self._supporters.update({name for name, _ in protocols})
+        self.weigh(member)
+
+    def weigh(self, member: Member) -> None:
+        """What the member says or is called changed."""
+        size_bytes = member.size_bytes
+        self._weigh(size_bytes - member.weighed_bytes)
+        member.weighed_bytes = size_bytes
+
+    def _support_no_more(self, protocols: Protocols) -> None:
+        """A name that nobody offers is forgotten: a member may offer others each time that it joins."""
+        supporters = self._supporters
+        for name in {name for name, _ in protocols}:
+            supporters[name] -= 1
+            if not supporters[name]:
+                del supporters[name]
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
         """Whether somebody with this offer can be a member: of the same type, with a protocol that all members have."""

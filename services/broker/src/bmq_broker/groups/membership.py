@@ -1,6 +1,6 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup (KIP-345 static members, KIP-394 known member ids, KIP-800 reasons are the handlers')."""
 
-from bmq_broker.groups.group import MEMBER_BYTES, Group, Member, size_of
+from bmq_broker.groups.group import MEMBER_BYTES, Group, Member, said_bytes, size_of, text_bytes
 from bmq_broker.groups.machine import Effects, GroupMachine, Turn
 from bmq_broker.groups.rebalance import (
     answer_join,
@@ -49,7 +49,7 @@ def join(machine: GroupMachine, now: Now, request: Join, ticket: Ticket) -> Effe
             _refuse(effects, ticket, "", Refusal.TOO_MANY_GROUPS)
             return effects
         turn = Turn(machine, effects, group, now)
-        if size_of(request.protocols) > settings.record_size_bytes_max:
+        if len(request.protocols) > settings.protocols_max or said_bytes(request.protocols) > settings.record_size_bytes_max:
             _refuse(effects, ticket, request.member_id, Refusal.INVALID_REQUEST)
         elif not machine.has_room(_growth(group, request)):
             _refuse(effects, ticket, request.member_id, Refusal.OVERLOADED)
@@ -143,7 +143,9 @@ def give_up_join(machine: GroupMachine, now: Now, request: Join, ticket: Ticket)
 def _growth(group: Group, request: Join) -> int:
     """How many bytes the group takes more once the member is in it."""
     member = group.members.get(request.member_id or group.static.get(request.instance_id or "", ""))
-    return MEMBER_BYTES + size_of(request.protocols) if member is None else size_of(request.protocols) - size_of(member.protocols)
+    texts = (request.member_id or request.fresh_id, request.instance_id, request.client_id, request.client_host)
+    wanted = MEMBER_BYTES + sum(map(text_bytes, texts)) + size_of(request.protocols)
+    return wanted if member is None else wanted - member.weighed_bytes
 
 
 def _refuse(effects: Effects, ticket: Ticket, member_id: str, refusal: Refusal) -> None:
@@ -263,6 +265,7 @@ def _replace_static(turn: Turn, request: Join, ticket: Ticket) -> None:
     machine.touch(group, member.member_id, now)
     member.client_id = request.client_id
     member.client_host = request.client_host
+    group.weigh(member)
     if group.state is GroupState.STABLE and group.choose_protocol() == group.protocol and _wish(group, member) == wanted:
         group.topics = group.subscription()
         machine.emit(effects, GroupKey(group.group_id), group.to_value())

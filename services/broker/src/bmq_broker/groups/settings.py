@@ -21,6 +21,8 @@ class GroupSettings:
     """group.max.size: members of one group, and joins held for it."""
     group_count_max: int = 100_000
     """Groups in one partition of `__consumer_offsets`, also those that only have offsets."""
+    protocols_max: int = 100
+    """Protocols that a member may offer."""
     new_member_join_timeout_ms: int = 5 * _MINUTE_MS
     """How long the first join of a member is held: it cannot heartbeat yet, so nothing else shows that it is gone."""
     offset_metadata_max: int = 4_096
@@ -47,4 +49,8 @@ class GroupSettings:
     @classmethod
     def within(cls, limits: Limits) -> "GroupSettings":
         """The defaults with what was set of the limits of a single client."""
-        return cls(group_count_max=limits.groups_per_partition_max, members_bytes_max=limits.group_members_bytes_max)
+        return cls(
+            group_count_max=limits.groups_per_partition_max,
+            protocols_max=limits.group_protocols_max,
+            members_bytes_max=limits.group_members_bytes_max,
+        )

@@ -3,7 +3,8 @@
 import logging
 from typing import Any, Final
 
-from bmq.roles.owner import Caller
+from bmq.roles.owner import Caller, let_go
+from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_broker.groups.membership import give_up_join, join
@@ -22,11 +23,14 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
     error = group_id_error(request.group_id)
     if error is not None:
         return failed(request, error)
+    if len(request.protocols) > shard.settings.protocols_max:
+        return failed(request, ErrorCode.invalid_request)
     protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
     if not fits_record(request.group_instance_id, request.protocol_type, *(name for name, _ in protocols)):
         return failed(request, ErrorCode.invalid_request)
     if request.reason:
         _log.debug("member %r joins group %r: %s", request.member_id, request.group_id, request.reason[:255])
+    let_go(ApiKey.JOIN_GROUP, request)
     prefix = request.group_instance_id or caller.client_id
     asked = Join(
         group_id=request.group_id,

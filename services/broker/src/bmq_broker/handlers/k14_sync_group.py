@@ -2,11 +2,13 @@
 
 from typing import Any
 
-from bmq.roles.owner import Caller
+from bmq.roles.owner import Caller, let_go
+from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
+from bmq_broker.groups.machine import Effects, GroupMachine
 from bmq_broker.groups.membership import sync
-from bmq_broker.groups.requests import Sync, SyncReply
+from bmq_broker.groups.requests import Now, Sync, SyncReply, Ticket
 from bmq_broker.groups.service import GroupCoordinatorShard
 from bmq_broker.handlers.group_errors import code_of, group_id_error
 
@@ -16,6 +18,8 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
     error = group_id_error(request.group_id)
     if error is not None:
         return failed(request, error)
+    assignments = {one.member_id: bytes(one.assignment) for one in request.assignments}
+    let_go(ApiKey.SYNC_GROUP, request)
     asked = Sync(
         group_id=request.group_id,
         generation=request.generation_id,
@@ -23,9 +27,15 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         instance_id=request.group_instance_id,
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
-        assignments={one.member_id: bytes(one.assignment) for one in request.assignments},
+        assignments=assignments,
     )
-    reply = await shard.ask(lambda machine, now, ticket: sync(machine, now, asked, ticket), SyncReply)
+
+    def operation(machine: GroupMachine, now: Now, ticket: Ticket) -> Effects:
+        effects = sync(machine, now, asked, ticket)
+        assignments.clear()  # the generation has what it took of them, and who waits for the leader's has no use for its own
+        return effects
+
+    reply = await shard.ask(operation, SyncReply)
     return {
         "throttle_time_ms": 0,
         "error_code": code_of(reply.refusal),

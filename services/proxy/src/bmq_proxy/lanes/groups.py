@@ -10,7 +10,7 @@ from bmq.errors import InvalidGroupId
 from bmq.group_partition import partition_of_group
 from bmq.lanes import BASE, lane_group, lane_of, name_in_lane, overlay_name, stored_group
 from bmq.metadata.image import Topic
-from bmq.roles.owner import Owner
+from bmq.roles.owner import Owner, let_go
 from bmq.values import TopicPartition
 from bmq.wire.apis import ApiKey
 from bmq.wire.message import Message
@@ -86,8 +86,9 @@ class LaneGroups:
         if api_key == ApiKey.OFFSET_COMMIT:
             await self._make_topics([topic.name for topic in request.topics if topic.name and self._is_unwritten(topic.name)])
             return await self._commit(group_id, request, call)
-        reply = await self._real.call(self._stored(group_id), api_key, self._inwards(request), call)
-        return self._outwards(reply)
+        inwards = self._inwards(request)
+        let_go(api_key, request)  # which has an own copy of what is passed on
+        return self._outwards(await self._real.call(self._stored(group_id), api_key, inwards, call))
 
     async def _commit(self, group_id: str, request: Any, call: Call) -> Any:
         request, stale = await take_out_stale(request, self._own_topic, self._owner_for)
