@@ -25,7 +25,21 @@ class Strict(KubeOfATest):
     def __init__(self, *manifests: dict[str, Any]) -> None:
         self.deleted: list[str] = []
         self._count = 0
+        self.meanwhile: dict[tuple[str, str], dict[str, Any]] = {}
+        """By kind and name: what somebody else makes right before the operator writes there."""
         super().__init__(*manifests)
+
+    async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        self._meets(manifest)
+        return await super().apply(manifest)
+
+    async def create(self, manifest: dict[str, Any], *, manager: str = "") -> dict[str, Any]:
+        self._meets(manifest)
+        return await super().create(manifest, manager=manager)
+
+    def _meets(self, manifest: dict[str, Any]) -> None:
+        if (one := self.meanwhile.pop((manifest["kind"], manifest["metadata"].get("name", "")), None)) is not None:
+            self.keep(one)
 
     def keep(self, manifest: dict[str, Any]) -> None:
         self._count += 1
@@ -41,21 +55,8 @@ class Strict(KubeOfATest):
         found = await super().list(kind, namespace)
         return [copy.deepcopy(one) for one in found if (labels or {}).items() <= one["metadata"].get("labels", {}).items()]
 
-    async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        meta = manifest["metadata"]
-        there = self.manifests.get((manifest["kind"], meta["namespace"], meta["name"]), {"metadata": {}})
-        self.keep(copy.deepcopy({**there, **manifest, "metadata": {**there["metadata"], **meta}}))
-        return manifest
-
-    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        return manifest  # an event
-
-    async def merge(self, kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "") -> dict[str, Any]:
-        there = self.manifests[kind, namespace, name]
-        for field, value in body.items():
-            there[field] = {**there.get(field, {}), **value}
-        self.keep(there)
-        return there
+    def given(self, meta: dict[str, Any]) -> dict[str, Any]:
+        return {}
 
     async def delete(self, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
         there = self.manifests.get((kind, namespace, name))

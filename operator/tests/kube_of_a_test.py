@@ -1,11 +1,13 @@
 """An API server as `reconcile` reads it: manifests by kind, namespace and name. What it is told to keep, it tells again."""
 
 import base64
+import copy
 from collections.abc import Mapping
 from typing import Any
 
 from bmq_operator.admin import AdminClient
 from bmq_operator.context import Context
+from bmq_operator.kube import KubeProblem
 from bmq_operator.settings import OperatorSettings
 
 TRIAL: dict[str, Any] = {"store": {"minio": {"embedded": True}}}
@@ -35,12 +37,51 @@ class KubeOfATest:
 
     async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
         meta = manifest["metadata"]
-        there = self.manifests.get((manifest["kind"], meta["namespace"], meta["name"]), {"metadata": {"uid": f"uid-{meta['name']}"}})
-        self.keep({**there, **manifest, "metadata": {**there["metadata"], **meta}})
+        there = self.manifests.get((manifest["kind"], meta["namespace"], meta["name"]))
+        if meta.get("uid", "") and (there is None or there["metadata"].get("uid", meta["uid"]) != meta["uid"]):
+            raise KubeProblem(status=409, reason="Conflict", message="uid mismatch")
+        self.keep(copy.deepcopy({**(there or {}), **manifest, "metadata": {**(there or {"metadata": self.given(meta)})["metadata"], **meta}}))
         return manifest
+
+    async def create(self, manifest: dict[str, Any], *, manager: str = "") -> dict[str, Any]:
+        meta = manifest["metadata"]
+        if "name" not in meta:
+            return manifest  # an event
+        if (manifest["kind"], meta["namespace"], meta["name"]) in self.manifests:
+            raise KubeProblem(status=409, reason="AlreadyExists", message=f"{meta['name']} already exists")
+        self.keep(copy.deepcopy({**manifest, "metadata": {**self.given(meta), **meta}}))
+        return copy.deepcopy(self.manifests[manifest["kind"], meta["namespace"], meta["name"]])
+
+    def given(self, meta: dict[str, Any]) -> dict[str, Any]:
+        """What the API server gives a new object."""
+        return {"uid": f"uid-{meta['name']}"}
+
+    async def merge(self, kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "") -> dict[str, Any]:
+        there = self.manifests.get((kind, namespace, name))
+        if there is None:
+            raise KubeProblem(status=404, reason="NotFound", message=name)
+        for key in ("uid", "resourceVersion"):
+            if (wanted := body.get("metadata", {}).get(key)) is not None and there["metadata"].get(key, wanted) != wanted:
+                raise KubeProblem(status=409, reason="Conflict", message=f"another {key}")
+        there.update(_merged(there, body))
+        self.keep(there)
+        return there
 
     async def delete(self, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
         self.drop(kind, namespace, name)
+
+
+def _merged(there: Any, body: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(body, dict):
+        return copy.deepcopy(body)
+    found = dict(there) if isinstance(there, dict) else {}
+    for key, value in body.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = _merged(found.get(key), value)
+    return found
 
 
 class TestClock:

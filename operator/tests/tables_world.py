@@ -39,11 +39,18 @@ class SparkKube(KubeOfATest):
         return [one for one in found if (labels or {}).items() <= one["metadata"].get("labels", {}).items()]
 
     async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        self._told("apply", manifest)
+        return await super().apply(manifest)
+
+    async def create(self, manifest: dict[str, Any], *, manager: str = "") -> dict[str, Any]:
+        self._told("create", manifest)
+        return await super().create(manifest, manager=manager)
+
+    def _told(self, verb: str, manifest: dict[str, Any]) -> None:
         name = manifest["metadata"]["name"]
         if name in self.refuses:
             raise KubeProblem(status=400, reason="Forbidden", message="failed to validate resource quota")
-        self.writes.append(f"apply {manifest['kind']} {name}")
-        return await super().apply(manifest)
+        self.writes.append(f"{verb} {manifest['kind']} {name}")
 
     async def delete(self, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
         self.writes.append(f"delete {kind} {name}")
@@ -51,12 +58,7 @@ class SparkKube(KubeOfATest):
 
     async def merge(self, kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "") -> dict[str, Any]:
         self.writes.append(f"merge {kind} {name} {part}")
-        there = self.manifests[kind, namespace, name]
-        if part == "status":
-            there["status"] = {**there.get("status", {}), **body["status"]}
-        else:
-            there["metadata"]["annotations"] = {**there["metadata"].get("annotations", {}), **body["metadata"]["annotations"]}
-        return there
+        return await super().merge(kind, namespace, name, body, part=part)
 
     def says(self, kind: str, name: str, **status: Any) -> None:
         """What the Spark Operator writes."""

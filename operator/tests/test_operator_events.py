@@ -21,7 +21,7 @@ class Refusing(KubeOfATest):
         super().__init__()
         self.asked: list[dict[str, Any]] = []
 
-    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+    async def create(self, manifest: dict[str, Any], *, manager: str = "") -> dict[str, Any]:
         self.asked.append(manifest)
         raise KubeProblem(status=403, reason="Forbidden", message="unable to create new content in namespace ending because it is being terminated")
 

@@ -30,13 +30,7 @@ class MergingKube(KubeOfATest):
 
     async def merge(self, kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "") -> dict[str, Any]:
         self.merged.append((part, body))
-        there = self.manifests[kind, namespace, name]
-        for field, value in body.items():
-            there[field] = {**there.get(field, {}), **value}
-        return there
-
-    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        return manifest
+        return await super().merge(kind, namespace, name, body, part=part)
 
 
 def a_lane(spec: dict[str, Any], **meta: Any) -> dict[str, Any]:

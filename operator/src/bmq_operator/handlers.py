@@ -13,10 +13,9 @@ import kopf
 from bmq.resources import KINDS
 from bmq.resources.base import GROUP, VERSION
 from bmq_operator.allowed import USE
-from bmq_operator.clusters.names import CLUSTER_LABEL
+from bmq_operator.clusters.names import CLUSTER_LABEL, OF_LANE, OF_NAMESPACE
 from bmq_operator.due import Due
 from bmq_operator.hearing import Hearing
-from bmq_operator.lanes.desired import OF_LANE, OF_NAMESPACE
 from bmq_operator.metrics import EVENTS
 from bmq_operator.tables.desired import KIND_LABEL, NAME_LABEL
 from bmq_operator.workqueue import Key, WorkQueue

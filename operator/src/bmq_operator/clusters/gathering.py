@@ -14,7 +14,8 @@ from bmq_operator.clusters.existing import Existing, owner_of
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import ADMIN_TOKEN, CLUSTER_SECRET, Keys, keys_of, named, next_list, reference, texts_of
 from bmq_operator.clusters.keys import why_unusable as why_unusable_key
-from bmq_operator.clusters.names import COMPONENT_LABEL, ROLES, Names, claim_is_of_minio, minio_selector, why_unusable
+from bmq_operator.clusters.names import ROLES, Names, claim_is_of_minio, minio_selector, why_unusable
+from bmq_operator.clusters.rotation import known_keys, used_keys
 from bmq_operator.clusters.store_keys import store_keys
 from bmq_operator.conditions import Finding
 from bmq_operator.context import Context
@@ -43,8 +44,8 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
         raise _not_to_be("SecretMissing", _lost_of_minio(names, volume_goes=data_may_go(cluster)))
     if cluster.spec.store.minio.embedded and "minio" not in sets:
         await _volume_is_its_own(context, names)
-    known = _known_keys(cluster, existing, auth)
-    used = _used_keys(names, existing)
+    known = known_keys(cluster, existing, auth)
+    used = used_keys(names, existing)
     if lost := sorted(used.keys() - known.keys()):
         raise _not_to_be("SecretMissing", _lost(names, lost[0], used[lost[0]]))
     running = {name: known[name] for name in sorted(used)}
@@ -89,50 +90,6 @@ async def may_be(context: Context, cluster: Cluster) -> str:
         raise NotToBe(beyond)
     await _nobody_shares_the_store(context, cluster)
     return await _keys_to_store(context, cluster)
-
-
-def replacing(inputs: Inputs) -> Finding | None:
-    """What is told while the nodes' keys are replaced; None: they are not."""
-    now = inputs.keys[inputs.keys_name]
-    what = [
-        noun
-        for noun, values, wanted in (
-            ("the secret between nodes", now.cluster, inputs.cluster_secret),
-            ("the admin API's token", now.admin, inputs.admin_token),
-        )
-        if values != (wanted,)
-    ]
-    if not what:
-        return None
-    text = f"{' and '.join(what)} {'is' if len(what) == 1 else 'are'} replaced: the old one counts until all nodes have the new one"
-    return Finding(type="KeysAsWritten", status="False", reason="Replacing", message=text)
-
-
-def _known_keys(cluster: Cluster, existing: Existing, auth: Manifest | None) -> dict[str, Keys]:
-    """By the names of their Secrets. Nodes that an older operator made take them from the one that people write."""
-    names = Names.of(cluster)
-    found = {
-        name: keys
-        for (kind, name), one in existing.objects.items()
-        if kind == "Secret" and name.startswith(names.keys) and owner_of(one) == cluster.metadata.uid and (keys := keys_of(one)) is not None
-    }
-    written = None if auth is None else keys_of(auth)
-    return found if written is None else found | {names.auth: written}
-
-
-def _used_keys(names: Names, existing: Existing) -> dict[str, str]:
-    """Names of the Secrets that nodes, those of lanes too, take their keys from, and one that does each."""
-    sets = [one for (kind, _), one in existing.objects.items() if kind == "StatefulSet"]
-    templates = [(one["metadata"], one["spec"]["template"]["spec"]) for one in sets]
-    used: dict[str, str] = {}
-    # Pods without an owner whose names are those of nodes are nodes: a StatefulSet that is made anew takes them over.
-    nodes = {names.role(role) for role in ROLES}
-    orphans = [one for one in existing.strangers if not owner_of(one) and one["metadata"]["name"].rpartition("-")[0] in nodes]
-    for meta, spec in (*templates, *((one["metadata"], one.get("spec", {})) for one in (*existing.pods, *orphans))):
-        name, _ = reference(spec)
-        if name and meta["labels"].get(COMPONENT_LABEL) in ROLES:
-            used[name] = meta["name"]
-    return used
 
 
 def _current(sets: Mapping[str, Manifest]) -> str:

@@ -11,6 +11,9 @@ Component = Literal["controller", "broker", "proxy", "minio"]
 
 CLUSTER_LABEL: Final = "bmq.io/cluster"
 LANE_LABEL: Final = "bmq.io/lane"
+OF_LANE: Final = "bmq.io/of-lane"
+OF_NAMESPACE: Final = "bmq.io/of-namespace"
+"""On what a lane has: its Lane's name and namespace."""
 TABLES_LABEL: Final = "bmq.io/tables-of"
 """On the pods that write tables from topics: their Cluster. They are none of its nodes."""
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"

@@ -32,6 +32,8 @@ STOP_TIMEOUT_MS: Final = 15_000
 GRACE_S: Final = 20
 """How much longer than its own stop timeout a pod may take."""
 CONTAINER: Final = "bmq"
+KEY_VARIABLES: Final = ("BMQ_CLUSTER_SECRET", "BMQ_CLUSTER_SECRETS_ACCEPTED", "BMQ_ADMIN_TOKEN", "BMQ_ADMIN_TOKENS_ACCEPTED")
+"""By which a node takes what it presents and accepts."""
 GOODBYE_S: Final = 3
 ADVERTISED_PATH: Final = "/etc/bmq-advertised"
 ADVERTISED_FILE: Final = "listeners"
@@ -243,11 +245,12 @@ def _env(cluster: Cluster, inputs: Inputs, workload: Workload) -> list[Manifest]
     # By its IP: a name may lead to the pod's predecessor for as long as a DNS server remembers it.
     plain |= {"BMQ_ADVERTISED_INTERNAL": f"{'[$(POD_IP)]' if inputs.ipv6 else '$(POD_IP)'}:{INTERNAL_PORT}"}
     plain |= {"BMQ_ROLES": workload.component, "BMQ_NODE_ID_BASE": str(workload.node_ids_from)}
+    keys = (CLUSTER_SECRET, CLUSTER_SECRETS_ACCEPTED, ADMIN_TOKEN, ADMIN_TOKENS_ACCEPTED)
     secret: dict[str, Manifest] = {
-        "BMQ_CLUSTER_SECRET": _from_secret(inputs.keys_name, CLUSTER_SECRET),
-        "BMQ_CLUSTER_SECRETS_ACCEPTED": _from_secret(inputs.keys_name, CLUSTER_SECRETS_ACCEPTED, optional=True),
-        "BMQ_ADMIN_TOKEN": _from_secret(inputs.keys_name, ADMIN_TOKEN),
-        "BMQ_ADMIN_TOKENS_ACCEPTED": _from_secret(inputs.keys_name, ADMIN_TOKENS_ACCEPTED, optional=True),
+        **{
+            variable: _from_secret(inputs.keys_name, key, optional=variable.endswith("_ACCEPTED"))
+            for variable, key in zip(KEY_VARIABLES, keys, strict=True)
+        },
         **_keys_to_store(cluster),
         "BMQ_RACK": {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{ZONE_LABEL}']"}},
     }

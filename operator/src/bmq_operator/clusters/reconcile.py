@@ -10,13 +10,15 @@ from bmq_operator.clusters.asking import Answer, ask_state
 from bmq_operator.clusters.deletion import delete, store_ran_over
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
-from bmq_operator.clusters.gathering import NotToBe, gather, replacing
+from bmq_operator.clusters.gathering import NotToBe, gather
 from bmq_operator.clusters.lane_nodes import LaneNodes, lanes_status, next_lane_step
+from bmq_operator.clusters.lane_objects import delete_without_lane, keys_to_lanes
 from bmq_operator.clusters.listeners import advertised_file, listener_statuses, node_address
 from bmq_operator.clusters.minio import volume_note
-from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_LABEL, ROLES, Component
+from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_LABEL, ROLES, Component, Names
 from bmq_operator.clusters.nodes import Pod, is_ready, lanes_seen, pods_seen, settled
 from bmq_operator.clusters.report import Found, report
+from bmq_operator.clusters.rotation import nodes_behind, replacing
 from bmq_operator.clusters.steps import marked, take
 from bmq_operator.clusters.troubles import trouble
 from bmq_operator.clusters.upgrade import Idle, Step, View, Wait, next_step
@@ -125,7 +127,9 @@ async def _bring_about(context: Context, cluster: Cluster, existing: Existing, n
     try:
         advertised = advertised_file(cluster, existing, nodes)
         inputs = await gather(context, cluster, existing, advertised=advertised)
-        done = await bring_about(context.kube, cluster, existing, _now(cluster, existing, desired(cluster, inputs)))
+        wanted = desired(cluster, inputs)
+        done = await bring_about(context.kube, cluster, existing, _now(cluster, existing, wanted))
+        done += await delete_without_lane(context, cluster, existing)
     except NotToBe as reason:
         return Brought(obstacle=reason.finding)
     except ObjectTaken as taken:
@@ -135,10 +139,14 @@ async def _bring_about(context: Context, cluster: Cluster, existing: Existing, n
             raise
         refused = Finding(status="False", reason="Refused", message=f"the API server refuses an object: {problem.message}")
         return Brought(changed=True, obstacle=refused)
+    names = Names.of(cluster)
+    base = next(one for one in wanted if (one["kind"], one["metadata"]["name"]) == ("StatefulSet", names.role("proxy")))
+    given, unchanged = await keys_to_lanes(context, existing, base)
+    done += given
     await _show_addresses(context, cluster, existing, advertised)
     if done:
         _log.info("objects brought about", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", done=done)
-    return Brought(changed=bool(done), note=replacing(inputs))
+    return Brought(changed=bool(done), note=replacing(inputs, nodes_behind(names, existing, inputs.keys_name), unchanged))
 
 
 async def _show_addresses(context: Context, cluster: Cluster, existing: Existing, advertised: str) -> None:

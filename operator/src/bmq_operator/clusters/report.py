@@ -77,7 +77,8 @@ def _ready(cluster: Cluster, found: Found, store: Finding) -> Finding:
     if not isinstance(found.of_base, Idle):
         held = "spec.paused is true, and there is something to do: " if cluster.spec.paused else ""
         return Finding(status="False", reason="Paused" if held else found.of_base.reason, message=f"{held}{found.of_base.message}")
-    return Finding(status="True", reason="Ready", message="a controller leads, all pods are ready, the store answers")
+    also = "".join(f"; {note.message}" for note in found.notes if note.type == "KeysAsWritten")
+    return Finding(status="True", reason="Ready", message=f"a controller leads, all pods are ready, the store answers{also}")
 
 
 def _progressing(cluster: Cluster, found: Found) -> Finding:

@@ -5,7 +5,6 @@ does, and they are deleted by name when the Lane goes.
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 from bmq.resources.cluster import Cluster
 from bmq.resources.lane import Lane, LaneBrokers, LaneProxies
@@ -16,6 +15,8 @@ from bmq_operator.clusters.names import (
     KAFKA_PORT,
     LABEL_LENGTH_MAX,
     LANE_LABEL,
+    OF_LANE,
+    OF_NAMESPACE,
     REVISION_LENGTH,
     Component,
     Names,
@@ -26,9 +27,6 @@ from bmq_operator.clusters.pods import Workload, stateful_set
 from bmq_operator.clusters.services import port_target
 from bmq_operator.kube import Manifest
 from bmq_operator.lanes.slots import brokers_from
-
-OF_LANE: Final = "bmq.io/of-lane"
-OF_NAMESPACE: Final = "bmq.io/of-namespace"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from bmq_operator.applied import as_wanted, make_way, write
 from bmq_operator.borrowed import Own, why_never_allowed
 from bmq_operator.clusters.existing import owner_of
 from bmq_operator.clusters.gathering import NotToBe, may_be
-from bmq_operator.clusters.names import Names, selector_of
+from bmq_operator.clusters.names import OF_LANE, OF_NAMESPACE, Names, selector_of
 from bmq_operator.conditions import Finding, next_conditions, timestamp
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
 from bmq_operator.lanes.claims import Claim, LaneClaims, claim_of, lane_claims
-from bmq_operator.lanes.desired import OF_LANE, OF_NAMESPACE, all_names, desired, names_of, why_unusable
+from bmq_operator.lanes.desired import all_names, desired, names_of, why_unusable
 from bmq_operator.lanes.plan import SOON_S, ChangeLane, CreateLane, DeleteLane, DeleteResource, Plan, expires_ms, plan
 from bmq_operator.lanes.situation import PresentLane, Ready, Situation, present_from
 from bmq_operator.lanes.slots import free_from
