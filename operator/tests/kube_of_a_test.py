@@ -71,6 +71,12 @@ class KubeOfATest:
         self.drop(kind, namespace, name)
 
 
+def selected(manifest: dict[str, Any], labels: Mapping[str, str] | None) -> bool:
+    """As Kube selects: an empty value stands for any."""
+    has = manifest["metadata"].get("labels", {})
+    return all(key in has and value in ("", has[key]) for key, value in (labels or {}).items())
+
+
 def _merged(there: Any, body: Any) -> Any:
     """RFC 7396."""
     if not isinstance(body, dict):

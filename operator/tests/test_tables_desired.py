@@ -9,8 +9,9 @@ import yaml
 from tables_of_a_test import HOURLY, STREAM, cluster, misfits, sink, spark_schema, topic
 
 from bmq_operator.spark_settings import SparkSettings
-from bmq_operator.tables.desired import KIND_LABEL, NAME_LABEL, OWNER_LABEL, desired
+from bmq_operator.tables.desired import desired
 from bmq_operator.tables.jobs import Anew, TableJob, jobs_of_sink, jobs_of_topic
+from bmq_operator.tables.places import KIND_LABEL, NAME_LABEL, OWNER_LABEL
 
 GOLDEN = Path(__file__).parent / "golden"
 SETTINGS = SparkSettings(image="bmq-spark:1.2.3", event_log="s3a://logs/spark", pull_secrets=("registry",), conf={"spark.log.level": "WARN"})

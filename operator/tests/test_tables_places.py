@@ -8,7 +8,7 @@ from tables_of_a_test import HOURLY, STREAM, cluster, sink, topic
 from bmq.resources.parquet_sink import ParquetSink
 from bmq.resources.topic import Topic
 from bmq_operator.tables.jobs import jobs_of_sink, jobs_of_topic
-from bmq_operator.tables.places import Place, claims, place_of
+from bmq_operator.tables.places import Place, claims, digest_of, place_of
 
 LAKE = {"table": "lake.shop.orders", "warehouse": "s3a://warehouse/lake"}
 REST = {"table": "lake.shop.orders", "catalogType": "rest", "catalogUri": "http://rest:8181"}
@@ -85,7 +85,7 @@ def test_all_that_write_are_claimants_and_nobody_else() -> None:
     stranger = written(_in("elsewhere", HOURLY))
     stranger["spec"]["clusterRef"] = {"name": "bmq", "namespace": "shop"}
     found = claims(topics=topics, sinks=[written(sink(**STREAM, topics=["orders", "payments"])), stranger], clusters=[bmq])
-    assert [one.title for one in found[place_of(of_topic)]] == ["Topic shop/orders", "ParquetSink shop/lake"]
+    assert [one.title for one in found[digest_of(place_of(of_topic))]] == ["Topic shop/orders", "ParquetSink shop/lake"]
     assert {one.title for rivals in found.values() for one in rivals} == {"Topic shop/orders", "ParquetSink shop/lake"}
     without = claims(topics=[], sinks=[written(sink(**STREAM))], clusters=[])
     assert len(without) == 1, "what was begun goes on without its Cluster"

@@ -4,7 +4,8 @@ from tables_of_a_test import HOURLY, STREAM
 from tables_world import World, ready, run, sink
 
 from bmq_operator.conditions import condition
-from bmq_operator.tables.desired import FAILURES, OWNER_LABEL
+from bmq_operator.tables.desired import FAILURES
+from bmq_operator.tables.places import OWNER_LABEL
 from bmq_operator.tables.reconcile import holds
 from bmq_operator.tables.runs import SCHEDULED_LABEL
 

@@ -17,7 +17,7 @@ from bmq_operator.clusters.names import CLUSTER_LABEL, OF_LANE, OF_NAMESPACE
 from bmq_operator.due import Due
 from bmq_operator.hearing import Hearing
 from bmq_operator.metrics import EVENTS
-from bmq_operator.tables.desired import KIND_LABEL, NAME_LABEL
+from bmq_operator.tables.places import KIND_LABEL, NAME_LABEL
 from bmq_operator.workqueue import Key, WorkQueue
 
 CHILDREN: Final = (("apps", "v1", "statefulsets"), ("", "v1", "pods"), ("", "v1", "services"), ("batch", "v1", "jobs"))

@@ -28,6 +28,8 @@ class Known:
     """Which Lanes stand for which lanes."""
     taken: "dict[tuple[str, str, str], tuple[float, Rival]]" = field(default_factory=dict)
     """Who took a topic of a Cluster lately, and when by the loop's clock."""
+    places_taken: "dict[str, tuple[float, Rival]]" = field(default_factory=dict)
+    """Who began to write a table's place lately, by its digest, and when by the loop's clock."""
     slots: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
     """By Cluster: first node ids that were given to Lanes, by their uid, and may not be in their status yet."""
     lags: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)

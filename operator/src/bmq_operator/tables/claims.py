@@ -1,26 +1,65 @@
-"""Whose a table is, where several resources name one place: the older resource's. Read from the API server once for all that ask within seconds."""
+"""Whose a table is, where several resources name one place: whoever writes it already, else the older resource's.
+
+Read from the API server once for all that ask within seconds. Who takes a place between two reads is remembered: there is one operator that leads.
+"""
+
+import asyncio
+from typing import Final
 
 from bmq_operator.context import Context
+from bmq_operator.kube import KubeProblem, Manifest
 from bmq_operator.rivals import Rival, winner
+from bmq_operator.tables.existing import KINDS
 from bmq_operator.tables.jobs import TableJob
-from bmq_operator.tables.places import Place, claims, place_of
+from bmq_operator.tables.places import OWNER_LABEL, claimant, claims, digest_of, place_of
 
-_KEY = "claims"
+TAKEN_S: Final = 60.0
+"""How long it is remembered who took a place: longer than what was read of all is used."""
+_KEY: Final = "claims"
 
 
-async def taken_by(context: Context, job: TableJob) -> Rival | None:
-    """The resource that the table's place is of; None: it is the job's own. Raises KubeError."""
+async def taken_by(context: Context, job: TableJob, *, takes: bool) -> Rival | None:
+    """The resource that the table's place is of; None: it is the job's own, or may be. `takes`: the job is about to write it. Raises KubeError."""
 
-    async def read() -> dict[Place, list[Rival]]:
-        listed = {
-            kind: [one for namespace in context.settings.watched_namespaces for one in await context.kube.list(kind, namespace)]
-            for kind in ("Topic", "ParquetSink", "Cluster")
-        }
-        return claims(topics=listed["Topic"], sinks=listed["ParquetSink"], clusters=listed["Cluster"])
+    async def read() -> tuple[float, dict[str, list[Rival]]]:
+        begun_s = asyncio.get_running_loop().time()
+        listed = {kind: await _list(context, kind) for kind in ("Topic", "ParquetSink", "Cluster", *KINDS)}
+        written = [one for kind in KINDS for one in listed[kind]]
+        return begun_s, claims(topics=listed["Topic"], sinks=listed["ParquetSink"], clusters=listed["Cluster"], applications=written)
 
-    known, place, uid = context.known.table_claims, place_of(job), job.owner.meta.uid
-    rivals = (await known.get(_KEY, read)).get(place, [])
-    if all(one.uid != uid for one in rivals):  # read before this resource said so, and so perhaps before an older one did
+    known, place, uid = context.known.table_claims, digest_of(place_of(job)), job.owner.meta.uid
+    read_s, found = await known.get(_KEY, read)
+    if all(one.uid != uid for one in found.get(place, ())):  # read before this resource said so, and so perhaps before an older one did
         known.forget(_KEY)
-        rivals = (await known.get(_KEY, read)).get(place, [])
-    return winner(job.owner.meta, owned=False, rivals=[one for one in rivals if one.uid != uid])
+        read_s, found = await known.get(_KEY, read)
+    # From here on nothing is awaited.
+    rivals = {one.uid: one for one in found.get(place, ())}
+    taken_s, taker = context.known.places_taken.get(place, (0.0, None))
+    if taker is not None and (taker.uid in rivals or taken_s >= read_s):
+        rivals[taker.uid] = taker
+    own = rivals.pop(uid, None)
+    best = winner(job.owner.meta, owned=own is not None and own.owned, rivals=rivals.values())
+    if best is None and takes:
+        now_s = asyncio.get_running_loop().time()
+        for old in [one for one, (at_s, _) in context.known.places_taken.items() if now_s - at_s > TAKEN_S]:
+            del context.known.places_taken[old]
+        context.known.places_taken[place] = now_s, claimant(job, owned=True)
+    return best
+
+
+def let_go(context: Context, job: TableJob) -> None:
+    """Nothing could be made of it: the place is not taken."""
+    place = digest_of(place_of(job))
+    _, taker = context.known.places_taken.get(place, (0.0, None))
+    if taker is not None and taker.uid == job.owner.meta.uid:
+        del context.known.places_taken[place]
+
+
+async def _list(context: Context, kind: str) -> list[Manifest]:
+    labels = {OWNER_LABEL: ""} if kind in KINDS else None
+    try:
+        return [one for namespace in context.settings.watched_namespaces for one in await context.kube.list(kind, namespace, labels=labels)]
+    except KubeProblem as problem:
+        if problem.status == 404 and kind in KINDS:
+            return []  # the Spark Operator is gone, and all that it ran with it
+        raise

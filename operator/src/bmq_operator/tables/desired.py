@@ -14,13 +14,9 @@ from bmq_operator.kube import Manifest
 from bmq_operator.spark_settings import DriverDefaults, ExecutorDefaults, SparkSettings
 from bmq_operator.tables.arguments import FILES, SCHEMA_FILES, SCHEMA_FOLDER, compact_arguments, write_arguments, write_file
 from bmq_operator.tables.jobs import NEVER, Anew, Part, TableJob
+from bmq_operator.tables.places import KIND_LABEL, NAME_LABEL, OWNER_LABEL, PLACE, digest_of, place_of
 
 SPARK_API: Final = "sparkoperator.k8s.io/v1beta2"
-KIND_LABEL: Final = "bmq.io/table-kind"
-"""Topic or ParquetSink: whose table it is. With the next one it is how an event finds its resource."""
-NAME_LABEL: Final = "bmq.io/table-name"
-OWNER_LABEL: Final = "bmq.io/table-owner"
-"""The resource's uid: by it the operator finds all that belongs to it."""
 PART_LABEL: Final = "bmq.io/table-part"
 """write or compact."""
 FAILURES: Final = "bmq.io/failures"
@@ -72,7 +68,13 @@ def _object(job: TableJob, kind: str, name: str, part: Part, spec: Manifest) -> 
     return {
         "apiVersion": SPARK_API,
         "kind": kind,
-        "metadata": {"name": name, "namespace": meta.namespace, "labels": _labels(job, part), "ownerReferences": [_owner(job)]},
+        "metadata": {
+            "name": name,
+            "namespace": meta.namespace,
+            "labels": _labels(job, part),
+            "annotations": {PLACE: digest_of(place_of(job))},
+            "ownerReferences": [_owner(job)],
+        },
         "spec": spec,
     }
 

@@ -7,7 +7,8 @@ from typing import Final
 from bmq_operator.applied import as_wanted, write
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
-from bmq_operator.tables.desired import OWNER_LABEL, selector
+from bmq_operator.tables.desired import selector
+from bmq_operator.tables.places import OWNER_LABEL
 from bmq_operator.tables.runs import ENDED, is_run_of_schedule, run_of
 
 KINDS: Final = ("SparkApplication", "ScheduledSparkApplication")

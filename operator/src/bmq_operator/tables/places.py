@@ -1,5 +1,9 @@
-"""Which resources claim which place of a table. A place is the same value whoever names it, and however. Pure."""
+"""Which resources claim which place of a table. A place is the same value whoever names it, and however. Pure.
 
+What writes a table says by an annotation which place that is, so that whoever writes keeps it, whatever is written into resources meanwhile.
+"""
+
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
@@ -17,6 +21,16 @@ from bmq_operator.tables.jobs import S3_ENDPOINT, TableJob, jobs_of_sink, jobs_o
 
 Place: TypeAlias = tuple[str, ...]
 """Where a table is: a folder of a store, or a name in a catalog."""
+PLACE: Final = "bmq.io/place"
+"""Annotation of an application: a digest of the place that it writes."""
+OWNER_LABEL: Final = "bmq.io/table-owner"
+"""The resource's uid: by it the operator finds all that belongs to it."""
+KIND_LABEL: Final = "bmq.io/table-kind"
+"""Topic or ParquetSink: whose table it is. With the next one it is how an event finds its resource."""
+NAME_LABEL: Final = "bmq.io/table-name"
+REFUSED: Final = frozenset(("NotAllowed", "SecretMissing", "ConfigMapMissing", "ServiceAccountMissing", "NameTaken", "Refused"))
+"""Reasons of resources of which nothing is made. Where nothing was made before either, they stand in nobody's way."""
+_DIGEST_LENGTH: Final = 32
 _FIELDS: Final = ("apiVersion", "kind", "metadata", "spec")
 
 
@@ -40,23 +54,58 @@ def place_of(job: TableJob) -> Place:
             return ("sql", uri.partition("?")[0], catalog, name)
 
 
-def claims(*, topics: Iterable[Manifest], sinks: Iterable[Manifest], clusters: Iterable[Manifest]) -> dict[Place, list[Rival]]:
-    """By place, of all resources as the API server lists them. Those that are not understood, or that a Cluster does not take, claim nothing."""
+def digest_of(place: Place) -> str:
+    """As the annotation has it."""
+    return hashlib.sha256("\0".join(place).encode()).hexdigest()[:_DIGEST_LENGTH]
+
+
+def claims(
+    *, topics: Iterable[Manifest], sinks: Iterable[Manifest], clusters: Iterable[Manifest], applications: Iterable[Manifest] = ()
+) -> dict[str, list[Rival]]:
+    """By the digest of a place, of all resources as the API server lists them. Those that are not understood, that a Cluster does not take, or that
+    are refused claim nothing but what they write already."""
     there = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in clusters}
     jobs: list[TableJob] = []
+    refused: set[str] = set()
     for manifest in topics:
         if manifest.get("spec", {}).get("parquet") and isinstance(topic := _read(Topic, manifest), Topic):
             jobs += _taken(topic, jobs_of_topic(topic, _cluster(topic, there)), there)
+            refused |= _refused(manifest, "ParquetReady")
     for manifest in sinks:
         if isinstance(sink := _read(ParquetSink, manifest), ParquetSink):
             jobs += _taken(sink, jobs_of_sink(sink, _cluster(sink, there)), there)
-    found: defaultdict[Place, list[Rival]] = defaultdict(list)
+            refused |= _refused(manifest, "Ready")
+    found: defaultdict[str, dict[str, Rival]] = defaultdict(dict)
+    unmarked: set[tuple[str, str]] = set()
+    for one in applications:
+        meta = one["metadata"]
+        labels, place = meta.get("labels") or {}, (meta.get("annotations") or {}).get(PLACE, "")
+        uid, kind = labels.get(OWNER_LABEL, ""), labels.get(KIND_LABEL, "")
+        if not place:
+            unmarked.add((uid, meta["name"]))  # an older operator's
+        elif uid:
+            created = meta.get("creationTimestamp", "")
+            found[place][uid] = Rival(kind=kind, namespace=meta["namespace"], name=labels.get(NAME_LABEL, ""), uid=uid, created=created, owned=True)
     for job in jobs:
-        meta = job.owner.meta
-        found[place_of(job)].append(
-            Rival(kind=job.owner.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid, created=meta.creation_timestamp, owned=False)
-        )
-    return dict(found)
+        meta, place = job.owner.meta, digest_of(place_of(job))
+        owned = meta.uid in found[place] or (meta.uid, job.name) in unmarked
+        if owned or meta.uid not in refused:
+            found[place][meta.uid] = claimant(job, owned=owned)
+    return {place: list(rivals.values()) for place, rivals in found.items() if rivals}
+
+
+def claimant(job: TableJob, *, owned: bool) -> Rival:
+    """The resource of this table. `owned`: it writes the place."""
+    meta = job.owner.meta
+    return Rival(kind=job.owner.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid, created=meta.creation_timestamp, owned=owned)
+
+
+def _refused(manifest: Manifest, type_: str) -> set[str]:
+    """Its uid, where it says of its present spec that nothing is made of it."""
+    meta, conditions = manifest["metadata"], (manifest.get("status") or {}).get("conditions") or ()
+    said: Manifest = next((one for one in conditions if one.get("type") == type_), {})
+    newest = said.get("observedGeneration", 0) == meta.get("generation", 0)
+    return {meta["uid"]} if said.get("status") == "False" and newest and said.get("reason") in REFUSED else set()
 
 
 def _taken(resource: Topic | ParquetSink, jobs: list[TableJob], clusters: Mapping[tuple[str, str], Manifest]) -> list[TableJob]:

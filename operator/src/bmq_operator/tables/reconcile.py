@@ -21,7 +21,7 @@ from bmq_operator.metrics import STREAMS_BEGUN_ANEW
 from bmq_operator.outcome import Outcome
 from bmq_operator.references import ClusterState, Referred, refer
 from bmq_operator.rivals import Rival
-from bmq_operator.tables.claims import taken_by
+from bmq_operator.tables.claims import let_go, taken_by
 from bmq_operator.tables.desired import NUDGED, desired, made_from
 from bmq_operator.tables.existing import Existing, NameTaken, NoSparkOperator, bring_about, delete_others, read_existing
 from bmq_operator.tables.jobs import Anew, TableJob, jobs_of_sink, jobs_of_topic
@@ -162,7 +162,7 @@ async def _tables(context: Context, jobs: Sequence[TableJob], referred: Referred
     before = {one.output: one for one in old}
     for job in jobs:
         status = before.get(job.output, TableStatus())
-        if (rival := await taken_by(context, job)) is not None:
+        if (rival := await taken_by(context, job, takes=beyond is None)) is not None:
             reports.append(_refused(job, "OutputTaken", _taken(job, rival), TableStatus()))
             continue
         objects = _desired(context, job, existing)
@@ -222,8 +222,10 @@ async def _table(context: Context, job: TableJob, referred: Referred, *, existin
     try:
         done = await bring_about(context, existing, wanted, uid=uid)
     except NameTaken as taken:
+        let_go(context, job)
         return _refused(job, "NameTaken", str(taken), old)
     except KubeProblem as problem:
+        let_go(context, job)
         if problem.status in (403, 409):
             raise
         return _refused(job, "Refused", f"the API server refuses an object of the table: {problem.message}", old)
@@ -270,9 +272,8 @@ def _schedule(existing: Existing, name: str) -> Schedule | None:
 
 def _taken(job: TableJob, rival: Rival) -> str:
     field = "output" if job.table.iceberg is None else "iceberg.table"
-    return (
-        f"{job.output} is the table of {rival.title}, which is older: write another {field} here, or delete the table there; then this one is written"
-    )
+    why = "which writes it" if rival.owned else "which is older"
+    return f"{job.output} is the table of {rival.title}, {why}: write another {field} here, or delete the table there; then this one is written"
 
 
 async def _account_missing(context: Context, job: TableJob) -> Finding | None:
