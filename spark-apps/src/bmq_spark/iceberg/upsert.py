@@ -1,8 +1,11 @@
 """A compacted topic as a table with one row for each key: which record of a batch counts, and how it meets the row that is there.
 
-A key's order is that of its partition's offsets. Records of one key in several partitions (a topic that got more of them, or several topics in one
-table) have no common order but time: there the later timestamp wins. A tombstone leaves no row to compare with, so the last of each key and partition
-is kept in a table of its own: an older record that another partition gives later is not to bring the row back.
+A key's order within a partition is that of the offsets. Between partitions (a topic that got more of them, or several topics
+in one table) time decides: E of a partition is the greatest timestamp of all its records of that key so far, and the last record
+of the partition with the greatest (E, topic, partition) is what is left of the key. E never falls, so who has lost needs not be
+kept: to win later a partition has to tell a greater time, which then is its E. One state for each key is enough, then: a row with
+E in `key_timestamp`, or, where the winner is a tombstone, a row of a table beside it, which is written first.
+`tests/upsert_model.py` shows that no division into batches matters, nor a kill between the two tables.
 """
 
 from collections.abc import Sequence
@@ -18,7 +21,12 @@ from bmq_spark.jobs.records import Typing
 from bmq_spark.table.layout import TIMESTAMP
 
 RECORD_KEY: Final = "key"
-_RANK: Final = "_bmq_rank"
+KEY_TIMESTAMP: Final = "key_timestamp"
+"""The column of E. Null in rows that an older version of the job wrote: their own time counts then."""
+_RANK, _KEY, _SOURCE, _OWN = "_bmq_rank", "_bmq_key", "_bmq_source", "_bmq_own"
+_TOMBSTONE, _ROW, _BATCH = 0, 1, 2
+"""Where an entry is from. Of two with the same offset, which are one record, the batch's counts."""
+_PLACE: Final = ("topic", "partition", "offset", "timestamp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +35,11 @@ class KeyedTyping(Typing):
 
     field: str
     """RECORD_KEY, or the name of a field of the value."""
+
+    @property
+    def row_schema(self) -> pa.Schema:
+        """Of the table: a row's columns, and E."""
+        return self.schema.append(pa.field(KEY_TIMESTAMP, TIMESTAMP))
 
     def rows(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array]:
         """See Typing."""
@@ -67,69 +80,97 @@ def key_path(field: str) -> str:
 
 def found_by(field: str) -> Sequence[tuple[str, ...]]:
     """The columns by which rows are found and compared: without one of them nothing can be merged."""
-    return [(RECORD_KEY,) if field == RECORD_KEY else ("value", field), ("topic",), ("partition",), ("offset",), ("timestamp",)]
+    return [(RECORD_KEY,) if field == RECORD_KEY else ("value", field), *((name,) for name in _PLACE)]
 
 
-def last_of_each_key(rows: DataFrame, field: str) -> DataFrame:
-    """One row for each key: first the last by offset within each partition, then of these the latest."""
+def last_of_each_partition(rows: DataFrame, field: str) -> DataFrame:
+    """One row for each key and partition of the batch, the last by offset, with the greatest time of these."""
     key: Column = sql.expr(key_path(field))
     within = Window.partitionBy(key, "topic", "partition").orderBy(sql.desc("offset"))
-    among = Window.partitionBy(key).orderBy(sql.desc("timestamp"), sql.desc("topic"), sql.desc("partition"))
-    spread = rows.repartition(key)
-    last = spread.withColumn(_RANK, sql.row_number().over(within)).filter(sql.col(_RANK) == 1)
-    return last.withColumn(_RANK, sql.row_number().over(among)).filter(sql.col(_RANK) == 1).drop(_RANK)
+    all_of_it = within.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    ranked = rows.repartition(key).withColumn(KEY_TIMESTAMP, sql.max("timestamp").over(all_of_it)).withColumn(_RANK, sql.row_number().over(within))
+    return ranked.filter(sql.col(_RANK) == 1).drop(_RANK)
+
+
+def are_alone(last: DataFrame, field: str) -> bool:
+    """Whether MERGE itself can compare these with the table's rows: each key comes from one partition, and none is deleted."""
+    counted = last.groupBy(sql.expr(key_path(field)).alias(_KEY)).agg(sql.count("*").alias("n"), sql.max(sql.col("value").isNull()).alias("gone"))
+    return not counted.filter("n > 1 OR gone").limit(1).count()
+
+
+def winners(last: DataFrame, table: DataFrame, tombstones: DataFrame | None, field: str) -> DataFrame:
+    """What is left of each key of the batch: one row, also where it is a tombstone; nothing where the table's row stays.
+
+    Everything that is known of a key comes together first: for E of a partition, which may be the row's, and since a tombstone
+    leaves no row to compare with. `_bmq_own` is E as the entry knew it before.
+    """
+    key: Column = sql.expr(key_path(field))
+    asked = last.withColumn(_KEY, key).withColumn(_SOURCE, sql.lit(_BATCH))
+    keys = asked.select(_KEY).distinct()
+    entries = asked.unionByName(_entries(table, key, _ROW).join(keys, _KEY, "left_semi"), allowMissingColumns=True)
+    if tombstones is not None:
+        entries = entries.unionByName(_entries(tombstones, sql.col(RECORD_KEY), _TOMBSTONE).join(keys, _KEY, "left_semi"), allowMissingColumns=True)
+    within = Window.partitionBy(_KEY, "topic", "partition").orderBy(sql.desc("offset"), sql.desc(_SOURCE))
+    all_of_it = within.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    among = Window.partitionBy(_KEY).orderBy(sql.desc(KEY_TIMESTAMP), sql.desc("topic"), sql.desc("partition"))
+    found = entries.repartition(_KEY).withColumn(_OWN, sql.col(KEY_TIMESTAMP))
+    found = found.withColumn(_RANK, sql.row_number().over(within)).withColumn(KEY_TIMESTAMP, sql.max(KEY_TIMESTAMP).over(all_of_it))
+    found = found.filter(sql.col(_RANK) == 1).withColumn(_RANK, sql.row_number().over(among)).filter(sql.col(_RANK) == 1)
+    return found.filter(sql.col(_SOURCE) != _ROW).drop(_RANK)
+
+
+def deletions(won: DataFrame) -> DataFrame:
+    """Those of the winners that are to be kept in the table of tombstones: what it does not say already."""
+    new = (sql.col(_SOURCE) == _BATCH) | (sql.col(KEY_TIMESTAMP) > sql.col(_OWN))
+    return won.filter(sql.col("value").isNull() & new).select(sql.col(_KEY).alias(RECORD_KEY), *_PLACE, KEY_TIMESTAMP)
 
 
 def merge_statement(table_sql: str, source: str, field: str, columns: Sequence[str]) -> str:
-    """Rows of the view `source`, one for each key: a null value deletes, another replaces or is new; nothing that is older than the row counts."""
+    """Rows of the view `source`, one for each key: a null value deletes, another replaces or is new; nothing that the row wins over counts."""
     key = key_path(field)
+    same = "s.topic = t.topic AND s.partition = t.partition"
+    time = f"coalesce(t.`{KEY_TIMESTAMP}`, t.`timestamp`)"
     newer = (
-        "CASE WHEN s.topic = t.topic AND s.partition = t.partition THEN s.`offset` > t.`offset` "
-        "ELSE s.`timestamp` > t.`timestamp` OR (s.`timestamp` = t.`timestamp` AND (s.topic, s.partition) > (t.topic, t.partition)) END"
+        f"CASE WHEN {same} THEN s.`offset` > t.`offset` ELSE s.`{KEY_TIMESTAMP}` > {time} OR "
+        f"(s.`{KEY_TIMESTAMP}` = {time} AND (s.topic, s.partition) > (t.topic, t.partition)) END"
     )
     names = [f"`{name}`" for name in columns]
+    sets = [f"t.{name} = s.{name}" for name in names if name != f"`{KEY_TIMESTAMP}`"]
+    sets.append(f"t.`{KEY_TIMESTAMP}` = CASE WHEN {same} THEN greatest(s.`{KEY_TIMESTAMP}`, {time}) ELSE s.`{KEY_TIMESTAMP}` END")
     return (
         f"MERGE INTO {table_sql} t USING {source} s ON t.{key} = s.{key} "
         f"WHEN MATCHED AND s.`value` IS NULL AND {newer} THEN DELETE "
-        f"WHEN MATCHED AND {newer} THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in names)} "
+        f"WHEN MATCHED AND {newer} THEN UPDATE SET {', '.join(sets)} "
         f"WHEN NOT MATCHED AND s.`value` IS NOT NULL THEN INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})"
     )
 
 
 def tombstone_columns(key: pa.DataType) -> pa.Schema:
     """Of the table that remembers deletions."""
-    where = [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("timestamp", TIMESTAMP)]
+    where = [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("timestamp", TIMESTAMP), (KEY_TIMESTAMP, TIMESTAMP)]
     return pa.schema([(RECORD_KEY, key), *where])
 
 
 def remember_statement(tombstones_sql: str, source: str) -> str:
     """The last tombstone of each key and partition. Whatever is written twice, or by two jobs, it ends the same."""
-    names = (RECORD_KEY, "topic", "partition", "offset", "timestamp")
+    names = (RECORD_KEY, *_PLACE, KEY_TIMESTAMP)
     same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in names[:3])
+    later = f"s.`offset` > t.`offset` OR (s.`offset` = t.`offset` AND s.`{KEY_TIMESTAMP}` > coalesce(t.`{KEY_TIMESTAMP}`, t.`timestamp`))"
     newer = ", ".join(f"t.`{name}` = s.`{name}`" for name in names[3:])
     listed = ", ".join(f"`{name}`" for name in names)
     given = ", ".join(f"s.`{name}`" for name in names)
     return (
         f"MERGE INTO {tombstones_sql} t USING {source} s ON {same} "
-        f"WHEN MATCHED AND s.`offset` > t.`offset` THEN UPDATE SET {newer} WHEN NOT MATCHED THEN INSERT ({listed}) VALUES ({given})"
+        f"WHEN MATCHED AND ({later}) THEN UPDATE SET {newer} WHEN NOT MATCHED THEN INSERT ({listed}) VALUES ({given})"
     )
 
 
-def last_tombstones(rows: DataFrame) -> DataFrame:
-    """The last of each key and partition."""
-    within = Window.partitionBy(RECORD_KEY, "topic", "partition").orderBy(sql.desc("offset"))
-    found = rows.filter(sql.col("value").isNull()).withColumn(_RANK, sql.row_number().over(within))
-    return found.filter(sql.col(_RANK) == 1).select(RECORD_KEY, "topic", "partition", "offset", "timestamp")
-
-
-def not_deleted(rows: DataFrame, tombstones: DataFrame) -> DataFrame:
-    """Without the records that are older than a tombstone of their key in another partition."""
-    r, t = rows.alias("r"), tombstones.alias("t")
-    later = (
-        "r.`key` = t.`key` AND (r.topic, r.`partition`) != (t.topic, t.`partition`) AND (t.`timestamp` > r.`timestamp` OR "
-        "(t.`timestamp` = r.`timestamp` AND (t.topic, t.`partition`) > (r.topic, r.`partition`)))"
-    )
-    return r.join(t, sql.expr(later), "left_anti")
+def _entries(table: DataFrame, key: Column, source: int) -> DataFrame:
+    """What a table knows of its keys."""
+    known = sql.coalesce(sql.col(KEY_TIMESTAMP), sql.col("timestamp")).alias(KEY_TIMESTAMP)
+    # A tombstone that wins is merged as if the batch had it, so it has its key where a record has it.
+    its_key = [RECORD_KEY] if source == _TOMBSTONE else []
+    return table.select(key.alias(_KEY), *its_key, *_PLACE, known, sql.lit(source).alias(_SOURCE))
 
 
 def _field(values: pa.Array, name: str) -> pa.Array:

@@ -12,7 +12,7 @@ from bmq_spark.iceberg.evolution import spark_columns
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.publishing import commit
 from bmq_spark.iceberg.tables import IcebergTable
-from bmq_spark.iceberg.upsert import last_of_each_key, merge_statement, remember_statement
+from bmq_spark.iceberg.upsert import merge_statement, remember_statement
 from bmq_spark.jobs.buried import Buried
 from bmq_spark.jobs.places import Places
 from bmq_spark.jobs.records import REASON, Typing, dead_letters
@@ -88,12 +88,12 @@ def append(rows: DataFrame, table: IcebergTable, notes: Notes, *, have: Places, 
 
 
 def upsert(rows: DataFrame, table: IcebergTable, notes: Notes, *, field: str, have: Places, verify: Callable[[], None]) -> Mapping[str, str]:
-    """Merges rows by their key. See `append`."""
+    """Merges rows by their key, of which each has one. See `append`."""
     session = rows.sparkSession
-    last_of_each_key(rows, field).createOrReplaceTempView(_SOURCE)
+    rows.createOrReplaceTempView(_SOURCE)
 
     def write() -> None:
-        session.sql(merge_statement(table.name.sql, _SOURCE, field, rows.columns))
+        session.sql(merge_statement(table.name.sql, _SOURCE, field, table.columns().names))
 
     try:
         return commit(session, table, notes, have=have, verify=verify, write=write)

@@ -22,7 +22,18 @@ from bmq_spark.iceberg.maintenance import Upkeep, maintain
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.publishing import commit, moved
 from bmq_spark.iceberg.tables import TOPIC, IcebergTable
-from bmq_spark.iceberg.upsert import RECORD_KEY, found_by, keyed, last_tombstones, not_deleted, tombstone_columns
+from bmq_spark.iceberg.upsert import (
+    KEY_TIMESTAMP,
+    RECORD_KEY,
+    KeyedTyping,
+    are_alone,
+    deletions,
+    found_by,
+    keyed,
+    last_of_each_partition,
+    tombstone_columns,
+    winners,
+)
 from bmq_spark.iceberg.writing import SEEN, Letters, Rows, Seen, append, remember, seen_in, upsert
 from bmq_spark.jobs.buried import Buried
 from bmq_spark.jobs.cluster import Topic
@@ -34,6 +45,8 @@ from bmq_spark.jobs.records import DEAD_LETTERS, Typing
 from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.values import iceberg_rules, settle
 
+UPSERT_ORDER: Final = "bmq.upsert-order"
+"""Of a table with one row for each key: the column by which partitions are compared. A table of before gets it when it is opened."""
 KEPT: Final = StorageLevel.MEMORY_AND_DISK
 """Values are decoded once, and looked at twice: for dead letters, which are committed first, and for rows."""
 
@@ -60,10 +73,14 @@ class IcebergSink:
         self._typing = keyed(typing, settings.upsert_key) if settings.upsert_key else typing
         self._infers = infers
         self._settings = settings
-        self._table = self._create(name, self._typing.schema, settings.upsert_key)
+        self._table = self._create(name, self._schema(), settings.upsert_key)
         self._evolve()
+        if settings.upsert_key and UPSERT_ORDER not in self._table.properties():
+            self._table.set_property(UPSERT_ORDER, KEY_TIMESTAMP)
         self._dead = IcebergTable.open(spark, name.dead_letters)
         self._tombstones = IcebergTable.open(spark, name.tombstones) if settings.upsert_key == RECORD_KEY else None
+        if self._tombstones is not None:
+            self._tombstones.evolve(self._tombstone_columns())
         self._kept_s = time.monotonic()
 
     @property
@@ -135,9 +152,18 @@ class IcebergSink:
             target_file_size_bytes=settings.target_file_size_bytes,
         )
 
+    def _schema(self) -> pa.Schema:
+        return self._typing.row_schema if isinstance(self._typing, KeyedTyping) else self._typing.schema
+
+    def _tombstone_columns(self) -> pa.Schema:
+        return tombstone_columns(self._table.columns().field(RECORD_KEY).type)
+
     def _evolve(self) -> None:
         key = self._settings.upsert_key
-        self._table.evolve(self._typing.schema, found_by=found_by(key) if key else ())
+        needed = [*found_by(key)] if key else []
+        if key and UPSERT_ORDER in self._table.properties():
+            needed.append((KEY_TIMESTAMP,))
+        self._table.evolve(self._schema(), found_by=needed)
 
     def _rows(self, batch: Batch, buried: Buried, *, settled: bool) -> DataFrame:
         return Rows(typing=self._typing, columns=self._table.columns(), buried=buried, settled=settled).of(batch.records)
@@ -163,23 +189,30 @@ class IcebergSink:
         return bool(self._settings.upsert_key) or not (self._typing.key.arrow_type == binary and self._typing.value.arrow_type == binary)
 
     def _write(self, rows: DataFrame, notes: Notes, have: Places, batch: Batch) -> Mapping[str, str]:
-        if self._settings.upsert_key:
-            if self._settings.upsert_key == RECORD_KEY:
-                rows = self._remembered(rows, batch)
-            return upsert(rows, self._table, notes, field=self._settings.upsert_key, have=have, verify=batch.verify)
-        return append(rows, self._table, notes, have=have, verify=batch.verify)
+        key = self._settings.upsert_key
+        if not key:
+            return append(rows, self._table, notes, have=have, verify=batch.verify)
+        merged = self._remembered(rows, batch)
+        try:
+            return upsert(merged, self._table, notes, field=key, have=have, verify=batch.verify)
+        finally:
+            merged.unpersist()
 
     def _remembered(self, rows: DataFrame, batch: Batch) -> DataFrame:
-        """Notes the batch's tombstones; the rows without those that any tombstone has deleted."""
-        tombstones = last_tombstones(rows)
-        if tombstones.limit(1).count():
+        """One row for each key, to be merged; those that delete are kept in the table of tombstones first."""
+        key = self._settings.upsert_key
+        last = last_of_each_partition(rows, key)
+        if self._tombstones is None and are_alone(last, key):
+            return last
+        known = self._spark.table(self._tombstones.name.sql) if self._tombstones else None
+        won = winners(last, self._spark.table(self._table.name.sql), known, key).persist(KEPT)
+        gone = deletions(won)
+        if gone.limit(1).count():
             batch.verify()
             if self._tombstones is None:
-                columns = tombstone_columns(self._table.columns().field(RECORD_KEY).type)
-                self._tombstones = self._create(self._table.name.tombstones, columns, "")
-            remember(tombstones, self._tombstones)
-        known = self._tombstones
-        return rows if known is None else not_deleted(rows, rows.sparkSession.table(known.name.sql))
+                self._tombstones = self._create(self._table.name.tombstones, self._tombstone_columns(), "")
+            remember(gone, self._tombstones)
+        return won
 
     def _bury(self, batch: Batch, notes: Notes, buried: Buried, have: Places) -> int:
         """Commits the batch's dead letters, as far as their table has not got them; how many. `have`: the places of their table."""
