@@ -6,7 +6,7 @@ What it may not do: decide anything about groups (the machine does), or let a re
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -17,8 +17,9 @@ from bmq.ports import Rng
 from bmq.roles.log import CoordinatorLog
 from bmq.values import TopicId
 from bmq_broker.groups import offsets, timeouts
-from bmq_broker.groups.admin import abandon_group, list_groups
+from bmq_broker.groups.admin import list_groups
 from bmq_broker.groups.appending import Appending, failure_of
+from bmq_broker.groups.deadlines import Deadlines
 from bmq_broker.groups.group import Tally
 from bmq_broker.groups.loading import load
 from bmq_broker.groups.machine import Effects, GroupMachine
@@ -26,18 +27,14 @@ from bmq_broker.groups.requests import Now, Reply, Ticket
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.groups.snapshotting import Snapshotting
 from bmq_broker.groups.taking_back import take_back
+from bmq_broker.groups.walks import Walks, slices
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R", bound=Reply)
 Operation = Callable[[GroupMachine, Now, Ticket], Effects]
 
-_LATE_S: Final = 1.0
-"""A deadline looked at this late means that the process stood still: what arrived meanwhile is heard first."""
-_DEADLINES_PER_TURN: Final = 50
-_GROUPS_PER_TURN: Final = 50
 _COMPLAIN_EVERY_S: Final = 10.0
-_ABANDON_AGAIN_S: Final = 5.0
 
 
 class TopicNames(Protocol):
@@ -95,8 +92,8 @@ class GroupCoordinatorShard:
         self._decided: set[Ticket] = set()
         """Whose answers are there and wait for the store."""
         self._next_ticket = 0
-        self._timer: asyncio.Handle | None = None
-        self._timer_at_s = 0.0
+        self._deadlines = Deadlines(self._next_deadline_ms, self._fire_next)
+        self._walks = Walks(lambda: self._machine, self._run_by_itself, self._now, self._nobody)
         self._housekeeper: asyncio.Task[None] | None = None
         self._complaints = RateLimited(interval_s=_COMPLAIN_EVERY_S)
         self._snapshots = Snapshotting(log, settings, self._fail)
@@ -126,10 +123,10 @@ class GroupCoordinatorShard:
         self._snapshots.count(loaded.records, 0)
         self._machine = machine = GroupMachine(self.settings, loaded.state, whole=self._whole)
         # Nothing is served yet, so both walks may let the loop have its turns.
-        for group_ids in _slices(list(loaded.state.offsets)):
+        for group_ids in slices(list(loaded.state.offsets)):
             self._run(partial(offsets.drop_topics, machine, self._is_gone, group_ids), self._carry_out)
             await asyncio.sleep(0)
-        for group_ids in _slices(list(loaded.state.groups)):
+        for group_ids in slices(list(loaded.state.groups)):
             self._run(partial(timeouts.start, machine, self._now(), group_ids), self._carry_out)
             await asyncio.sleep(0)
         if self.failure is not None:
@@ -179,7 +176,7 @@ class GroupCoordinatorShard:
                 self._answer(effects)
             else:
                 self._after(stored, effects)
-            self._arm_timer()
+            self._deadlines.arm()
 
         reply = await self._submit(operation, carry_out)
         assert isinstance(reply, expected)
@@ -218,13 +215,14 @@ class GroupCoordinatorShard:
         def is_gone(name: str, topic_id: TopicId | None) -> bool:
             return name in names if topic_id is None else topic_id in ids
 
-        self._drop_topics(machine, is_gone, list(machine.durable.offsets))
+        self._walks.drop_topics(machine, is_gone, list(machine.durable.offsets))
 
     def drop_abandoned(self) -> None:
         """The image says that lanes are gone: so are their groups."""
         if self.is_active:
             machine = self._active()
-            self._abandon(machine, [group_id for group_id in {*machine.groups, *machine.durable.offsets} if self._is_abandoned(group_id)])
+            gone = [group_id for group_id in {*machine.groups, *machine.durable.offsets} if self._is_abandoned(group_id)]
+            self._walks.abandon(machine, gone, again=self.drop_abandoned)
 
     def group_offsets(self) -> dict[tuple[str, str, int], tuple[int, int]]:
         """Committed offsets for metrics and the REST API: {(group, topic, partition): (offset, commit time in ms)}; {} where not active."""
@@ -314,7 +312,7 @@ class GroupCoordinatorShard:
             self._snapshots.take_if_due(self._machine.durable)
         elif effects.replies:
             self._after(self._log.barrier(), effects)
-        self._arm_timer()
+        self._deadlines.arm()
 
     def _check_room(self) -> None:
         if self._appending.undurable_bytes > self.settings.undurable_bytes_max or len(self._waiting) >= self.settings.waiting_max:
@@ -351,9 +349,7 @@ class GroupCoordinatorShard:
     def _end(self, error: BaseException) -> None:
         """The state is thrown away, never rolled back."""
         self.failure = error
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._deadlines.end()
         if self._housekeeper is not None:
             self._housekeeper.cancel()
         for future in self._waiting.values():
@@ -365,40 +361,13 @@ class GroupCoordinatorShard:
 
     # --- time ---
 
-    def _arm_timer(self) -> None:
-        if self._machine is None or self.failure is not None:
-            return
-        next_ms = self._machine.timers.next_ms()
-        if next_ms is None:
-            return
-        # Half a millisecond later than asked, so that a rounded clock never shows it as not yet due.
-        when_s = (next_ms + 0.5) / 1000
-        if self._timer is not None:
-            if self._timer_at_s <= when_s:
-                return
-            self._timer.cancel()
-        self._set_timer(when_s)
+    def _next_deadline_ms(self) -> int | None:
+        return None if self._machine is None or self.failure is not None else self._machine.timers.next_ms()
 
-    def _set_timer(self, at_s: float) -> None:
-        # The time is kept here because uvloop's handle does not tell it when the deadline has already passed.
-        self._timer_at_s = at_s
-        self._timer = asyncio.get_running_loop().call_at(at_s, self._deadline)
-
-    def _deadline(self) -> None:
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._timer_at_s > _LATE_S:
-            self._set_timer(now_s + _LATE_S)
-            return
-        self._timer = None
-        for _ in range(_DEADLINES_PER_TURN):
-            if self._machine is None:
-                return
-            if not self._fire_next(self._machine):
-                break
-        self._arm_timer()
-
-    def _fire_next(self, machine: GroupMachine) -> bool:
-        fired = True
+    def _fire_next(self) -> bool:
+        machine, fired = self._machine, True
+        if machine is None:
+            return False
 
         def step() -> Effects:
             nonlocal fired
@@ -415,32 +384,7 @@ class GroupCoordinatorShard:
             await asyncio.sleep(self.settings.offsets_check_interval_ms / 1000)
             machine = self._active()
             self.drop_abandoned()  # a member that was joining when its lane went
-            for index, group_id in enumerate(list({*machine.durable.groups, *machine.durable.offsets})):
-                if not self._expiry_allowed():
-                    break
-                self._run_by_itself(partial(offsets.expire, machine, self._now(), group_id))
-                if index % _GROUPS_PER_TURN == _GROUPS_PER_TURN - 1:
-                    await asyncio.sleep(0)
-
-    def _drop_topics(self, machine: GroupMachine, is_gone: Callable[[str, TopicId | None], bool], group_ids: list[str]) -> None:
-        """A few groups now, the others in the loop's next turns; until then `fetch` tells old offsets by the topic's id."""
-        if self._machine is not machine:
-            return
-        self._run_by_itself(lambda: offsets.drop_topics(machine, is_gone, group_ids[:_GROUPS_PER_TURN]))
-        if len(group_ids) > _GROUPS_PER_TURN:
-            asyncio.get_running_loop().call_soon(self._drop_topics, machine, is_gone, group_ids[_GROUPS_PER_TURN:])
-
-    def _abandon(self, machine: GroupMachine, group_ids: list[str]) -> None:
-        """A few groups now, the others in the loop's next turns."""
-        if self._machine is not machine or not group_ids:
-            return
-        now = sorted(group_ids)[:_GROUPS_PER_TURN]
-        for group_id in now:
-            self._run_by_itself(partial(abandon_group, machine, self._now(), group_id, self._nobody()))
-        loop = asyncio.get_running_loop()
-        if any(group_id in machine.groups for group_id in now):
-            loop.call_later(_ABANDON_AGAIN_S, self.drop_abandoned)  # in the middle of a rebalance, which nobody joins any more
-        loop.call_soon(self._abandon, machine, sorted(group_ids)[_GROUPS_PER_TURN:])
+            await self._walks.expire(machine, self._expiry_allowed)
 
     def _nobody(self) -> Ticket:
         """A ticket for which nobody waits."""
@@ -449,8 +393,3 @@ class GroupCoordinatorShard:
 
     def _is_gone(self, name: str, topic_id: TopicId | None) -> bool:
         return self.topics.id_of(name) is None if topic_id is None else self.topics.name_of(topic_id) is None
-
-
-def _slices(group_ids: list[str]) -> Iterator[list[str]]:
-    for start in range(0, len(group_ids), _GROUPS_PER_TURN):
-        yield group_ids[start : start + _GROUPS_PER_TURN]
