@@ -1,12 +1,16 @@
 """Which partition of `__consumer_offsets` a group lives in. Kafka's own formula, so that its tools find a group's records."""
 
+import sys
+from typing import Final
+
+_UTF_16: Final = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
+
 
 def java_hash(text: str) -> int:
     """Java's String.hashCode: over UTF-16 code units, a signed 32-bit integer."""
     value = 0
-    encoded = text.encode("utf-16-be", "surrogatepass")
-    for i in range(0, len(encoded), 2):
-        value = (31 * value + (encoded[i] << 8 | encoded[i + 1])) & 0xFFFFFFFF
+    for unit in memoryview(text.encode(_UTF_16, "surrogatepass")).cast("H"):
+        value = 31 * value + unit & 0xFFFFFFFF
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value
 
 

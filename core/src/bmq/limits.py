@@ -90,6 +90,13 @@ class Limits:
         maximum=16 * 1024 * MIB,
         minimum=64 * KIB,
     )
+    described_groups_bytes_max: int = _limit(
+        4 * MIB,
+        "Metadata and assignments of members in one answer to DescribeGroups; the first group comes whole.",
+        beyond="COORDINATOR_LOAD_IN_PROGRESS for the groups that are left: tools ask for those again.",
+        maximum=8 * MIB,
+        minimum=KIB,
+    )
     admin_connections_max: int = _limit(
         256,
         "Connections to the admin address, those that ask for health and metrics included.",

@@ -19,11 +19,15 @@ class Admission:
         self._next: tuple[int, asyncio.Future[None]] | None = None
         """Whose turn it is, for whom there is no room yet."""
 
+    async def enter(self, call: Call, size: int) -> "Admitted":
+        """Once there is room for so much of a call's work; who enters says `keep(0)` in the end."""
+        await self._enter(call, size)
+        return Admitted(self, size)
+
     @asynccontextmanager
     async def admitted(self, call: Call, size: int) -> AsyncIterator["Admitted"]:
         """While so much of a call's work is done."""
-        await self._enter(call, size)
-        admitted = Admitted(self, size)
+        admitted = await self.enter(call, size)
         try:
             yield admitted
         finally:

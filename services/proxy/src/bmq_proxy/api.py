@@ -50,7 +50,11 @@ def plain(proxy: Proxy, key: ApiKey, handler: Handler) -> Route:
     api, bulk = SERVED[key], proxy.bulk
 
     async def run(call: Call, request: Message) -> Answer:
-        return await encoded(bulk, call, await handler(call, request))
+        try:
+            return await encoded(bulk, call, await handler(call, request))
+        finally:
+            if call.let_go is not None:
+                call.let_go()
 
     async def run_wide(call: Call, body: Buffer) -> Answer:
         decode = partial(decoded, bulk, call, body)

@@ -44,8 +44,11 @@ class Bulk:
         self._elements = Admission(limits.wide_request_elements)
         self._producing = Admission(limits.wide_request_elements)
         self._building = Admission(limits.wide_answer_elements)
+        self._collecting = Admission(limits.answer_memory_bytes)
         self._apart = Admission(1)
         self._fetching = Admission(limits.fetch_partitions_held)
+        self.listed_groups = 0
+        """How many the last list of groups had, which is how many the next one may have."""
         self.turns = Turns()
 
     def is_wide(self, size_bytes: int) -> bool:
@@ -88,10 +91,21 @@ class Bulk:
             yield
             return
         async with self._building.admitted(call, elements):
-            if not self.answers.has_room:
-                await self.answers.reserve(1)
-                self.answers.release(1)
+            await self._answers_taken()
             yield
+
+    async def collecting(self, call: Call, size_bytes_max: int) -> Admitted:
+        """For an answer of few elements and perhaps many bytes, from before it is asked for until it is encoded and counted."""
+        admitted = await self._collecting.enter(call, size_bytes_max)
+        call.let_go = partial(admitted.keep, 0)
+        await self._answers_taken()
+        return admitted
+
+    async def _answers_taken(self) -> None:
+        """Until clients have taken so much of theirs that there is room for more."""
+        if not self.answers.has_room:
+            await self.answers.reserve(1)
+            self.answers.release(1)
 
     def counted(self, size_bytes: int) -> Callable[[], None] | None:
         """Counts an answer until what is returned is called; None: it is too small for that."""

@@ -61,6 +61,9 @@ class Call:
     bytes_out: Counter | None = None
     """What its bytes are counted with where the client is in a lane."""
 
+    let_go: Callable[[], None] | None = None
+    """Called once its answer is encoded and counted, or there will be none."""
+
     @property
     def request_id(self) -> str:
         """For the log: the connection's number and the correlation id, which the client's own log has too."""

@@ -22,6 +22,10 @@ _CONFIGS = {"cleanup.policy": "compact", "compression.type": "producer", "segmen
 OFFSETS_PARTITIONS_KEY = "offsets.topic.num.partitions"
 _SHOWN_WITHIN_S = 10.0
 CALLS_AT_ONCE = 16
+IDS_PER_TURN = 2_000
+"""Groups whose partition is found in one turn of the loop, a ms or two."""
+_ID_CHARS = 20
+"""Of a group's id: it costs as much more as it has more of them."""
 
 
 class GroupCalls(Protocol):
@@ -77,8 +81,13 @@ class Coordinators:
         """One call per partition that any of the groups lives in: (its groups, the answer or the BmqError), in no particular order."""
         topic = await self.offsets_topic()
         shares: dict[int, list[str]] = {}
+        done = 0
         for group_id in dict.fromkeys(group_ids):
             shares.setdefault(partition_of_group(group_id, len(topic.partitions)), []).append(group_id)
+            done += 1 + len(group_id) // _ID_CHARS
+            if done >= IDS_PER_TURN:
+                done = 0
+                await asyncio.sleep(0)
         at_once = asyncio.Semaphore(CALLS_AT_ONCE)
 
         async def ask(partition: int, groups: list[str]) -> tuple[list[str], Any]:

@@ -12,7 +12,9 @@ from bmq_broker.groups.states import GroupEvent, GroupState
 
 def describe(machine: GroupMachine, group_id: str) -> GroupDescription | None:
     """None where there is no such group. Metadata and assignments are shown of a stable group alone."""
-    group = machine.find(group_id)
+    group = machine.groups.get(group_id)
+    if group is None and group_id in machine.durable.offsets:
+        group = Group(group_id)  # for this look alone
     if group is None:
         return None
     is_stable = group.state is GroupState.STABLE
@@ -33,6 +35,22 @@ def describe(machine: GroupMachine, group_id: str) -> GroupDescription | None:
             for member in group.members.values()
         ),
     )
+
+
+def described_bytes(machine: GroupMachine, group_id: str) -> int:
+    """What a description has, but for a few numbers and texts of each member."""
+    group = machine.groups.get(group_id)
+    if group is None or group.state is not GroupState.STABLE:
+        return 0
+    return sum(len(member.metadata(group.protocol)) + len(member.assignment) for member in group.members.values())
+
+
+def listing(machine: GroupMachine, group_id: str) -> GroupListing | None:
+    """One group's line; None where it is gone."""
+    group = machine.groups.get(group_id)
+    if group is not None:
+        return GroupListing(group_id, group.protocol_type, group.state)
+    return GroupListing(group_id, "", GroupState.EMPTY) if group_id in machine.durable.offsets else None
 
 
 def list_groups(machine: GroupMachine) -> Iterator[GroupListing]:

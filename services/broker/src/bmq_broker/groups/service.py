@@ -31,9 +31,11 @@ from bmq_broker.groups.walks import Walks, slices
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+Q = TypeVar("Q")
 R = TypeVar("R", bound=Reply)
 Operation = Callable[[GroupMachine, Now, Ticket], Effects]
 
+_LOOKS_PER_TURN: Final = 200
 _COMPLAIN_EVERY_S: Final = 10.0
 
 
@@ -198,6 +200,23 @@ class GroupCoordinatorShard:
             await self._fence_check()
             self._active()
         return results[0]
+
+    async def look_each(self, items: Sequence[Q], query: Callable[[GroupMachine, Q], T], *, fence_check: bool = False) -> list[T]:
+        """What `query` finds of each, in order; it changes nothing. Others have their turn after a few of them; returns as `look` does."""
+        self._check_room()
+        results: list[T] = []
+        for part in slices(items, _LOOKS_PER_TURN):
+            machine = self._active()
+            results += [query(machine, item) for item in part]
+            if len(results) < len(items):
+                await asyncio.sleep(0)
+        await self.look(lambda _machine, _now: (Effects(), None), fence_check=fence_check)
+        return results
+
+    def group_ids(self) -> list[str]:
+        """All that there are now, also those that only have offsets. Raises as `ask`."""
+        machine = self._active()
+        return list(machine.groups.keys() | machine.durable.offsets.keys())
 
     def fresh_member_id(self, prefix: str) -> str:
         """An id that was never given."""

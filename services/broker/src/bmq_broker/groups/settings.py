@@ -41,6 +41,8 @@ class GroupSettings:
     """... or this many bytes of keys and values."""
     members_bytes_max: int = 256 * 1024 * 1024
     """What members say and are called, of all groups of a broker together; whoever would make it more is told to try again."""
+    described_bytes_max: int = 4 * 1024 * 1024
+    """Metadata and assignments that one answer to DescribeGroups has; the first group comes whole."""
     waiting_max: int = 20_000
     """Requests of one partition that may wait for an answer; more are told to try again."""
     undurable_bytes_max: int = 16 * 1024 * 1024
@@ -53,4 +55,5 @@ class GroupSettings:
             group_count_max=limits.groups_per_partition_max,
             protocols_max=limits.group_protocols_max,
             members_bytes_max=limits.group_members_bytes_max,
+            described_bytes_max=limits.described_groups_bytes_max,
         )

@@ -62,7 +62,8 @@ class Walks:
         loop.call_soon(partial(self.abandon, machine, sorted(group_ids)[_GROUPS_PER_TURN:], again=again))
 
 
-def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
+def slices(items: Sequence[T], size: int | None = None) -> Iterator[Sequence[T]]:
     """As many at a time as one turn of the loop takes."""
-    for start in range(0, len(items), _GROUPS_PER_TURN):
-        yield items[start : start + _GROUPS_PER_TURN]
+    size = _GROUPS_PER_TURN if size is None else size
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -9,10 +9,9 @@ from typing import Any, Final, NamedTuple
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.machine import Effects, GroupMachine
+from bmq_broker.groups.machine import GroupMachine
 from bmq_broker.groups.offsets import fetch, fetch_all
 from bmq_broker.groups.records import OffsetValue
-from bmq_broker.groups.requests import Now
 from bmq_broker.groups.service import GroupCoordinatorShard, TopicNames
 from bmq_broker.handlers.group_errors import group_id_error, is_at_least
 from bmq_broker.handlers.group_topics import BY_ID_VERSION, AskedTopic, disagreement, look_up
@@ -34,15 +33,15 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
     fields = vars(request)
     is_list = bool(fields.get("groups")) or is_at_least(caller, _GROUPS_VERSION)
     if is_list:
-        asked = [_Group(group.group_id, _look_up(names, group.topics)) for group in request.groups]
+        asked = request.groups
     else:
         topics = [] if request.topics is None and not is_at_least(caller, _ALL_TOPICS_VERSION) else request.topics
-        asked = [_Group(request.group_id, _look_up(names, topics))]
+        asked = [Message(group_id=request.group_id, topics=topics)]
 
-    def query(machine: GroupMachine, now: Now) -> tuple[Effects, list[dict[str, Any]]]:
-        return Effects(), [_group(machine, names, group, caller) for group in asked]
+    def query(machine: GroupMachine, group: Message) -> dict[str, Any]:
+        return _group(machine, names, _Group(group.group_id, _look_up(names, group.topics)), caller)
 
-    groups = await shard.look(query, fence_check=True)
+    groups = await shard.look_each(asked, query, fence_check=True)
     if is_list:
         return {"throttle_time_ms": 0, "groups": groups}
     found = [{"name": topic["name"], "partitions": topic["partitions"]} for topic in groups[0]["topics"]]

@@ -5,9 +5,9 @@ from typing import Any, Final
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.admin import describe
-from bmq_broker.groups.machine import Effects, GroupMachine
-from bmq_broker.groups.requests import GroupDescription, Now
+from bmq_broker.groups.admin import describe, described_bytes
+from bmq_broker.groups.machine import GroupMachine
+from bmq_broker.groups.requests import GroupDescription
 from bmq_broker.groups.service import GroupCoordinatorShard
 from bmq_broker.groups.states import GroupState
 from bmq_broker.handlers.group_errors import is_at_least
@@ -19,19 +19,20 @@ _ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:
-    """A group that does not exist is Dead, from version 6 on with an error."""
-
-    def query(machine: GroupMachine, now: Now) -> tuple[Effects, list[GroupDescription | None]]:
-        return Effects(), [describe(machine, group_id) for group_id in request.groups]
-
-    found = await shard.look(query, fence_check=True)
+    """A group that does not exist is Dead, from version 6 on with an error. Those for which an answer has no room are to be asked for again."""
     operations = _ALL_OPERATIONS if request.include_authorized_operations else _NOT_ASKED
-    return {
-        "throttle_time_ms": 0,
-        "groups": [
-            _missing(group_id, caller) if group is None else _encode(group, operations) for group_id, group in zip(request.groups, found, strict=True)
-        ],
-    }
+    left_bytes = shard.settings.described_bytes_max
+
+    def query(machine: GroupMachine, group_id: str) -> dict[str, Any]:
+        nonlocal left_bytes
+        size_bytes = described_bytes(machine, group_id)
+        if size_bytes > left_bytes < shard.settings.described_bytes_max:
+            return _nothing(group_id, ErrorCode.coordinator_load_in_progress, "")
+        left_bytes -= size_bytes
+        group = describe(machine, group_id)
+        return _missing(group_id, caller) if group is None else _encode(group, operations)
+
+    return {"throttle_time_ms": 0, "groups": await shard.look_each(request.groups, query, fence_check=True)}
 
 
 def failed(request: Message, error: ErrorCode) -> dict[str, Any]:

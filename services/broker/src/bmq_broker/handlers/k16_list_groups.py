@@ -5,9 +5,8 @@ from typing import Any
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.admin import list_groups
-from bmq_broker.groups.machine import Effects, GroupMachine
-from bmq_broker.groups.requests import GroupListing, Now
+from bmq_broker.groups.admin import listing
+from bmq_broker.groups.machine import GroupMachine
 from bmq_broker.groups.service import GroupCoordinatorShard
 
 _TYPE = "Classic"
@@ -18,20 +17,15 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
 
-    def query(machine: GroupMachine, now: Now) -> tuple[Effects, list[GroupListing]]:
-        if types and _TYPE.lower() not in types:
-            return Effects(), []
-        return Effects(), [group for group in list_groups(machine) if not states or group.state.value.lower() in states]
+    def query(machine: GroupMachine, group_id: str) -> dict[str, Any] | None:
+        group = listing(machine, group_id)
+        if group is None or (states and group.state.value.lower() not in states):
+            return None
+        return {"group_id": group.group_id, "protocol_type": group.protocol_type, "group_state": group.state.value, "group_type": _TYPE}
 
-    groups = await shard.look(query)
-    return {
-        "throttle_time_ms": 0,
-        "error_code": ErrorCode.none,
-        "groups": [
-            {"group_id": group.group_id, "protocol_type": group.protocol_type, "group_state": group.state.value, "group_type": _TYPE}
-            for group in groups
-        ],
-    }
+    group_ids = [] if types and _TYPE.lower() not in types else shard.group_ids()
+    found = await shard.look_each(group_ids, query)
+    return {"throttle_time_ms": 0, "error_code": ErrorCode.none, "groups": [group for group in found if group is not None]}
 
 
 def failed(request: Message, error: ErrorCode) -> dict[str, Any]:

@@ -39,8 +39,10 @@ async def _fetch(proxy: Proxy, call: Call, request: Any) -> list[dict[str, Any]]
     image = proxy.image
     refused: dict[str, list[dict[str, Any]]] = {}
     asked: dict[str, Any] = {}
+    pace = proxy.bulk.pace(call)
     for group in request.groups:
         asked[group.group_id] = group
+        await pace.step(1 + len(group.topics or ()))
         if group.topics is not None:
             named = [(topic, name_topic(image, topic, by_id=by_id)) for topic in group.topics]
             group.topics = [topic for topic, known in named if known]
@@ -56,13 +58,16 @@ async def _fetch(proxy: Proxy, call: Call, request: Any) -> list[dict[str, Any]]
         answers = [(list(asked), error)]
     for group_ids, answer in answers:
         if isinstance(answer, BmqError):
-            found |= {group_id: {"group_id": group_id, "topics": [], "error_code": coordinator_code(answer)} for group_id in group_ids}
-        else:
-            found |= {one["group_id"]: one for one in map(fields_of, fields_of(answer)["groups"])}
-    for group_id, group in found.items():
-        topics = [fields_of(topic) for topic in group.get("topics") or []]
-        group["topics"] = (_with_ids(image, topics) if by_id else topics) + refused.get(group_id, [])
-    return [found[group_id] for group_id in asked]
+            code = coordinator_code(answer)
+            async for group_id in proxy.bulk.paced(call, group_ids):
+                found[group_id] = {"group_id": group_id, "topics": refused.get(group_id, []), "error_code": code}
+            continue
+        for one in map(fields_of, fields_of(answer)["groups"]):
+            topics = [fields_of(topic) for topic in one.get("topics") or []]
+            one["topics"] = (_with_ids(image, topics) if by_id else topics) + refused.get(one["group_id"], [])
+            found[one["group_id"]] = one
+            await pace.step(1 + len(topics))
+    return [found[group_id] async for group_id in proxy.bulk.paced(call, asked)]
 
 
 def _with_ids(image: Image, topics: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -5,12 +5,13 @@ A coordinator that cannot answer makes the whole answer an error.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from bmq.errors import BmqError
 from bmq.wire.apis import ApiKey
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.bulk import WIDE_ELEMENTS
 from bmq_proxy.calls import Call
 from bmq_proxy.failures import coordinator_code
 from bmq_proxy.group_calls import fields_of
@@ -32,13 +33,22 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """The groups that are found here, by name."""
     request = _with_few_words(request)
     here = partial(stands_for, proxy, proxies_of(proxy, proxy.image, call, in_zone=False))
-    try:
-        answers = [fields_of(answer) for answer in await proxy.coordinators.call_all(call.api_key, request, call, only=here)]
-    except BmqError as error:
-        return {"error_code": coordinator_code(error), "groups": []}
-    code = next((answer["error_code"] for answer in answers if answer.get("error_code")), 0)
-    groups = [fields_of(group) for answer in answers for group in answer.get("groups") or []]
-    return {"error_code": code, "groups": sorted(groups, key=lambda group: str(group["group_id"]))}
+    bulk = proxy.bulk
+    async with bulk.building(call, bulk.listed_groups):
+        try:
+            answers = [fields_of(answer) for answer in await proxy.coordinators.call_all(call.api_key, request, call, only=here)]
+        except BmqError as error:
+            return {"error_code": coordinator_code(error), "groups": []}
+        code = next((answer["error_code"] for answer in answers if answer.get("error_code")), 0)
+        groups = [group for answer in answers for group in answer.get("groups") or []]
+        del answers
+        bulk.listed_groups = max(len(groups), bulk.listed_groups * 9 // 10)
+        by_id = partial(sorted, groups, key=_id_of)
+        return {"error_code": code, "groups": await bulk.apart(call, by_id) if len(groups) > WIDE_ELEMENTS else by_id()}
+
+
+def _id_of(group: Any) -> str:
+    return str(fields_of(group)["group_id"])
 
 
 def _with_few_words(request: Message) -> Message:

@@ -3,6 +3,7 @@
 The one place where names in requests are changed. A lane's groups are others than the base's under the same ids, and neither side sees the other's.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from bmq_proxy.lanes.views import LaneView
 
 _MAY_BE_EMPTY: Final = (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
 _GROUP_LISTS: Final = ("groups", "groups_names")
+LISTED_PER_TURN: Final = 1_000
 NOBODYS: Final = ":"
 """Before the name of a lane's topic that the base asks for: no lane has an empty name, so nobody has such a topic."""
 
@@ -39,18 +41,21 @@ class BaseGroups:
     async def call_all(self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True) -> list[Any]:
         """See Coordinators."""
         answers = await self.real.call_all(api_key, request, call, only=only)
-        return [_listing(answer, lambda group_id: group_id if lane_group(group_id) is None else None) for answer in answers]
+        return [await _listing(answer, lambda group_id: group_id if lane_group(group_id) is None else None) for answer in answers]
 
     async def call_each(
         self, group_ids: Iterable[str], api_key: int, request_for: Callable[[list[str]], Any], call: Call
     ) -> list[tuple[list[str], Any]]:
         """See Coordinators."""
-        asked = list(dict.fromkeys(group_ids))
-        refused = [group_id for group_id in asked if lane_group(group_id) is not None]
-        allowed = [group_id for group_id in asked if group_id not in refused]
+        allowed: list[str] = []
+        refused: list[str] = []
+        for number, group_id in enumerate(dict.fromkeys(group_ids), start=1):
+            (allowed if lane_group(group_id) is None else refused).append(group_id)
+            if number % LISTED_PER_TURN == 0:
+                await asyncio.sleep(0)
         answers = await self.real.call_each(allowed, api_key, lambda group_ids: _kept_inwards(request_for(group_ids)), call)
         told = [(groups, answer if isinstance(answer, BaseException) else _told_outwards(answer)) for groups, answer in answers]
-        return [*told, *(([group_id], _not_the_bases(group_id)) for group_id in refused)]
+        return [*told, (refused, _not_the_bases(refused[0]))] if refused else told
 
     async def offsets_topic(self) -> Topic:
         """See Coordinators."""
@@ -113,7 +118,7 @@ class LaneGroups:
     async def call_all(self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True) -> list[Any]:
         """See Coordinators."""
         answers = await self._real.call_all(api_key, self._inwards(request), call, only=only)
-        return [_listing(answer, self._shown) for answer in answers]
+        return [await _listing(answer, self._shown) for answer in answers]
 
     async def call_each(
         self, group_ids: Iterable[str], api_key: int, request_for: Callable[[list[str]], Any], call: Call
@@ -209,11 +214,18 @@ def _anybodys(topic: str) -> str | None:
     return topic if lane_of(topic) == BASE else None
 
 
-def _listing(answer: Any, shown: Callable[[str], str | None]) -> dict[str, Any]:
-    """A list of groups without those that are not shown."""
+async def _listing(answer: Any, shown: Callable[[str], str | None]) -> dict[str, Any]:
+    """A list of groups without those that are not shown. Others have their turn after a few of them."""
     fields = _fields(answer)
-    groups = [{**_fields(group)} for group in fields.get("groups") or []]
-    return {**fields, "groups": [{**group, "group_id": name} for group in groups if (name := shown(group["group_id"])) is not None]}
+    groups: list[dict[str, Any]] = []
+    for number, one in enumerate(fields.get("groups") or [], start=1):
+        group = _fields(one)
+        if (name := shown(group["group_id"])) is not None:
+            group["group_id"] = name
+            groups.append(group)
+        if number % LISTED_PER_TURN == 0:
+            await asyncio.sleep(0)
+    return {**fields, "groups": groups}
 
 
 def _fields(value: Any) -> dict[str, Any]:

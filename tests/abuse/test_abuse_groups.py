@@ -1,0 +1,153 @@
+"""Groups that somebody made large or many: who asks about them gets what there is in parts, and holds neither memory nor the loop."""
+
+import contextlib
+import gc
+import struct
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+from abuse_node import MIB, AbusedNode, abused_node, may_hold_s
+from abuse_process import Client
+from abuse_requests import framed
+
+from bmq.limits import Limits
+from bmq.runtime.loop import settle
+from bmq.wire.error_codes import ErrorCode
+from bmq_broker.groups.durable import DurableState
+from bmq_broker.groups.records import OffsetKey, OffsetValue
+
+KIB: Final = 1 << 10
+LARGE_GROUPS: Final = 16
+METADATA_BYTES: Final = 900 * KIB
+DESCRIBED_BYTES: Final = 2 * MIB
+ANSWERS_BYTES: Final = 8 * MIB
+MANY: Final = 40_000
+ASKED: Final = 39_000
+TURN_S_MAX: Final = 0.1
+TRIES: Final = 3
+NOT_READING: Final = 12
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
+    limits = Limits(answer_memory_bytes=ANSWERS_BYTES, described_groups_bytes_max=DESCRIBED_BYTES)
+    with abused_node(tmp_path_factory.mktemp("groups"), limits) as running:
+        running.have_topics({"t": 1})
+        with contextlib.closing(Client(running.kafka)) as client:
+            for number in range(LARGE_GROUPS):
+                make_large(client, f"large-{number}")
+        thresholds = gc.get_threshold()
+        settle()
+        yield running
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+
+
+def make_large(client: Client, group_id: str) -> None:
+    """A stable group whose one member says much."""
+    metadata = bytes(METADATA_BYTES)
+    joined = client.ask(11, 3, join(group_id, [{"name": "p", "metadata": metadata}]))
+    assert joined.error_code == 0
+    assignments = [{"member_id": joined.member_id, "assignment": b""}]
+    sync = {"group_id": group_id, "generation_id": 1, "member_id": joined.member_id, "assignments": assignments}
+    assert client.ask(14, 3, sync).error_code == 0
+
+
+def join(group_id: str, protocols: list[dict[str, Any]]) -> dict[str, Any]:
+    times = {"session_timeout_ms": 1_800_000, "rebalance_timeout_ms": 60_000}
+    return {"group_id": group_id, **times, "member_id": "", "protocol_type": "x", "protocols": protocols}
+
+
+def states(node: AbusedNode) -> list[DurableState]:
+    """What the coordinators have, which are all loaded."""
+    with contextlib.closing(Client(node.kafka)) as client:
+        client.ask(16, 4, {"states_filter": []})
+    return [shard._machine.durable for shard in node.node.broker._coordinators._shards.values()]
+
+
+def shortest_turn_s(node: AbusedNode, frame: bytes) -> float:
+    """Of some tries: a look of the garbage collector or a neighbour is no property of a request."""
+    turns_s = []
+    for _ in range(TRIES):
+        node.longest_turn_s()
+        with contextlib.closing(Client(node.kafka)) as client:
+            assert client.ask_raw(frame)
+        turns_s.append(node.longest_turn_s())
+        if turns_s[-1] < TURN_S_MAX:
+            break
+    return min(turns_s)
+
+
+def test_descriptions_of_large_groups_come_in_parts_and_all_of_them_to_who_asks_again(node: AbusedNode) -> None:
+    left, answers = [f"large-{number}" for number in range(LARGE_GROUPS)], 0
+    with contextlib.closing(Client(node.kafka)) as client:
+        while left:
+            described = client.ask(15, 5, {"groups": left}).groups
+            assert [group.group_id for group in described] == left
+            whole = [group for group in described if not group.error_code]
+            assert whole, "who asks again comes to an end"
+            assert sum(len(member.member_metadata) for group in whole for member in group.members) <= DESCRIBED_BYTES
+            assert all(len(group.members[0].member_metadata) == METADATA_BYTES for group in whole)
+            rest = [group for group in described if group.error_code]
+            assert {group.error_code for group in rest} <= {ErrorCode.coordinator_load_in_progress}
+            left, answers = [group.group_id for group in rest], answers + 1
+    assert answers == LARGE_GROUPS // 2
+
+
+def test_those_who_do_not_read_descriptions_hold_no_more_than_answers_may_and_others_are_answered(node: AbusedNode) -> None:
+    frame = framed(15, 5, {"groups": [f"large-{number}" for number in range(LARGE_GROUPS)]})
+    held_bytes: list[int] = []
+    with contextlib.ExitStack() as open_ones:
+        for _ in range(NOT_READING):
+            stranger = open_ones.enter_context(contextlib.closing(Client(node.kafka)))
+            stranger.send_some(frame * 4, within_s=0.1)
+        until_s = time.monotonic() + 2
+        while time.monotonic() < until_s:
+            held_bytes.append(node.ask(lambda: node.node.proxy.proxy.bulk.answers.held_bytes))
+        assert MIB < max(held_bytes) < ANSWERS_BYTES + DESCRIBED_BYTES + MIB
+        with contextlib.closing(Client(node.kafka, own_host="127.0.0.2")) as other:
+            [group] = other.ask(15, 5, {"groups": ["large-0"]}).groups
+            assert group.error_code == 0
+
+
+@pytest.fixture
+def many(node: AbusedNode) -> Iterator[None]:
+    """Tens of thousands of groups that only have offsets; not in the log, which nobody here asks for."""
+    found = states(node)
+
+    def make() -> None:
+        for number in range(MANY):
+            value = OffsetValue(7, topic_id=node.node.controller.metadata.image.topic_ids["t"])
+            found[number % len(found)].replay(OffsetKey(f"g{number}", "t", 0), value)
+
+    def unmake() -> None:
+        for number in range(MANY):
+            found[number % len(found)].replay(OffsetKey(f"g{number}", "t", 0), None)
+
+    node.ask(make)
+    yield
+    node.ask(unmake)
+
+
+@pytest.mark.measures
+@pytest.mark.usefixtures("many")
+def test_a_list_of_all_groups_does_not_hold_the_loop(node: AbusedNode) -> None:
+    frame = framed(16, 4, {"states_filter": []})
+    with contextlib.closing(Client(node.kafka)) as client:
+        assert len(client.ask(16, 4, {"states_filter": []}).groups) == MANY + LARGE_GROUPS
+    assert shortest_turn_s(node, frame) < may_hold_s(TURN_S_MAX)
+
+
+@pytest.mark.measures
+@pytest.mark.parametrize("prefix", ["no-", "long-" * 7, ":dev#1:"], ids=["unknown", "long", "a lane's"])
+@pytest.mark.parametrize("api", ["offsets", "all offsets", "descriptions"])
+def test_a_request_about_very_many_groups_does_not_hold_the_loop(node: AbusedNode, api: str, prefix: str) -> None:
+    ids = [f"{prefix}{number}" for number in range(ASKED if api != "offsets" else ASKED // 2)]
+    topics = [{"name": "t", "partition_indexes": []}] if api == "offsets" else None
+    request: dict[str, Any] = {"groups": ids} if api == "descriptions" else {"groups": [{"group_id": one, "topics": topics} for one in ids]}
+    key, version = (15, 5) if api == "descriptions" else (9, 8)
+    frame = framed(key, version, request)
+    assert struct.unpack_from(">i", frame)[0] < 2 * MIB
+    assert shortest_turn_s(node, frame) < may_hold_s(TURN_S_MAX)
