@@ -1,5 +1,6 @@
 """The admin address under strangers: health is answered whatever they do, and no request of a few bytes costs much more than they."""
 
+import contextlib
 import gc
 import json
 import re
@@ -110,6 +111,46 @@ def test_first_lines_without_an_end_are_refused(node: AbusedNode) -> None:
         except ConnectionError:
             pass
         assert answer == b"" or answer.startswith(b"HTTP/1.1 4")
+
+
+FLOODS: Final = {
+    "a body in chunks of a byte": b"POST /v1/topics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 40_000,
+    "a header in each four bytes": b"GET /livez HTTP/1.1\r\nHost: x\r\n" + b"a:b\n" * 16_000 + b"\r\n",
+    "the same without an end": b"GET /livez HTTP/1.1\r\nHost: x\r\n" + b"a:b\n" * 16_000,
+    "many requests at once": HALF.replace(b"livez", b"v1/topics?limit=1000") + b"\r\n" + (HALF + b"\r\n") * 5_000,
+    "a large body that is nothing": b"POST /v1/topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n" + b"{" * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("flood", list(FLOODS))
+def test_what_forty_strangers_send_at_once_holds_the_loop_for_a_moment(node: AbusedNode, flood: str) -> None:
+    assert asked(node, "/v1/topics")[0] == 200
+    node.longest_turn_s()
+    held = [one for host in ("127.0.0.2", "127.0.0.3") for one in strangers(node, CONNECTIONS // 2, b"", host)]
+    for one in held:
+        one.setblocking(False)
+        with contextlib.suppress(OSError):
+            one.send(FLOODS[flood])
+    for _ in range(20):
+        assert asked(node, "/livez")[0] == 200
+    for one in held:
+        one.close()
+    assert node.longest_turn_s() < may_hold_s(TURN_S_MAX)
+
+
+@pytest.mark.parametrize("body", [b"{" * 900_000, b'{"x": "' + b"y" * 900_000 + b'"}', b"\xff" * 900_000])
+def test_a_body_that_was_refused_waits_for_no_garbage_collector(node: AbusedNode, body: bytes) -> None:
+    def held_bytes() -> int:
+        return sum(len(value) for one in gc.get_objects() if isinstance(one, ValueError) for value in vars(one).values() if isinstance(value, str))
+
+    node.ask(gc.collect)
+    node.ask(gc.disable)
+    try:
+        for _ in range(3):
+            assert asked(node, "/v1/topics", "POST", body)[0] == 400
+        assert node.ask(held_bytes) < 100_000
+    finally:
+        node.ask(gc.enable)
 
 
 def requests_of(node: AbusedNode) -> Iterator[tuple[str, str, bytes | None]]:

@@ -16,8 +16,6 @@ from bmq_cli.exposition import Lags
 from bmq_controller.api.front import AdminFront
 
 STOP_S = 3.0
-HEADER_BYTES_MAX = 64 << 10
-"""The first lines of a request."""
 
 
 class _Server(uvicorn.Server):
@@ -46,7 +44,6 @@ class AdminServer:
             proxy_headers=False,
             http=protocol_of(self.connections),
             ws="none",
-            h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         )
         self._server = _Server(config)
         self._lines = OncePerInterval()

@@ -118,6 +118,26 @@ class Limits:
         maximum=_HOUR_MS,
         minimum=100,
     )
+    admin_head_bytes_max: int = _limit(
+        64 * KIB,
+        "A request's first lines at the admin address: what is asked for, and headers.",
+        beyond="The answer is 431, and the connection is closed.",
+        maximum=MIB,
+        minimum=4 * KIB,
+    )
+    admin_headers_max: int = _limit(
+        100,
+        "Headers of a request at the admin address. Nor may its body come in chunks: it is sent with a Content-Length (411).",
+        beyond="The answer is 431, and the connection is closed.",
+        maximum=10_000,
+        minimum=20,
+    )
+    admin_turn_requests: int = _limit(
+        4,
+        "Requests at the admin address that begin in one turn of the event loop, all connections together, a ms or two.",
+        beyond="The next ones begin when others had their turn, by addresses and within an address by connections.",
+        maximum=1_000,
+    )
     half_sent_within_ms: int = _limit(
         60_000,
         "How long a client's request may arrive at less than 64 KiB/s. While others wait for memory: five seconds, and one without a byte.",

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from bmq.errors import ControllerUnavailable
 from bmq.roles.admin import AdminReply, AdminRequest
 from bmq_controller.api.asgi import BODY_BYTES_MAX
-from bmq_controller.api.front import HANDED_ON_AT_ONCE, REQUESTS_AT_ONCE, AdminFront, FrontState
+from bmq_controller.api.front import HANDED_ON_AT_ONCE, REQUESTS_AT_ONCE, REQUESTS_PER_ADDRESS, AdminFront, FrontState
 
 LOCAL, REMOTE = "127.0.0.1", "10.1.2.3"
 
@@ -231,14 +231,39 @@ def test_too_many_requests_at_once_are_refused_and_health_is_not() -> None:
 
         sources.leader = waits
         front = front_of(sources)
-        waiting = [asyncio.create_task(ask(front, "GET", "/v1/nodes")) for _ in range(REQUESTS_AT_ONCE)]
+        waiting = [asyncio.create_task(ask(front, "GET", "/v1/nodes")) for _ in range(REQUESTS_PER_ADDRESS)]
+        assert (await asyncio.create_task(ask(front, "GET", "/v1/nodes")))[0] == 503
+        others = [f"10.1.2.{n // REQUESTS_PER_ADDRESS}" for n in range(REQUESTS_AT_ONCE - REQUESTS_PER_ADDRESS)]
+        waiting += [asyncio.create_task(ask(front, "GET", "/v1/nodes", client=host)) for host in others]
         while len(sources.handed_on) < REQUESTS_AT_ONCE:
             await asyncio.sleep(0)
-        assert (await ask(front, "GET", "/v1/nodes"))[0] == 503
+        assert (await ask(front, "GET", "/v1/nodes", client="10.1.3.1"))[0] == 503
         assert (await ask(front, "GET", "/livez"))[0] == 200
         gate.set()
         assert {status for status, _, _ in await asyncio.gather(*waiting)} == {299}
         assert (await ask(front, "GET", "/v1/nodes"))[0] == 299
+
+    run(test)
+
+
+def test_one_request_begins_in_each_turn_of_the_loop_by_turns_of_addresses() -> None:
+    async def test() -> None:
+        sources, turn, began = Sources(), 0, list[tuple[int, str]]()
+
+        async def note(request: AdminRequest) -> AdminReply:
+            began.append((turn, request.path))
+            return await sources.accept(request)
+
+        sources.leader = note
+        front = front_of(sources)
+        greedy = [asyncio.create_task(ask(front, "GET", "/greedy", client="10.0.0.1")) for _ in range(REQUESTS_PER_ADDRESS)]
+        modest = asyncio.create_task(ask(front, "GET", "/modest", client="10.0.0.2"))
+        while not all(one.done() for one in (*greedy, modest)):
+            turn += 1
+            await asyncio.sleep(0)
+        turns = [turn for turn, _ in began]
+        assert len(set(turns)) == len(turns) == REQUESTS_PER_ADDRESS + 1
+        assert [path for _, path in began].index("/modest") <= 1
 
     run(test)
 

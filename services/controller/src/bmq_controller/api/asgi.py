@@ -75,24 +75,22 @@ class BodyRoom:
 
 async def body_of(receive: Receive, room: BodyRoom) -> bytes | None:
     """A request's body; None where it is too large. Raises TimeoutError where it does not come, NoRoom."""
-    parts: list[bytes] = []
-    size_bytes = 0
+    body = bytearray()
     try:
         async with asyncio.timeout(BODY_WITHIN_S):
             while True:
                 message = await receive()
                 if message["type"] != "http.request":
-                    return b"".join(parts)
+                    return bytes(body)
                 part = message.get("body", b"")
                 room.take(len(part))
-                parts.append(part)
-                size_bytes += len(part)
-                if size_bytes > BODY_BYTES_MAX:
+                body += part
+                if len(body) > BODY_BYTES_MAX:
                     return None
                 if not message.get("more_body", False):
-                    return b"".join(parts)
+                    return bytes(body)
     finally:
-        room.left_bytes += size_bytes
+        room.left_bytes += len(body)
 
 
 async def say(send: Send, reply: AdminReply, *, with_body: bool) -> None:

@@ -17,15 +17,20 @@ class Unusable(NamedTuple):
 
 
 def unusable(body: bytes) -> Unusable | None:
-    """None: it can be used, or it is no JSON at all, of which the page says more."""
+    """None: it can be used, as far as is known here.
+
+    What is no JSON is refused here too: a page's framework would keep such a body in a cycle of its error until the garbage collector comes.
+    """
     if not body:
         return None
     try:
         document = json.loads(body)
     except RecursionError:
         return Unusable("its body is nested too deeply", "send fewer lists and objects within each other")
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        return None
+    except json.JSONDecodeError as error:
+        return Unusable(f"its body is no JSON: {error.msg[:1].lower()}{error.msg[1:]} at character {error.pos}", "send JSON")
+    except UnicodeDecodeError:
+        return Unusable("its body is no JSON: it is not UTF-8", "send JSON")
     except ValueError as error:
         return Unusable(f"its body holds a number that is too long ({error})", "send a shorter number")
     for where, value in fields_of(document, ""):

@@ -10,6 +10,7 @@ Who may: with `tokens`, who presents one. Without, everybody may look, and only 
 import asyncio
 import ipaddress
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -23,6 +24,7 @@ from bmq.errors import BmqError
 from bmq.internal import ADMIN_REPLY_BYTES_MAX
 from bmq.log_limit import RateLimited
 from bmq.roles.admin import AdminReply, AdminRequest
+from bmq.turns import Turns
 from bmq_controller.api.asgi import BODY_BYTES_MAX, BODY_WITHIN_S, Application, BodyRoom, NoRoom, Receive, Scope, Send, body_of, call, say
 from bmq_controller.api.bodies import unusable
 from bmq_controller.api.own_pages import OWN_PAGES
@@ -32,6 +34,8 @@ from bmq_controller.api.request_ids import request_id_of, with_request_id
 from bmq_controller.api.sources import ApiSources, Tokens
 
 REQUESTS_AT_ONCE: Final = 64
+REQUESTS_PER_ADDRESS: Final = 16
+"""Of them."""
 BODY_ELEMENTS_MAX: Final = 5_000
 """Commas in a body: each element may become an error of its own."""
 HANDED_ON_AT_ONCE: Final = 256
@@ -80,7 +84,9 @@ class AdminFront:
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
         self._pages: Application | None = None
         self._loading = asyncio.Lock()
-        self._under_way = 0
+        self._under_way: Counter[str] = Counter()
+        """By address."""
+        self._turns = Turns()
         self._bodies = BodyRoom()
         self._exposing: asyncio.Task[bytes] | None = None
         self._handed_on_here = 0
@@ -181,13 +187,19 @@ class AdminFront:
             return _refusal(request, 413, "RequestTooLarge", f"its body has more than {BODY_BYTES_MAX} bytes", "send less").reply()
         if body.count(b",") > BODY_ELEMENTS_MAX:
             return _refusal(request, 413, "RequestTooLarge", f"its body has more than {BODY_ELEMENTS_MAX} elements", "send fewer").reply()
-        if self._under_way >= REQUESTS_AT_ONCE:
-            return _too_many(request, self._under_way)
-        self._under_way += 1
+        host = _host_of(scope)
+        if self._under_way[host] >= REQUESTS_PER_ADDRESS:
+            return _too_many(request, self._under_way[host])
+        if self._under_way.total() >= REQUESTS_AT_ONCE:
+            return _too_many(request, REQUESTS_AT_ONCE)
+        self._under_way[host] += 1
         try:
+            await self._turns.turn(party=host)  # what several begin at once would hold the loop for the sum of it
             return await self._authorised(replace(request, body=body, trusted=known or _is_local(scope)), hand_on=True)
         finally:
-            self._under_way -= 1
+            self._under_way[host] -= 1
+            if not self._under_way[host]:
+                del self._under_way[host]
 
     async def _authorised(self, request: AdminRequest, *, hand_on: bool) -> AdminReply:
         """By the node that answers, too: it may have tokens where the one that was asked has none."""
@@ -250,11 +262,15 @@ def _bearer(request: AdminRequest) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
+def _host_of(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client is not None else ""
+
+
 def _is_local(scope: Scope) -> bool:
     """Whether somebody on this machine sent it. A browser that was led here by a name of another site's is not somebody on this machine."""
-    client = scope.get("client")
-    host = urlsplit(f"//{_header(scope, b'host')}").hostname or ""
-    return client is not None and _is_address(client[0], loopback=True) and (host == "localhost" or _is_address(host))
+    named = urlsplit(f"//{_header(scope, b'host')}").hostname or ""
+    return _is_address(_host_of(scope), loopback=True) and (named == "localhost" or _is_address(named))
 
 
 def _is_address(text: str, *, loopback: bool = False) -> bool:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from bmq_controller.api.app import build_api
 from bmq_controller.api.asgi import BODY_BYTES_MAX
-from bmq_controller.api.front import FAILED_FROM, REQUESTS_AT_ONCE, SLOW_S
+from bmq_controller.api.front import FAILED_FROM, REQUESTS_AT_ONCE, REQUESTS_PER_ADDRESS, SLOW_S
 from bmq_controller.api.paging import LIMIT_DEFAULT, LIMIT_MAX
 from bmq_controller.api.request_ids import LENGTH_MAX
 
@@ -77,8 +77,10 @@ or what went wrong on the way.
 | 404 | there is no such topic, partition, group or node |
 | 409 | not as things are: the name is taken, the group has members, nobody could take a broker's partitions |
 | 412 | it is another version than `If-Match` names |
+| 411 | the body comes in chunks: send it with a Content-Length |
 | 413 | the body has more than {BODY_BYTES_MAX >> 20} MiB |
-| 503 | not now: nobody leads, a broker or the store does not answer, {REQUESTS_AT_ONCE} requests are under way on the node already |
+| 431 | the first lines have more headers or bytes than [limits](limits.md) has it |
+| 503 | not now: nobody leads, no broker or store answers, {REQUESTS_AT_ONCE} requests are under way, or {REQUESTS_PER_ADDRESS} of one address |
 | 504 | no answer in time |
 """
 

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from bmq.errors import ControllerUnavailable
 from bmq.metadata.image import Image
@@ -62,6 +63,12 @@ class ApiSources:
         return leading
 
 
+_THREAD: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="admin page")
+
+
 async def in_thread(compute: Callable[[], T]) -> T:
-    """For what looks at every partition: an image does not change, and the event loop has other things to do."""
-    return await asyncio.get_running_loop().run_in_executor(None, compute)
+    """For what looks at every partition: an image does not change, and the event loop has other things to do.
+
+    One at a time: threads that compute take the interpreter from the loop, each as much as it has.
+    """
+    return await asyncio.get_running_loop().run_in_executor(_THREAD, compute)
