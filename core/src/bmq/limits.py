@@ -90,6 +90,29 @@ class Limits:
         maximum=16 * 1024 * MIB,
         minimum=64 * KIB,
     )
+    groups_stored_bytes_max: int = _limit(
+        512 * MIB,
+        "Committed offsets (about 400 bytes each, and their metadata) and stored generations of groups, on one broker. What is there is loaded "
+        "after a restart though it is more.",
+        beyond="INVALID_COMMIT_OFFSET_SIZE for offsets of further partitions, COORDINATOR_NOT_AVAILABLE for further generations; offsets that are "
+        "there are committed as ever.",
+        maximum=64 * 1024 * MIB,
+        minimum=8 * MIB,
+    )
+    groups_stored_burst_bytes: int = _limit(
+        128 * MIB,
+        "The same that clients at one address may add at once, on one broker; what is used up comes back at groups_stored_bytes_per_minute.",
+        beyond="THROTTLING_QUOTA_EXCEEDED for offsets of further partitions, COORDINATOR_NOT_AVAILABLE for further generations.",
+        maximum=64 * 1024 * MIB,
+        minimum=8 * MIB,
+    )
+    groups_stored_bytes_per_minute: int = _limit(
+        8 * MIB,
+        "How many of these bytes a minute clients at one address may go on to add after a burst, on one broker: some 20,000 offsets.",
+        beyond="As above.",
+        maximum=64 * 1024 * MIB,
+        minimum=KIB,
+    )
     described_groups_bytes_max: int = _limit(
         4 * MIB,
         "Metadata and assignments of members in one answer to DescribeGroups; the first group comes whole.",

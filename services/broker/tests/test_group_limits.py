@@ -11,6 +11,7 @@ from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_broker.groups.group import GROUP_BYTES, MEMBER_BYTES
+from bmq_broker.groups.tally import Tally
 from bmq_broker.handlers.group_calls import handle_group_call
 from bmq_sim.loop import on_virtual_time
 
@@ -193,8 +194,6 @@ async def test_a_member_of_a_generation_whose_join_breaks_off_stays() -> None:
 
 @on_virtual_time
 async def test_a_coordinator_that_ends_gives_its_memory_back_to_the_broker() -> None:
-    from bmq_broker.groups.group import Tally
-
     whole = Tally()
     async with coordinator() as one:
         one.shard._machine.tally.whole = whole

@@ -134,7 +134,7 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq\.metadata\.journal:LOADS_MAX": "more than faults take, so that a start does not fail for bad luck",
     r"bmq\.storage\.durable:.*": "probabilities of a second request and tries: chance decides, not size",
     r"bmq\.storage\.flatlog:LOOKS_MAX": "more than faults take",
-    r"bmq_broker\.groups\.group:.*|bmq_broker\.stopped_partitions:.*": "an estimate",
+    r"bmq_broker\.groups\.(group|durable|tally):.*|bmq_broker\.stopped_partitions:.*": "an estimate",
     r"bmq_proxy\.creation:.*|bmq_proxy\.handlers\.k19_create_topics:.*": "wide CreateTopics, by tests of the proxy",
     r"bmq_proxy\.authorized:.*": "of the protocol's",
     r"bmq\.storage\.flatlog:(UNSETTLED_MAX|CANDIDATES_MAX)": "a guard against a log that only an attacker makes",

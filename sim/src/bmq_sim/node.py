@@ -71,6 +71,8 @@ class NodeSettings:
             snapshot_record_interval=rng.choice((5, 20, 10_000)),
             offsets_check_interval_ms=1_000,
         )
+        if groups.snapshot_record_interval == 5:  # no draw of its own: seeds keep what they have
+            groups = replace(groups, stored_burst_bytes=6_000, stored_per_minute_bytes=60_000)
         controller = ControllerSettings(
             snapshot_entries=rng.choice((3, 10, 1_000)),
             leading_check_s=rng.choice((1.0, 5.0)),

@@ -19,7 +19,7 @@ from bmq_broker.cluster_values import ClusterValues
 from bmq_broker.commit import GroupCommit
 from bmq_broker.coordinator_log import PartitionLog
 from bmq_broker.coordinator_snapshots import CoordinatorSnapshots
-from bmq_broker.groups.group import Tally
+from bmq_broker.groups.machine import Memory
 from bmq_broker.groups.service import GroupCoordinatorShard
 from bmq_broker.handlers.group_calls import handle_group_call
 from bmq_broker.manifests import Manifests
@@ -90,7 +90,7 @@ class Coordinators:
         self._clock = clock
         self._rng = rng
         self._values = values
-        self._tally = Tally()
+        self._memory = Memory()
         self._verify_not_sealed = verify_not_sealed
         self._expiry_allowed = expiry_allowed
         self._shards: dict[TopicPartition, GroupCoordinatorShard] = {}
@@ -209,7 +209,7 @@ class Coordinators:
             fence_check=self._verify_not_sealed,
             expiry_allowed=self._expiry_allowed,
             is_abandoned=lambda group_id: is_abandoned(self._metadata.image, group_id),
-            whole=self._tally,
+            memory=self._memory,
             failed=lambda error: log.warning("group coordinator ended", partition=tp.partition, error=str(error)),
         )
         self._shards[tp] = shard

@@ -15,6 +15,7 @@ from bmq_sim.client import (
     OFFSET_DELETE,
     OFFSET_FETCH,
     RETRIABLE,
+    THROTTLING_QUOTA_EXCEEDED,
     Address,
     ConnectionLost,
     SimClient,
@@ -22,7 +23,7 @@ from bmq_sim.client import (
 from bmq_sim.history import History, Place, Told, Written
 
 NONE = "-1"
-_GOES_ON = frozenset({*RETRIABLE, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS})
+_GOES_ON = frozenset({*RETRIABLE, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, THROTTLING_QUOTA_EXCEEDED})
 
 
 class OffsetKeeper:

@@ -11,6 +11,7 @@ from bmq_sim.client import (
     OFFSET_COMMIT_WITH_RETENTION,
     OFFSET_FETCH,
     RETRIABLE,
+    THROTTLING_QUOTA_EXCEEDED,
     ConnectionLost,
     SimClient,
 )
@@ -81,7 +82,7 @@ class OffsetExpirer:
                     codes = {code for code in codes_of(answer) if code}
                     if not codes:
                         return answer
-                    if wrong := codes - RETRIABLE - {NOT_COORDINATOR}:
+                    if wrong := codes - RETRIABLE - {NOT_COORDINATOR, THROTTLING_QUOTA_EXCEEDED}:
                         self._history.refused.append(f"{group}: API {api_key} was told {sorted(wrong)}")
             except ConnectionLost:
                 pass

@@ -12,6 +12,7 @@ from bmq_broker.groups.records import GroupValue, MemberValue
 from bmq_broker.groups.requests import Refusal, Ticket
 from bmq_broker.groups.states import GroupEvent, GroupState, next_state
 from bmq_broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from bmq_broker.groups.tally import Tally, text_bytes
 
 Protocols = tuple[tuple[str, bytes], ...]
 
@@ -23,25 +24,6 @@ PROTOCOL_BYTES: Final = 200
 """The same of a protocol in a member's offer: a pair, a name, a run of bytes, and the name among those that the group supports."""
 
 
-@dataclass(slots=True)
-class Tally:
-    """About how many bytes groups take in memory beside what the log says: of one coordinator, and with `whole` of all on this broker."""
-
-    size_bytes: int = 0
-    whole: "Tally | None" = None
-
-    def add(self, size_bytes: int) -> None:
-        """More, or (below 0) fewer."""
-        self.size_bytes += size_bytes
-        if self.whole is not None:
-            self.whole.add(size_bytes)
-
-    @property
-    def everywhere_bytes(self) -> int:
-        """Of the whole broker."""
-        return self.size_bytes if self.whole is None else self.whole.everywhere_bytes
-
-
 def size_of(protocols: Protocols) -> int:
     """About the bytes that an offer takes in memory."""
     return sum(PROTOCOL_BYTES + text_bytes(name) + len(metadata) for name, metadata in protocols)
@@ -50,11 +32,6 @@ def size_of(protocols: Protocols) -> int:
 def said_bytes(protocols: Protocols) -> int:
     """The bytes that an offer has: what a record would hold of it."""
     return sum(len(name) + len(metadata) for name, metadata in protocols)
-
-
-def text_bytes(text: str | None) -> int:
-    """What a text takes in memory at most, beside being an object."""
-    return 0 if text is None else len(text) if text.isascii() else 4 * len(text)
 
 
 @dataclass(slots=True, kw_only=True)

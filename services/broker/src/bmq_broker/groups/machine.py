@@ -14,12 +14,37 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bmq_broker.groups.durable import DurableState
-from bmq_broker.groups.group import Group, Tally
+from bmq_broker.groups.group import Group
 from bmq_broker.groups.records import Key, Value, encode
-from bmq_broker.groups.requests import Now, Reply, Ticket
+from bmq_broker.groups.requests import Now, Refusal, Reply, Ticket
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.groups.states import GroupState
+from bmq_broker.groups.tally import Growth, Tally
 from bmq_broker.groups.timers import TimerKey, Timers
+
+
+@dataclass(slots=True)
+class Memory:
+    """What all coordinators of a broker take together: what members say, and what is stored; and how fast the latter grows by whom."""
+
+    members: Tally = field(default_factory=Tally)
+    stored: Tally = field(default_factory=Tally)
+    growth: Growth = field(default_factory=Growth)
+
+
+class Room(NamedTuple):
+    """Bytes: of the whole broker, and of what the client's address may store at present."""
+
+    here_bytes: int
+    own_bytes: int
+
+    def refusal(self, size_bytes: int) -> Refusal | None:
+        """Why so much more cannot be stored. What is not more always can: whoever is in goes on."""
+        if size_bytes <= 0:
+            return None
+        if size_bytes > self.here_bytes:
+            return Refusal.STORED_TOO_MUCH
+        return Refusal.STORED_TOO_FAST if size_bytes > self.own_bytes else None
 
 
 class NewRecord(NamedTuple):
@@ -52,13 +77,16 @@ class Step:
 class GroupMachine:
     """State that the operations in this folder work on. `groups` is soft, `durable` is the log's."""
 
-    def __init__(self, settings: GroupSettings, durable: DurableState | None = None, *, whole: Tally | None = None) -> None:
-        """`whole`: what all coordinators of this broker take together."""
+    def __init__(self, settings: GroupSettings, durable: DurableState | None = None, *, memory: Memory | None = None) -> None:
+        """`memory`: what all coordinators of this broker take together."""
+        memory = Memory() if memory is None else memory
         self.settings = settings
         self.durable = DurableState() if durable is None else durable
         self.groups: dict[str, Group] = {}
         self.timers = Timers()
-        self.tally = Tally(whole=whole)
+        self.tally = Tally(whole=memory.members)
+        self.durable.tally.join(memory.stored)
+        self._growth = memory.growth
         self.step = Step()
 
     def begin(self) -> None:
@@ -84,6 +112,25 @@ class GroupMachine:
     def has_room(self, size_bytes: int) -> bool:
         """Whether groups may take so much more memory."""
         return self.tally.everywhere_bytes + size_bytes <= self.settings.members_bytes_max
+
+    def room(self, client_host: str, now: Now) -> "Room":
+        """How much more may be stored for a client."""
+        settings = self.settings
+        here = settings.stored_bytes_max - self.durable.tally.everywhere_bytes
+        own = self._growth.left_bytes(
+            client_host, now.loop_ms, burst_bytes=settings.stored_burst_bytes, per_minute_bytes=settings.stored_per_minute_bytes
+        )
+        return Room(here, own)
+
+    def grow(self, client_host: str, now: Now, room: "Room", size_bytes: int) -> None:
+        """A client had so much more stored."""
+        if size_bytes > 0:
+            self._growth.take(client_host, now.loop_ms, left_bytes=room.own_bytes, size_bytes=size_bytes)
+
+    def end(self) -> None:
+        """What it has counts towards nothing any more."""
+        self.tally.join(None)
+        self.durable.tally.join(None)
 
     def create(self, group_id: str) -> Group | None:
         """A new, empty group; None where there are too many already."""

@@ -1,6 +1,6 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup (KIP-345 static members, KIP-394 known member ids, KIP-800 reasons are the handlers')."""
 
-from bmq_broker.groups.group import MEMBER_BYTES, Group, Member, said_bytes, size_of, text_bytes
+from bmq_broker.groups.group import MEMBER_BYTES, Group, Member, said_bytes, size_of
 from bmq_broker.groups.machine import Effects, GroupMachine, Turn
 from bmq_broker.groups.rebalance import (
     answer_join,
@@ -31,6 +31,7 @@ from bmq_broker.groups.requests import (
 )
 from bmq_broker.groups.states import GroupState
 from bmq_broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from bmq_broker.groups.tally import text_bytes
 from bmq_broker.groups.timers import TimerKey
 
 
@@ -316,10 +317,17 @@ def _take_assignment(turn: Turn, request: Sync) -> None:
     stored = group.to_value()
     members = tuple(member._replace(assignment=request.assignments.get(member.member_id, b"")) for member in stored.members)
     value: GroupValue = stored._replace(members=members)
+    client_host = group.members[request.member_id].client_host
+    growth_bytes = machine.durable.growth_bytes(GroupKey(group.group_id), value)
+    room = machine.room(client_host, turn.now)
     if len(encode_value(value)) > machine.settings.record_size_bytes_max:
         fail_syncs(turn, Refusal.ASSIGNMENT_TOO_LARGE)
         prepare(turn)
+    elif room.refusal(growth_bytes) is not None:
+        fail_syncs(turn, Refusal.OVERLOADED)
+        prepare(turn)
     else:
+        machine.grow(client_host, turn.now, room, growth_bytes)
         assign(turn, value)
 
 

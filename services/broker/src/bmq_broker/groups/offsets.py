@@ -28,8 +28,21 @@ def commit(machine: GroupMachine, now: Now, request: Commit, ticket: Ticket) -> 
     refusals = [_check_offset(machine, new) for new in request.offsets]
     taken = [new for new, refusal in zip(request.offsets, refusals, strict=True) if refusal is None]
     # Of a partition that is named again and again one record is enough: the last that is not refused.
-    for new in {(new.topic, new.partition): new for new in taken}.values():
-        machine.emit(effects, OffsetKey(request.group_id, new.topic, new.partition), _value(new, now, request.retention_ms))
+    last = {(new.topic, new.partition): new for new in taken}
+    room, grown_bytes = machine.room(request.client_host, now), 0
+    left_out: dict[tuple[str, int], Refusal] = {}
+    for place, new in last.items():
+        key, value = OffsetKey(request.group_id, *place), _value(new, now, request.retention_ms)
+        growth_bytes = machine.durable.growth_bytes(key, value)
+        refusal = room.refusal(grown_bytes + growth_bytes) if growth_bytes > 0 else None
+        if refusal is None:
+            grown_bytes += max(growth_bytes, 0)
+            machine.emit(effects, key, value)
+        else:
+            left_out[place] = refusal
+    machine.grow(request.client_host, now, room, grown_bytes)
+    if left_out:
+        refusals = [refusal or left_out.get((new.topic, new.partition)) for new, refusal in zip(request.offsets, refusals, strict=True)]
     effects.reply(ticket, CommitReply(refusals=tuple(refusals)))
     return effects
 

@@ -37,6 +37,8 @@ class Refusal(Enum):
     GROUP_NOT_EMPTY = auto()
     SUBSCRIBED_TO_TOPIC = auto()
     METADATA_TOO_LARGE = auto()
+    STORED_TOO_MUCH = auto()
+    STORED_TOO_FAST = auto()
     UNKNOWN_TOPIC = auto()
     UNKNOWN_TOPIC_ID = auto()
     ASSIGNMENT_TOO_LARGE = auto()
@@ -157,6 +159,7 @@ class Commit:
     generation: int
     member_id: str
     instance_id: str | None
+    client_host: str = ""
     retention_ms: int
     offsets: Sequence[NewOffset]
 

@@ -20,9 +20,8 @@ from bmq_broker.groups import offsets, timeouts
 from bmq_broker.groups.admin import list_groups
 from bmq_broker.groups.appending import Appending, failure_of
 from bmq_broker.groups.deadlines import Deadlines
-from bmq_broker.groups.group import Tally
 from bmq_broker.groups.loading import load
-from bmq_broker.groups.machine import Effects, GroupMachine
+from bmq_broker.groups.machine import Effects, GroupMachine, Memory
 from bmq_broker.groups.requests import Now, Reply, Ticket
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.groups.snapshotting import Snapshotting
@@ -71,9 +70,9 @@ class GroupCoordinatorShard:
         expiry_allowed: Callable[[], bool] = lambda: True,
         is_abandoned: Callable[[str], bool] = lambda _: False,
         failed: Callable[[BaseException], None] = lambda _: None,
-        whole: Tally | None = None,
+        memory: Memory | None = None,
     ) -> None:
-        """`whole`: what the groups of all coordinators of this broker take in memory."""
+        """`memory`: what the groups of all coordinators of this broker take."""
         self.partition = partition
         self.rng = rng
         self.settings = settings
@@ -88,7 +87,7 @@ class GroupCoordinatorShard:
         self._expiry_allowed = expiry_allowed
         self._is_abandoned = is_abandoned
         self._failed = failed
-        self._whole = whole
+        self._memory = memory
         self._machine: GroupMachine | None = None
         self._waiting: dict[Ticket, asyncio.Future[Reply | None]] = {}
         self._decided: set[Ticket] = set()
@@ -123,7 +122,7 @@ class GroupCoordinatorShard:
             )
             self._snapshots.disable()
         self._snapshots.count(loaded.records, 0)
-        self._machine = machine = GroupMachine(self.settings, loaded.state, whole=self._whole)
+        self._machine = machine = GroupMachine(self.settings, loaded.state, memory=self._memory)
         # Nothing is served yet, so both walks may let the loop have its turns.
         for group_ids in slices(list(loaded.state.offsets)):
             self._run(partial(offsets.drop_topics, machine, self._is_gone, group_ids), self._carry_out)
@@ -221,6 +220,16 @@ class GroupCoordinatorShard:
     def fresh_member_id(self, prefix: str) -> str:
         """An id that was never given."""
         return f"{prefix}-{self.rng.uuid()}"
+
+    def tell_full(self, client_host: str) -> None:
+        """Offsets of a client were not stored."""
+        if (left_out := self._complaints.due("full", now=asyncio.get_running_loop().time())) is not None:
+            _log.warning(
+                "new offsets of clients at %s are not stored: groups_stored_bytes_max or groups_stored_burst_bytes is reached; delete groups that "
+                "nobody uses, or raise them (%d left out)",
+                client_host.lstrip("/"),
+                left_out,
+            )
 
     def topics_deleted(self, topics: Sequence[tuple[TopicId, str]]) -> None:
         """The image says that these topics are gone: so are their offsets. The image must show it already."""
@@ -375,7 +384,7 @@ class GroupCoordinatorShard:
             if not future.done():
                 future.set_exception(NotOwner(f"group coordinator {self.partition} has ended: {error}"))
         if self._machine is not None:
-            self._machine.tally.add(-self._machine.tally.size_bytes)
+            self._machine.end()
         self._machine = None
 
     # --- time ---

@@ -41,6 +41,12 @@ class GroupSettings:
     """... or this many bytes of keys and values."""
     members_bytes_max: int = 256 * 1024 * 1024
     """What members say and are called, of all groups of a broker together; whoever would make it more is told to try again."""
+    stored_bytes_max: int = 512 * 1024 * 1024
+    """Committed offsets and stored generations of all groups of a broker together, as they are in memory; those that are there go on above it."""
+    stored_burst_bytes: int = 128 * 1024 * 1024
+    """The same that clients at one address may add at once."""
+    stored_per_minute_bytes: int = 8 * 1024 * 1024
+    """... and in a minute, after that."""
     described_bytes_max: int = 4 * 1024 * 1024
     """Metadata and assignments that one answer to DescribeGroups has; the first group comes whole."""
     waiting_max: int = 20_000
@@ -55,5 +61,8 @@ class GroupSettings:
             group_count_max=limits.groups_per_partition_max,
             protocols_max=limits.group_protocols_max,
             members_bytes_max=limits.group_members_bytes_max,
+            stored_bytes_max=limits.groups_stored_bytes_max,
+            stored_burst_bytes=limits.groups_stored_burst_bytes,
+            stored_per_minute_bytes=limits.groups_stored_bytes_per_minute,
             described_bytes_max=limits.described_groups_bytes_max,
         )

@@ -21,6 +21,8 @@ _CODES: Final[dict[Refusal, ErrorCode]] = {
     Refusal.GROUP_NOT_EMPTY: ErrorCode.non_empty_group,
     Refusal.SUBSCRIBED_TO_TOPIC: ErrorCode.group_subscribed_to_topic,
     Refusal.METADATA_TOO_LARGE: ErrorCode.offset_metadata_too_large,
+    Refusal.STORED_TOO_MUCH: ErrorCode.invalid_commit_offset_size,
+    Refusal.STORED_TOO_FAST: ErrorCode.throttling_quota_exceeded,
     Refusal.UNKNOWN_TOPIC: ErrorCode.unknown_topic_or_partition,
     Refusal.ASSIGNMENT_TOO_LARGE: ErrorCode.unknown_server_error,
     Refusal.INVALID_REQUEST: ErrorCode.invalid_request,

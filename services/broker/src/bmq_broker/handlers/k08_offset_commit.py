@@ -37,7 +37,7 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
     if len(topics) > _OFFSETS_PER_TURN:
         await asyncio.sleep(0)  # others have their turn
     parts = [offsets[at : at + _OFFSETS_PER_TURN] for at in range(0, len(offsets), _OFFSETS_PER_TURN)] or [offsets]
-    refusals = [refusal for part in await _in_turns(shard, request, parts) for refusal in part]
+    refusals = [refusal for part in await _in_turns(shard, request, caller, parts) for refusal in part]
     if len(topics) > _OFFSETS_PER_TURN:
         await asyncio.sleep(0)
     disagree = [known.disagrees for topic, known in zip(request.topics, topics, strict=True) for _ in topic.partitions]
@@ -48,14 +48,14 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
     return _encode(request, topics, codes)
 
 
-async def _in_turns(shard: GroupCoordinatorShard, request: Message, parts: list[list[NewOffset]]) -> list[list[Refusal | None]]:
+async def _in_turns(shard: GroupCoordinatorShard, request: Message, caller: Caller, parts: list[list[NewOffset]]) -> list[list[Refusal | None]]:
     """What became of each part of a commit, in order. Others have their turn between two parts, and all of them wait for the store together."""
     if len(parts) == 1:
-        return [await _store(shard, request, parts[0])]
+        return [await _store(shard, request, caller, parts[0])]
     asking: list[asyncio.Task[list[Refusal | None]]] = []
     try:
         for part in parts:
-            asking.append(asyncio.get_running_loop().create_task(_store(shard, request, part)))
+            asking.append(asyncio.get_running_loop().create_task(_store(shard, request, caller, part)))
             await asyncio.sleep(0)
         return [await one for one in asking]
     finally:
@@ -64,17 +64,21 @@ async def _in_turns(shard: GroupCoordinatorShard, request: Message, parts: list[
         await asyncio.gather(*asking, return_exceptions=True)
 
 
-async def _store(shard: GroupCoordinatorShard, request: Message, offsets: list[NewOffset]) -> list[Refusal | None]:
+async def _store(shard: GroupCoordinatorShard, request: Message, caller: Caller, offsets: list[NewOffset]) -> list[Refusal | None]:
     asked = Commit(
         group_id=request.group_id,
         generation=request.generation_id_or_member_epoch,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
+        client_host=caller.client_host,
         retention_ms=request.retention_time_ms,
         offsets=offsets,
     )
     reply = await shard.ask(lambda machine, now, ticket: commit(machine, now, asked, ticket), CommitReply)
-    return _refusals(reply, offsets)
+    refusals = _refusals(reply, offsets)
+    if Refusal.STORED_TOO_MUCH in refusals or Refusal.STORED_TOO_FAST in refusals:
+        shard.tell_full(caller.client_host)
+    return refusals
 
 
 def failed(request: Message, error: ErrorCode) -> dict[str, Any]:
