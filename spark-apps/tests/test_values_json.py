@@ -207,6 +207,81 @@ def _tells_names_apart_by_case_alone(arrow_type: pa.DataType) -> bool:
     return pa.types.is_list(arrow_type) and _tells_names_apart_by_case_alone(arrow_type.value_type)
 
 
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (b'"5"', "str"),
+        (b'"1e2"', "str"),
+        (b'"NaN"', "str"),
+        (b"true", "bool"),
+        (b"false", "bool"),
+        (b"{}", "object"),
+        (b"[5]", "array"),
+        (b"null", "null"),
+    ],
+)
+def test_a_decimal_is_a_json_number_and_nothing_else(value: bytes, kind: str) -> None:
+    said = f"Expected `decimal`, got `{kind}` - at `$."
+    for ddl, record in (("price decimal(5,2) NOT NULL", b'{"price":%s}'), ("at struct<price: decimal(5,2) NOT NULL>", b'{"at":{"price":%s}}')):
+        (row,), (reason,) = decode(by_schema(ddl), [record % value])
+        assert row is None and reason is not None and said in reason, ddl
+    for ddl, record in (
+        ("price decimal(5,2)", b'{"price":%s}'),
+        ("l array<decimal(5,2)>", b'{"l":[%s]}'),
+        ("m map<string,decimal(5,2)>", b'{"m":{"x":%s}}'),
+    ):
+        (row,), (reason,) = decode(by_schema(ddl), [record % value])
+        if kind == "null":
+            assert reason is None and row in ({"price": None}, {"l": [None]}, {"m": [("x", None)]})
+        else:
+            assert row is None and reason is not None and said in reason, ddl
+
+
+def test_a_required_part_without_one_type_takes_any_json_and_has_to_be_there() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"any": {}, "in": {"type": "object", "properties": {"any": {}}, "required": ["any"]}},
+        "required": ["any"],
+    }
+    values = [b'{"any":1}', b'{"any":"x"}', b'{"any":null}', b'{"any":{"x":[1]},"in":{"any":2}}', b"{}", b'{"any":1,"in":{}}']
+    rows, reasons = decode(by_schema(json.dumps(schema)), values)
+    assert [row and row["any"] for row in rows] == ["1", "x", None, '{"x":[1]}', None, None]
+    assert reasons[:4] == [None] * 4
+    assert [reason and reason.partition("schema: ")[2] for reason in reasons[4:]] == [
+        "Object missing required field `any` - at `$`",
+        "Object missing required field `any` - at `$.in`",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [
+        (b"-0", "0.00"),
+        (b"1E+2", "100.00"),
+        (b"12e-1", "1.20"),
+        (b" 5 ", "5.00"),
+        (b"0e999999", "0.00"),
+        (b"100000e-3", "100.00"),
+        (b"0.10000000", "0.10"),
+    ],
+)
+def test_a_decimal_may_be_written_in_every_way_that_json_has(written: bytes, number: str) -> None:
+    (row,), (reason,) = decode(by_schema("price decimal(5,2)"), [b'{"price":%s}' % written])
+    assert reason is None and row == {"price": decimal.Decimal(number)} and row["price"] == row["price"].quantize(decimal.Decimal("0.01"))
+
+
+@pytest.mark.parametrize("written", [b"1e99999999999999999999", b"1e-99999999999999999999", b"1e-999999999", b"9" * 100_000, b"0." + b"1" * 100_000])
+def test_a_number_without_bounds_is_no_decimal_and_holds_nobody_up(written: bytes) -> None:
+    (row,), (reason,) = decode(by_schema("price decimal(5,2)"), [b'{"price":%s}' % written])
+    assert row is None and reason is not None and "decimal(5,2) does not hold all digits" in reason
+
+
+@pytest.mark.parametrize("written", [b"01", b"1.", b".5", b"+1", b"1e", b"NaN", b"Infinity", b"0x10", b"1_0"])
+def test_what_json_does_not_know_is_no_decimal(written: bytes) -> None:
+    (row,), (reason,) = decode(by_schema("price decimal(5,2)"), [b'{"price":%s}' % written])
+    assert row is None and reason is not None and "malformed" in reason
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.decimals(allow_nan=False, allow_infinity=False) | st.decimals(-200, 200, places=2) | st.decimals(-200, 200, places=3))
 def test_a_decimal_keeps_every_digit_or_has_a_reason(number: decimal.Decimal) -> None:

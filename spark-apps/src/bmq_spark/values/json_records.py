@@ -32,6 +32,9 @@ _KEEP_UTF8: Final = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.
 _DIGITS: Final = decimal.Context(prec=100, traps=[decimal.Inexact, decimal.InvalidOperation, decimal.Overflow, decimal.Clamped])
 FLOAT_MAX: Final = float.fromhex("0x1.fffffefffffffp+127")
 """The largest number that rounds to a float of 32 bits: what is above becomes infinite."""
+_NUMBER_BEGINS: Final = frozenset(bytes([octet]) for octet in b"-0123456789")
+_KINDS: Final = {b'"': "str", b"{": "object", b"[": "array", b"t": "bool", b"f": "bool", b"n": "null"}
+"""As msgspec calls JSON's values, by how they begin."""
 _INTEGERS: Final = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 
 
@@ -85,10 +88,7 @@ def columns_of(arrow_type: pa.DataType) -> pa.DataType:
 def python_type(arrow_type: pa.DataType) -> Any:
     """What msgspec decodes to and checks. A struct's objects become dicts, which Arrow takes as they are."""
     if pa.types.is_struct(arrow_type):
-        fields = {
-            _findable(field.name): NotRequired[_optional(field.type)] if field.nullable else Required[python_type(field.type)] for field in arrow_type
-        }
-        return TypedDict("Fields", fields)  # type: ignore[operator]
+        return TypedDict("Fields", {_findable(field.name): _field_type(field) for field in arrow_type})  # type: ignore[operator]
     if pa.types.is_map(arrow_type):
         return dict[str, _optional(arrow_type.item_type)]  # type: ignore[misc]
     if pa.types.is_list(arrow_type):
@@ -99,8 +99,15 @@ def python_type(arrow_type: pa.DataType) -> Any:
     if pa.types.is_timestamp(arrow_type):
         return datetime.datetime
     if pa.types.is_decimal(arrow_type):
-        return decimal.Decimal
+        return msgspec.Raw  # to a Decimal msgspec takes text as well, and its own way with exponents
     return _EXACT[arrow_type]
+
+
+def _field_type(field: pa.Field) -> Any:
+    """msgspec (0.22) gives Raw to no field that is required: that such a one is there, the finisher checks."""
+    if field.nullable or (found := python_type(field.type)) is msgspec.Raw:
+        return NotRequired[_optional(field.type)]
+    return Required[found]
 
 
 def _findable(name: str) -> str:
@@ -111,21 +118,27 @@ def _findable(name: str) -> str:
 
 def _optional(arrow_type: pa.DataType) -> Any:
     """Raw holds null too."""
-    return msgspec.Raw if arrow_type == JSON_TEXT else python_type(arrow_type) | None
+    found = python_type(arrow_type)
+    return found if found is msgspec.Raw else found | None
 
 
-def finisher(arrow_type: pa.DataType, path: str = "$") -> Callable[[Any], Any] | None:
-    """What has still to be done to an object of the type before Arrow takes it, in place where that can be; None where nothing is."""
+def finisher(arrow_type: pa.DataType, path: str = "$", *, nullable: bool = True) -> Callable[[Any], Any] | None:
+    """What has still to be done to an object of the type before Arrow takes it, in place where that can be; None where nothing is.
+
+    `nullable`: whether it may be null, which msgspec does not check where it leaves the JSON as it is.
+    """
     if arrow_type == JSON_TEXT:
         return json_text
     if pa.types.is_decimal(arrow_type):
-        return _decimal_finisher(arrow_type, path)
+        return _decimal_finisher(arrow_type, path, nullable=nullable)
     if arrow_type == pa.float32():
         return _float_finisher(path)
     if pa.types.is_timestamp(arrow_type) and arrow_type.tz is None:
         return _without_zone
     if pa.types.is_struct(arrow_type):
-        return _fields_finisher({field.name: finish for field in arrow_type if (finish := finisher(field.type, f"{path}.{field.name}")) is not None})
+        parts = {field.name: finisher(field.type, f"{path}.{field.name}", nullable=field.nullable) for field in arrow_type}
+        needed = [field.name for field in arrow_type if not field.nullable and python_type(field.type) is msgspec.Raw]
+        return _fields_finisher({name: finish for name, finish in parts.items() if finish is not None}, needed, path)
     if pa.types.is_map(arrow_type):
         items = finisher(arrow_type.item_type, f"{path}[...]")
         return (
@@ -147,11 +160,14 @@ def json_text(raw: msgspec.Raw) -> str | None:
     return None if content == b"null" else content.decode("utf-8")
 
 
-def _fields_finisher(finishers: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any] | None:
+def _fields_finisher(finishers: dict[str, Callable[[Any], Any]], needed: Sequence[str], path: str) -> Callable[[Any], Any] | None:
     if not finishers:
         return None
 
     def finish(fields: dict[str, Any]) -> dict[str, Any]:
+        for name in needed:
+            if name not in fields:
+                raise ValueError(f"Object missing required field `{name}` - at `{path}`")
         for name, each in finishers.items():
             value = fields.get(name)
             if value is not None:
@@ -161,13 +177,21 @@ def _fields_finisher(finishers: dict[str, Callable[[Any], Any]]) -> Callable[[An
     return finish
 
 
-def _decimal_finisher(arrow_type: pa.DataType, path: str) -> Callable[[decimal.Decimal], decimal.Decimal]:
-    """Every digit has to fit. Arrow is not asked: an exponent like 1e-999999999 ends the process there (pyarrow 26)."""
+def _decimal_finisher(arrow_type: pa.DataType, path: str, *, nullable: bool) -> Callable[[msgspec.Raw], decimal.Decimal | None]:
+    """Takes a JSON number alone, whose every digit has to fit; msgspec has held it to JSON's grammar.
+
+    Arrow is not asked: an exponent like 1e-999999999 ends the process there (pyarrow 26).
+    """
     unit, bound = decimal.Decimal(1).scaleb(-arrow_type.scale), arrow_type.precision - arrow_type.scale
 
-    def finish(number: decimal.Decimal) -> decimal.Decimal:
+    def finish(raw: msgspec.Raw) -> decimal.Decimal | None:
+        content = bytes(raw)
+        if content[:1] not in _NUMBER_BEGINS:
+            if content == b"null" and nullable:
+                return None
+            raise ValueError(f"Expected `decimal`, got `{_KINDS[content[:1]]}` - at `{path}`")
         try:
-            fitted = number.quantize(unit, context=_DIGITS)
+            fitted = decimal.Decimal(content.decode()).quantize(unit, context=_DIGITS)
         except decimal.DecimalException:
             fitted = None
         if fitted is None or not fitted.is_finite() or (fitted and fitted.adjusted() >= bound):
