@@ -23,6 +23,7 @@ from bmq_spark.values.avro_strict import StrictAvro
 from bmq_spark.values.avro_types import NoColumn, column_of, in_table
 from bmq_spark.values.by_schema_id import BySchemaId
 from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
+from bmq_spark.values.made_values import SLICE_VALUES, width
 from bmq_spark.values.registry import RegisteredSchema, Registry, schema_id
 from bmq_spark.values.schema_files import SchemaFile
 
@@ -30,8 +31,6 @@ AVRO_REFUSES: Final = (
     EOFError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError, AttributeError, StopIteration, AssertionError, MemoryError,
     decimal.DecimalException,
 )  # fmt: skip
-SLICE_VALUES: Final = 1_000_000
-"""Of items of arrays and maps, after which those that were read become columns before others are."""
 _SCHEMA_REFUSES: Final = (SchemaParseException, UnknownType, KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError)
 
 
@@ -60,6 +59,7 @@ class AvroDecoder(RecordDecoder):
         for position, value in enumerate(values):
             if made > SLICE_VALUES:
                 break
+            made += self._width
             if value is None:
                 objects.append(None)
                 continue
@@ -91,6 +91,10 @@ class AvroDecoder(RecordDecoder):
     @cached_property
     def _column(self) -> pa.DataType:
         return column_of(self.reader)
+
+    @cached_property
+    def _width(self) -> int:
+        return width(self._column)
 
     @cached_property
     def _plain(self) -> "_Read":

@@ -8,11 +8,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from bmq_spark.values.decoded import Unfit
+from bmq_spark.values.made_values import require_few
 
-VALUES_FREE: Final = 1_000_000
-"""So many values the items of one record may always become,"""
-VALUES_PER_BYTE: Final = 8
-"""and so many for each of its bytes."""
 _LONG_BYTES: Final = 10
 _FIXED: Final = {"float": 4, "double": 8}
 _LENGTHS: Final = ("string", "bytes")
@@ -29,12 +26,12 @@ class StrictAvro:
         self._named: dict[str, Any] = {}
         self._becomes = _widths_of_items(reader)
         self._values = 0
-        self._values_max = 0
+        self._size_bytes = 0
         self._walk = self._of(writer, ())
 
     def check(self, value: bytes, start: int) -> int:
         """How many values the items of its arrays and maps become. Raises Unfit."""
-        self._values, self._values_max = 0, max(VALUES_FREE, VALUES_PER_BYTE * len(value))
+        self._values, self._size_bytes = 0, len(value)
         try:
             end = self._walk(value, start)
         except IndexError:
@@ -93,8 +90,7 @@ class StrictAvro:
 
     def _claim(self, values: int) -> None:
         self._values += values
-        if self._values > self._values_max:
-            raise Unfit(f"its items would become {self._values} values or more: {self._values_max} at most from so many bytes")
+        require_few(self._values, self._size_bytes)
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:

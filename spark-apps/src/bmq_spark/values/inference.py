@@ -22,6 +22,7 @@ from bmq_spark.values.decoded import slices
 from bmq_spark.values.evolution import Rules, json_rules, parquet_rules
 from bmq_spark.values.json_records import JSON_REFUSES, python_type
 from bmq_spark.values.json_seen import COLUMNS, Seen, arrow_of, merged, seen_in, seen_of, tells
+from bmq_spark.values.made_values import may_be_many, widest_item
 
 NOTHING: Final = pa.struct([])
 _ODD_NAME: Final = re.compile(r'[\x00-\x1f"\\]')
@@ -126,7 +127,15 @@ def _see(objects: Sequence[bytes | None], known: pa.DataType | None, check: Call
 
 @lru_cache(maxsize=4)
 def _checker(known: pa.DataType, seen: pa.DataType) -> Callable[[bytes], Any]:
-    return msgspec.json.Decoder(strict_type(_settled(known, seen, json_rules, Room(COLUMNS)))).decode
+    columns = _settled(known, seen, json_rules, Room(COLUMNS))
+    decode, widest = msgspec.json.Decoder(strict_type(columns)).decode, widest_item(columns)
+
+    def check(value: bytes) -> Any:
+        if may_be_many(widest, len(value)):
+            raise ValueError("all fields of all its objects would be made: to be looked at more closely")
+        return decode(value)
+
+    return check
 
 
 def _tells_nothing(arrow_type: pa.DataType) -> bool:

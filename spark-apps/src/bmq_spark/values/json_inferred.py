@@ -12,6 +12,7 @@ from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
 from bmq_spark.values.inference import fields_beyond, strict_type
 from bmq_spark.values.json_records import JSON_REFUSES, finisher, python_type
 from bmq_spark.values.json_schema import JSON_TEXT
+from bmq_spark.values.made_values import SLICE_VALUES, made_by, may_be_many, require_few, widest_item
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,18 +29,29 @@ class InferredJsonDecoder(RecordDecoder):
     def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
         """See RecordDecoder."""
         check, decode, loosely = self._parsers
+        each, count = made_by(self.columns)
+        widest = widest_item(self.columns)
+        made = 0
         objects: list[Any] = []
         unfit: dict[int, str] = {}
         for position, value in enumerate(values):
+            if made > SLICE_VALUES:
+                break
+            made += each
             if value is None:
                 objects.append(None)
                 continue
             try:
+                # The check makes all fields of an object, whether it has them or not.
+                if count is not None and may_be_many(widest, len(value)):
+                    require_few(count(msgspec.json.decode(value)), len(value))
                 try:
                     check(value)
                     objects.append(decode(value))
                 except JSON_REFUSES:
                     objects.append(loosely(value))
+                if count is not None:
+                    made += count(objects[-1])
             except (Unfit, *JSON_REFUSES) as error:
                 objects.append(None)
                 unfit[position] = "not the JSON of the columns: " + reason(error)

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Final, NotRequired, Required, TypedDict
 import msgspec
 import pyarrow as pa
 
-from bmq_spark.values.decoded import RecordDecoder, reason
+from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
 from bmq_spark.values.json_schema import JSON_TEXT
+from bmq_spark.values.made_values import SLICE_VALUES, Counter, made_by, require_few
 
 JSON_REFUSES: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 _EXACT: Final[dict[pa.DataType, Any]] = {
@@ -53,15 +54,25 @@ class JsonDecoder(RecordDecoder):
     def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
         """See RecordDecoder."""
         decode, finish = self._parser
+        each, count = self._made
+        made = 0
         objects: list[Any] = []
         unfit: dict[int, str] = {}
         for position, value in enumerate(values):
+            if made > SLICE_VALUES:
+                break
+            made += each
             if value is None:
                 objects.append(None)
                 continue
             try:
-                objects.append(finish(decode(value)))
-            except JSON_REFUSES as error:
+                found = decode(value)
+                if count is not None:
+                    items = count(found)
+                    require_few(items, len(value))
+                    made += items
+                objects.append(finish(found))
+            except (Unfit, *JSON_REFUSES) as error:
                 objects.append(None)
                 unfit[position] = "not the JSON of the schema: " + reason(error)
         return objects, unfit
@@ -69,6 +80,10 @@ class JsonDecoder(RecordDecoder):
     @cached_property
     def _parser(self) -> tuple[Callable[[bytes], Any], Callable[[Any], Any]]:
         return msgspec.json.Decoder(python_type(self.schema)).decode, finisher(self.schema) or _as_it_is
+
+    @cached_property
+    def _made(self) -> tuple[int, Counter | None]:
+        return made_by(self.schema)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"schema": self.schema}

@@ -15,7 +15,9 @@ from google.protobuf.message_factory import GetMessageClass
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.values.by_schema_id import BySchemaId
 from bmq_spark.values.decoded import RecordDecoder, Unfit, reason
+from bmq_spark.values.made_values import SLICE_VALUES, are_narrow, may_be_many, require_few, width
 from bmq_spark.values.protobuf_columns import Build, columns_of_message
+from bmq_spark.values.protobuf_counting import Shape, made_by_bytes, made_by_message, shape_of, widest_part
 from bmq_spark.values.protobuf_files import compiled, messages_of, read_protobuf_schema
 from bmq_spark.values.protobuf_fitting import Check, check_of
 from bmq_spark.values.registry import RegisteredSchema, Registry, schema_id
@@ -47,16 +49,26 @@ class ProtobufDecoder(RecordDecoder):
 
     def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
         """See RecordDecoder. Raises RegistryUnavailable."""
-        parse, check = self._class.FromString, self._check
+        parse, check, shape = self._class.FromString, self._check, self._shape
+        each = width(self.arrow_type)
+        made = 0
         objects: list[Any] = []
         unfit: dict[int, str] = {}
         for position, value in enumerate(values):
+            if made > SLICE_VALUES:
+                break
+            made += each
             if value is None:
                 objects.append(None)
                 continue
             try:
-                message = parse(value if self.registry is None else value[self._start(value) :])
+                start = 0 if self.registry is None else self._start(value)
+                if shape and may_be_many(self._widest, len(value)):
+                    self._require_few(value, start)
+                message = parse(value[start:] if start else value)
                 check(message)
+                if shape:
+                    made += made_by_message(message, shape)
                 objects.append(message)
             except Unfit as error:
                 objects.append(None)
@@ -65,6 +77,14 @@ class ProtobufDecoder(RecordDecoder):
                 objects.append(None)
                 unfit[position] = f"not a Protobuf message {self.message}: {reason(error)}"
         return objects, unfit
+
+    def _require_few(self, value: bytes, start: int) -> None:
+        """Raises Unfit, before the parser takes room for what is in the message."""
+        try:
+            values = made_by_bytes(value, start, self._shape)
+        except IndexError as error:
+            raise Unfit(f"not a Protobuf message {self.message}: it is cut off, or its parts are") from error
+        require_few(values, len(value))
 
     def _start(self, value: bytes) -> int:
         """Where the message begins in a value of the wire format. Raises Unfit, RegistryUnavailable."""
@@ -90,6 +110,16 @@ class ProtobufDecoder(RecordDecoder):
     @cached_property
     def _columns(self) -> tuple[pa.DataType, Build]:
         return columns_of_message(self._class.DESCRIPTOR)
+
+    @cached_property
+    def _shape(self) -> Shape:
+        """Empty where items are so narrow that they never become too many."""
+        shape = shape_of(self._class.DESCRIPTOR, self.arrow_type)
+        return {} if are_narrow(widest_part(shape)) else shape
+
+    @cached_property
+    def _widest(self) -> int:
+        return widest_part(self._shape)
 
     @cached_property
     def _check(self) -> Check:
