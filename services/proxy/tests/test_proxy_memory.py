@@ -187,7 +187,7 @@ def test_a_request_that_drips_in_is_cut_off_and_one_that_is_only_long_is_not() -
     arriving = ArrivingMemory(1 << 20, whole_within_s=10)
 
     class One:
-        peer, is_read, arrived_at, whole_bytes = "a", True, 99.0, 1 << 20
+        peer, is_read, arrived_at, whole_bytes, arrived_bytes = "a", True, 99.0, 1 << 20, 0
 
         def __init__(self, since_s: float) -> None:
             self.frame_since = since_s

@@ -33,9 +33,10 @@ class FrameReader(FrameSplitter[memoryview]):
         scratch: bytearray | None = None,
         frame_bytes_max: Callable[[int], int] = frame_bytes_max,
         frames_max: int = RECEIVE_BUFFER_BYTES,
+        has_room: Callable[[int], bool] | None = None,
     ) -> None:
         """`frame_bytes_max` tells how large a frame of an API key may be. More than `frames_max` at a time are left for `split_more`."""
-        super().__init__(scratch)
+        super().__init__(scratch, has_room)
         self._frame_bytes_max = frame_bytes_max
         self._frames_max = frames_max
         self._trusted_bytes = FRAME_GROWTH_FIRST_BYTES

@@ -4,6 +4,7 @@ What a peer only claims costs nothing: a large frame's memory grows with what ha
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from typing_extensions import Buffer
@@ -24,7 +25,9 @@ class FrameSplitter(ABC, Generic[F]):
     A frame is copied once at most: out of `scratch`; what follows of a large one is read into its place.
     """
 
-    def __init__(self, scratch: bytearray | None) -> None:
+    def __init__(self, scratch: bytearray | None, has_room: Callable[[int], bool] | None = None) -> None:
+        """`has_room` tells whether so many bytes may be set aside before they are asked for (`needed_bytes`); None: always."""
+        self._has_room = has_room
         self._scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES) if scratch is None else scratch)
         self._rest: bytes | memoryview = b""
         """The start of a frame that says too little yet, or (`has_more`) what is split later."""
@@ -34,6 +37,7 @@ class FrameSplitter(ABC, Generic[F]):
         """A frame that did not arrive at once; grows up to `_own_size`."""
         self._own_size = 0
         self._own_filled = 0
+        self._own_trusted_bytes = 0
 
     @property
     def held_bytes(self) -> int:
@@ -45,7 +49,9 @@ class FrameSplitter(ABC, Generic[F]):
         """Memory that the next call of `get_buffer` will hold for a frame that is still arriving; 0 where none is."""
         if self._own is None:
             return 0
-        return len(self._own) if self._own_filled < len(self._own) else min(self._own_size, 2 * len(self._own))
+        if self._own_filled < len(self._own):
+            return len(self._own)
+        return min(self._own_size, max(self._own_trusted_bytes, 2 * len(self._own)))
 
     @property
     def whole_bytes(self) -> int:
@@ -105,12 +111,22 @@ class FrameSplitter(ABC, Generic[F]):
             left = left[count:]
         return frames
 
+    @property
+    def arrived_bytes(self) -> int:
+        """What has come of the frame that is still arriving."""
+        return self._own_filled if self._own is not None else 0
+
     def _begin_own(self, start: memoryview, size: int, *, trusted_bytes: int) -> None:
-        """A frame of `size` bytes begins with `start`: `trusted_bytes` of it are set aside at once."""
-        self._own = bytearray(min(size, max(trusted_bytes, 2 * len(start))))
-        self._own[: len(start)] = start
+        """A frame of `size` bytes begins with `start`: `trusted_bytes` of it are set aside at once, where there is no room when it is read on."""
+        aside_bytes = min(size, max(trusted_bytes, 2 * len(start)))
+        if self._has_room is None or self._has_room(aside_bytes):
+            self._own = bytearray(aside_bytes)
+            self._own[: len(start)] = start
+        else:
+            self._own = bytearray(start)
         self._own_size = size
         self._own_filled = len(start)
+        self._own_trusted_bytes = trusted_bytes
 
     @abstractmethod
     def _split(self, data: memoryview) -> list[F]:

@@ -36,6 +36,7 @@ class Intake:
         "_waits_for_room",
         "_wanted",
         "arrived_at",
+        "arrived_bytes",
         "frame_since",
         "whole_bytes",
     )
@@ -44,7 +45,7 @@ class Intake:
         """`memory` is of whole requests, `arriving` of those that are not. `broken` is told who is cut off, and why."""
         self._broken = broken
         self._peer = ""
-        self._frames = FrameReader(scratch=scratch, frames_max=SPLIT_AT_ONCE)
+        self._frames = FrameReader(scratch=scratch, frames_max=SPLIT_AT_ONCE, has_room=arriving.has_room)
         self._memory = memory
         self._arriving = arriving
         self._transport: asyncio.Transport | None = None
@@ -56,6 +57,7 @@ class Intake:
         self._waits_for_room = False
         self._wanted = True
         self.frame_since = 0.0
+        self.arrived_bytes = 0
         self.whole_bytes = 0
         self.arrived_at = 0.0
 
@@ -80,7 +82,7 @@ class Intake:
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to put the next bytes."""
         buffer = self._frames.get_buffer(sizehint)
-        if not self._arriving_bytes and not self._memory.has_room:
+        if not self._arriving_bytes and (self._arriving.is_overdrawn or not self._memory.has_room):
             return buffer[:UNASKED_BYTES_MAX]  # a new connection is read once, whether it was paused or not
         return buffer
 
@@ -119,7 +121,10 @@ class Intake:
         if needed_bytes != self._arriving_bytes:
             self._arriving_bytes = needed_bytes
             self.whole_bytes = self._frames.whole_bytes
+            self.arrived_bytes = self._frames.arrived_bytes
             self._granted = self._arriving.ask(self, needed_bytes)
+        else:
+            self._arriving.moved(self)
 
     def go_on(self) -> None:
         """Memory came free for the frame that waited for it."""
