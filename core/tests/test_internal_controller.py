@@ -32,7 +32,7 @@ from bmq.roles.controller import (
     Registration,
     TopicResult,
 )
-from bmq.values import BrokerEpoch, LeaderEpoch, NodeId
+from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId
 
 every_loop = pytest.mark.parametrize("run", RUNNERS, ids=RUNNER_IDS)
 
@@ -44,6 +44,7 @@ BEAT = Heartbeat(
     covered=((tp(2), (Range(node_id=1, broker_epoch=2, leader_epoch=3, end=4),)),),
     loads=(PartitionLoad(tp=tp(3), bytes_per_s=1.5e6),),
     draining=True,
+    manifests=((tp(2), ManifestVersion(7)),),
 )
 
 

@@ -30,6 +30,7 @@ from bmq.metadata.records import (
     PartitionMoveBegun,
     ProducerIdsAllocated,
     Range,
+    RangesCovered,
     StreamDropped,
     StreamSealed,
     TopicCreated,
@@ -62,6 +63,7 @@ EVERYTHING: list[AnyRecord] = [
     TopicCreated(topic_id=TOPIC, name="t", partitions=3, leader_epoch=4, configs={"retention.ms": "5"}, created_ms=77),
     PartitionChange(topic_id=TOPIC, partition=1, node_id=1, broker_epoch=2, leader_epoch=6, ranges=(Range(1, 1, 5, 9),)),
     PartitionMoveBegun(topic_id=TOPIC, partition=1, to_node_id=2),
+    RangesCovered(topic_id=TOPIC, partition=1, ranges=(), manifest_version=17),
     TopicCreated(topic_id=UUID(int=6), name="gone", partitions=1, leader_epoch=0),
     TopicDeleted(topic_id=UUID(int=6), name="gone", last_leader_epoch=3),
     ConfigsChanged(kind="broker", name="", changes={"num.partitions": "2"}),
@@ -95,7 +97,7 @@ def test_entries_and_snapshots_of_an_older_bmq_are_read() -> None:
         LeaderElected(controller_epoch=2, node_id=1),
         NodeRegistered(node_id=1, broker_epoch=1, boot=UUID(int=1), roles=("broker",), host="h", port=9, rack="a"),
     ]
-    kinds = (LeaderAlive, NodeListeners, NodeCordoned, FencingBegun, PartitionMoveBegun, LaneDeclared, LaneDeleted)
+    kinds = (RangesCovered, LeaderAlive, NodeListeners, NodeCordoned, FencingBegun, PartitionMoveBegun, LaneDeclared, LaneDeleted)
     image = apply(Image(), 41, [record for record in EVERYTHING if not isinstance(record, kinds)])
     fields = msgspec.msgpack.decode(snapshot(image)[ENVELOPE_SIZE_BYTES:-4])
     before = fields[:17]

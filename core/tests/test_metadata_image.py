@@ -114,6 +114,15 @@ def test_the_image_tells_an_owner_what_others_must_read_of_its_stream() -> None:
     assert covered.ranges_in(STREAM) == {}
 
 
+def test_the_newest_manifest_version_that_was_told_stays_known_whoever_owns_the_partition() -> None:
+    image = image_of([node(), node(2), created(), owned(0)], [RangesCovered(topic_id=TOPIC, partition=0, ranges=(), manifest_version=5)])
+    late = apply(image, 3, [RangesCovered(topic_id=TOPIC, partition=0, ranges=(), manifest_version=4)])
+    moved = apply(late, 4, [moving(0), owned(0, node_id=2, leader_epoch=2, ranges=(Range(1, 1, 1, 5),))])
+    covered = apply(moved, 5, [RangesCovered(topic_id=TOPIC, partition=0, ranges=(Range(1, 1, 1, 5),))])
+    assert [each.topics[TOPIC].partitions[0].manifest_version for each in (image, late, moved, covered)] == [5, 5, 5, 5]
+    assert covered.topics[TOPIC].partitions[0].ranges == ()
+
+
 def test_fencing_ends_when_the_node_goes_or_comes_back() -> None:
     begun = image_of([node(), node(2)], [FencingBegun(node_id=2, broker_epoch=1)])
     assert begun.fencing == {2: 1}

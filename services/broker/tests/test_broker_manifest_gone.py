@@ -12,6 +12,7 @@ from bmq.audit.repairing import Repaired, Repairer
 from bmq.errors import PartitionStopped
 from bmq.storage.keys import SHARED_PREFIX, manifest_prefix, segment_key, segment_prefix
 from bmq.values import LeaderEpoch, Nonce, Offset, TopicPartition
+from bmq_broker.coverage import Coverage
 from bmq_broker.groups.durable import DurableState
 from bmq_broker.groups.snapshot import decode_state, encode_state
 from bmq_broker.manifests import KEPT_VERSIONS
@@ -40,6 +41,11 @@ async def rolled(*, log_start: int = 0) -> tuple[Cluster, TopicPartition]:
     await asyncio.sleep(1)
     await cluster.stop()
     return cluster, tp
+
+
+def tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As brokers did before they told which versions there are, or one that is killed before it does."""
+    monkeypatch.setattr(Coverage, "manifests", lambda self, *, count_max: ())
 
 
 async def repaired(cluster: Cluster) -> Repaired:
@@ -72,22 +78,26 @@ async def test_a_partition_whose_manifest_is_gone_does_not_open_as_an_empty_log_
     await cluster.stop()
 
 
+@pytest.mark.parametrize(
+    ("told", "because"), [(True, "manifest version 6 was there and is gone"), (False, "begins at offset 4, and the log ends at 4")]
+)
 @on_virtual_time
-async def test_a_partition_that_lost_its_newest_versions_stops_when_it_finds_what_they_named_and_nothing_of_that_is_deleted() -> None:
+async def test_a_partition_that_lost_its_newest_versions_does_not_open_and_opens_after_a_repair(
+    told: bool, because: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not told:
+        tells_nothing(monkeypatch)
     cluster, tp = await rolled()
     before = cluster.store.keys(segment_prefix(tp))
     for key in cluster.store.keys(manifest_prefix(tp))[4:]:
         cluster.store.apply_delete("somebody", key)
     await cluster.start("third")
-    partition = await cluster.broker._ownership.open(tp)
-    assert partition.next_offset == 4
-    await cluster.broker._manifests.commit(partition, lambda manifest: manifest)
-    await asyncio.sleep(2_000)
-    assert set(before) <= set(cluster.store.keys(segment_prefix(tp)))
-    with pytest.raises(PartitionStopped, match="begins at offset 4, and the log ends at 4"):
+    with pytest.raises(PartitionStopped, match=because):
         await cluster.append(tp, b"a second 4")
-    assert await cluster.read_all(tp) == [(number, b"%d" % number) for number in range(4)]
+    assert cluster.broker._ownership.stopped_count == 1
+    await asyncio.sleep(2_000)
     await cluster.stop()
+    assert cluster.store.keys(segment_prefix(tp)) == before
     assert (await repaired(cluster)).failed == []
     await cluster.start("fourth")
     assert (await cluster.append(tp, b"6")).base_offset == 6
@@ -96,16 +106,39 @@ async def test_a_partition_that_lost_its_newest_versions_stops_when_it_finds_wha
 
 
 @on_virtual_time
-async def test_what_lost_versions_named_stays_though_its_offsets_were_given_again() -> None:
+async def test_a_partition_that_lost_its_newest_versions_opens_by_itself_once_they_are_restored() -> None:
+    cluster, tp = await rolled()
+    lost = {key: cluster.store.objects[key].data for key in cluster.store.keys(manifest_prefix(tp))[4:]}
+    for key in lost:
+        cluster.store.apply_delete("somebody", key)
+    await cluster.start("third")
+    with pytest.raises(PartitionStopped):
+        await cluster.append(tp, b"a second 4")
+    for key, data in lost.items():
+        cluster.store.apply_create("an operator", key, data)
+    await asyncio.sleep(120)
+    assert (await cluster.append(tp, b"6")).base_offset == 6
+    assert await cluster.read_all(tp) == [(number, b"%d" % number) for number in range(7)]
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_what_lost_versions_named_stays_though_its_offsets_were_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tells_nothing(monkeypatch)
     cluster, tp = await rolled()
     before = cluster.store.keys(segment_prefix(tp))
     for key in cluster.store.keys(manifest_prefix(tp))[4:]:
         cluster.store.apply_delete("somebody", key)
+    hidden = {key: cluster.store.objects[key].data for key in before[4:]}
+    for key in hidden:
+        cluster.store.apply_delete("a bad disk", key)
     await cluster.start("third")
     for value in (b"a second 4", b"a second 5", b"6"):
         await cluster.append(tp, value)
         await cluster.roll(tp)
     await cluster.kill()
+    for key, data in hidden.items():
+        cluster.store.apply_create("an operator", key, data)
     await cluster.start("fourth")
     await cluster.append(tp, b"7")
     await cluster.roll(tp)
@@ -136,7 +169,8 @@ async def test_a_first_segment_whose_owner_was_killed_before_it_named_it_keeps_n
 
 @pytest.mark.parametrize("opened", [True, False])
 @on_virtual_time
-async def test_a_shared_segment_with_what_lost_versions_named_stays(opened: bool) -> None:
+async def test_a_shared_segment_with_what_lost_versions_named_stays(opened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    tells_nothing(monkeypatch)
     store = SimStore()
     cluster, tps = await cluster_with_a_shared_segment(store, partitions=2)
     for tp in tps:
@@ -154,9 +188,64 @@ async def test_a_shared_segment_with_what_lost_versions_named_stays(opened: bool
         await cluster.broker._manifests.commit(await cluster.broker._ownership.open(tp), lambda manifest: manifest)
     await asyncio.sleep(LONG_S)
     assert store.keys(SHARED_PREFIX) == shared
+    for tp in tps[:1] if opened else []:  # one that may name it is enough to keep it, and the others are not asked
+        with pytest.raises(PartitionStopped, match="begins at offset 2, and the log ends at 2"):
+            await cluster.append(tp, b"a second c")
     await cluster.stop()
     assert (await repaired(cluster)).failed == []
     await cluster.start("fourth")
     for tp in tps:
         assert await cluster.read_all(tp) == [(0, b"a"), (1, b"b"), (2, b"c")]
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("left", [0, 1])
+@on_virtual_time
+async def test_a_partition_with_runs_in_shared_segments_alone_does_not_open_from_less_than_its_manifest_had(left: int) -> None:
+    store = SimStore()
+    cluster, tps = await cluster_with_a_shared_segment(store, partitions=2)
+    for tp in tps:
+        await cluster.append(tp, b"c")
+    await roll_together(cluster.broker, tps)
+    await asyncio.sleep(10)
+    await cluster.stop()
+    await cluster.start("again")
+    for tp in tps:
+        await cluster.broker._ownership.open(tp)
+    await asyncio.sleep(10)
+    await cluster.stop()
+    for tp in tps:
+        for key in store.keys(manifest_prefix(tp))[left:]:
+            store.apply_delete("somebody", key)
+    await cluster.start("third")
+    for tp in tps:
+        with pytest.raises(PartitionStopped, match="was there and is gone, with every later one"):
+            await cluster.append(tp, b"a second one")
+    await cluster.stop()
+    assert (await repaired(cluster)).failed == []
+    await cluster.start("fourth")
+    for tp in tps:
+        assert (await cluster.append(tp, b"d")).base_offset == 3
+        assert await cluster.read_all(tp) == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_a_first_manifest_version_is_told_to_the_controller_and_then_each_sixteenth() -> None:
+    cluster = Cluster(settings=FAST)
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    told = []
+    for number in range(40):
+        await cluster.append(tp, b"%d" % number)
+        await cluster.roll(tp)
+        await asyncio.sleep(10)
+        meta = cluster.controller.metadata.image.partition(tp)
+        assert meta is not None
+        told.append(meta.manifest_version)
+    assert sorted(set(told)) == [1, 17, 33]
+    await cluster.kill()
+    await cluster.start("again")
+    assert cluster.controller.metadata.image.partition(tp).manifest_version == 33  # type: ignore[union-attr]
+    assert len(await cluster.read_all(tp)) == 40
     await cluster.stop()

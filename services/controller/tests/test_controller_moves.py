@@ -10,7 +10,7 @@ from bmq.errors import Fenced, InvalidReplicaAssignment, InvalidRequest, NoMoveU
 from bmq.metadata.records import FencingBegun, NodeCordoned, NodeListeners, NodeUnregistered, Range
 from bmq.roles.controller import ClosedPartition, Heartbeat, NewTopic, Reassignment
 from bmq.topic_config import POOL
-from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicPartition
+from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, StreamId, TopicPartition
 from bmq_controller.machine.fencing import begin_fencing, complete_fencing
 from bmq_controller.machine.moves import drain, move, reassign
 from bmq_controller.machine.nodes import cordon, heartbeat, report_covered, report_stopped
@@ -378,3 +378,18 @@ def test_a_range_begins_where_the_owner_says_that_its_manifest_ends() -> None:
     cluster.commit(heartbeat(cluster.image, beat(cluster, 1, report)).records)
     [found] = cluster.partition("a").ranges
     assert (found.start, found.end) == (880, 900)
+
+
+def test_a_manifest_version_is_known_once_its_owner_has_told_of_it_and_nobody_else_is_heard() -> None:
+    cluster = Committed(brokers=2)
+    cluster.create(NewTopic(name="a"))
+    owner = cluster.partition("a").node_id
+    told = ((cluster.tp("a"), ManifestVersion(3)), (TopicPartition(cluster.tp("a").topic_id, 9), ManifestVersion(1)))
+    other = replace(beat(cluster, 3 - owner), manifests=told)
+    assert heartbeat(cluster.image, other).records == ()
+    mine = replace(beat(cluster, owner), manifests=told)
+    cluster.commit(heartbeat(cluster.image, mine).records)
+    assert cluster.partition("a").manifest_version == 3
+    assert heartbeat(cluster.image, mine).records == (), "it says nothing new"
+    fence(cluster, owner, end=4)
+    assert cluster.partition("a").manifest_version == 3

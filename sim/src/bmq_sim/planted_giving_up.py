@@ -5,9 +5,10 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 from unittest.mock import patch
 
+from bmq.metadata.records import Range
 from bmq.storage.manifest import Manifest
-from bmq.values import Offset
-from bmq_broker import manifests, retention, stopped_partitions
+from bmq.values import Offset, TopicPartition
+from bmq_broker import manifests, ownership, retention, stopped_partitions
 from bmq_broker.partitions import partition as partitions
 from bmq_broker.released import PageEntries
 
@@ -56,9 +57,31 @@ def _stopped_for_ever() -> AbstractContextManager[Any]:
     return patch.object(stopped_partitions.StoppedPartitions, "rolled", autospec=True, side_effect=rolled)
 
 
+def _newest_there_is_the_newest() -> AbstractContextManager[Any]:
+    """Of a partition's manifest what is there counts, whatever segments and metadata tell of versions that are missing."""
+    real = manifests.Manifests.load
+
+    async def load(self: manifests.Manifests, tp: TopicPartition, **known: Any) -> manifests.Loaded:
+        loaded = await real(self, tp, **{**known, "at_least": 0})
+        return loaded._replace(beyond=())
+
+    return patch.object(manifests.Manifests, "load", autospec=True, side_effect=load)
+
+
+def _restored_reads_covered_ranges() -> AbstractContextManager[Any]:
+    """What stopped a partition is read again from ranges that its opening began with, though they were covered since and their streams are gone."""
+
+    def still_named(self: ownership.Ownership, tp: TopicPartition, ranges: tuple[Range, ...]) -> tuple[Range, ...]:
+        return ranges
+
+    return patch.object(ownership.Ownership, "_still_named", autospec=True, side_effect=still_named)
+
+
 PLANTED_GIVING_UP: Final[Mapping[str, Callable[[], AbstractContextManager[Any]]]] = {
     "give-up-page": _give_up_page,
     "give-up-after-move": _give_up_after_move,
     "late-version-deletes": _late_version_deletes,
     "stopped-for-ever": _stopped_for_ever,
+    "newest-there-is-the-newest": _newest_there_is_the_newest,
+    "restored-reads-covered-ranges": _restored_reads_covered_ranges,
 }

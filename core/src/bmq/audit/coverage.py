@@ -23,7 +23,7 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class Held:
-    """What the WAL holds of one partition: spans, and the newest manifest version that it names.
+    """What the WAL holds of one partition: spans, and the newest manifest version that it, or else the metadata, names.
 
     Runs that were carried forward overlap older ones.
     """

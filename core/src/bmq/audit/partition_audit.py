@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Final
 
 from bmq.audit.coverage import Coverage
@@ -105,6 +106,7 @@ class PartitionAudit:
         report.checked.partitions += 1
         report.checked.objects += listing.objects
         held = self._coverage.of(tp)
+        held = replace(held, manifest_version=max(held.manifest_version, topic.partitions[tp.partition].manifest_version))
         first_offset = begins_at(first_offset_of(topic.configs), (span.base for span in held.spans))
         audited = await self._manifests.run(tp, listing.manifests, report, topic=label, written=held.manifest_version, first_offset=first_offset)
         owned = topic.partitions[tp.partition].leader_epoch

@@ -113,7 +113,8 @@ class PartitionMending:
             report.fault(
                 Kind.LOST,
                 numbered_key(prefix, state.held.manifest_version),
-                "the WAL names this version of the manifest: it was there and is gone, with every later one; the partition does not open",
+                "the WAL or the metadata names this version of the manifest: it was there and is gone, with every later one; the partition does not "
+                "open",
                 topic=state.topic,
                 repair=NAMED_ANEW,
             )

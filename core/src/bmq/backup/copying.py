@@ -27,7 +27,7 @@ from bmq.audit.metadata_audit import Metadata, NoMetadata, audit_metadata
 from bmq.audit.reading import TRIES_MAX, Reader, in_groups
 from bmq.errors import BmqError, Conflict, FormatError, ObjectMissing, StoreError
 from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, decode_records
-from bmq.metadata.image import Image
+from bmq.metadata.image import Image, Topic
 from bmq.metadata.records import (
     AnyRecord,
     ConfigsChanged,
@@ -42,6 +42,7 @@ from bmq.metadata.records import (
     PartitionMoveBegun,
     PartitionsAdded,
     ProducerIdsAllocated,
+    RangesCovered,
     TopicCollected,
     TopicCreated,
     TopicDeleted,
@@ -124,6 +125,8 @@ class Copier:
         self._done = Copied(told=told)
         self._covered: dict[TopicPartition, int] = {}
         """Below which offset the coordinators' logs are in the copied WAL or in manifests that are copied after it."""
+        self._versions: dict[TopicPartition, int] = {}
+        """The newest manifest version in the copy, or that was looked for."""
 
     async def run(self) -> Copied:
         """Raises NotCopied, NoMetadata (the source is no store), StoreLost, StoreError (the target)."""
@@ -157,7 +160,10 @@ class Copier:
         raise NotCopied(f"the target is {of_whom} already: a copy goes where there is none, name an empty folder, bucket or prefix")
 
     async def _settled(self, start: Metadata) -> Metadata | None:
-        """The image as it is now, with the topics that are new copied, too; None where something changed that the copy must follow."""
+        """The image as it is now; None where something changed that the copy must follow.
+
+        What is new is copied, too: topics, and manifests of which the metadata says by now that there are newer versions.
+        """
         known, position = dict(start.image.topics), start.position
         while True:
             now = await audit_metadata(self._source, Report())
@@ -167,13 +173,26 @@ class Copier:
             grown = {
                 topic_id: topic
                 for topic_id, topic in now.image.topics.items()
-                if topic_id not in known or len(topic.partitions) != len(known[topic_id].partitions)
+                if topic_id not in known or len(topic.partitions) != len(known[topic_id].partitions) or self._is_behind(topic)
             }
             if not grown:
                 return now
             if not await self._topics(now.image, grown):
                 return None
             known, position = {**known, **grown}, now.position
+
+    def _is_behind(self, topic: Topic) -> bool:
+        """Whether the metadata names a manifest version, and the copy has neither it nor a later one: there it would look lost.
+
+        Of each such version once: where it is no more in the source either, it is lost there.
+        """
+        behind = False
+        for index, meta in enumerate(topic.partitions):
+            tp = TopicPartition(topic.topic_id, index)
+            if self._versions.get(tp, 0) < meta.manifest_version:
+                self._versions[tp] = meta.manifest_version
+                behind = True
+        return behind
 
     async def _records(self, after: int, last: int) -> list[AnyRecord] | None:
         """Of the metadata log's entries above `after`; None where one was deleted meanwhile."""
@@ -273,6 +292,7 @@ class Copier:
         newest = max(versions, key=lambda meta: meta.key, default=None)
         if newest is None:
             return True
+        self._versions[tp] = number_of(manifest_prefix(tp), newest.key) or 0
         manifest = await self._read(newest.key, lambda data: decode_manifest(decode_entry(data, what=newest.key).payload))
         snapshot = manifest.coordinator_snapshot
         if snapshot is not None and snapshot.offset > max(manifest.next_offset, self._covered.get(tp, 0)):
@@ -427,6 +447,9 @@ def _is_harmless(records: Iterable[AnyRecord], image: Image) -> bool:
         if isinstance(record, PartitionChange):
             topic = image.topics.get(TopicId(record.topic_id))
             if record.ranges or (topic is not None and record.partition < len(topic.partitions)):
+                return False
+        elif isinstance(record, RangesCovered):
+            if record.ranges:
                 return False
         elif not isinstance(record, (*_HARMLESS, TopicCreated, PartitionsAdded)):
             return False

@@ -17,7 +17,7 @@ from bmq.metadata.records import AnyRecord, Range
 from bmq.storage.binary import checked, crc_of, encode_crc
 from bmq.storage.envelope import ENVELOPE_SIZE_BYTES, decode_envelope, encode_envelope
 from bmq.storage.numbered import numbered_key
-from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, Nonce, StreamId, TopicId
+from bmq.values import NO_MANIFEST, BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, Nonce, StreamId, TopicId
 
 PAYLOAD_VERSION: Final = 1
 SNAPSHOT_VERSION: Final = 1
@@ -132,6 +132,7 @@ class _SnapshotBody(msgspec.Struct, array_like=True, kw_only=True):
     moving: list[tuple[UUID, int, int]] = []
     lanes: list[_LaneRow] = []
     next_lane: int = 1
+    manifests: list[tuple[UUID, tuple[int, ...]]] = []
 
 
 _snapshot_decoder: Final = msgspec.msgpack.Decoder(_SnapshotBody)
@@ -169,6 +170,7 @@ def encode_snapshot(image: Image, *, entry_nonce: Nonce, nonce: Nonce) -> list[b
         moving=[(tp.topic_id, tp.partition, to_node_id) for tp, to_node_id in image.moving.items()],
         lanes=[_lane_row(lane) for lane in image.lanes.values()],
         next_lane=image.next_lane,
+        manifests=[(topic.topic_id, versions) for topic in image.topics.values() if any(versions := _versions(topic))],
     )
     parts = [encode_envelope(magic=SNAPSHOT_MAGIC, version=SNAPSHOT_VERSION, nonce=nonce), _encoder.encode(body)]
     return [*parts, encode_crc(crc_of(parts))]
@@ -183,7 +185,8 @@ def decode_snapshot(data: bytes, *, what: str) -> tuple[Image, Nonce]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"{what}: not a snapshot: {error}") from error
     moving = _moving(body.moving)
-    topics = {TopicId(row.topic_id): _topic(row, moving.get(row.topic_id, {})) for row in body.topics}
+    versions = dict(body.manifests)
+    topics = {TopicId(row.topic_id): _topic(row, moving.get(row.topic_id, {}), versions.get(row.topic_id, ())) for row in body.topics}
     image = Image(
         position=body.position,
         cluster_id=body.cluster_id,
@@ -274,9 +277,21 @@ def _lane(row: _LaneRow) -> Lane:
     )
 
 
-def _topic(row: _TopicRow, moving: Mapping[int, NodeId]) -> Topic:
+def _versions(topic: Topic) -> tuple[int, ...]:
+    """Of each partition, the manifest version that is known. As with moves: rows of partitions keep their length."""
+    return tuple(meta.manifest_version for meta in topic.partitions)
+
+
+def _topic(row: _TopicRow, moving: Mapping[int, NodeId], versions: Sequence[int]) -> Topic:
     partitions = tuple(
-        PartitionMeta(NodeId(node), BrokerEpoch(broker_epoch), LeaderEpoch(leader_epoch), ranges, moving.get(index, _NOWHERE))
+        PartitionMeta(
+            NodeId(node),
+            BrokerEpoch(broker_epoch),
+            LeaderEpoch(leader_epoch),
+            ranges,
+            moving.get(index, _NOWHERE),
+            ManifestVersion(versions[index]) if index < len(versions) else NO_MANIFEST,
+        )
         for index, (node, broker_epoch, leader_epoch, ranges) in enumerate(row.partitions)
     )
     return Topic(topic_id=TopicId(row.topic_id), name=row.name, partitions=partitions, configs=row.configs, created_ms=row.created_ms)

@@ -38,7 +38,7 @@ from bmq.metadata.records import (
     TopicDeleted,
 )
 from bmq.names import collision_key, may_collide
-from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicId, TopicPartition
+from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, StreamId, TopicId, TopicPartition
 
 TOMBSTONES_MAX: Final = 10_000
 """Beyond it the oldest tombstones are forgotten and raise the floor instead. Part of the format: every reader folds alike."""
@@ -248,8 +248,13 @@ class _Builder:
             self._range_counts.add(stream_of(found), amount)
 
     def _change_partition(self, record: PartitionChange) -> None:
-        self._partition(record)
-        after = PartitionMeta(NodeId(record.node_id), BrokerEpoch(record.broker_epoch), LeaderEpoch(record.leader_epoch), record.ranges)
+        after = PartitionMeta(
+            NodeId(record.node_id),
+            BrokerEpoch(record.broker_epoch),
+            LeaderEpoch(record.leader_epoch),
+            record.ranges,
+            manifest_version=self._partition(record).manifest_version,
+        )
         self._put(record.topic_id, record.partition, after)
 
     def _begin_move(self, record: PartitionMoveBegun) -> None:
@@ -258,7 +263,8 @@ class _Builder:
     def _cover_ranges(self, record: RangesCovered) -> None:
         before = self._partition(record)
         left = tuple(found for found in before.ranges if found not in record.ranges)
-        self._put(record.topic_id, record.partition, replace(before, ranges=left))
+        version = ManifestVersion(max(before.manifest_version, record.manifest_version))
+        self._put(record.topic_id, record.partition, replace(before, ranges=left, manifest_version=version))
 
     def _create_topic(self, record: TopicCreated) -> None:
         topic_id = TopicId(record.topic_id)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from bmq.listeners import ListenerAddresses
 from bmq.metadata.records import Range
-from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicId, TopicPartition
+from bmq.values import NO_MANIFEST, BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, StreamId, TopicId, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class PartitionMeta:
     leader_epoch: LeaderEpoch = LeaderEpoch(0)
     ranges: tuple[Range, ...] = ()
     moving_to: NodeId = NodeId(-1)
+    manifest_version: ManifestVersion = NO_MANIFEST
+    """One that was in force: the newest is this one or a later one, and where there is none, somebody else deleted it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

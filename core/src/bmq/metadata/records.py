@@ -157,11 +157,15 @@ class PartitionMoveBegun(Record, frozen=True, tag="moving"):
 
 
 class RangesCovered(Record, frozen=True, tag="covered"):
-    """The manifest covers what these ranges hold of the partition: they leave the image."""
+    """The manifest covers what these ranges hold of the partition: they leave the image.
+
+    `manifest_version`: one that has been in force, so it or a later one is there as long as nobody else deletes it. With or without ranges.
+    """
 
     topic_id: UUID
     partition: int
     ranges: tuple[Range, ...]
+    manifest_version: int = 0
 
 
 class StreamDropped(Record, frozen=True, tag="stream-gone"):

@@ -9,7 +9,7 @@ from bmq.errors import BmqError
 from bmq.listeners import ListenerAddresses
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range
-from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, TopicId, TopicPartition
+from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, TopicId, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +163,8 @@ class Heartbeat:
     clock_differs: bool = False
     listeners: ListenerAddresses | None = None
     """Where clients reach its proxy by further listeners, which may change while it lives; None: as it is registered."""
+    manifests: tuple[tuple[TopicPartition, ManifestVersion], ...] = ()
+    """Of partitions of its own, versions that are in force: once the image shows them, nobody opens one of these from less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

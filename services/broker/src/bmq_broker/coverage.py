@@ -1,12 +1,16 @@
-"""Which ranges of earlier owners' streams the manifests here cover: told to the controller until the image shows it."""
+"""What the manifests here cover of earlier owners' streams, and which versions there are: told to the controller until the image shows it."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from bmq.metadata.records import Range
 from bmq.roles.controller import Metadata
-from bmq.values import TopicPartition
+from bmq.values import NO_MANIFEST, ManifestVersion, TopicPartition
 from bmq_broker.inheriting import Ranges
 from bmq_broker.partitions.partition import Partition
+
+VERSIONS_APART: Final = 16
+"""So many newer than the one that the image knows is a version that is told: as many as are kept behind the newest."""
 
 Covered = tuple[tuple[TopicPartition, tuple[Range, ...]], ...]
 
@@ -48,3 +52,21 @@ class Coverage:
             if partition.ranges and partition.covers_ranges():
                 covered[tp] = partition.ranges
         return tuple(covered.items())[:count_max]
+
+    def manifests(self, *, count_max: int) -> tuple[tuple[TopicPartition, ManifestVersion], ...]:
+        """The versions in force of which the image has yet to know, of `count_max` partitions at most: of each the first, then some.
+
+        Where all versions from the known one on are missing, somebody deleted them, and no heir begins anew.
+        """
+        image = self._metadata.image
+        found: list[tuple[TopicPartition, ManifestVersion]] = []
+        for tp, partition in self._partitions.items():
+            version = partition.manifest_version
+            if version == NO_MANIFEST or (meta := image.partition(tp)) is None:
+                continue
+            known = meta.manifest_version
+            if known == NO_MANIFEST or version >= known + VERSIONS_APART:
+                found.append((tp, version))
+                if len(found) == count_max:
+                    break
+        return tuple(found)

@@ -13,7 +13,7 @@ from bmq.listeners import ListenerAddresses
 from bmq.ports import Rng
 from bmq.roles.controller import BrokerControl, ClosedPartition, Heartbeat, HeartbeatReply, PartitionLoad, Registration
 from bmq.storage.durable import Backoff
-from bmq.values import BrokerEpoch
+from bmq.values import BrokerEpoch, ManifestVersion, TopicPartition
 from bmq_broker.coverage import Covered
 
 log = structlog.get_logger()
@@ -40,6 +40,7 @@ class Heartbeats:
         rng: Rng,
         closed: Callable[[], tuple[ClosedPartition, ...]],
         covered: Callable[[], Covered],
+        manifests: Callable[[], tuple[tuple[TopicPartition, ManifestVersion], ...]] = lambda: (),
         loads: Callable[[], tuple[PartitionLoad, ...]],
         clock_differs: Callable[[], bool],
         fenced: Callable[[BmqError], None],
@@ -52,6 +53,7 @@ class Heartbeats:
         self._rng = rng
         self._closed = closed
         self._covered = covered
+        self._manifests = manifests
         self._loads = loads
         self._clock_differs = clock_differs
         self._fenced = fenced
@@ -104,6 +106,7 @@ class Heartbeats:
             boot=self._registration.boot,
             closed=self._closed(),
             covered=self._covered(),
+            manifests=self._manifests(),
             loads=self._loads(),
             draining=self.draining,
             clock_differs=self._clock_differs(),

@@ -56,7 +56,9 @@ class Inheriting:
         self._places = asyncio.Semaphore(PASSES_AT_ONCE)
         self._ended = False
         self.found: Callable[[Sequence[TopicPartition]], None] = lambda _: None
-        """Called with the partitions of which a pass found something."""
+        """Called with the partitions of which a pass found something, and with those that are to be tried again."""
+        self.still_named: Callable[[TopicPartition, tuple[Range, ...]], tuple[Range, ...]] = lambda _, ranges: ranges
+        """Asked before ranges are read again. One that held nothing was covered, and its stream may be gone since."""
         self.held_nothing: Callable[[Ranges], None] = lambda _: None
         """Called with ranges that were read and held nothing of their partitions."""
 
@@ -147,15 +149,17 @@ class Inheriting:
             self._again = asyncio.get_running_loop().call_later(self._again_s * self._again_times, self._read_again)
 
     def _read_again(self) -> None:
-        """All that are stopped, together: each stream is read once for them."""
+        """All that are stopped, together: each stream is read once for them. Where there is nothing to read, the manifest may have been restored."""
         self._again = None
-        stopped = [tp for tp, held in self._held.items() if held.stopped is not None and tp in self._read]
+        stopped = [tp for tp, held in self._held.items() if held.stopped is not None]
         self._again_times = min(2 * self._again_times, AGAIN_TIMES_MAX) if stopped else 1
         for tp in stopped:
             del self._held[tp]
             self._restoring.add(tp)
-            self._wanted[tp] = self._read.pop(tp)
+            if ranges := self.still_named(tp, self._read.pop(tp, ())):
+                self._wanted[tp] = ranges
         self.start()
+        self.found([tp for tp in stopped if tp not in self._wanted])
 
     def _tasks(self) -> "list[asyncio.Task[None]]":
         return [each.task for each in self._passes if each.task is not None]
@@ -195,12 +199,11 @@ class Inheriting:
                 self._held[tp] = found[tp]
                 if found[tp].stopped is not None:
                     self._read_again_later()
-            if tp not in found or found[tp].stopped is not None:
-                self._restoring.discard(tp)
+                    self._restoring.discard(tp)
         nothing = {tp: ranges for tp, ranges in current.items() if tp not in found}
         if nothing:
             self.held_nothing(nothing)
-        self.found([tp for tp in current if tp in found])
+        self.found([tp for tp in current if tp in found or tp in self._restoring])
 
 
 def _by_streams(ranges: Ranges) -> list[tuple[frozenset[StreamId], dict[TopicPartition, tuple[Range, ...]]]]:

@@ -333,6 +333,7 @@ class BrokerRole:
             rng=rng,
             closed=lambda: self._departures.reports(self._metadata.image, count_max=REPORTS_MAX),
             covered=partial(coverage.current, count_max=REPORTS_MAX),
+            manifests=partial(coverage.manifests, count_max=REPORTS_MAX),
             loads=loads.current,
             clock_differs=lambda: self._clock_guard.differs,
             fenced=self._fenced,

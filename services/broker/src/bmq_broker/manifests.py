@@ -7,20 +7,21 @@ takes the newer one into force. Who fails to commit gives up nothing.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import structlog
 
-from bmq.errors import BmqError, Corrupt, Fenced, FormatError, NotOwner, ObjectMissing, UnknownOutcome
+from bmq.errors import BmqError, Fenced, FormatError, NotOwner, ObjectMissing, PartitionStopped, UnknownOutcome
 from bmq.ports import ObjectStore, Rng
-from bmq.storage.durable import create_once
+from bmq.storage.durable import cancelled, create_once
 from bmq.storage.flatlog import Entry, FlatLog, Overtaken
-from bmq.storage.keys import manifest_page_key, manifest_prefix, parse_numbered_key, segment_prefix
+from bmq.storage.keys import NumberedKey, manifest_page_key, manifest_prefix, parse_numbered_key, segment_prefix
 from bmq.storage.manifest import ENTRIES_MAX, Manifest, PageRef, page_ref
 from bmq.storage.manifest_format import check_page, decode_manifest, encode_manifest, encode_page
 from bmq.storage.segment import SegmentEntry, decode_producer_snapshot
-from bmq.values import ManifestVersion, TopicPartition
-from bmq_broker.partitions.partition import Partition, missing_versions
+from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicPartition
+from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import Run
@@ -28,6 +29,8 @@ from bmq_broker.released import pages_apart, released
 
 log = structlog.get_logger()
 
+FIRST_OWNERS_EPOCH = 1
+"""Of a partition of a topic that is the first of its name. The first owner of a later one asks for a listing more than it needs."""
 KEPT_VERSIONS = 16
 """Manifest versions kept behind the newest for readers that still hold their number."""
 
@@ -40,6 +43,16 @@ Entries = tuple[SegmentEntry, ...]
 
 Edit = Callable[[Manifest], Manifest]
 """The next manifest made from the newest one; may raise ManifestMoved."""
+
+
+class Loaded(NamedTuple):
+    """What the store has of a partition that opens. `entry` None: it has no manifest."""
+
+    manifest: Manifest
+    entry: Entry | None
+    producers: Producers
+    beyond: tuple[NumberedKey, ...]
+    """Segments of earlier owners that begin at or above the manifest's end: the WAL has them, too, or versions are missing that named them."""
 
 
 class Manifests:
@@ -79,30 +92,39 @@ class Manifests:
             self._locks[tp] = lock
         return lock
 
-    async def load(self, tp: TopicPartition, *, at_least: ManifestVersion, first_offset: int = 0) -> tuple[Manifest, Entry | None, Producers]:
-        """The newest manifest, found by a listing from a version known to have been, and the producers as of its end.
+    async def load(self, tp: TopicPartition, *, leader_epoch: LeaderEpoch, at_least: ManifestVersion, first_offset: int = 0) -> Loaded:
+        """The newest manifest, found by a listing from a version known to have been, and what its owner of `leader_epoch` needs besides.
 
-        A partition without one is empty, and begins at `first_offset`.
+        A partition without one is empty, and begins at `first_offset`. Raises PartitionStopped, StoreError, FormatError.
         """
         self._logs[tp] = FlatLog(self._store, manifest_prefix(tp), rng=self._rng, what=f"manifest of {tp}")
         entry = await self._logs[tp].newest(max(at_least, 1))
         if entry is None:
             if at_least > 0:
-                raise Corrupt(f"partition {tp}: manifest version {at_least} was there and is gone, with every later one; restore it from a backup")
-            return Manifest.beginning_at(first_offset), None, Producers()
+                raise PartitionStopped(
+                    f"partition {tp}: manifest version {at_least} was there and is gone, with every later one; restore it from a backup, or stop the "
+                    "cluster and run `bmq store check --repair`"
+                )
+            begun = leader_epoch > FIRST_OWNERS_EPOCH
+            beyond = await self._segments_from(tp, LeaderEpoch(0), Offset(0), below=leader_epoch) if begun else ()
+            return Loaded(Manifest.beginning_at(first_offset), None, Producers(), beyond)
         manifest = decode_manifest(entry.payload)
-        return manifest, entry, await self._producers(manifest)
+        if entry.epoch >= leader_epoch:
+            return Loaded(manifest, entry, await self._producers(manifest), ())
+        # What versions after this one named was written under its epoch or a later one. At the same time: it costs a request, and no wait.
+        beyond_end = self._segments_from(tp, LeaderEpoch(entry.epoch), Offset(manifest.next_offset), below=leader_epoch)
+        looking = asyncio.get_running_loop().create_task(beyond_end, name=f"look beyond the manifest of {tp}")
+        try:
+            return Loaded(manifest, entry, await self._producers(manifest), await looking)
+        finally:
+            await cancelled((looking,))
 
-    async def check_begun(self, partition: Partition) -> None:
-        """That a partition without a manifest never had any: earlier owners left no segment beyond what the WAL has of it. One listing.
-
-        Raises PartitionStopped, StoreError.
-        """
-        prefix = segment_prefix(partition.tp)
-        async for meta in self._store.list(prefix):
-            found = parse_numbered_key(prefix, meta.key)
-            if found is not None and partition.is_stray(found.leader_epoch, found.offset):
-                raise missing_versions(partition.tp, meta.key, base_offset=found.offset, ended=partition.next_offset)
+    async def _segments_from(self, tp: TopicPartition, epoch: LeaderEpoch, offset: Offset, *, below: LeaderEpoch) -> tuple[NumberedKey, ...]:
+        """The partition's own segments of leader epochs from `epoch` on and below `below` that begin at or above `offset`. One listing."""
+        prefix = segment_prefix(tp)
+        listed = self._store.list(prefix, after=f"{prefix}{epoch:010d}/{offset:020d}")
+        parsed = [parse_numbered_key(prefix, meta.key) async for meta in listed]
+        return tuple(found for found in parsed if found is not None and found.leader_epoch < below and found.offset >= offset)
 
     async def commit(self, partition: Partition, edit: Edit, *, rolled: Producers | None = None) -> None:
         """Writes the edited manifest and takes it into force. Call with the partition's lock held.

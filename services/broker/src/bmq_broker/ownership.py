@@ -14,11 +14,12 @@ from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, Fenced, NotOwner, NotReady, PartitionStopped, StoreError, UnknownTopic
 from bmq.log_limit import RateLimited
 from bmq.metadata.image import Image, PartitionMeta
+from bmq.metadata.records import Range
 from bmq.metadata.topic_configs import CLUSTER_WIDE, TopicConfigs
 from bmq.roles.controller import Metadata
 from bmq.storage.durable import cancelled
 from bmq.topic_config import begins_at
-from bmq.values import BrokerEpoch, ManifestVersion, NodeId, TopicPartition
+from bmq.values import BrokerEpoch, NodeId, TopicPartition
 from bmq_broker.departures import Departures
 from bmq_broker.inheriting import RETRY_S, Inheriting
 from bmq_broker.manifests import Manifests
@@ -31,8 +32,6 @@ log = structlog.get_logger()
 
 LOG_INTERVAL_S = 10.0
 NO_NODE = NodeId(-1)
-FIRST_OWNERS_EPOCH = 1
-"""Of a partition of a topic that is the first of its name. The first owner of a later one asks for a listing more than it needs."""
 
 
 class Ownership:
@@ -89,6 +88,7 @@ class Ownership:
         self.adopted_count = 0
         """Partitions of which the streams of earlier owners held something."""
         inheriting.found = self._adopt
+        inheriting.still_named = self._still_named
 
     async def recover(self) -> int:
         """Reads what earlier owners left in the WAL and opens every partition that it held something of; returns how many.
@@ -279,6 +279,10 @@ class Ownership:
             if self._ended is None and tp not in self.partitions:
                 self._open_task(tp)
 
+    def _still_named(self, tp: TopicPartition, ranges: tuple[Range, ...]) -> tuple[Range, ...]:
+        meta = self._metadata.image.partition(tp)
+        return tuple(found for found in ranges if meta is not None and found in meta.ranges)
+
     def _adopt_again(self, tp: TopicPartition) -> None:
         """Nobody may ever ask for it, and what was inherited pins WAL objects until it is rolled."""
         if self._ended is None and tp not in self.partitions and self._inheriting.holds(tp):
@@ -386,9 +390,14 @@ class Ownership:
         if inheritance.stopped is not None:
             raise inheritance.stopped
         partition.start()
-        at_least = ManifestVersion(inheritance.manifest_version)
+        at_least = max(inheritance.manifest_version, self._check_owned(tp).manifest_version)
         first_offset = begins_at(partition.config.first_offset, (run.base_offset for run, _ in inheritance.runs))
-        manifest, entry, rolled = await self._manifests.load(tp, at_least=at_least, first_offset=first_offset)
+        try:
+            loaded = await self._manifests.load(tp, leader_epoch=partition.leader_epoch, at_least=at_least, first_offset=first_offset)
+        except PartitionStopped as stopped:
+            self._inheriting.stop(tp, stopped)
+            raise
+        entry = loaded.entry
         if entry is not None and entry.epoch > partition.leader_epoch:
             error = Fenced(f"manifest {entry.number} of {tp} is of epoch {entry.epoch}, this broker owned it under {partition.leader_epoch}")
             self.fenced(error)
@@ -397,9 +406,8 @@ class Ownership:
         if meta.leader_epoch != partition.leader_epoch:
             raise NotReady(f"partition {tp} changed while it was being opened")
         try:
-            partition.opened(manifest, entry, rolled, inheritance.runs, now_ms=self._clock.now_ms())
-            if entry is None and partition.leader_epoch > FIRST_OWNERS_EPOCH:
-                await self._manifests.check_begun(partition)
+            partition.opened(loaded.manifest, entry, loaded.producers, inheritance.runs, now_ms=self._clock.now_ms())
+            partition.check_end(loaded.beyond)
         except PartitionStopped as stopped:
             self._inheriting.stop(tp, stopped)
             raise

@@ -181,6 +181,11 @@ class SharedGarbage:
     async def _open_may_name(self, partition: Partition, run: DirectoryEntry, key: str) -> bool:
         if await self._names(run.tp, partition.manifest, run, key):
             return True
+        if partition.is_stray(run.leader_epoch, run.base_offset):
+            # Versions of the manifest are missing that named it; or this store is a copy of one that ran, where the segment is another's.
+            if partition.stopped is None and partition.stop_for_stray(key, run.base_offset):
+                log.error("shared segment of an earlier owner begins above the end that it left", partition=str(run.tp), key=key)
+            return True
         if not partition.claimed and self._claims_left > 0:
             self._claims_left -= 1
             async with self._manifests.lock(run.tp):
@@ -189,8 +194,6 @@ class SharedGarbage:
             return True  # looked at again: it may have found another's version there
         if not partition.claimed or partition.state is not PartitionState.APPENDING or run.leader_epoch > partition.leader_epoch:
             return True  # of a higher epoch: then this broker was replaced and has yet to hear of it
-        if partition.is_stray(run.leader_epoch, run.base_offset):
-            return True  # versions of the manifest are missing that named it; or this store is a copy of one that ran, where the segment is another's
         return run.leader_epoch == partition.leader_epoch and not self._manifests.settled(run.tp)
 
     async def _names(self, tp: TopicPartition, manifest: Manifest, run: DirectoryEntry, key: str) -> bool:

@@ -1,7 +1,7 @@
 """The state of one partition at its owner, and every change of it. Pure: the shell brings batches, outcomes and time."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from bmq.errors import FencedLeaderEpoch, PartitionStopped, UnknownLeaderEpoch
 from bmq.metadata.records import Range
 from bmq.storage import leader_epochs
 from bmq.storage.flatlog import Entry
+from bmq.storage.keys import NumberedKey, segment_prefix
 from bmq.storage.leader_epochs import EpochHistory
 from bmq.storage.manifest import Manifest
 from bmq.storage.segment import SegmentEntry
@@ -313,6 +314,16 @@ class Partition:
             return False
         _, end = leader_epochs.epoch_end(self.epochs, leader_epoch, log_end=self.high_watermark)
         return 0 <= end <= base_offset
+
+    def check_end(self, beyond: Iterable[NumberedKey]) -> None:
+        """That no segment of an earlier owner begins where recovery found no records any more; `beyond` are its own segments that may.
+
+        Raises PartitionStopped.
+        """
+        for found in beyond:
+            if found.offset >= self.next_offset and self.is_stray(found.leader_epoch, found.offset):
+                key = f"{segment_prefix(self.tp)}{found.leader_epoch:010d}/{found.offset:020d}-{found.nonce_hex}"
+                raise missing_versions(self.tp, key, base_offset=found.offset, ended=self.next_offset)
 
     def stop_for_stray(self, key: str, base_offset: int) -> bool:
         """Takes no more batches, unless it begins below what this owner found at its opening: then it is too late. Returns whether it stops."""

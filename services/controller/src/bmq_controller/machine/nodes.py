@@ -18,7 +18,7 @@ from bmq.metadata.records import (
     TopicCollected,
 )
 from bmq.roles.controller import Heartbeat, Registration
-from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
+from bmq.values import BrokerEpoch, ManifestVersion, NodeId, StreamId, TopicId, TopicPartition
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.handover import hand_over, hand_over_to_others
 from bmq_controller.machine.moves import close_partitions, drained, redirect_moves
@@ -113,6 +113,18 @@ def report_covered(
     return Decision(None, tuple(records))
 
 
+def report_manifests(
+    image: Image, node_id: NodeId, broker_epoch: BrokerEpoch, manifests: Sequence[tuple[TopicPartition, ManifestVersion]]
+) -> list[AnyRecord]:
+    """These versions of the owner's manifests are in force. What says nothing new, or is not this owner's to say, is passed over."""
+    records: list[AnyRecord] = []
+    for tp, version in manifests:
+        meta = image.partition(tp)
+        if meta is not None and (meta.node_id, meta.broker_epoch) == (node_id, broker_epoch) and version > meta.manifest_version:
+            records.append(RangesCovered(topic_id=tp.topic_id, partition=tp.partition, ranges=(), manifest_version=version))
+    return records
+
+
 def heartbeat(image: Image, beat: Heartbeat, *, empty: bool = False, takes_again: bool = False, avoid: Collection[NodeId] = ()) -> Decision[None]:
     """What a node reports with its sign of life. `empty`: its partitions are to go to others, but not to those to `avoid`. `takes_again`: its clock
     is right again, so it takes those of its pool that have no owner, as if it registered: nobody else may come for them.
@@ -125,6 +137,7 @@ def heartbeat(image: Image, beat: Heartbeat, *, empty: bool = False, takes_again
     if beat.node_id in image.fencing:
         raise Fenced(f"node {beat.node_id} of epoch {beat.broker_epoch} was silent for too long and is being fenced: it has to register again")
     records: list[AnyRecord] = list(report_covered(image, beat.node_id, beat.broker_epoch, beat.covered).records)
+    records.extend(report_manifests(image, beat.node_id, beat.broker_epoch, beat.manifests))
     if beat.listeners is not None and beat.listeners != node.listeners:
         records.append(NodeListeners(node_id=beat.node_id, broker_epoch=beat.broker_epoch, listeners=dict(beat.listeners)))
     records.extend(close_partitions(image, beat.node_id, beat.broker_epoch, beat.closed, covered=dict(beat.covered)))
