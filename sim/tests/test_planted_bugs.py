@@ -50,6 +50,8 @@ SCENARIO = {
     "growing-places-all-anew": "administration",
     "lane-topics-outlive-it": "administration",
     "lane-goes-on-in-the-base": "administration",
+    "trust-outlives-a-comparison": "administration",
+    "compared-through-a-jump": "administration",
 }
 SEEDS_MAX = 300
 FOUND_BY = {
@@ -74,6 +76,7 @@ FOUND_BY = {
     "growing-places-all-anew": 4,
     "lane-topics-outlive-it": 8,
     "lane-goes-on-in-the-base": 8,
+    "trust-outlives-a-comparison": 10,
 }
 """The seed that found it when this was written: the search begins there, to be short. Any other seed will do."""
 

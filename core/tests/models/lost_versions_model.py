@@ -1,11 +1,12 @@
 """A model of one partition whose newest manifest versions somebody else deletes, and of what its heir concludes from what is left.
 
-`a` acknowledges records (they are in the WAL then), rolls them into segments of its own or shared ones, commits versions that name those, lets go of the
-WAL, and tells the metadata which versions there are. It may sleep and go on when it is replaced already, which it learns late. `b` inherits: it reads the
-WAL, then the newest version, then lists segments beyond its end, while `a` goes on rolling what is durable. Once `a` is dead, versions may be lost.
+`a` acknowledges records (they are in the WAL then), rolls them into segments of its own or shared ones, commits versions that name those, lets
+go of the WAL, and tells the metadata which versions there are. It may sleep and go on when it is replaced already, which it learns late. `b`
+inherits: it reads the WAL, then the newest version, then lists segments beyond its end, while `a` goes on rolling what is durable. Once `a` is
+dead, versions may be lost.
 
-Safe: `b` never gives an offset again that was acknowledged, where a version was told of that is gone, or a segment of the partition's own is left that only
-lost versions named. And it never refuses to open while nothing is lost.
+Safe: `b` never gives an offset again that was acknowledged, where a version was told of that is gone, or a segment of the partition's own is left
+that only lost versions named. And it never refuses to open while nothing is lost.
 """
 
 from collections.abc import Iterator

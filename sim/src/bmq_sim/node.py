@@ -125,8 +125,8 @@ class _RecordingOwner:
 class _RecordedNode(Node):
     """What `bmq up` runs, and nothing else: only what its proxy asks of its broker is seen on the way."""
 
-    def __init__(self, world: World, name: str, *, settings: ShippedSettings, store: ObjectStore, rng: SimRng) -> None:
-        super().__init__(store, clock=SimClock(), rng=rng, settings=settings)
+    def __init__(self, world: World, name: str, *, settings: ShippedSettings, store: ObjectStore, clock: SimClock, rng: SimRng) -> None:
+        super().__init__(store, clock=clock, rng=rng, settings=settings)
         self._world = world
         self._name = name
 
@@ -138,7 +138,7 @@ class _RecordedNode(Node):
 class Incarnation:
     """One start of the program: controller, broker and proxy in one process."""
 
-    def __init__(self, world: World, *, number: int, host: str, settings: NodeSettings) -> None:
+    def __init__(self, world: World, *, number: int, host: str, settings: NodeSettings, clock: SimClock) -> None:
         self.name = f"{host}#{number}"
         self.host = host
         self.process = SimProcess(self.name, host=host)
@@ -150,6 +150,7 @@ class Incarnation:
         """Whether it has said that it takes requests."""
         self._world = world
         self._settings = settings
+        self._clock = clock
         self._stop: asyncio.Event = asyncio.Event()
 
     @property
@@ -176,9 +177,9 @@ class Incarnation:
     async def _live(self) -> None:
         world = self._world
         store, rng = world.store.for_node(self.name), SimRng(world.rng(self.name))
-        self.node = node = _RecordedNode(world, self.name, settings=self._settings.at(self.host), store=store, rng=rng)
-        clock, rng = SimClock(), SimRng(world.rng(f"{self.name} admin"))
-        api = AdminApi(store, node_id=NODE_ID, clock=clock, rng=rng, describe=dict)
+        self.node = node = _RecordedNode(world, self.name, settings=self._settings.at(self.host), store=store, clock=self._clock, rng=rng)
+        rng = SimRng(world.rng(f"{self.name} admin"))
+        api = AdminApi(store, node_id=NODE_ID, clock=self._clock, rng=rng, describe=dict)
         self.admin = api.front
         await live(node, start=node.serve(api, listen=self.host), stop=self._stop, serving=self._serves, failed=self._failed)
         world.note(f"{self.name} exits")
@@ -201,6 +202,8 @@ class Supervisor:
         self._world = world
         self._rng = world.rng("supervisor")
         self._settings = settings or NodeSettings(world.rng("settings"))
+        self.clock = SimClock()
+        """The machine's: of every incarnation."""
         self.incarnations: list[Incarnation] = []
         self._watch: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -297,7 +300,7 @@ class Supervisor:
 
     def _begin(self, host: str) -> None:
         assert len(self.incarnations) < RESTARTS_MAX, "the node does not stay up"
-        incarnation = Incarnation(self._world, number=len(self.incarnations) + 1, host=host, settings=self._settings)
+        incarnation = Incarnation(self._world, number=len(self.incarnations) + 1, host=host, settings=self._settings, clock=self.clock)
         self.incarnations.append(incarnation)
         incarnation.start()
 

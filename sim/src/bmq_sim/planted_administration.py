@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final
 from unittest.mock import patch
 
+from bmq import clock_guard, store_clock
 from bmq.errors import BmqError, StoreError
 from bmq.storage import flatlog, manifest
 from bmq.topic_config import FIRST_OFFSET
@@ -137,6 +138,20 @@ def _lane_goes_on_in_the_base() -> AbstractContextManager[Any]:
     return patch.object(topics, "overlay_configs", new=overlay_configs)
 
 
+def _trust_outlives_a_comparison() -> AbstractContextManager[Any]:
+    """What the last comparison said of the clock holds until the next one."""
+
+    def trusted_now_ms(self: clock_guard.ClockGuard) -> int | None:
+        return self._clock.now_ms() if self._skew_ms is not None and abs(self._skew_ms) <= self._skew_ms_max else None
+
+    return patch.object(clock_guard.ClockGuard, "trusted_now_ms", autospec=True, side_effect=trusted_now_ms)
+
+
+def _compared_through_a_jump() -> AbstractContextManager[Any]:
+    """A comparison counts, though the clock jumped while it lasted."""
+    return patch.object(store_clock, "JUMP_MS_MAX", new=2**60)
+
+
 PLANTED_ADMINISTRATION: Final[Mapping[str, Plant]] = {
     "retention-ignores-snapshot": _retention_ignores_snapshot,
     "retention-takes-one-more": _retention_takes_one_more,
@@ -146,5 +161,7 @@ PLANTED_ADMINISTRATION: Final[Mapping[str, Plant]] = {
     "static-member-doubled": _static_member_doubled,
     "growing-places-all-anew": _growing_places_all_anew,
     "lane-topics-outlive-it": _lane_topics_outlive_it,
+    "trust-outlives-a-comparison": _trust_outlives_a_comparison,
+    "compared-through-a-jump": _compared_through_a_jump,
     "lane-goes-on-in-the-base": _lane_goes_on_in_the_base,
 }

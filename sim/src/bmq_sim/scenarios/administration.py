@@ -2,6 +2,8 @@
 
 import asyncio
 
+from bmq.storage.durable import cancelled
+from bmq_sim.clock_jumps import ClockJumps
 from bmq_sim.history import Place
 from bmq_sim.node import Supervisor
 from bmq_sim.scenarios.programs import Programs
@@ -41,6 +43,8 @@ async def scenario(world: World) -> None:
     clients.look = programs.look
     for place in places:
         clients.idempotent(f"idempotent-{place.partition}", place, batches=30, pace_s=0.5)
+    jumps = ClockJumps(world, supervisor.clock)
+    jumping = asyncio.get_running_loop().create_task(jumps.run(), name="clock jumps")
     for _ in range(ACCIDENTS):
         await asyncio.sleep(2 + 8 * rng.random())
         match rng.choice(("kill", "kill", "kill", "stop", "outage", "connections")):
@@ -53,6 +57,7 @@ async def scenario(world: World) -> None:
             case _:
                 world.network.lose_connections(supervisor.addresses[0][0], probability=0.5)
     await asyncio.sleep(2 + rng.random() * 5)
+    await cancelled((jumping,))
     clients.stop()
     programs.stop()
     await finish(clients)
