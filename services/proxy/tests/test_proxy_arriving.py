@@ -227,7 +227,17 @@ async def test_starts_of_frames_that_nobody_has_memory_for_are_bounded_too() -> 
     held = intakes(500, arriving)
     for one in held:
         brings(one, frame_start(50 << 20, 200 * KIB))
-    assert sum(one._frames.held_bytes for one in held) <= 3 * arriving.limit_bytes + 500 * UNASKED_BYTES_MAX
+    assert sum(one._frames.held_bytes for one in held) <= 2 * arriving.limit_bytes + 500 * UNASKED_BYTES_MAX
+    [other] = intakes(1, arriving)
+    other._peer = "10.0.0.2"
+    assert len(other.get_buffer(-1)) > UNASKED_BYTES_MAX
+    others = intakes(100, arriving)
+    for number, one in enumerate(others):
+        one._peer = f"10.0.1.{number}"
+        brings(one, frame_start(50 << 20, 200 * KIB))
+    assert sum(one._frames.held_bytes for one in held + others) <= 6 * arriving.limit_bytes + 600 * UNASKED_BYTES_MAX
+    for one in others:
+        one.close()
     for one in held:
         one.close()
     assert not arriving.is_overdrawn and arriving.held_bytes == 0

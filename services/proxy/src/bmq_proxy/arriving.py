@@ -20,6 +20,8 @@ BYTES_PER_S_MIN: Final = 64 << 10
 SHORT_WITHIN_S: Final = 5.0
 """How long, while others wait for memory; `half_sent_within_ms` at other times."""
 
+BRINGING_SHARE: Final = 4
+"""What requests that wait may have brought in unasked: of one address the limit divided by this, of all addresses the limit times this."""
 STALE_SHARE: Final = 2
 STALE_MAX: Final = 64
 """A heap is made anew when it has more entries than those times STALE_SHARE that are current, and so many."""
@@ -55,9 +57,11 @@ class Incoming(Protocol):
 class _Address:
     """What one has."""
 
-    __slots__ = ("claims", "held_bytes", "holds", "waits")
+    __slots__ = ("brought_bytes", "claims", "held_bytes", "holds", "waits")
 
     def __init__(self) -> None:
+        self.brought_bytes = 0
+        """What those that wait, and hold nothing yet, have brought in: nobody was asked for it."""
         self.held_bytes = 0
         self.holds: OrderedDict[Incoming, int] = OrderedDict()
         """The one that has moved least lately first."""
@@ -74,7 +78,7 @@ class ArrivingMemory:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
         self.is_overdrawn = False
-        """Whether those that wait, and hold nothing yet, have already brought in as much again: little more should be read of others."""
+        """Whether somebody has brought in so much, with requests that wait and hold nothing yet, that it matters who may: see `may_bring`."""
         self._whole_within_s = whole_within_s
         self._addresses: dict[str, _Address] = {}
         self._numbers = count()
@@ -92,6 +96,12 @@ class ArrivingMemory:
     def is_waited_for(self) -> bool:
         """Whether somebody wants more than there is."""
         return bool(self._waiting)
+
+    def may_bring(self, peer: str) -> bool:
+        """Whether more than a little may be read of another request of an address, before it is known how large that is."""
+        address = self._addresses.get(peer)
+        own_bytes = 0 if address is None else address.brought_bytes
+        return own_bytes * BRINGING_SHARE < self.limit_bytes and self._brought_bytes < self.limit_bytes * BRINGING_SHARE
 
     def has_room(self, size_bytes: int) -> bool:
         """Whether one that holds nothing yet would get so much at once."""
@@ -200,20 +210,21 @@ class ArrivingMemory:
         self._waiting[incoming] = size_bytes, number, brought_bytes
         address.waits += 1
         heappush(address.claims, (incoming.whole_bytes, number, incoming))
-        self._bring(brought_bytes)
+        self._bring(address, brought_bytes)
         self._take_turn(incoming.peer, address)
 
     def _wait_no_more(self, address: _Address, incoming: Incoming) -> None:
-        self._bring(-self._waiting.pop(incoming)[2])
+        self._bring(address, -self._waiting.pop(incoming)[2])
         address.waits -= 1
         if address.waits:
             self._take_turn(incoming.peer, address)
         else:
             address.claims.clear()
 
-    def _bring(self, size_bytes: int) -> None:
+    def _bring(self, address: _Address, size_bytes: int) -> None:
+        address.brought_bytes += size_bytes
         self._brought_bytes += size_bytes
-        self.is_overdrawn = self._brought_bytes >= self.limit_bytes
+        self.is_overdrawn = self._brought_bytes * BRINGING_SHARE >= self.limit_bytes
 
     def _top(self, address: _Address) -> tuple[int, int, Incoming]:
         """The next one of an address of which some wait."""

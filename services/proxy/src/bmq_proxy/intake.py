@@ -11,6 +11,8 @@ from bmq_proxy.calls import Lease
 SPLIT_AT_ONCE = 16
 """Frames that are taken at a time out of what was read: the next ones when these have begun."""
 
+GRANTED_BYTES = 512 << 10
+"""While others wait a frame asks for so much at once; else for twice what has come."""
 UNASKED_BYTES_MAX = 4 << 10
 """What a connection may bring in while there is no memory."""
 
@@ -82,7 +84,7 @@ class Intake:
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to put the next bytes."""
         buffer = self._frames.get_buffer(sizehint)
-        if not self._arriving_bytes and (self._arriving.is_overdrawn or not self._memory.has_room):
+        if not self._arriving_bytes and (not self._memory.has_room or (self._arriving.is_overdrawn and not self._arriving.may_bring(self._peer))):
             return buffer[:UNASKED_BYTES_MAX]  # a new connection is read once, whether it was paused or not
         return buffer
 
@@ -118,7 +120,9 @@ class Intake:
         self.arrived_at = asyncio.get_running_loop().time()
         if not self._arriving_bytes:
             self.frame_since = self.arrived_at
-        if needed_bytes != self._arriving_bytes:
+        if needed_bytes > self._arriving_bytes:
+            if self._arriving.is_waited_for:  # one that is not large waits once, not for each time that it grows
+                needed_bytes = max(needed_bytes, min(self._frames.whole_bytes, GRANTED_BYTES))
             self._arriving_bytes = needed_bytes
             self.whole_bytes = self._frames.whole_bytes
             self.arrived_bytes = self._frames.arrived_bytes
