@@ -12,6 +12,7 @@ from abuse_node import MIB, AbusedNode, abused_node, may_hold_s
 from abuse_process import Client
 from abuse_requests import framed
 
+from bmq.group_partition import partition_of_group
 from bmq.limits import Limits
 from bmq.runtime.loop import settle
 from bmq.wire.error_codes import ErrorCode
@@ -28,6 +29,7 @@ ASKED: Final = 39_000
 TURN_S_MAX: Final = 0.1
 TRIES: Final = 3
 NOT_READING: Final = 12
+WORDY: Final = 1_000
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +63,11 @@ def join(group_id: str, protocols: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def states(node: AbusedNode) -> list[DurableState]:
-    """What the coordinators have, which are all loaded."""
+    """What the coordinators have, by partition: all are loaded."""
     with contextlib.closing(Client(node.kafka)) as client:
         client.ask(16, 4, {"states_filter": []})
-    return [shard._machine.durable for shard in node.node.broker._coordinators._shards.values()]
+    shards = node.node.broker._coordinators._shards.values()
+    return [shard._machine.durable for shard in sorted(shards, key=lambda shard: shard.partition)]
 
 
 def shortest_turn_s(node: AbusedNode, frame: bytes) -> float:
@@ -110,6 +113,27 @@ def test_those_who_do_not_read_descriptions_hold_no_more_than_answers_may_and_ot
         with contextlib.closing(Client(node.kafka, own_host="127.0.0.2")) as other:
             [group] = other.ask(15, 5, {"groups": ["large-0"]}).groups
             assert group.error_code == 0
+
+
+def test_all_offsets_of_a_group_with_much_metadata_are_held_for_few_who_do_not_read_them(node: AbusedNode) -> None:
+    found = states(node)[partition_of_group("wordy", 16)]
+    topic_id = node.node.controller.metadata.image.topic_ids["t"]
+
+    def have(metadata: str | None) -> None:
+        for number in range(WORDY):
+            found.replay(OffsetKey("wordy", "t", number), None if metadata is None else OffsetValue(7, metadata=metadata, topic_id=topic_id))
+
+    node.ask(lambda: have("x" * 4_000))
+    frame, held_bytes = framed(9, 7, {"group_id": "wordy", "topics": None}), [0]
+    with contextlib.ExitStack() as open_ones:
+        for _ in range(NOT_READING):
+            stranger = open_ones.enter_context(contextlib.closing(Client(node.kafka)))
+            stranger.send_some(frame * 4, within_s=0.1)
+        until_s = time.monotonic() + 2
+        while time.monotonic() < until_s:
+            held_bytes.append(node.ask(lambda: node.node.proxy.proxy.bulk.answers.held_bytes))
+        assert MIB < max(held_bytes) < ANSWERS_BYTES + 2 * WORDY * 4_000
+    node.ask(lambda: have(None))
 
 
 @pytest.fixture

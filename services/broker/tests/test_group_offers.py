@@ -75,6 +75,17 @@ async def test_what_a_member_is_called_counts_like_what_it_says() -> None:
 
 
 @on_virtual_time
+async def test_members_do_not_say_more_together_than_an_answer_may_have() -> None:
+    async with coordinator(record_size_bytes_max=10_000, initial_rebalance_delay_ms=3_000) as one:
+        large = [{"name": "p", "metadata": bytes(9_000)}]
+        joining = [asyncio.ensure_future(joined(one, "g", large)) for _ in range(12)]
+        await asyncio.sleep(0.1)
+        assert group_of(one, "g").said_bytes == 8 * 9_001
+        codes = sorted(ErrorCode(answer.error_code) for answer in await asyncio.gather(*joining))
+        assert codes == [ErrorCode.none] * 8 + [ErrorCode.group_max_size_reached] * 4
+
+
+@on_virtual_time
 async def test_names_that_nobody_offers_any_more_are_forgotten() -> None:
     async with coordinator() as one:
         member_id = (await joined(one, "g", offer(1))).member_id

@@ -8,6 +8,7 @@ from bmq_sim.client import (
     ALTER_PARTITION_REASSIGNMENTS,
     DESCRIBE_CLUSTER,
     ELECT_LEADERS,
+    INVALID_REPLICA_ASSIGNMENT,
     LIST_PARTITION_REASSIGNMENTS,
     RETRIABLE,
     ConnectionLost,
@@ -63,7 +64,7 @@ class Operating:
         for replicas in ([rng.choice(owners)] if owners else None, None):  # begun, and now and then taken back
             part = {"partition_index": place.partition, "replicas": replicas}
             fields = {"timeout_ms": TIMEOUT_MS, "topics": [{"name": place.name, "partitions": [part]}]}
-            await self._ask(ALTER_PARTITION_REASSIGNMENTS, fields)
+            await self._ask(ALTER_PARTITION_REASSIGNMENTS, fields, fine=frozenset({INVALID_REPLICA_ASSIGNMENT}))  # a broker may go meanwhile
             await self._ask(LIST_PARTITION_REASSIGNMENTS, {"topics": [{"name": place.name, "partition_indexes": [place.partition]}]})
             if rng.random() < 0.7:
                 return
@@ -101,8 +102,8 @@ class Operating:
         for value in ("16384", None):
             await self._rest.until_told("PATCH", "/v1/configs", {"offset.metadata.max.bytes": value}, fine=FINE)
 
-    async def _ask(self, api_key: int, fields: dict[str, Any]) -> None:
+    async def _ask(self, api_key: int, fields: dict[str, Any], *, fine: frozenset[int] = frozenset()) -> None:
         answer = await (await self._client.connection()).send(api_key, fields)
         codes = set(codes_of(answer))
-        if wrong := codes - RETRIABLE - NO_SUCH - {0}:
+        if wrong := codes - RETRIABLE - NO_SUCH - fine - {0}:
             self._history.refused.append(f"{self._client.name}: API {api_key} was told {sorted(wrong)} for {fields}: {answer}")

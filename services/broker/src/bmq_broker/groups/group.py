@@ -48,6 +48,7 @@ class Member:
     assignment: bytes = b""
     is_new: bool = False
     weighed_bytes: int = 0
+    said_bytes: int = 0
     """What the group counts for it."""
 
     @property
@@ -93,6 +94,8 @@ class Group:
     tally: Tally = field(default_factory=Tally)
     size_bytes: int = 0
     """Its part of the tally."""
+    said_bytes: int = 0
+    """What all its members offer: a part of it is the answer to who leads."""
     _supporters: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -190,7 +193,8 @@ class Group:
         assert member_id not in self.syncs
         member = self.members.pop(member_id)
         self._weigh(-member.weighed_bytes)
-        member.weighed_bytes = 0
+        self.said_bytes -= member.said_bytes
+        member.weighed_bytes = member.said_bytes = 0
         self._support_no_more(member.protocols)
         if member.instance_id is not None:
             del self.static[member.instance_id]
@@ -224,6 +228,9 @@ class Group:
         size_bytes = member.size_bytes
         self._weigh(size_bytes - member.weighed_bytes)
         member.weighed_bytes = size_bytes
+        said = said_bytes(member.protocols)
+        self.said_bytes += said - member.said_bytes
+        member.said_bytes = said
 
     def _support_no_more(self, protocols: Protocols) -> None:
         """A name that nobody offers is forgotten: a member may offer others each time that it joins."""

@@ -1,5 +1,7 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup (KIP-345 static members, KIP-394 known member ids, KIP-800 reasons are the handlers')."""
 
+from typing import Final
+
 from bmq_broker.groups.group import MEMBER_BYTES, Group, Member, said_bytes, size_of
 from bmq_broker.groups.machine import Effects, GroupMachine, Turn
 from bmq_broker.groups.rebalance import (
@@ -34,6 +36,9 @@ from bmq_broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_to
 from bmq_broker.groups.tally import text_bytes
 from bmq_broker.groups.timers import TimerKey
 
+OFFERS_TIMES_RECORD: Final = 8
+"""What members offer together, in records of the largest size: each offers several protocols, of which a record has one."""
+
 
 def join(machine: GroupMachine, now: Now, request: Join, ticket: Ticket) -> Effects:
     """Answered at once with a refusal or the current generation, or held until the rebalance ends."""
@@ -52,6 +57,8 @@ def join(machine: GroupMachine, now: Now, request: Join, ticket: Ticket) -> Effe
         turn = Turn(machine, effects, group, now)
         if len(request.protocols) > settings.protocols_max or said_bytes(request.protocols) > settings.record_size_bytes_max:
             _refuse(effects, ticket, request.member_id, Refusal.INVALID_REQUEST)
+        elif not _may_say(group, request, settings.record_size_bytes_max):
+            _refuse(effects, ticket, "", Refusal.GROUP_FULL)
         elif not machine.has_room(_growth(group, request)):
             _refuse(effects, ticket, request.member_id, Refusal.OVERLOADED)
         elif not _has_room(machine, group, request.member_id):
@@ -141,9 +148,21 @@ def give_up_join(machine: GroupMachine, now: Now, request: Join, ticket: Ticket)
     return effects
 
 
+def _known(group: Group, request: Join) -> Member | None:
+    return group.members.get(request.member_id or group.static.get(request.instance_id or "", ""))
+
+
+def _may_say(group: Group, request: Join, record_size_bytes_max: int) -> bool:
+    """Whether all that members offer stays within what an answer may have. A group for which it does not has no record that would be taken."""
+    member = _known(group, request)
+    before_bytes = 0 if member is None else member.said_bytes
+    grown_bytes = said_bytes(request.protocols) - before_bytes
+    return grown_bytes <= 0 or group.said_bytes + grown_bytes <= OFFERS_TIMES_RECORD * record_size_bytes_max
+
+
 def _growth(group: Group, request: Join) -> int:
     """How many bytes the group takes more once the member is in it."""
-    member = group.members.get(request.member_id or group.static.get(request.instance_id or "", ""))
+    member = _known(group, request)
     texts = (request.member_id or request.fresh_id, request.instance_id, request.client_id, request.client_host)
     wanted = MEMBER_BYTES + sum(map(text_bytes, texts)) + size_of(request.protocols)
     return wanted if member is None else wanted - member.weighed_bytes

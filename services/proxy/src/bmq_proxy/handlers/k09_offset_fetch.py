@@ -9,6 +9,7 @@ from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
+from bmq_proxy.bulk import COUNTED_ANSWER_BYTES
 from bmq_proxy.calls import Call
 from bmq_proxy.failures import coordinator_code
 from bmq_proxy.group_calls import fields_of
@@ -18,6 +19,8 @@ from bmq_proxy.topics import name_topic
 _SEVERAL_FROM = 8
 _BY_ID_FROM = 10
 _GROUP_ERROR_FROM = 2
+ALL_COUNTS = 6_000
+"""As so many elements counts a question for all offsets of a group."""
 
 
 def route(proxy: Proxy) -> Route:
@@ -30,8 +33,28 @@ async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
     if call.version < _SEVERAL_FROM:
         topics = None if call.version >= _GROUP_ERROR_FROM and request.topics is None else request.topics or []
         request.groups = [Message(group_id=request.group_id, member_id=None, member_epoch=-1, topics=topics)]
-    groups = await _fetch(proxy, call, request)
+    async with proxy.bulk.building(call, sum(_elements(group) for group in request.groups)):
+        groups = await _fetch(proxy, call, request)
+        size_bytes = await _text_bytes(proxy, call, groups)
+    if size_bytes > COUNTED_ANSWER_BYTES:
+        await proxy.bulk.collecting(call, size_bytes)
     return {"groups": groups} if call.version >= _SEVERAL_FROM else _flat(call, request.groups[0], groups[0])
+
+
+def _elements(group: Any) -> int:
+    """Nobody knows how many all offsets of a group are before they are there."""
+    return ALL_COUNTS if group.topics is None else sum(len(topic.partition_indexes) for topic in group.topics)
+
+
+async def _text_bytes(proxy: Proxy, call: Call, groups: list[dict[str, Any]]) -> int:
+    """What the offsets' metadata comes to, which a request of a few bytes may ask for."""
+    found, pace = 0, proxy.bulk.pace(call)
+    for group in groups:
+        for topic in group["topics"]:
+            partitions = topic["partitions"]
+            found += sum(len(fields_of(one)["metadata"] or "") for one in partitions)
+            await pace.step(1 + len(partitions))
+    return found
 
 
 async def _fetch(proxy: Proxy, call: Call, request: Any) -> list[dict[str, Any]]:
