@@ -34,18 +34,23 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         for topic, known in zip(request.topics, topics, strict=True)
         for one in topic.partitions
     ]
-    if len(topics) > _OFFSETS_PER_TURN:
-        await asyncio.sleep(0)  # others have their turn
+    await _others_turn(offsets)
     parts = [offsets[at : at + _OFFSETS_PER_TURN] for at in range(0, len(offsets), _OFFSETS_PER_TURN)] or [offsets]
     refusals = [refusal for part in await _in_turns(shard, request, caller, parts) for refusal in part]
-    if len(topics) > _OFFSETS_PER_TURN:
-        await asyncio.sleep(0)
+    await _others_turn(offsets)
     disagree = [known.disagrees for topic, known in zip(request.topics, topics, strict=True) for _ in topic.partitions]
     codes = [
         disagreement(caller) if disagrees else _code(refusal, caller, new)
         for refusal, new, disagrees in zip(refusals, offsets, disagree, strict=True)
     ]
+    await _others_turn(offsets)
     return _encode(request, topics, codes)
+
+
+async def _others_turn(offsets: list[NewOffset]) -> None:
+    """Between two steps that each look at all offsets of a wide commit, some ten ms."""
+    if len(offsets) > _OFFSETS_PER_TURN:
+        await asyncio.sleep(0)
 
 
 async def _in_turns(shard: GroupCoordinatorShard, request: Message, caller: Caller, parts: list[list[NewOffset]]) -> list[list[Refusal | None]]:
