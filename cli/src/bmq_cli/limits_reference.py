@@ -23,7 +23,8 @@ work that takes long is done in turns between which everybody else is served:
 - What a request names several times is answered once, or refused once (INVALID_REQUEST) where that says two things, as Kafka does.
 - A wide request (of more than `request_inline_bytes_max`) and a wide answer (of more than 1,000 elements) wait their turn; small ones never wait
   for them. Who waits does so by address, and within an address by connection: who opens two hundred connections has one turn, not two hundred.
-- A proxy begins `turn_requests` requests in one turn of the event loop, however many were sent at once; who has more goes on by turns of addresses.
+- A proxy begins `turn_requests` requests, or `turn_bytes` of them, in one turn of the event loop, however many were sent at once; who has more goes
+  on by turns of addresses.
 - A Produce request of more than `produce_turn_partitions` partitions is begun in turns; what its connection sends meanwhile is begun behind it.
 - Whoever sends half a request, or does not take its answer, is cut off when others need the room.
 - The admin address begins `admin_turn_requests` requests in one turn of the loop, by turns of addresses, and works on 16 of each address; no

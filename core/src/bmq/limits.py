@@ -180,6 +180,13 @@ class Limits:
         beyond="The next ones begin when others had their turn, by addresses and within an address by connections.",
         maximum=10_000,
     )
+    turn_bytes: int = _limit(
+        16 * KIB,
+        "The same in bytes of requests, without Produce and what is a wide one: what is decoded at once, and answered soon after.",
+        beyond="Likewise.",
+        maximum=16 * MIB,
+        minimum=256,
+    )
     produce_turn_partitions: int = _limit(
         200,
         "Partitions of one Produce request that are begun in one turn of the event loop, some ms. A request that names more is begun in turns.",

@@ -83,11 +83,14 @@ class Endpoint:
             call_at=self._loop.call_at,
             modest=modest,
         )
-        self._turn_left = PRODUCE_TURN_PARTITIONS
+        self._partitions_left = PRODUCE_TURN_PARTITIONS
         self._turn_requests = settings.limits.turn_requests
-        self._requests_left = self._turn_requests
-        self._own_left = self._turn_requests
-        """Of them, those that the connection whose turn it is may still begin."""
+        self._inline_bytes_max = settings.limits.request_inline_bytes_max
+        self._byte_cost = settings.limits.turn_requests / settings.limits.turn_bytes
+        """What a byte that is decoded costs, in requests."""
+        self._requests_left: float = self._turn_requests
+        """What may still begin before the loop comes round: of all connections, or of the one whose turn it is."""
+        self._is_turn_due = False
         self._next_turn: Rotation[Connection] = Rotation()
         """Whose requests wait for it."""
         self._in_next_turn: set[Connection] = set()
@@ -179,10 +182,11 @@ class Endpoint:
 
         A Produce of who has much under way waits for its turn while there are others to protect.
         """
-        if self._turn_left <= 0 or self._requests_left <= 0 or self._own_left <= 0:
+        if self._requests_left <= 0 or self._partitions_left <= 0:
             if connection not in self._in_next_turn:
                 self._in_next_turn.add(connection)
                 self._next_turn.push(connection, party=connection.peer, sender=connection)
+                self._take_turns()
             return False
         if call.api_key != ApiKey.PRODUCE:
             return True
@@ -198,16 +202,15 @@ class Endpoint:
     def begin(self, call: Call, body: Buffer) -> Pending:
         """Starts a request. Raises WireError for an API or version that is not served, or a body that does not decode."""
         began_s = self._loop.time()
-        if self._requests_left == self._turn_requests:
-            self._loop.call_soon(self._turn)
         self._requests_left -= 1
-        self._own_left -= 1
+        if call.api_key != ApiKey.PRODUCE and call.lease.size_bytes <= self._inline_bytes_max:
+            self._requests_left -= call.lease.size_bytes * self._byte_cost
         try:
             pending = self._begin(call, body)
         except BaseException:
             self._over(call)
             raise
-        self._turn_left -= call.partitions
+        self._partitions_left -= call.partitions
         if call.share is not None:
             if isinstance(pending, Answer):
                 self._over(call)
@@ -216,19 +219,31 @@ class Endpoint:
         self.in_flight += 1
         return pending
 
+    def _take_turns(self) -> None:
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self._loop.call_soon(self._turn)
+
     def _turn(self) -> None:
-        """The loop has come round: first those that could not begin before, each with its part of the turn."""
-        self._turn_left = PRODUCE_TURN_PARTITIONS
-        self._requests_left = self._turn_requests
-        own_max = max(1, self._turn_requests // max(1, len(self._in_next_turn)))
+        """The loop has come round since there was no more to begin: those that wait are first, each with its part of the turn.
+
+        Only then: what begins in several turns of which none is full has no need of it, and most requests begin so.
+        """
+        self._is_turn_due = False
+        self._partitions_left = PRODUCE_TURN_PARTITIONS
+        left: float = self._turn_requests
+        own_max = max(1, left / max(1, len(self._in_next_turn)))
         for _ in range(len(self._in_next_turn)):
-            if self._turn_left <= 0 or self._requests_left <= 0:
+            if left <= 0 or self._partitions_left <= 0:
                 break
             connection = self._next_turn.pop()
             self._in_next_turn.discard(connection)
-            self._own_left = own_max
+            self._requests_left = own_max
             connection.go_on()
-        self._own_left = self._turn_requests
+            left -= own_max - self._requests_left
+        self._requests_left = left
+        if self._in_next_turn:
+            self._take_turns()
 
     def _begin(self, call: Call, body: Buffer) -> Pending:
         lane = lane_of_client(call.client_id)

@@ -1,0 +1,59 @@
+"""What begins in one turn of the loop: few requests, or few bytes that are decoded, and nobody is told more often than need be."""
+
+import asyncio
+
+from proxy_in_memory import batch, running_proxy
+
+from bmq.limits import limits_of
+from bmq.wire.apis import ApiKey
+from bmq_proxy.settings import ProxySettings
+
+NAMES = [{"topic_id": None, "name": f"n{n}"} for n in range(100)]
+METADATA = {"topics": NAMES, "allow_auto_topic_creation": False}
+
+
+def test_large_requests_of_many_connections_begin_one_in_a_turn_and_addresses_have_their_turns() -> None:
+    async def main() -> None:
+        settings = ProxySettings(limits=limits_of({"turn_bytes": 256}))
+        async with running_proxy(settings) as proxy:
+            endpoint = proxy.role.server.endpoint
+            greedy = [await proxy.connect(local_addr=("127.0.0.2", 0)) for _ in range(20)]
+            modest = await proxy.connect(local_addr=("127.0.0.3", 0))
+            began = list[tuple[int, str]]()
+            turn, begin = 0, endpoint._begin
+
+            def noted(call, body):  # type: ignore[no-untyped-def]
+                began.append((turn, call.client_host))
+                return begin(call, body)
+
+            endpoint._begin = noted  # type: ignore[method-assign]
+            for one in greedy:
+                one.send(ApiKey.METADATA, 12, METADATA)
+            modest.send(ApiKey.METADATA, 12, METADATA)
+            while len(began) < 21:
+                turn += 1
+                await asyncio.sleep(0)
+            for one in (*greedy, modest):
+                await one.receive()
+            turns = [one for one, _ in began]
+            assert max(turns.count(one) for one in turns) <= 2, "one, and one in what was left of the turn before"
+            last = max(place for place, (_, host) in enumerate(began) if host == "/127.0.0.3")
+            assert last < 15
+
+    asyncio.run(main())
+
+
+def test_produce_requests_cost_a_turn_no_bytes() -> None:
+    async def main() -> None:
+        async with running_proxy(ProxySettings(limits=limits_of({"turn_bytes": 256}))) as proxy:
+            proxy.metadata.add_topic("orders", 1)
+            endpoint = proxy.role.server.endpoint
+            client = await proxy.connect()
+            client.send_produce("orders", {0: batch(b"a" * 10_000)})
+            await client.receive()
+            left = endpoint._requests_left
+            client.send_produce("orders", {0: batch(b"a" * 10_000)})
+            await client.receive()
+            assert left - endpoint._requests_left == 1
+
+    asyncio.run(main())

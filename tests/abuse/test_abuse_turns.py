@@ -1,0 +1,73 @@
+"""Requests just small enough to be decoded at once, on many connections at the same time: the loop is held by one or two of them, not by all."""
+
+import gc
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import abuse_requests
+import pytest
+from abuse_node import AbusedNode, abused_node, may_hold_s
+from abuse_requests import TOPIC_IDS, TOPICS, Abuse, abuses
+
+from bmq.limits import Limits
+from bmq.runtime.loop import settle
+from bmq.wire.apis import SERVED, ApiKey
+
+TURN_S_MAX: Final = 0.1
+CONNECTIONS: Final = 200
+ADDRESSES: Final = 4
+TRIES: Final = 2
+ANSWERED_WITHIN_S: Final = 60
+INLINE_BYTES_MAX: Final = Limits().request_inline_bytes_max
+DENSE: Final = (ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+"""Whose elements cost most."""
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
+    with abused_node(tmp_path_factory.mktemp("turns")) as running:
+        TOPIC_IDS.update(running.have_topics(TOPICS))
+        thresholds = gc.get_threshold()
+        settle()
+        yield running
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+
+
+def densest(api_key: int, monkeypatch: pytest.MonkeyPatch) -> Abuse:
+    """Of the requests that are decoded at once the one that names most."""
+    for elements in (5_000, 2_500, 1_200, 600):
+        monkeypatch.setattr(abuse_requests, "ELEMENTS", elements)
+        found = [one for one in abuses(api_key, SERVED[api_key].version_max) if "×" in one.what and len(one.frame) <= INLINE_BYTES_MAX]
+        if found and len(found[0].frame) > INLINE_BYTES_MAX // 2:
+            return next((one for one in found if one.what.endswith("unknown")), found[0])
+    raise AssertionError("none is nearly as large as may be")
+
+
+def all_at_once(node: AbusedNode, frame: bytes) -> float:
+    """The longest turn of the loop."""
+    held = [
+        socket.create_connection(node.kafka, source_address=(f"127.0.0.{2 + n % ADDRESSES}", 0), timeout=ANSWERED_WITHIN_S)
+        for n in range(CONNECTIONS)
+    ]
+    node.longest_turn_s()
+    for one in held:
+        one.sendall(frame)
+    for one in held:
+        head = one.recv(4, socket.MSG_WAITALL)
+        left = struct.unpack(">i", head)[0] if len(head) == 4 else 0
+        while left:
+            left -= len(one.recv(left))
+        one.close()
+    return node.longest_turn_s()
+
+
+@pytest.mark.parametrize("api_key", DENSE, ids=lambda key: SERVED[key].name)
+def test_two_hundred_requests_that_are_decoded_at_once_hold_the_loop_for_a_moment(
+    node: AbusedNode, api_key: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    abuse = densest(api_key, monkeypatch)
+    longest_s = min(all_at_once(node, abuse.frame) for _ in range(TRIES))
+    assert longest_s < may_hold_s(TURN_S_MAX)
