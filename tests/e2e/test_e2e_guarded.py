@@ -1,15 +1,9 @@
 """Changes that could take a cluster down: other keys between its nodes, keys that are deleted, and a limit that kills every broker that gets it."""
 
-import base64
-
 import pytest
 from e2e_kubectl import Kubectl, Manifest
+from e2e_observed import NEW_KEYS, RESOURCE, keys, read, replace_keys, uids, write
 from e2e_release import CLUSTER, SMALL, Release, client_pod, status_of
-
-RESOURCE = f"clusters.bmq.io/{CLUSTER}"
-NEW = {"cluster-secret": "another-secret-between-nodes", "admin-token": "another-token-of-the-admin-api"}
-OF_NODES = f"--selector=bmq.io/cluster={CLUSTER},app.kubernetes.io/component in (controller,broker,proxy)"
-
 
 LITTLE = {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": "48Mi"}}
 """A broker of this image takes more before it is ready."""
@@ -31,30 +25,17 @@ def kubectl(release: Release) -> Kubectl:
     return release.kubectl
 
 
-def uids(kubectl: Kubectl) -> dict[str, str]:
-    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in kubectl.json("get", "pods", OF_NODES)["items"]}
-
-
-def write(kubectl: Kubectl, word: str) -> str:
-    """The word, once it is acknowledged."""
-    kubectl.exec("client", "bmq", "produce", "orders", given=f"{word}\n")
-    return word
-
-
-def read(kubectl: Kubectl) -> set[str]:
-    """All words."""
-    return set(kubectl.exec("client", "bmq", "consume", "orders").splitlines())
-
-
-def keys(kubectl: Kubectl) -> dict[str, str]:
-    data = kubectl.json("get", "secret", f"{CLUSTER}-auth")["data"]
-    return {key: base64.b64decode(value).decode() for key, value in data.items()}
-
-
-def test_other_keys_reach_all_nodes_while_it_serves_and_deleted_ones_come_back(kubectl: Kubectl) -> None:
+def test_other_keys_reach_all_nodes_those_of_a_refused_lane_too_while_it_serves_and_deleted_ones_come_back(kubectl: Kubectl) -> None:
+    lane = {"apiVersion": "bmq.io/v1alpha1", "kind": "Lane", "metadata": {"name": "dev"}}
+    proxies = {"replicas": 1, "resources": SMALL}
+    reference = {"clusterRef": {"name": CLUSTER}}
+    kubectl.apply({**lane, "spec": {**reference, "proxies": proxies}})
+    kubectl.until_ready("lanes.bmq.io/dev")
+    kubectl.apply({**lane, "spec": {**reference, "proxies": {**proxies, "placement": {"annotations": {"forbidden.example/x": "y"}}}}})
+    kubectl.until_condition("lanes.bmq.io/dev", status="False", reason="NotAllowed", timeout_s=30)
     before = uids(kubectl)
-    patch = {key: base64.b64encode(value.encode()).decode() for key, value in NEW.items()}
-    kubectl("patch", "secret", f"{CLUSTER}-auth", "--type=merge", "--patch", f'{{"data": {patch}}}'.replace("'", '"'))
+    assert len(before) == 6
+    replace_keys(kubectl, NEW_KEYS)
     kubectl.until_condition(RESOURCE, kind="KeysAsWritten", status="False", reason="Replacing", timeout_s=30)
 
     words = set()
@@ -67,11 +48,11 @@ def test_other_keys_reach_all_nodes_while_it_serves_and_deleted_ones_come_back(k
     kubectl.until("all nodes have the new keys", replaced, timeout_s=330)
     assert not set(before.values()) & set(uids(kubectl).values()), "a node has its old keys"
     environment = kubectl.exec(f"{CLUSTER}-broker-0", "cat", "/proc/1/environ", container="bmq").split("\0")
-    assert f"BMQ_CLUSTER_SECRET={NEW['cluster-secret']}" in environment
+    assert f"BMQ_CLUSTER_SECRET={NEW_KEYS['cluster-secret']}" in environment
     assert not [one for one in environment if one.startswith("BMQ_CLUSTER_SECRETS_ACCEPTED")]
     rolled = uids(kubectl)
     kubectl("delete", "secret", f"{CLUSTER}-auth")
-    kubectl.until("the keys are there again", lambda: keys(kubectl) == NEW, timeout_s=30)
+    kubectl.until("the keys are there again", lambda: keys(kubectl) == NEW_KEYS, timeout_s=30)
     kubectl.until_ready(RESOURCE)
     assert uids(kubectl) == rolled
     assert words <= read(kubectl)

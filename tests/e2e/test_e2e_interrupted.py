@@ -1,8 +1,6 @@
 """What is interrupted in the middle: two Clusters of one name, one of which is deleted while it is rolled, and an operator that dies while keys are
 replaced."""
 
-import base64
-import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -10,11 +8,10 @@ from dataclasses import dataclass
 import pytest
 from e2e_images import Images
 from e2e_kubectl import Kubectl
+from e2e_observed import NEW_KEYS, RESOURCE, keys, read, replace_keys, uids, write
 from e2e_release import CLUSTER, SMALL, Release, client_pod, kept, status_of
 from e2e_running import topic
 
-RESOURCE = f"clusters.bmq.io/{CLUSTER}"
-OF_NODES = f"--selector=bmq.io/cluster={CLUSTER},app.kubernetes.io/component in (controller,broker,proxy)"
 ROLES = ("controllers", "brokers", "proxies")
 
 
@@ -52,25 +49,6 @@ def two(namespace: Callable[[str], AbstractContextManager[Kubectl]], images: Ima
             release.leave()
 
 
-def uids(kubectl: Kubectl) -> dict[str, str]:
-    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in kubectl.json("get", "pods", OF_NODES)["items"]}
-
-
-def write(kubectl: Kubectl, word: str) -> str:
-    """The word, once it is acknowledged."""
-    kubectl.exec("client", "bmq", "produce", "orders", given=f"{word}\n")
-    return word
-
-
-def read(kubectl: Kubectl) -> set[str]:
-    return set(kubectl.exec("client", "bmq", "consume", "orders").splitlines())
-
-
-def keys(kubectl: Kubectl) -> dict[str, str]:
-    data = kubectl.json("get", "secret", f"{CLUSTER}-auth")["data"]
-    return {key: base64.b64decode(value).decode() for key, value in data.items()}
-
-
 def updated(kubectl: Kubectl) -> int:
     shown = status_of(kubectl, RESOURCE)
     return sum(shown[role]["updated"] for role in ROLES)
@@ -98,9 +76,7 @@ def test_two_clusters_of_one_name_have_nothing_in_common(two: Two) -> None:
 def test_an_operator_that_dies_while_keys_are_replaced_goes_on_where_it_was(two: Two) -> None:
     kubectl, words = two.one, {"of the one"}
     before, untouched = uids(kubectl), uids(two.other)
-    new = {"cluster-secret": "another-secret-between-nodes", "admin-token": "another-token-of-the-admin-api"}
-    patch = {"data": {key: base64.b64encode(value.encode()).decode() for key, value in new.items()}}
-    kubectl("patch", "secret", f"{CLUSTER}-auth", "--type=merge", "--patch", json.dumps(patch))
+    replace_keys(kubectl, NEW_KEYS)
     for number in range(3):  # in each of the three rolls, as far as it comes
         until_a_node_is_replaced(kubectl)
         for operator in operators(two):
@@ -114,9 +90,9 @@ def test_an_operator_that_dies_while_keys_are_replaced_goes_on_where_it_was(two:
 
     kubectl.until("all nodes have the new keys", replaced, timeout_s=300)
     environment = kubectl.exec(f"{CLUSTER}-broker-0", "cat", "/proc/1/environ", container="bmq").split("\0")
-    assert f"BMQ_CLUSTER_SECRET={new['cluster-secret']}" in environment
+    assert f"BMQ_CLUSTER_SECRET={NEW_KEYS['cluster-secret']}" in environment
     assert not [one for one in environment if one.startswith(("BMQ_CLUSTER_SECRETS_ACCEPTED", "BMQ_ADMIN_TOKENS_ACCEPTED"))]
-    assert keys(kubectl) == new
+    assert keys(kubectl) == NEW_KEYS
     assert words <= read(kubectl)
     assert uids(two.other) == untouched, "the other Cluster of that name was touched"
 
