@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 from clusters_world import World, cluster, run
+from kinds_of_a_test import INPUTS
+from kube_of_a_test import TRIAL
 
 from bmq.resources.cluster import Cluster
+from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import read_existing
 from bmq_operator.clusters.nodes import lanes_seen, pods_seen
 from bmq_operator.clusters.steps import take
@@ -90,3 +93,11 @@ def test_a_pod_that_was_made_anew_meanwhile_is_left_alone() -> None:
         assert not world.has("Pod", "prod-proxy-0")
 
     run(use, cluster())
+
+
+@pytest.mark.parametrize(("told", "grace_s"), [("60000", 80), ("600000", 620), ("999999999", 620), ("9" * 5000, 35), ("soon", 35), ("", 35)])
+def test_a_stop_timeout_that_nodes_refuse_stops_no_look_and_is_theirs_to_refuse(told: str, grace_s: int) -> None:
+    spec = {**TRIAL, "settings": {"env": {"BMQ_STOP_TIMEOUT_MS": told}}}
+    made = desired(Cluster.model_validate({"metadata": {"name": "bmq", "namespace": "shop", "uid": "u"}, "spec": spec}), INPUTS)
+    pods = [one["spec"]["template"]["spec"] for one in made if one["kind"] == "StatefulSet" and "minio" not in one["metadata"]["name"]]
+    assert {pod["terminationGracePeriodSeconds"] for pod in pods} == {grace_s}

@@ -47,7 +47,7 @@ BEYOND: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a class by a name with a space": (
         {"sparkConf": {"spark.sql.streaming.someClass ": "Evil"}},
-        "sparkConf: spark.sql.streaming.someClass  is none",
+        "sparkConf: 'spark.sql.streaming.someClass ' is no name",
     ),
     "a config map": (
         {"format": "json", "schema": {"configMapKeyRef": {"name": "vault"}}},
@@ -86,6 +86,12 @@ def test_a_codec_is_one_that_spark_knows_by_a_word(value: str, may: bool) -> Non
         why = why_not_settings({name: value}, Allowed().spark_conf, field="sparkConf", value="allow.sparkConf")
         assert (why == "") == may, why
         assert why_not_settings({name: value}, (name,), field="sparkConf", value="allow.sparkConf") == ""
+
+
+@pytest.mark.parametrize("name", ["spark.sql.files.x=1 --jars", "spark.sql.files.x\nspark.jars", "spark.sql.files.x ", "spark.sql.files.x:y", ""])
+def test_what_would_be_another_setting_where_it_is_put_together_is_no_name(name: str) -> None:
+    for patterns in (Allowed().spark_conf, ("*",), (name,)):
+        assert "is no name of a setting" in why_not_settings({name: "1"}, patterns, field="sparkConf", value="allow.sparkConf")
 
 
 @pytest.mark.parametrize(

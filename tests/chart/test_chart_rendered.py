@@ -189,6 +189,39 @@ def test_what_the_operator_asks_of_the_api_server_it_may() -> None:
     assert wanted <= granted
 
 
+NEEDED = {
+    ("clusters", "topics", "lanes", "parquetsinks"): {"get", "list", "watch", "patch"},
+    ("lanes",): {"delete"},
+    ("clusters/status", "topics/status", "lanes/status", "parquetsinks/status"): {"patch"},
+    ("namespaces",): {"get"},
+    ("statefulsets", "services", "secrets", "jobs", "sparkapplications", "scheduledsparkapplications"): {
+        *("get", "list", "watch", "create", "patch", "delete")
+    },
+    ("configmaps", "serviceaccounts", "horizontalpodautoscalers", "poddisruptionbudgets", "networkpolicies"): {
+        *("get", "list", "create", "patch", "delete")
+    },
+    ("pods",): {"get", "list", "watch", "patch", "delete"},
+    ("persistentvolumeclaims",): {"get", "delete"},
+    ("events",): {"create"},
+    ("scheduledsparkapplications/status",): {"patch"},
+    ("nodes",): {"list"},
+    ("customresourcedefinitions",): {"get", "list", "watch"},
+    ("leases",): {"create", "get", "update"},
+}
+"""What the operator's own code asks for: reads, watches (handlers.py), applies (create and patch), deletes; leases are replaced."""
+
+
+def test_the_operator_has_no_right_that_nothing_uses() -> None:
+    needed = {(resource, verb) for resources, verbs in NEEDED.items() for resource in resources for verb in verbs}
+    operators = [
+        one
+        for one in objects(rendered(ALL))
+        if one["kind"] in ("Role", "ClusterRole") and not re.search("spark|hook|works|release|cluster$", one["metadata"]["name"])
+    ]
+    granted = {(resource, verb) for role in operators for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+    assert granted == needed
+
+
 def test_spark_is_what_the_operator_reads_it_as() -> None:
     from bmq_operator.spark_settings import SparkSettings
 

@@ -22,6 +22,7 @@ OWN: Final = "own"
 _NAMES_CODE: Final = re.compile(r"(class|classes|classname|listeners)$", re.IGNORECASE)
 """Settings of Spark and of Kafka whose values are classes to load: a pattern with * allows none of them, only their whole name does."""
 _CLASS: Final = re.compile(r"\s*[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)+\s*")
+_SETTING: Final = re.compile(r"[A-Za-z0-9._$-]+")
 _CODEC: Final = re.compile(r"codec(name)?$", re.IGNORECASE)
 _CODECS: Final = frozenset(("none", "uncompressed", "lz4", "lz4_raw", "lzf", "snappy", "zstd", "gzip", "brotli"))
 """What Spark knows by a word of its own; any other word is the name of a class."""
@@ -138,6 +139,10 @@ def why_not_variables(names: Iterable[str], *, field: str) -> str:
 
 def why_not_settings(settings: Mapping[str, str], patterns: tuple[str, ...], *, field: str, value: str) -> str:
     """The same of names with values: what a pattern with * allows may not name code to load either."""
+    if (unnamed := next((one for one in sorted(settings) if _SETTING.fullmatch(one) is None), None)) is not None:
+        # Behind a = or a new line another setting would begin where names and values are put together.
+        what = f"{field}: {unnamed[:100]!r} is no name of a setting, whatever {value} of bmq's chart allows"
+        return f"{what}: write letters, digits, '.', '-', '_' and '$'"
     if why := why_not_names(settings, patterns, field=field, value=value):
         return why
     refused = next((name for name, one in sorted(settings.items()) if name not in patterns and _names_class(name, one)), "")

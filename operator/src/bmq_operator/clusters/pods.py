@@ -29,6 +29,9 @@ from bmq_operator.kube import Manifest
 USER: Final = 10001
 STOP_TIMEOUT_MS: Final = 15_000
 """The default of `bmq server`'s stop_timeout_ms."""
+STOP_TIMEOUT_MS_MAX: Final = 600_000
+"""The most that it takes."""
+_DIGITS_MAX: Final = 9
 GRACE_S: Final = 20
 """How much longer than its own stop timeout a pod may take."""
 CONTAINER: Final = "bmq"
@@ -180,7 +183,8 @@ def _pod(cluster: Cluster, inputs: Inputs, workload: Workload) -> Manifest:
     names = Names.of(cluster)
     spec = cluster.spec
     told = spec.settings.env.get("BMQ_STOP_TIMEOUT_MS", "")
-    stop_ms = int(told) if told.isdecimal() else STOP_TIMEOUT_MS
+    # What nodes would refuse, which they say themselves when they start, is not acted on here.
+    stop_ms = min(int(told), STOP_TIMEOUT_MS_MAX) if told.isdecimal() and len(told) <= _DIGITS_MAX else STOP_TIMEOUT_MS
     volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {}}, {"name": "config", "configMap": {"name": names.config}}]
     mounts: list[Manifest] = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "config", "mountPath": "/etc/bmq", "readOnly": True}]
     if workload.advertised_config_map:
