@@ -56,12 +56,13 @@ class KubeOfATest:
         """What the API server gives a new object."""
         return {"uid": f"uid-{meta['name']}"}
 
-    async def merge(self, kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "") -> dict[str, Any]:
+    async def merge(self, kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "", uid: str = "") -> dict[str, Any]:
         there = self.manifests.get((kind, namespace, name))
         if there is None:
             raise KubeProblem(status=404, reason="NotFound", message=name)
+        meant = {**body.get("metadata", {}), **({"uid": uid} if uid else {})}
         for key in ("uid", "resourceVersion"):
-            if (wanted := body.get("metadata", {}).get(key)) is not None and there["metadata"].get(key, wanted) != wanted:
+            if (wanted := meant.get(key)) is not None and there["metadata"].get(key, wanted) != wanted:
                 raise KubeProblem(status=409, reason="Conflict", message=f"another {key}")
         there.update(_merged(there, body))
         self.keep(there)

@@ -39,26 +39,25 @@ class SparkKube(KubeOfATest):
         return [one for one in found if selected(one, labels)]
 
     async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        self._told("apply", manifest)
+        self._may(manifest)
+        self.writes.append(f"apply {manifest['kind']} {manifest['metadata']['name']}")
         return await super().apply(manifest)
 
     async def create(self, manifest: dict[str, Any], *, manager: str = "") -> dict[str, Any]:
-        self._told("create", manifest)
+        self._may(manifest)  # and an apply follows
         return await super().create(manifest, manager=manager)
 
-    def _told(self, verb: str, manifest: dict[str, Any]) -> None:
-        name = manifest["metadata"]["name"]
-        if name in self.refuses:
+    def _may(self, manifest: dict[str, Any]) -> None:
+        if manifest["metadata"]["name"] in self.refuses:
             raise KubeProblem(status=400, reason="Forbidden", message="failed to validate resource quota")
-        self.writes.append(f"{verb} {manifest['kind']} {name}")
 
     async def delete(self, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
         self.writes.append(f"delete {kind} {name}")
         await super().delete(kind, namespace, name, uid=uid)
 
-    async def merge(self, kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "") -> dict[str, Any]:
+    async def merge(self, kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "", uid: str = "") -> dict[str, Any]:
         self.writes.append(f"merge {kind} {name} {part}")
-        return await super().merge(kind, namespace, name, body, part=part)
+        return await super().merge(kind, namespace, name, body, part=part, uid=uid)
 
     def says(self, kind: str, name: str, **status: Any) -> None:
         """What the Spark Operator writes."""

@@ -106,10 +106,10 @@ def test_a_lane_whose_pods_the_api_server_refuses_holds_up_its_own_keys_alone() 
         write_secret(world)
         merge = world.kube.merge
 
-        async def refuses(kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "") -> dict[str, Any]:
+        async def refuses(kind: str, namespace: str, name: str, body: dict[str, Any], **more: Any) -> dict[str, Any]:
             if name == "prod-lane-dev-proxy":
                 raise KubeProblem(status=403, reason="Forbidden", message="a policy says no")
-            return await merge(kind, namespace, name, body, part=part)
+            return await merge(kind, namespace, name, body, **more)
 
         world.kube.merge = refuses  # type: ignore[method-assign]
         before = used_by(world, "prod-proxy")

@@ -93,6 +93,19 @@ def test_it_is_not_ready_in_the_middle_of_a_roll_though_all_pods_are() -> None:
     assert ready(replace(FOUND, step=step, of_base=step), paused=True)[1] == "Paused"
 
 
+def test_what_is_not_applied_during_a_pause_is_not_ready() -> None:
+    held = ["to change ConfigMap demo-config", "to change StatefulSet demo-broker", "to make Service a", "to make Service b"]
+    status, reason, text = ready(replace(FOUND, held=held), paused=True)
+    assert (status, reason) == ("False", "Paused")
+    assert "there is something to do: to change ConfigMap demo-config, " in text and text.endswith(" and 1 more")
+    assert ready(FOUND, paused=True)[:2] == ("True", "Ready")
+
+
+def test_partitions_without_an_owner_are_told_by_ready() -> None:
+    assert ready(replace(FOUND, answer=Answer(state=replace(STATE, unowned=3))))[:2] == ("False", "PartitionsUnowned")
+    assert "3 partitions have no owner" in ready(replace(FOUND, answer=Answer(state=replace(STATE, unowned=3))))[2]
+
+
 def test_a_store_that_was_away_is_away_until_somebody_says_otherwise() -> None:
     nobody = Answer(finding=Finding(status="Unknown", reason="NoAnswer", message="no controller answers"))
     away = report(cluster(), replace(FOUND, answer=Answer(state=replace(STATE, store_ok=False, store_detail="list: timed out"))), now_ms=0)

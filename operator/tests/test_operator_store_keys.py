@@ -92,7 +92,12 @@ def test_a_bucket_in_the_minio_of_one_name_in_another_namespace_is_another_one()
 
 
 def test_a_second_cluster_over_one_store_is_refused_however_its_url_is_written() -> None:
-    first = {**CLUSTER, "metadata": {"name": "first", "namespace": "shop", "uid": "u-0"}, "spec": {"store": {"url": MINIO}}}
+    first = {
+        **CLUSTER,
+        "metadata": {"name": "first", "namespace": "shop", "uid": "u-0"},
+        "spec": {"store": {"url": MINIO}},
+        "status": {"store": MINIO},
+    }
     later = {"name": "later", "namespace": "shop", "uid": "u-1", "creationTimestamp": "2026-01-02T00:00:00Z"}
     url = "s3://bmq?region=eu-1&endpoint=http://bmq-minio.shop:9000"
     cluster = Cluster.model_validate({**CLUSTER, "metadata": later, "spec": {"clusterId": "shop-first", "store": {"url": url}}})

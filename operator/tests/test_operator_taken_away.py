@@ -37,7 +37,7 @@ def test_a_field_that_is_set_changed_and_taken_away_is_so_in_what_the_api_server
                 meta = manifest["metadata"]
                 there = await kube.get(manifest["kind"], meta["namespace"], meta["name"])
                 if there is None or not as_wanted(there, manifest):
-                    await write(kube, manifest)  # type: ignore[arg-type]
+                    await write(kube, manifest, there)  # type: ignore[arg-type]
             for manifest in one.objects:
                 meta = manifest["metadata"]
                 told = kube.manifests[manifest["kind"], meta["namespace"], meta["name"]]

@@ -28,9 +28,9 @@ class MergingKube(KubeOfATest):
         super().__init__(*manifests)
         self.merged: list[tuple[str, dict[str, Any]]] = []
 
-    async def merge(self, kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "") -> dict[str, Any]:
+    async def merge(self, kind: str, namespace: str, name: str, body: dict[str, Any], *, part: str = "", uid: str = "") -> dict[str, Any]:
         self.merged.append((part, body))
-        return await super().merge(kind, namespace, name, body, part=part)
+        return await super().merge(kind, namespace, name, body, part=part, uid=uid)
 
 
 def a_lane(spec: dict[str, Any], **meta: Any) -> dict[str, Any]:

@@ -189,3 +189,21 @@ def test_a_sink_of_a_cluster_that_is_not_there_says_so_and_keeps_what_runs() -> 
         assert not holds(sink(STREAM)), "its applications go by their owner"
 
     run(use)
+
+
+def test_a_schema_that_is_written_no_more_goes_with_the_last_application_that_reads_it() -> None:
+    schema = {"format": "json", "schema": {"text": "id BIGINT"}}
+
+    async def use(world: World) -> None:
+        theirs = {"kind": "ConfigMap", "metadata": {"name": "theirs", "namespace": "shop", "labels": {OWNER_LABEL: "uid-lake"}}, "data": {}}
+        world.kube.keep(theirs)
+        await world.look({**STREAM, **schema}, oneTable=True)
+        assert world.kube.names("ConfigMap") == {"lake-sink-schema", "theirs"}
+        world.kube.refuses.add("lake-sink")
+        assert ready(await world.look(STREAM, oneTable=True)).reason == "Refused"
+        assert "lake-sink-schema" in world.kube.names("ConfigMap"), "the application is as it was, and mounts it"
+        world.kube.refuses.clear()
+        await world.look(STREAM, oneTable=True)
+        assert world.kube.names("ConfigMap") == {"theirs"}
+
+    run(use)

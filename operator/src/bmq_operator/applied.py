@@ -9,10 +9,12 @@ import hashlib
 import json
 from typing import Any, Final
 
-from bmq_operator.kube import Kube, Manifest
+from bmq_operator.kube import FIELD_MANAGER, Kube, KubeProblem, Manifest
 
 APPLIED: Final = "bmq.io/applied"
 """The annotation with the digest."""
+MAKER: Final = "bmq-operator-made"
+"""The field manager of objects between their creation and the first apply."""
 _DIGEST_LENGTH: Final = 16
 
 
@@ -26,11 +28,42 @@ def was_applied(there: Manifest, wanted: Manifest) -> bool:
     return (there["metadata"].get("annotations") or {}).get(APPLIED) == digest(wanted)
 
 
-async def write(kube: Kube, manifest: Manifest) -> Manifest:
-    """Makes the object, or brings it to what the manifest says. Raises KubeError."""
+async def write(kube: Kube, manifest: Manifest, there: Manifest | None) -> Manifest:
+    """Makes the object, or brings the very one that was found to what the manifest says. What somebody else made since the look stays as it is.
+    Raises KubeError; KubeProblem 409 where something else is there by now than was found, or nothing any more.
+
+    An apply makes what is not there, and takes over what is: so what is not there is created first, and what was found is named by its uid.
+    """
     meta = manifest["metadata"]
+    if there is None:
+        # Without the digest: should the operator end here, it is applied by the next look.
+        there = await kube.create(manifest, manager=MAKER)
+    elif any(_wrote(one, FIELD_MANAGER, "Apply") for one in there["metadata"].get("managedFields", ())):
+        await _disown(kube, there)
     annotations = {**meta.get("annotations", {}), APPLIED: digest(manifest)}
-    return await kube.apply({**manifest, "metadata": {**meta, "annotations": annotations}})
+    applied = await kube.apply({**manifest, "metadata": {**meta, "uid": there["metadata"]["uid"], "annotations": annotations}})
+    await _disown(kube, applied)
+    return applied
+
+
+async def _disown(kube: Kube, there: Manifest) -> None:
+    """What the operator created belongs to two of its managers, and a field that only one of them gives up would stay: the maker gives up all, once
+    the apply has them. Raises KubeError."""
+    fields = there["metadata"].get("managedFields", ())
+    index = next((index for index, one in enumerate(fields) if _wrote(one, MAKER, "Update")), None)
+    if index is None:
+        return
+    at = f"/metadata/managedFields/{index}"
+    operations = [{"op": "test", "path": f"{at}/manager", "value": MAKER}, {"op": "remove", "path": at}]
+    try:
+        await kube.patch(there, [{"op": "test", "path": "/metadata/uid", "value": there["metadata"]["uid"]}, *operations])
+    except KubeProblem as problem:
+        if problem.status not in (404, 422):  # it is another object by now, or was written meanwhile: then by the next write
+            raise
+
+
+def _wrote(entry: Manifest, manager: str, operation: str) -> bool:
+    return (entry.get("manager"), entry.get("operation")) == (manager, operation) and not entry.get("subresource")
 
 
 async def make_way(kube: Kube, there: Manifest | None) -> None:
@@ -40,7 +73,7 @@ async def make_way(kube: Kube, there: Manifest | None) -> None:
         return
     meta = there["metadata"]
     by_us = {"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}}
-    await kube.merge("StatefulSet", meta["namespace"], meta["name"], by_us)
+    await kube.merge("StatefulSet", meta["namespace"], meta["name"], by_us, uid=meta["uid"])
 
 
 def digest(manifest: Manifest) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from bmq_operator.sharing import Shared
 
 if TYPE_CHECKING:
+    from bmq.resources.base import ObjectMeta
     from bmq_operator.admin import AdminClient
     from bmq_operator.references import Referred
     from bmq_operator.rivals import Rival
@@ -32,6 +33,8 @@ class Known:
     """Who began to write a table's place lately, by its digest, and when by the loop's clock."""
     slots: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
     """By Cluster: first node ids that were given to Lanes, by their uid, and may not be in their status yet."""
+    stores_taken: "dict[tuple[str, ...], ObjectMeta]" = field(default_factory=dict)
+    """Which Cluster began to run over a store, by its place: there may be nothing yet by which others could tell."""
     lags: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
     """By uid of a resource and table: when by the loop's clock it was asked how many records are not in it yet, and how many they were."""
     _topics: "dict[str, TopicsOfCluster]" = field(default_factory=dict)

@@ -5,7 +5,7 @@ Reading and writing only; what is to be there is decided elsewhere.
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import aiohttp
@@ -21,6 +21,7 @@ CLIENT_TIMEOUT_S: Final = 20.0
 PAGE: Final = 500
 _APPLY: Final = "application/apply-patch+yaml"
 _MERGE: Final = "application/merge-patch+json"
+_JSON_PATCH: Final = "application/json-patch+json"
 _JSON: Final = "application/json"
 
 
@@ -101,10 +102,10 @@ class Kube:
         path = _path(manifest["kind"], meta.get("namespace", ""), meta["name"])
         return await self._request("PATCH", path, body=manifest, content_type=_APPLY, query={"fieldManager": manager, "force": "true"})
 
-    async def create(self, manifest: Manifest) -> Manifest:
+    async def create(self, manifest: Manifest, *, manager: str = FIELD_MANAGER) -> Manifest:
         """Makes an object that is not there. Raises KubeProblem 409 if it is."""
         path = _path(manifest["kind"], manifest["metadata"].get("namespace", ""))
-        return await self._request("POST", path, body=manifest, query={"fieldManager": FIELD_MANAGER})
+        return await self._request("POST", path, body=manifest, query={"fieldManager": manager})
 
     async def replace(self, manifest: Manifest) -> Manifest:
         """Writes the object as a whole; with a resourceVersion only over that version (409 else)."""
@@ -112,10 +113,17 @@ class Kube:
         path = _path(manifest["kind"], meta.get("namespace", ""), meta["name"])
         return await self._request("PUT", path, body=manifest, query={"fieldManager": FIELD_MANAGER})
 
-    async def merge(self, kind: str, namespace: str, name: str, body: Manifest, *, part: str = "") -> Manifest:
-        """Changes what `body` names (a JSON merge patch), of the subresource `part` if one is given."""
+    async def merge(self, kind: str, namespace: str, name: str, body: Manifest, *, part: str = "", uid: str = "") -> Manifest:
+        """Changes what `body` names (a JSON merge patch), of the subresource `part` if one is given; with `uid` only of this very object (409)."""
         path = _path(kind, namespace, name) + (f"/{part}" if part else "")
+        body = {**body, "metadata": {**body.get("metadata", {}), "uid": uid}} if uid else body
         return await self._request("PATCH", path, body=body, content_type=_MERGE, query={"fieldManager": FIELD_MANAGER})
+
+    async def patch(self, manifest: Manifest, operations: Sequence[Manifest]) -> Manifest:
+        """Changes an object by these operations (a JSON patch, RFC 6902), all of them or, where a `test` among them fails (422), none."""
+        meta = manifest["metadata"]
+        path = _path(manifest["kind"], meta.get("namespace", ""), meta["name"])
+        return await self._request("PATCH", path, body=operations, content_type=_JSON_PATCH, query={"fieldManager": FIELD_MANAGER})
 
     async def delete(self, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
         """Deletes, what it owns too; with `uid` only this very object. One that is not there is success."""
@@ -129,7 +137,13 @@ class Kube:
                 raise
 
     async def _request(
-        self, method: str, path: str, *, body: Manifest | None = None, content_type: str = _JSON, query: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Manifest | Sequence[Manifest] | None = None,
+        content_type: str = _JSON,
+        query: Mapping[str, str] | None = None,
     ) -> Manifest:
         asked = [*(query or {}).items(), ("timeout", f"{SERVER_TIMEOUT_S}s")]
         headers = {"Accept": _JSON, "Content-Type": content_type}
@@ -164,4 +178,7 @@ def _answer(status: int, data: bytes, asked: str) -> Manifest:
     if status == 429 or status >= 500:
         raise KubeUnreachable(f"{asked}: {status} {message}".rstrip())
     reason = answer.get("reason", "") if isinstance(answer, dict) else ""
+    if status == 422 and "metadata.uid: Invalid value" in message:
+        # What is there is another object than the one that was meant; of one that is gone the API server says so itself.
+        raise KubeProblem(status=409, reason="Conflict", message=message)
     raise KubeProblem(status=status, reason=reason, message=message or asked)

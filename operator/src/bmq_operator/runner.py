@@ -176,12 +176,13 @@ class Runner:
         if outcome.status is not None:
             old: Status = resource.status  # type: ignore[attr-defined]
             if outcome.status != old or not manifest.get("status"):
-                await self._write(key, outcome.status.written())
+                await self._write(key, outcome.status.written(), uid=resource.metadata.uid)
             events = (*_changes(old, outcome.status), *events)
         await self._post(manifest, events)
 
-    async def _write(self, key: Key, status: dict[str, Any]) -> None:
-        await self._context.kube.merge(key.kind, key.namespace, key.name, {"status": status}, part="status")
+    async def _write(self, key: Key, status: dict[str, Any], *, uid: str) -> None:
+        """Of the very resource that was looked at: one that was made anew meanwhile has none of its predecessor's."""
+        await self._context.kube.merge(key.kind, key.namespace, key.name, {"status": status}, part="status", uid=uid)
         STATUS_WRITES.labels(key.kind).inc()
 
     async def _post(self, manifest: Manifest, events: tuple[Event, ...]) -> None:
@@ -197,7 +198,7 @@ class Runner:
             return
         finding = Finding(status="False", reason="NotUnderstood", message=text)
         conditions = next_conditions([], [finding], generation=generation, now_ms=self._context.clock.now_ms())
-        await self._write(key, {"conditions": [one.written() for one in conditions]})
+        await self._write(key, {"conditions": [one.written() for one in conditions]}, uid=manifest["metadata"]["uid"])
         await self._post(manifest, (Event(reason="NotUnderstood", message=text, warning=True),))
 
 

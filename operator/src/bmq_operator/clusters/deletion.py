@@ -84,7 +84,7 @@ async def _erase(context: Context, cluster: Cluster, existing: Existing) -> Outc
     except ObjectTaken as taken:
         return _waiting(context, cluster, "NameTaken", f"the records are not erased: {taken}. Else {_RETAIN}")
     if job is None:
-        await write(context.kube, owned(cluster, erase_job(cluster, image=context.settings.image)))
+        await write(context.kube, owned(cluster, erase_job(cluster, image=context.settings.image)), None)
         return _waiting(context, cluster, "Deleting", f"the Job {names.erase} deletes the records from the store")
     if job.get("status", {}).get("succeeded"):
         return Outcome(finished=True)
@@ -105,7 +105,7 @@ async def _may_erase(context: Context, cluster: Cluster) -> None:
     there = await context.kube.get("ServiceAccount", cluster.metadata.namespace, Names.of(cluster).cluster)
     untaken(there, cluster)
     if there is None:
-        await write(context.kube, owned(cluster, account(cluster)))
+        await write(context.kube, owned(cluster, account(cluster)), there)
 
 
 def _pods(existing: Existing, *components: str) -> list[str]:

@@ -22,6 +22,7 @@ KINDS: Final = (
     "Job",
 )
 """Kinds of objects that a Cluster owns."""
+_VERBS: Final = (("made", "changed"), ("to make", "to change"))
 
 
 class ObjectTaken(Exception):
@@ -75,8 +76,9 @@ async def read_existing(kube: Kube, cluster: Cluster) -> Existing:
     )
 
 
-async def bring_about(kube: Kube, cluster: Cluster, existing: Existing, wanted: Iterable[Manifest]) -> list[str]:
-    """Makes and changes what differs, and deletes what the Cluster owns and no longer needs; what was done, in words.
+async def bring_about(kube: Kube, cluster: Cluster, existing: Existing, wanted: Iterable[Manifest], *, dry: bool = False) -> list[str]:
+    """Makes and changes what differs, and deletes what the Cluster owns and no longer needs; what was done, in words. `dry`: what would be done, and
+    nothing is.
 
     Raises KubeError, ObjectTaken.
     """
@@ -90,12 +92,14 @@ async def bring_about(kube: Kube, cluster: Cluster, existing: Existing, wanted: 
             there = await kube.get(kind, cluster.metadata.namespace, name)
         untaken(there, cluster)
         if there is None or not as_wanted(there, manifest):
-            await write(kube, manifest)
-            done.append(f"{'made' if there is None else 'changed'} {kind} {name}")
+            if not dry:
+                await write(kube, manifest, there)
+            done.append(f"{_VERBS[dry][there is not None]} {kind} {name}")
     for (kind, name), there in existing.objects.items():
         if (kind, name) not in keys and owner_of(there) == cluster.metadata.uid and not there["metadata"]["labels"].get(LANE_LABEL) and kind != "Job":
-            await kube.delete(kind, cluster.metadata.namespace, name, uid=there["metadata"]["uid"])
-            done.append(f"deleted {kind} {name}")
+            if not dry:
+                await kube.delete(kind, cluster.metadata.namespace, name, uid=there["metadata"]["uid"])
+            done.append(f"{'to delete' if dry else 'deleted'} {kind} {name}")
     return done
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
+from bmq.resources.base import ObjectMeta
 from bmq.resources.cluster import Cluster
 from bmq.resources.references import CONFIRM_DELETION
 from bmq_operator.borrowed import Own, why_not_allowed
@@ -19,6 +20,7 @@ from bmq_operator.clusters.rotation import known_keys, used_keys
 from bmq_operator.clusters.store_keys import store_keys
 from bmq_operator.conditions import Finding
 from bmq_operator.context import Context
+from bmq_operator.known import CLUSTERS_MAX
 from bmq_operator.kube import FIELD_MANAGER, Manifest
 from bmq_operator.understood import understood
 
@@ -88,8 +90,9 @@ async def may_be(context: Context, cluster: Cluster) -> str:
     own = Own(images=(settings.image,))
     if (beyond := await why_not_allowed(context.kube, cluster.spec, namespace=namespace, allow=settings.allow, own=own)) is not None:
         raise NotToBe(beyond)
+    keys = await _keys_to_store(context, cluster)
     await _nobody_shares_the_store(context, cluster)
-    return await _keys_to_store(context, cluster)
+    return keys
 
 
 def _current(sets: Mapping[str, Manifest]) -> str:
@@ -130,8 +133,13 @@ def data_may_go(cluster: Cluster) -> bool:
 
 
 async def _nobody_shares_the_store(context: Context, cluster: Cluster) -> None:
-    """Of two Clusters over one store the older one has it, however the URLs are written. What is to be erased nobody else may have run over."""
-    url, place = store_url(cluster), store_place(cluster)
+    """Of two Clusters over one store that one has it which had nodes there first, however the URLs are written. What is to be erased nobody else may
+    have run over. A Cluster that has never had any, be it refused or waiting for something, keeps nobody from it."""
+    url, place, own = store_url(cluster), store_place(cluster), cluster.metadata
+    if own.deletion_timestamp is None and await _ran(context, cluster):
+        return  # whoever came later was refused
+    ran: list[ObjectMeta] = []
+    there: set[str] = set()
     for namespace in context.settings.watched_namespaces:
         for manifest in await context.kube.list("Cluster", namespace):
             try:
@@ -140,10 +148,37 @@ async def _nobody_shares_the_store(context: Context, cluster: Cluster) -> None:
                 continue  # nothing is made of it, and what it says of itself tells why
             if other.metadata.uid == cluster.metadata.uid or store_place(other) != place:
                 continue
-            older = (other.metadata.creation_timestamp, other.metadata.uid) < (cluster.metadata.creation_timestamp, cluster.metadata.uid)
-            if older or (cluster.metadata.deletion_timestamp is not None and other.status.store):
-                whose = f"{other.metadata.namespace}/{other.metadata.name}"
-                raise _not_to_be("StoreShared", f"store.url {url!r} is the store of Cluster {whose}: give each a bucket or a prefix of its own")
+            if await _ran(context, other):
+                ran.append(other.metadata)
+            there.add(other.metadata.uid)
+    # From here on nothing is awaited: of two Clusters that have yet to begin one begins, as there is one operator that leads.
+    begins = context.known.stores_taken
+    taker = begins.get(place)
+    if taker is not None and taker.uid != own.uid and taker.uid in there:
+        ran.append(taker)
+    if ran:
+        whose = f"{ran[0].namespace}/{ran[0].name}"
+        raise _not_to_be("StoreShared", f"store.url {url!r} is the store of Cluster {whose}: give each a bucket or a prefix of its own")
+    if own.deletion_timestamp is None:
+        if place not in begins and len(begins) >= CLUSTERS_MAX:
+            del begins[next(iter(begins))]
+        begins[place] = own
+
+
+async def _ran(context: Context, cluster: Cluster) -> bool:
+    """Whether it has, or had, nodes: by its status, or, where the operator ended before it wrote that, by what it made."""
+    if cluster.status.store:
+        return True
+    made = await context.kube.get("StatefulSet", cluster.metadata.namespace, Names.of(cluster).role("controller"))
+    return made is not None and owner_of(made) == cluster.metadata.uid
+
+
+def has_not_begun(context: Context, cluster: Cluster) -> None:
+    """Nothing could be made of it: its store is not taken."""
+    place = store_place(cluster)
+    taker = context.known.stores_taken.get(place)
+    if taker is not None and taker.uid == cluster.metadata.uid:
+        del context.known.stores_taken[place]
 
 
 async def _volume_is_its_own(context: Context, names: Names) -> None:

@@ -1,6 +1,7 @@
 """Brings what is there to what a Cluster says."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -10,7 +11,7 @@ from bmq_operator.clusters.asking import Answer, ask_state
 from bmq_operator.clusters.deletion import delete, store_ran_over
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
-from bmq_operator.clusters.gathering import NotToBe, gather
+from bmq_operator.clusters.gathering import NotToBe, gather, has_not_begun
 from bmq_operator.clusters.lane_nodes import LaneNodes, lanes_status, next_lane_step
 from bmq_operator.clusters.lane_objects import delete_without_lane, keys_to_lanes
 from bmq_operator.clusters.listeners import advertised_file, listener_statuses, node_address
@@ -41,6 +42,8 @@ class Brought:
     changed: bool = False
     obstacle: Finding | None = None
     note: Finding | None = None
+    held: Sequence[str] = ()
+    """What would be changed if the Cluster were not paused, in words."""
 
 
 def holds(cluster: Cluster) -> bool:
@@ -54,7 +57,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     if cluster.metadata.deletion_timestamp is not None:
         return await delete(context, cluster, existing)
     nodes = await _node_addresses(context, cluster)
-    brought = Brought() if cluster.spec.paused else await _bring_about(context, cluster, existing, nodes)
+    brought = await _bring_about(context, cluster, existing, nodes)
     if brought.changed:
         existing = await read_existing(context.kube, cluster)
     sets = existing.stateful_sets()
@@ -81,6 +84,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         lanes=lanes_status(lanes),
         trouble=trouble(pod for pod in existing.pods if _counts(pod)),
         obstacle=brought.obstacle,
+        held=brought.held,
         listeners=listener_statuses(cluster, existing, nodes),
         ran_over=store_ran_over(cluster, existing),
         notes=[note for note in (brought.note, volume_note(cluster, sets.get("minio"))) if note is not None],
@@ -128,15 +132,22 @@ async def _bring_about(context: Context, cluster: Cluster, existing: Existing, n
         advertised = advertised_file(cluster, existing, nodes)
         inputs = await gather(context, cluster, existing, advertised=advertised)
         wanted = desired(cluster, inputs)
-        done = await bring_about(context.kube, cluster, existing, _now(cluster, existing, wanted))
+        done = await bring_about(context.kube, cluster, existing, _now(cluster, existing, wanted), dry=cluster.spec.paused)
+        if cluster.spec.paused:
+            has_not_begun(context, cluster)
+            behind = nodes_behind(Names.of(cluster), existing, inputs.keys_name)
+            return Brought(held=done, note=replacing(inputs, behind) if existing.stateful_sets() else None)
         done += await delete_without_lane(context, cluster, existing)
     except NotToBe as reason:
+        has_not_begun(context, cluster)
         return Brought(obstacle=reason.finding)
     except ObjectTaken as taken:
+        has_not_begun(context, cluster)
         return Brought(changed=True, obstacle=Finding(status="False", reason="NameTaken", message=str(taken)))
     except KubeProblem as problem:
         if problem.status == 409:
             raise
+        has_not_begun(context, cluster)
         refused = Finding(status="False", reason="Refused", message=f"the API server refuses an object: {problem.message}")
         return Brought(changed=True, obstacle=refused)
     names = Names.of(cluster)
@@ -158,7 +169,8 @@ async def _show_addresses(context: Context, cluster: Cluster, existing: Existing
         meta = pod["metadata"]
         of_base = meta["labels"].get(COMPONENT_LABEL) == "proxy" and not meta["labels"].get(LANE_LABEL)
         if of_base and (meta.get("annotations") or {}).get(ADVERTISED_HASH) != digest:
-            await context.kube.merge("Pod", meta["namespace"], meta["name"], {"metadata": {"annotations": {ADVERTISED_HASH: digest}}})
+            note = {"metadata": {"annotations": {ADVERTISED_HASH: digest}}}
+            await context.kube.merge("Pod", meta["namespace"], meta["name"], note, uid=meta["uid"])
 
 
 def _now(cluster: Cluster, existing: Existing, wanted: list[Manifest]) -> list[Manifest]:

@@ -7,6 +7,7 @@ from bmq.resources.cluster import Cluster, ClusterStatus, ListenerStatus, RoleSt
 from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.names import ADMIN_PORT, KAFKA_PORT, ROLES, Component, Names, selector_of
 from bmq_operator.clusters.nodes import Pod
+from bmq_operator.clusters.rotation import NAMED_MAX
 from bmq_operator.clusters.troubles import STORE_REASONS
 from bmq_operator.clusters.upgrade import Idle, Step
 from bmq_operator.conditions import Finding, condition, next_conditions
@@ -27,6 +28,8 @@ class Found:
     """What keeps pods from being ready."""
     obstacle: Finding | None = None
     """Why the Cluster cannot be as its spec says."""
+    held: Sequence[str] = ()
+    """What would be changed if the Cluster were not paused, in words."""
     listeners: Sequence[ListenerStatus] = ()
     ran_over: str = ""
     """The store of its nodes."""
@@ -77,6 +80,13 @@ def _ready(cluster: Cluster, found: Found, store: Finding) -> Finding:
     if not isinstance(found.of_base, Idle):
         held = "spec.paused is true, and there is something to do: " if cluster.spec.paused else ""
         return Finding(status="False", reason="Paused" if held else found.of_base.reason, message=f"{held}{found.of_base.message}")
+    if found.held:
+        more = f" and {len(found.held) - NAMED_MAX} more" if len(found.held) > NAMED_MAX else ""
+        text = f"spec.paused is true, and there is something to do: {', '.join(found.held[:NAMED_MAX])}{more}"
+        return Finding(status="False", reason="Paused", message=text)
+    if state.unowned:
+        text = f"{state.unowned} partitions have no owner: nobody reads or writes them until a broker takes them"
+        return Finding(status="False", reason="PartitionsUnowned", message=text)
     also = "".join(f"; {note.message}" for note in found.notes if note.type == "KeysAsWritten")
     return Finding(status="True", reason="Ready", message=f"a controller leads, all pods are ready, the store answers{also}")
 

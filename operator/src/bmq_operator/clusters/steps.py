@@ -26,24 +26,30 @@ async def take(context: Context, cluster: Cluster, brokers: Manifest | None, ste
             await kube.delete("Pod", names.namespace, pod, uid=uid)
         case Drain(node_id=node_id, pod=pod, uid=uid, mark=mark):
             if mark:
-                await _mark(context, names, marked(brokers) | {node_id})
+                await _mark(context, brokers, marked(brokers) | {node_id})
             if not await drain(context, cluster, node_id):
                 if mark:
-                    await _mark(context, names, marked(brokers) - {node_id})
+                    await _mark(context, brokers, marked(brokers) - {node_id})
                 if not pod:
                     text = f"broker {node_id} cannot be drained, as no other broker takes partitions: uncordon one, or ask for more brokers"
                     return Wait(reason=step.reason, message=text)
                 await kube.delete("Pod", names.namespace, pod, uid=uid)
         case Uncordon(node_id=node_id):
             await uncordon(context, cluster, node_id)
-            await _mark(context, names, marked(brokers) - {node_id})
+            await _mark(context, brokers, marked(brokers) - {node_id})
         case Shrink(replicas=replicas):
-            await kube.merge("StatefulSet", names.namespace, names.role("broker"), {"spec": {"replicas": replicas}})
+            await _change(context, brokers, {"spec": {"replicas": replicas}})
         case _:
             pass
     return step
 
 
-async def _mark(context: Context, names: Names, node_ids: frozenset[int]) -> None:
+async def _mark(context: Context, brokers: Manifest | None, node_ids: frozenset[int]) -> None:
     text = ",".join(str(one) for one in sorted(node_ids)) or None
-    await context.kube.merge("StatefulSet", names.namespace, names.role("broker"), {"metadata": {"annotations": {DRAINED: text}}})
+    await _change(context, brokers, {"metadata": {"annotations": {DRAINED: text}}})
+
+
+async def _change(context: Context, brokers: Manifest | None, change: Manifest) -> None:
+    assert brokers is not None, "a step is taken where there are nodes"
+    meta = brokers["metadata"]
+    await context.kube.merge("StatefulSet", meta["namespace"], meta["name"], change, uid=meta["uid"])

@@ -196,7 +196,7 @@ async def _bring_about(context: Context, lane: Lane, cluster: Cluster, situation
                 return replace(planned, finding=finding, again_after_s=SOON_S)
             if found is None or not as_wanted(found, one):
                 await make_way(context.kube, found)
-                await write(context.kube, one)
+                await write(context.kube, one, found)
         if not with_brokers and not own_brokers:
             await _delete(context, [(kind, name) for kind, name in all_names(names) if name == names.role("broker")], names.namespace, lane, cluster)
     except KubeProblem as problem:

@@ -28,6 +28,8 @@ class Existing:
 
     applications: Sequence[Manifest]
     schedules: Sequence[Manifest]
+    schemas: Sequence[Manifest] = ()
+    """ConfigMaps of schemas that are written in the resource itself."""
 
     def application(self, name: str) -> Manifest | None:
         return next((one for one in self.applications if one["metadata"]["name"] == name), None)
@@ -50,7 +52,8 @@ async def read_existing(context: Context, namespace: str, uid: str) -> Existing:
         if problem.status == 404:
             raise NoSparkOperator from None
         raise
-    return Existing(applications=applications, schedules=schedules)
+    schemas = [one for one in await context.kube.list("ConfigMap", namespace, labels=selector(uid)) if _owned(one, uid)]
+    return Existing(applications=applications, schedules=schedules, schemas=schemas)
 
 
 async def bring_about(context: Context, existing: Existing, wanted: Sequence[Manifest], *, uid: str) -> list[str]:
@@ -65,22 +68,27 @@ async def bring_about(context: Context, existing: Existing, wanted: Sequence[Man
             raise NameTaken(f"{kind} {meta['name']} belongs to somebody else: delete it, or give this resource another name")
         if there is not None and as_wanted(there, manifest):
             continue
-        await write(context.kube, manifest)
+        await write(context.kube, manifest, there)
         done.append(f"{'made' if there is None else 'changed'} {kind} {meta['name']}")
         if there is not None and _scheduled_otherwise(there, manifest):
             # What the Spark Operator noted of the old schedule would hold until its next run, and what it refused for ever.
             note = {"status": {"scheduleState": "", "nextRun": None, "reason": ""}}
-            await context.kube.merge(kind, meta["namespace"], meta["name"], note, part="status")
+            await context.kube.merge(kind, meta["namespace"], meta["name"], note, part="status", uid=there["metadata"]["uid"])
     return done
 
 
-async def delete_others(context: Context, existing: Existing, wanted: Sequence[Manifest], *, suspended: bool) -> list[str]:
-    """Deletes what is no longer wanted, and of what is suspended the runs that go on; what was done, in words. Raises KubeError."""
+async def delete_others(context: Context, existing: Existing, wanted: Sequence[Manifest], *, suspended: bool, schemas: bool = True) -> list[str]:
+    """Deletes what is no longer wanted, and of what is suspended the runs that go on; what was done, in words. `schemas`: those, too, as no
+    application is as it was before. Raises KubeError."""
     names = {(one["kind"], one["metadata"]["name"]) for one in wanted}
     done = []
-    for one in (*existing.applications, *existing.schedules):
+    for one in (*existing.applications, *existing.schedules, *(existing.schemas if schemas else ())):
         kind, meta = one["kind"], one["metadata"]
-        ongoing = suspended and run_of(one).state not in ENDED if is_run_of_schedule(one) else (kind, meta["name"]) not in names
+        ongoing = (
+            suspended and run_of(one).state not in ENDED
+            if kind == "SparkApplication" and is_run_of_schedule(one)
+            else (kind, meta["name"]) not in names
+        )
         if ongoing:
             await context.kube.delete(kind, meta["namespace"], meta["name"], uid=meta["uid"])
             done.append(f"deleted {kind} {meta['name']}")

@@ -26,6 +26,7 @@ from bmq_operator.tables.desired import NUDGED, desired, made_from
 from bmq_operator.tables.existing import Existing, NameTaken, NoSparkOperator, bring_about, delete_others, read_existing
 from bmq_operator.tables.jobs import Anew, TableJob, jobs_of_sink, jobs_of_topic
 from bmq_operator.tables.lag import lag_of
+from bmq_operator.tables.places import REFUSED
 from bmq_operator.tables.report import SOON_S, Report, of_compaction, of_schedule, of_stream, summed_up
 from bmq_operator.tables.runs import Recipe, Run, Schedule, last_ended, made_otherwise, run_of, schedule_of, waiting, written_ms
 from bmq_operator.topics import reconcile as topics
@@ -171,7 +172,9 @@ async def _tables(context: Context, jobs: Sequence[TableJob], referred: Referred
             reports.append(_refused(job, beyond.reason, beyond.message, status))
             continue
         reports.append(await _table(context, job, referred, existing=existing, wanted=objects, old=status))
-    await delete_others(context, existing, wanted, suspended=jobs[0].table.suspend)
+    # What was refused is as it was, and may still read a schema that is written no more.
+    changed = all(one.finding.reason not in REFUSED for one in reports)
+    await delete_others(context, existing, wanted, suspended=jobs[0].table.suspend, schemas=changed)
     waits = [one.again_after_s for one in reports if one.again_after_s is not None]
     return Tables(
         findings=summed_up(reports, prefix=prefix),
@@ -240,10 +243,11 @@ async def _table(context: Context, job: TableJob, referred: Referred, *, existin
             recipe = replace(recipe, since_ms=now_ms if done else written_ms(application))
         report = of_stream(job, run, await _driver(context, job, run), old, now_ms=now_ms, wanted=recipe)
         if report.begin_anew is not None:
-            await _begin_anew(context, job, report.begin_anew)
+            await _begin_anew(context, job, application, report.begin_anew)
         if report.nudge:
             note = {"metadata": {"annotations": {NUDGED: timestamp(now_ms)}}}
-            await context.kube.merge("SparkApplication", job.owner.meta.namespace, job.name, note)
+            assert application is not None, "nobody is nudged who is not there"
+            await context.kube.merge("SparkApplication", job.owner.meta.namespace, job.name, note, uid=application["metadata"]["uid"])
     else:
         schedule = _schedule(existing, job.name)
         newest = schedule.runs[0] if schedule is not None and schedule.runs else None
@@ -306,9 +310,9 @@ async def _give_up(context: Context, existing: Existing, run: Run | None, pod: M
         await context.kube.delete("SparkApplication", meta["namespace"], meta["name"], uid=meta["uid"])
 
 
-async def _begin_anew(context: Context, job: TableJob, anew: Anew) -> None:
+async def _begin_anew(context: Context, job: TableJob, there: Manifest | None, anew: Anew) -> None:
     """A changed annotation of the driver: the Spark Operator clears the old run away and submits another."""
     for one in desired(job, context.settings.spark, anew=anew):
         if one["kind"] == "SparkApplication":
-            await write(context.kube, one)
+            await write(context.kube, one, there)
     STREAMS_BEGUN_ANEW.labels(job.owner.kind).inc()

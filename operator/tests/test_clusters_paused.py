@@ -1,0 +1,59 @@
+"""What a Cluster that is paused says of itself: it changes nothing, and Ready tells whether there would be something to change."""
+
+from typing import Any
+
+import pytest
+from clusters_world import World, cluster, run
+
+from bmq.resources.cluster import Cluster
+from bmq_operator.clusters.existing import read_existing
+from bmq_operator.clusters.reconcile import _bring_about
+
+
+async def held(world: World, **spec: Any) -> list[str]:
+    """What would be changed."""
+    resource = world.there("Cluster", "prod")
+    resource["spec"] = {**resource["spec"], "paused": True, **spec}
+    before = str(world.kube.manifests)
+    read = Cluster.model_validate({key: resource[key] for key in ("metadata", "spec")})
+    found = await _bring_about(world.context, read, await read_existing(world.kube, read), {})  # type: ignore[arg-type]
+    assert str(world.kube.manifests) == before, "nothing is changed"
+    assert found.obstacle is None
+    return list(found.held)
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        ({}, []),
+        ({"settings": {"lingerMs": 77}}, ["to change ConfigMap prod-config", "to change StatefulSet prod-broker"]),
+        ({"listeners": [{"name": "ext", "type": "NodePort", "port": 9094}]}, ["to make ConfigMap prod-advertised", "to make Service prod-ext-0"]),
+        ({"proxies": {"replicas": 1}}, ["to delete Service prod-internal-1", "to change StatefulSet prod-proxy"]),
+    ],
+)
+def test_what_was_written_during_the_pause_is_named_and_left(spec: dict[str, Any], named: list[str]) -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.pods_are_made()
+        found = await held(world, **spec)
+        assert set(named) <= set(found) and bool(found) == bool(named)
+
+    run(use, cluster())
+
+
+def test_a_spec_that_is_refused_during_the_pause_is_told() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.there("Cluster", "prod")["spec"] |= {"paused": True, "image": {"repository": "evil.example/steal"}}
+        assert (await world.look("prod"))[:2] == ("False", "NotAllowed")
+
+    run(use, cluster())
+
+
+def test_one_that_was_paused_from_its_first_day_takes_no_store() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        assert not [name for kind, _, name in world.kube.manifests if kind not in ("Cluster", "Namespace")]
+        assert (await world.look("other"))[1] != "StoreShared"
+
+    run(use, cluster(paused=True), cluster("other"))
