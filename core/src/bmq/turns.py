@@ -23,6 +23,10 @@ class Rotation(Generic[T]):
         """Whether anything waits."""
         return bool(self._parties)
 
+    def __len__(self) -> int:
+        """How many wait, counted anew each time."""
+        return sum(len(items) for senders in self._parties.values() for items in senders.values())
+
     def push(self, item: T, *, party: Hashable = None, sender: Hashable = None) -> None:
         """Puts it behind what the same sender has here."""
         senders = self._parties.get(party)
@@ -32,6 +36,12 @@ class Rotation(Generic[T]):
         if items is None:
             items = senders[sender] = deque()
         items.append(item)
+
+    @property
+    def first(self) -> T:
+        """What `pop` gives next."""
+        senders = next(iter(self._parties.values()))
+        return next(iter(senders.values()))[0]
 
     def pop(self) -> T:
         """What is next; its sender is behind its party's others then, and its party behind all others."""

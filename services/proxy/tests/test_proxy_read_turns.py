@@ -23,7 +23,7 @@ class Reader:
 
     async def read(self) -> None:
         while self.left:
-            turn = self.turns.begin(MIB) or await self.turns.wait(self.party, MIB)
+            turn = self.turns.begin(MIB) or await self.turns.wait((self.party, ""), MIB)
             try:
                 await asyncio.sleep(self.takes_s)
             finally:
@@ -60,8 +60,15 @@ async def test_where_nobody_is_modest_all_read_at_once() -> None:
     assert all(begun)
 
 
+@pytest.mark.parametrize(
+    ("parties", "told"),
+    [
+        (list("aaaabac"), list("abcaaaa")),
+        (["a1", "a1", "a2", "a3", "b1", "b1"], ["a1", "b1", "a2", "b1", "a3", "a1"]),  # many client ids are one address' still
+    ],
+)
 @on_virtual_time
-async def test_beside_the_modest_there_is_a_window_and_clients_take_turns() -> None:
+async def test_beside_the_modest_there_is_a_window_and_clients_take_turns(parties: list[str], told: list[str]) -> None:
     modest = Modest()
     turns = ReadTurns(modest, bytes_max=64 * MIB)
     over(modest, 0.01)
@@ -71,19 +78,19 @@ async def test_beside_the_modest_there_is_a_window_and_clients_take_turns() -> N
     order: list[str] = []
 
     async def wait(party: str) -> None:
-        turn = await turns.wait(party, MIB)
+        turn = await turns.wait((party[0], party[1:]), MIB)
         order.append(party)
         turn.over()
 
     async with asyncio.TaskGroup() as tasks:
-        for party in "aaaabac":
+        for party in parties:
             tasks.create_task(wait(party))
         await asyncio.sleep(0.1)
         assert not order
         for turn in held:
             assert turn is not None
             turn.over()
-    assert order == list("abcaaaa")
+    assert order == told
     assert turns.window.held_bytes == 0
 
 
@@ -94,7 +101,7 @@ async def test_what_is_larger_than_the_window_is_read_by_itself() -> None:
     over(modest, 0.01)
     first = turns.begin(MIB)
     assert first is not None
-    waiting = asyncio.ensure_future(turns.wait("large", 10 * MIB))
+    waiting = asyncio.ensure_future(turns.wait(("large", ""), 10 * MIB))
     await asyncio.sleep(0)
     assert turns.begin(1) is None  # nobody goes past who waits
     first.over()
@@ -144,4 +151,4 @@ async def test_who_goes_while_it_waits_holds_up_nobody_and_every_byte_comes_back
     for task, outcome in zip(tasks, found, strict=True):
         assert outcome is None or (task in gone and isinstance(outcome, asyncio.CancelledError))
     assert turns.window.held_bytes == 0
-    (turns.begin(8 * MIB) or await turns.wait("last", 8 * MIB)).over()
+    (turns.begin(8 * MIB) or await turns.wait(("last", ""), 8 * MIB)).over()

@@ -421,7 +421,7 @@ def test_while_somebody_modest_writes_only_few_readers_far_behind_read_at_one_ti
         proxy.store.gate = asyncio.Event()
         for n, reader in enumerate(readers):
             reader.send(1, 12, fetch_request("orders", 0, 10 * n))
-        while sum(map(len, turns._waiting.values())) + len({key for key, _, _ in proxy.store.gets}) < len(readers):
+        while len(turns._waiting) + len({key for key, _, _ in proxy.store.gets}) < len(readers):
             await asyncio.sleep(0)
         begun = {key for key, _, _ in proxy.store.gets}
         assert begun <= {entry.key for entry in entries}

@@ -4,7 +4,7 @@ Owns the split of a response's bytes among its partitions and the memory of resp
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,7 +22,7 @@ from bmq_proxy.fetch.blocks import Pool
 from bmq_proxy.fetch.manifests import ManifestCache
 from bmq_proxy.fetch.segments import SegmentReader, Slice
 from bmq_proxy.fetch.tails import read_tails
-from bmq_proxy.fetch.turns import ReadTurns, Turn
+from bmq_proxy.fetch.turns import NOBODY, Party, ReadTurns, Turn
 
 MANIFESTS_TRIED_MAX = 3
 ROOM_WAIT_S = 5.0
@@ -94,7 +94,7 @@ class Reader(Protocol):
 
     memory: MemoryBudget
 
-    async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Hashable = None) -> Result:
+    async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party = NOBODY) -> Result:
         """See FetchReader."""
 
     async def close(self) -> None: ...
@@ -123,7 +123,7 @@ class FetchReader:
         self._small_memory = MemoryBudget(max(SMALL_BYTES, memory.limit_bytes // SMALL_SHARE))
         metrics.FETCH_MEMORY.set_function(lambda: memory.held_bytes)
 
-    async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Hashable = None) -> Result:
+    async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party = NOBODY) -> Result:
         """Waits until `min_bytes` are there, something needs the client's attention, or the time is up. Never raises a BmqError.
 
         `party`: whose turn it takes where it reads much while there are others to protect.
@@ -322,7 +322,7 @@ class FetchReader:
         if found.error is not None or found.diverging_epoch >= 0:
             found.parts, found.size_bytes = (), 0
 
-    async def _wait_for_turn(self, party: Hashable, size_bytes: int) -> Turn | None:
+    async def _wait_for_turn(self, party: Party, size_bytes: int) -> Turn | None:
         try:
             async with asyncio.timeout(ROOM_WAIT_S):
                 return await self._turns.wait(party, size_bytes)

@@ -1,14 +1,19 @@
 """Turns of those who read much from segments, while there is anybody modest to protect: what they read takes the store's and the machine's time.
 
-Each client has its turn after every other one. Who reads little, or at the tail, never waits here.
+Each address has its turn after every other one, and each client in those of its address: who makes up many client ids has no more turns than
+who has one. Who reads little, or at the tail, never waits here.
 """
 
 import asyncio
-from collections import OrderedDict, deque
-from collections.abc import Hashable
+from typing import Final
 
 from bmq.greedy_window import Modest
+from bmq.turns import Rotation
 from bmq_proxy import metrics
+
+Party = tuple[str, str]
+"""A client: its address, and what it calls itself."""
+NOBODY: Final[Party] = ("", "")
 
 
 class Turn:
@@ -35,7 +40,7 @@ class ReadTurns:
         self._modest = modest
         self.window = modest.window(bytes_max=bytes_max, call_at=self._loop.call_at)
         metrics.FETCH_WINDOW.set_function(lambda: self.window.size_bytes)
-        self._waiting: OrderedDict[Hashable, deque[tuple[int, asyncio.Future[Turn]]]] = OrderedDict()
+        self._waiting: Rotation[tuple[int, asyncio.Future[Turn]]] = Rotation()
 
     def at_most(self, size_bytes: int) -> int:
         """How much of so much should be read in one turn."""
@@ -48,10 +53,10 @@ class ReadTurns:
             return None
         return self._begin(size_bytes, now)
 
-    async def wait(self, party: Hashable, size_bytes: int) -> Turn:
-        """A turn, behind those of the others."""
+    async def wait(self, party: Party, size_bytes: int) -> Turn:
+        """A turn, behind those of the others: of other addresses, and of other clients of the same."""
         turn: asyncio.Future[Turn] = self._loop.create_future()
-        self._waiting.setdefault(party, deque()).append((size_bytes, turn))
+        self._waiting.push((size_bytes, turn), party=party[0], sender=party[1])
         self._let_in(self._loop.time())
         try:
             return await turn
@@ -72,15 +77,10 @@ class ReadTurns:
 
     def _let_in(self, now: float) -> None:
         while self._waiting:
-            party, waiting = next(iter(self._waiting.items()))
-            size_bytes, turn = waiting[0]
+            size_bytes, turn = self._waiting.first
             if not turn.cancelled():
                 if self._modest.are_there(now) and not self.window.fits(size_bytes, now):
                     self.window.tell_rested(self._let_in)
                     break
                 turn.set_result(self._begin(size_bytes, now))
-            waiting.popleft()
-            if waiting:
-                self._waiting.move_to_end(party)
-            else:
-                del self._waiting[party]
+            self._waiting.pop()

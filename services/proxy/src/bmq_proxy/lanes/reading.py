@@ -1,7 +1,7 @@
 """Fetch in a lane: its own topics as everywhere, the base's capped in rate, and those that nobody has written to yet are empty and are waited for."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -9,6 +9,7 @@ from bmq.errors import OffsetOutOfRange, UnknownTopic
 from bmq.metadata.image import Image
 from bmq.values import TopicPartition
 from bmq_proxy.fetch.reader import FetchReader, Found, Read, Result
+from bmq_proxy.fetch.turns import NOBODY, Party
 from bmq_proxy.lanes.rate import RateCap
 from bmq_proxy.lanes.views import LaneView
 
@@ -28,7 +29,7 @@ class LaneReader:
         """Of the base's partitions, as they were seen last: what is said of them while nothing may be read."""
         self.memory = reader.memory
 
-    async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Hashable = None) -> Result:
+    async def read(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party = NOBODY) -> Result:
         """See FetchReader."""
         unwritten = [read for read in reads if not self._view.is_written(read.tp.topic_id)]
         found = {read.tp: _unwritten(read, self._view.first_offset(read.tp.topic_id)) for read in unwritten}
