@@ -1,17 +1,20 @@
 """Columns of real tables: names that records bring, and what somebody else does to columns while the job runs."""
 
+import secrets
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from iceberg_batches import Record, batch, settings, typing
 from iceberg_catalogs import Opened, opened_in
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from bmq_spark.errors import JobStopped
 from bmq_spark.iceberg.catalogs import Catalog, TableName
 from bmq_spark.iceberg.tables import IcebergTable
 from bmq_spark.jobs.iceberg_sink import IcebergSink
+from bmq_spark.values import collision
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +97,32 @@ def test_rows_are_not_merged_where_somebody_took_the_column_by_which_they_are_fo
     spark.sql(f"ALTER TABLE {name.sql} RENAME COLUMN other TO {column}")
     sink.add(batch(spark, 1, [Record(offset=1, key=b"k", value=b"new")]))
     assert [row["value"] for row in rows(opened, name)] == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("there", "added"),
+    [
+        ("x struct<y: int>", "`x.y` int"),
+        ("x struct<y: int>", "`X.Y` int"),
+        ("tags array<int>", "`tags.element` int"),
+        ("rows array<struct<id: int>>", "`rows.id` int"),
+        ("`rows.id` int", "rows array<struct<id: int>>"),
+        ("x struct<y: int>", "`x.z` int"),
+    ],
+)
+def test_which_fields_are_one_column_is_as_iceberg_has_it(spark: SparkSession, opened: Opened, there: str, added: str) -> None:
+    """In a table that is made with both, and in one that has one and gets the other."""
+
+    def fails(*ddls: str) -> bool:
+        name = opened.table(f"paths_{len(ddls)}_{secrets.token_hex(4)}")
+        try:
+            for ddl in ddls:
+                sink = IcebergSink(spark, name, typing("json", ddl), settings())
+            sink.add(batch(spark, 0, values("{}")))
+            return not rows(opened, name)
+        except (JobStopped, AnalysisException):
+            return True
+
+    kinds = [typing("json", ddl).columns for ddl in (there, f"{there}, {added}")]
+    assert (collision(kinds[1]) is not None) == fails(f"{there}, {added}")
+    assert (collision(kinds[1], kinds[0]) is not None) == fails(there, f"{there}, {added}")

@@ -1,8 +1,12 @@
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.iceberg.catalogs import Catalog, TableName
-from bmq_spark.jobs.iceberg import IcebergOptions, Target, parse
+from bmq_spark.jobs.decoders import typing_of
+from bmq_spark.jobs.iceberg import IcebergOptions, Target, parse, require_paths
 
 SQL = ["--table", "lake.db.orders", "--catalog-type", "sql", "--catalog-uri", "jdbc:sqlite:/c.db", "--warehouse", "/w"]
 
@@ -114,3 +118,18 @@ def test_what_cannot_be_is_said_in_a_line(arguments: list[str], line: str) -> No
     with pytest.raises(ConfigurationError) as raised:
         parse(arguments)
     assert str(raised.value) == line
+
+
+def test_a_schema_whose_fields_are_one_column_for_iceberg_is_refused_with_both_of_them(tmp_path: Path) -> None:
+    schema = tmp_path / "orders.ddl"
+    schema.write_text("id int, `x.y` int, x struct<z int, y: string>")
+    options = parse([*SQL, "--topic", "orders", "--format", "json", "--schema", str(schema)])
+    assert isinstance(options, IcebergOptions)
+    with pytest.raises(ConfigurationError) as refused:
+        require_paths(options, typing_of(options), None)
+    assert str(refused.value) == (
+        f'--schema {schema}: fields "x.y" and "y" in "x" are one column for Iceberg, which joins names by dots: x.y: give one of them a name without '
+        "the dot, leave it out of the schema, or keep the topic as a Parquet table (parquet.py)"
+    )
+    schema.write_text("id int, `x.y` int, x struct<z int>")
+    require_paths(options, typing_of(options), pa.schema([("value", pa.struct([("id", pa.int32())]))]))

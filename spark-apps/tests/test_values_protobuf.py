@@ -327,3 +327,14 @@ def test_a_timestamp_that_no_calendar_has_does_not_fit() -> None:
     values, reasons = fitting(schema, good, bad, good)
     assert values[0] == values[2] is not None and values[1] is None
     assert reasons == [None, "a time beyond the years 1 to 9999 - at `$.at[...]`", None]
+
+
+def test_numbers_too_large_for_their_field_lose_their_upper_bits_as_protobuf_defines_it() -> None:
+    colour = "enum Colour { UNKNOWN = 0; RED = 1; }"
+    narrow = f"{colour} message Order {{ int32 a = 1; uint32 b = 2; Colour c = 3; repeated int32 d = 4; map<int32, int32> e = 5; }}"
+    wide = "message Order { int64 a = 1; uint64 b = 2; int64 c = 3; repeated int64 d = 4; map<int64, int64> e = 5; }"
+    found = [compiled({"x.proto": f'syntax = "proto3"; {text}'.encode()}, "x.proto", "x") for text in (narrow, wide)]
+    over = 1 << 32
+    written = message_class(found[1], "Order")(a=over + 5, b=over + 6, c=over + 1, d=[over + 7, -8], e={1: 7, over + 2: over + 9}).SerializeToString()
+    made = decoder("protobuf", schema=SchemaFile(name="x.desc", content=found[0].SerializeToString()), message="Order")
+    assert decode(made, [written]) == ([{"a": 5, "b": 6, "c": "RED", "d": [7, -8], "e": [(1, 7), (2, 9)]}], [None])

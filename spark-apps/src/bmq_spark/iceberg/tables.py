@@ -222,7 +222,7 @@ class IcebergTable:
                 else:
                     update.updateColumn(".".join(change.path), self._iceberg_type(change.type))
             update.commit()
-        except Py4JJavaError as error:
+        except (PySparkException, Py4JJavaError) as error:
             raise JobStopped(f"table {self.name}: its schema cannot be changed: {cause(str(error))}") from error
         self.refresh()
         return True

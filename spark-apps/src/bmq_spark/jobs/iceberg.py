@@ -1,11 +1,13 @@
 """The job that keeps topics as an Iceberg table: its arguments, and from them the parts that do the work."""
 
 import argparse
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from bmq_spark.errors import ConfigurationError
@@ -18,10 +20,12 @@ from bmq_spark.jobs.decoders import is_inferred, typing_of
 from bmq_spark.jobs.ending import StopRequest, ended, say
 from bmq_spark.jobs.hadoop_files import HadoopFolder
 from bmq_spark.jobs.iceberg_sink import IcebergSink, TableSettings
+from bmq_spark.jobs.records import Typing
 from bmq_spark.jobs.sinks import Total
 from bmq_spark.jobs.streaming import Stream
 from bmq_spark.options import JobOptions, add_shared_arguments, pairs, shared, size_bytes, time_ms
 from bmq_spark.session import open_session
+from bmq_spark.values import collision
 
 JOB: Final = "iceberg"
 
@@ -108,7 +112,10 @@ def run(options: IcebergOptions, spark: SparkSession, *, stop: StopRequest | Non
     # Before a table is made, whose format is for good: a run that reaches nobody makes none.
     Cluster(options).topics(options.topics)
     there = IcebergTable.open(spark, target.table)
-    typing = typing_of(options, there.columns() if there else None)
+    have = there.columns() if there else None
+    typing = typing_of(options, have)
+    if not is_inferred(options):
+        require_paths(options, typing, have)
     sink = IcebergSink(spark, target.table, typing, target.settings, infers=is_inferred(options))
     folder = HadoopFolder(spark, options.checkpoint or f"{sink.table.location}/_bmq/checkpoint")
     checkpoint = Checkpoint(folder, table_id=sink.table.id, table=str(target.table))
@@ -117,6 +124,20 @@ def run(options: IcebergOptions, spark: SparkSession, *, stop: StopRequest | Non
         sink.maintain()
     say(total.summary(table=str(target.table), dead_letters=str(target.table.dead_letters)))
     return total
+
+
+def require_paths(options: JobOptions, typing: Typing, have: pa.Schema | None) -> None:
+    """Raises ConfigurationError where two fields of the values are one column for Iceberg, which says so of a statement with all of them."""
+    known = have.field("value").type if have is not None and "value" in have.names else None
+    both = collision(typing.columns, known)
+    if both is None:
+        return
+    one, other = (" in ".join(json.dumps(name, ensure_ascii=False) for name in reversed(names)) for names in both)
+    schema = f"--schema {options.schema}" if options.schema else f"registry {options.registry}"
+    raise ConfigurationError(
+        f"{schema}: fields {one} and {other} are one column for Iceberg, which joins names by dots: {'.'.join(both[1])}: give one of them a name "
+        "without the dot, leave it out of the schema, or keep the topic as a Parquet table (parquet.py)"
+    )
 
 
 def run_maintenance(target: Target, spark: SparkSession) -> None:

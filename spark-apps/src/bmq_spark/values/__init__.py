@@ -3,6 +3,7 @@
 Nothing here knows Spark or tables: arrays in, arrays out. What others use is named here; the modules beside it are this package's own.
 """
 
+from bmq_spark.values.column_paths import collision
 from bmq_spark.values.ddl import read_ddl, write_ddl
 from bmq_spark.values.decoded import Decoded, Decoder
 from bmq_spark.values.evolution import SchemaBreaks, conform, iceberg_rules, json_rules, merge, merge_types, parquet_rules
@@ -16,6 +17,7 @@ __all__ = [
     "Decoder",
     "SchemaBreaks",
     "SchemaFile",
+    "collision",
     "conform",
     "decoder",
     "iceberg_rules",

@@ -72,6 +72,39 @@ class Paths:
         self._short.add(path.short.lower())
 
 
+Names = tuple[str, ...]
+"""Of a column, from the top."""
+
+
+def collision(arrow_type: pa.DataType, known: pa.DataType | None = None) -> tuple[Names, Names] | None:
+    """Two columns of an object that are one for Iceberg, which tells case apart here; None where there are none.
+
+    It has no two of one whole path. And where it finds a column by a path without the steps into a list's or map's objects, it
+    adds none of that path: for what is not in `known`, the columns of a table that is there.
+    """
+    there = {} if known is None else dict(_columns(known))
+    short = {path.short: names for names, path in there.items() if path.short != path.full}
+    full: dict[str, Names] = {}
+    for names, path in sorted(_columns(arrow_type), key=lambda column: column[0] not in there):
+        other = full.get(path.full) or (short.get(path.full) if known is not None and names not in there else None)
+        if other is not None:
+            return other, names
+        full[path.full] = names
+    return None
+
+
+def _columns(arrow_type: pa.DataType) -> list[tuple[Names, Path]]:
+    """From the outer to the inner."""
+    found: list[tuple[Names, Path]] = []
+    waiting: list[tuple[Names, Path, pa.DataType]] = [((), TOP, arrow_type)]
+    for names, path, kind in waiting:
+        steps = [part.name for part in kind] if pa.types.is_struct(kind) else ["element"] if pa.types.is_list(kind) else ["key", "value"]
+        parts = [((*names, step), *part) for step, part in zip(steps, path.parts(kind), strict=False)]
+        found += [(part_names, part_path) for part_names, part_path, _ in parts]
+        waiting += parts
+    return found
+
+
 @dataclass(slots=True)
 class Room:
     """What there may be yet: so many columns, and where the table knows them by their paths, none of a path that is taken."""
