@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from typing_extensions import Buffer
 
-from bmq.errors import Fenced
+from bmq.errors import Fenced, NotReady
 from bmq.values import Offset
 from bmq.wire.batches import Record, build_batch, iterate_records, read_header
 
@@ -31,8 +31,13 @@ class LateLog:
         self.delay_s = delay_s
         self.is_held = False
         self.is_fenced = False
+        self.is_stopped = False
         self._end = disk.next_offset
         self._pending: deque[tuple[bytes | None, asyncio.Future[None], float]] = deque()
+
+    def check_open(self) -> None:
+        if self.is_stopped:
+            raise NotReady("nothing can be stored now")
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> "asyncio.Future[None]":
         assert records, "an append without records"

@@ -7,7 +7,7 @@ import structlog
 from typing_extensions import Buffer
 
 from bmq.clock_guard import ClockGuard
-from bmq.errors import BmqError, Corrupt
+from bmq.errors import BmqError, Corrupt, NotReady
 from bmq.values import Offset
 from bmq.wire.batches import Record, build_batch, read_header
 from bmq_broker.commit import GroupCommit
@@ -27,6 +27,11 @@ class PartitionLog:
         self._segments = segments
         self._snapshots = snapshots
         self._clock = clock
+
+    def check_open(self) -> None:
+        """See CoordinatorLog."""
+        if self._partition.stopped is not None:
+            raise NotReady(f"nothing can be stored in {self._partition.tp} now: {self._partition.stopped}")
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> "asyncio.Future[None]":
         """See CoordinatorLog."""

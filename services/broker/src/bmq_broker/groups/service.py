@@ -301,6 +301,8 @@ class GroupCoordinatorShard:
         machine.begin()
         try:
             effects = step()
+            if effects.records:
+                self._log.check_open()
         except Exception:
             self._take_back(machine)
             raise
@@ -327,6 +329,9 @@ class GroupCoordinatorShard:
         """A step that nobody asked for, and that others do not depend on."""
         try:
             self._run(step, self._carry_out)
+        except NotReady as error:
+            if (left_out := self._complaints.due("stored", now=asyncio.get_running_loop().time())) is not None:
+                _log.warning("a step of group coordinator %d is taken again later (%d left out): %s", self.partition, left_out, error)
         except Exception:
             if self.failure is not None:
                 raise
