@@ -13,7 +13,7 @@ class CoordinatorLog(Protocol):
     """One partition of `__consumer_offsets` (later `__transaction_state`), owned by this broker."""
 
     def check_open(self) -> None:
-        """Raises NotReady while the log takes no records, which is to be asked before anything is changed: an append that fails ends the coordinator."""
+        """Raises NotReady while the log takes no records. To be asked before anything is changed: an append that fails ends the coordinator."""
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> "asyncio.Future[None]":
         """Submits (key, value) records as one batch before it returns; the future resolves once they and all before are durable.

@@ -21,8 +21,8 @@ from bmq_sim.rest import Rest
 TIMEOUT_MS: Final = 20_000
 TOPIC_RESOURCE: Final = 2
 PREFERRED: Final = 0
-NO_SUCH: Final = frozenset((84, 85))
-"""ELECTION_NOT_NEEDED, NO_REASSIGNMENT_IN_PROGRESS: it is as it was to be."""
+NO_SUCH: Final = frozenset((39, 84, 85))
+"""INVALID_REPLICA_ASSIGNMENT: that broker is about to start again. ELECTION_NOT_NEEDED, NO_REASSIGNMENT_IN_PROGRESS: it is as it was to be."""
 FINE: Final = (400, 404, 409, 412)
 """What a node of now is not at all, or not any more, is told so."""
 
