@@ -193,10 +193,7 @@ class IcebergSink:
         if not key:
             return append(rows, self._table, notes, have=have, verify=batch.verify)
         merged = self._remembered(rows, batch)
-        try:
-            return upsert(merged, self._table, notes, field=key, have=have, verify=batch.verify)
-        finally:
-            merged.unpersist()
+        return upsert(merged, self._table, notes, field=key, have=have, verify=batch.verify)
 
     def _remembered(self, rows: DataFrame, batch: Batch) -> DataFrame:
         """One row for each key, to be merged; those that delete are kept in the table of tombstones first."""
@@ -204,8 +201,11 @@ class IcebergSink:
         last = last_of_each_partition(rows, key)
         if self._tombstones is None and are_alone(last, key):
             return last
-        known = self._spark.table(self._tombstones.name.sql) if self._tombstones else None
-        won = winners(last, self._spark.table(self._table.name.sql), known, key).persist(KEPT)
+        # Tables as the session of the batch has them: a stream's batches have one of their own.
+        session = rows.sparkSession
+        known = session.table(self._tombstones.name.sql) if self._tombstones else None
+        # Made now, and without the table in it: Spark cannot merge into a table what it would read from it through a view.
+        won = winners(last, session.table(self._table.name.sql), known, key).localCheckpoint(storageLevel=KEPT)
         gone = deletions(won)
         if gone.limit(1).count():
             batch.verify()
