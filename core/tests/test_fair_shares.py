@@ -6,7 +6,10 @@ from typing import ClassVar
 
 import pytest
 
+from bmq import fair_shares
 from bmq.fair_shares import (
+    LOOKED_AT_MAX,
+    MODEST_ADDRESS_BYTES,
     MODEST_BYTES,
     MODEST_PARTY_BYTES,
     SMALL_BYTES,
@@ -24,12 +27,12 @@ CONNECTION_MAX = 16 * MIB
 class Sender:
     """A connection that wants to send so many requests of one size, one after the other."""
 
-    def __init__(self, shares: FairShares, client: str, size_bytes: int, count: int) -> None:
+    def __init__(self, shares: FairShares, client: str, size_bytes: int, count: int, *, address: str | None = None) -> None:
         self.shares = shares
         self.size_bytes = size_bytes
         self.left = count
         self.started: list[Admitted] = []
-        self.share: Share = shares.open(client, self.advance)
+        self.share: Share = shares.open(client, self.advance, address=address)
 
     now = 100.0
     timers: ClassVar[list[tuple[float, Callable[[], None]]]] = []
@@ -319,6 +322,39 @@ def test_many_connections_do_not_make_a_client_modest() -> None:
     assert small.started == [Admitted.MODEST]
 
 
+def test_many_client_ids_do_not_make_an_address_modest() -> None:
+    shares = made()
+    modest_there(shares)
+    senders = [Sender(shares, f"made up {n}", MODEST_BYTES, 2, address="one") for n in range(1000)]
+    for sender in senders:
+        sender.advance()
+    assert sum(sender.share.held_bytes for sender in senders) <= MODEST_ADDRESS_BYTES + WINDOW_FIRST_BYTES
+    another = Sender(shares, "made up 1", MODEST_BYTES, 1, address="another")
+    another.advance()
+    assert another.started == [Admitted.SPARED]
+    small = Sender(shares, "made up 1", SMALL_BYTES, 1, address="one")
+    small.advance()
+    assert small.started == [Admitted.MODEST]
+
+
+def test_what_thousands_wait_for_is_not_asked_for_each_of_them_when_one_append_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = made()
+    modest = modest_there(shares)
+    senders = [Sender(shares, f"greedy {n}", WINDOW_FIRST_BYTES, 1) for n in range(5000)]
+    for sender in senders:
+        sender.advance()
+    asked: list[Share] = []
+    fits = shares._fits
+
+    def counted(share: Share, size_bytes: int, now: float) -> bool:
+        asked.append(share)
+        return fits(share, size_bytes, now)
+
+    monkeypatch.setattr(shares, "_fits", counted)
+    modest.answered()
+    assert len(asked) <= LOOKED_AT_MAX
+
+
 def test_who_goes_while_it_waits_holds_up_nobody() -> None:
     shares = made()
     modest_there(shares)
@@ -375,10 +411,13 @@ def test_however_many_wait_all_get_through_when_their_requests_are_answered_at_o
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_everybody_gets_through_in_the_end_and_every_byte_comes_back(seed: int) -> None:
+def test_everybody_gets_through_in_the_end_and_every_byte_comes_back(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = Random(seed)
+    monkeypatch.setattr(fair_shares, "LOOKED_AT_MAX", rng.choice((1, 2, LOOKED_AT_MAX)))
+    monkeypatch.setattr(fair_shares, "MODEST_ADDRESS_BYTES", rng.choice((MODEST_BYTES, MODEST_ADDRESS_BYTES)))
     shares = made(connection=rng.choice((MIB, CONNECTION_MAX)))
-    senders = [Sender(shares, f"client {rng.randrange(5)}", rng.choice((100, SMALL_BYTES, MODEST_BYTES, LARGE, 2 * MIB)), 50) for _ in range(12)]
+    sizes = (100, SMALL_BYTES, MODEST_BYTES, LARGE, 2 * MIB)
+    senders = [Sender(shares, f"client {rng.randrange(5)}", rng.choice(sizes), 50, address=rng.choice((None, "one", "another"))) for _ in range(12)]
     for _ in range(100_000):
         ring(Sender.now + rng.random() / 50)
         sender = rng.choice(senders)
@@ -391,3 +430,7 @@ def test_everybody_gets_through_in_the_end_and_every_byte_comes_back(seed: int) 
     assert [one.left for one in senders] == [0] * len(senders)
     assert shares.window.held_bytes == 0
     assert all(one.share.held_bytes == 0 for one in senders)
+    assert all(one.share.party.address.held_bytes == 0 for one in senders)
+    for one in senders:
+        shares.close(one.share, Sender.now)
+    assert not shares._addresses

@@ -5,7 +5,8 @@ too, while there is anybody modest to protect (bmq.greedy_window). Where all are
 is alone nothing at all.
 
 For a proxy each connection is a *sender*, and each client (host and client id; a principal, once there are any) a *party*: many connections
-do not make a greedy client modest. For a broker, which hears several proxies, topics are both.
+do not make a greedy client modest. All clients of a host have an *address*: nor do many client ids. For a broker, which hears several proxies,
+topics are all three.
 """
 
 from collections.abc import Callable, Hashable
@@ -17,9 +18,13 @@ from bmq.greedy_window import REMEMBERED_S, Modest
 MODEST_BYTES: Final = 256 << 10
 """What a sender may always have under way…"""
 MODEST_PARTY_BYTES: Final = 1 << 20
-"""…as long as all of its party have no more than this together."""
+"""…as long as all of its party have no more than this together…"""
+MODEST_ADDRESS_BYTES: Final = 8 << 20
+"""…and all of its address no more than this."""
 SMALL_BYTES: Final = 32 << 10
 """An append of at most this size is let in where nothing else of its sender is under way, in any case; and only such ones are waited with."""
+LOOKED_AT_MAX: Final = 64
+"""How many who wait in vain are looked at when an append is over: thousands may wait."""
 
 
 class Admitted(Enum):
@@ -35,12 +40,23 @@ class Admitted(Enum):
 _MODEST, _SPARED, _GREEDY = Admitted  # looking one up in its class takes longer than all the rest
 
 
+class Address:
+    """All parties that come from one place."""
+
+    __slots__ = ("held_bytes", "parties")
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+        self.parties: dict[Hashable, Party] = {}
+
+
 class Party:
     """All senders that belong together."""
 
-    __slots__ = ("held_bytes", "senders")
+    __slots__ = ("address", "held_bytes", "senders")
 
-    def __init__(self) -> None:
+    def __init__(self, address: Address) -> None:
+        self.address = address
         self.held_bytes = 0
         self.senders = 0
 
@@ -50,7 +66,7 @@ class Share:
 
     __slots__ = ("greedy_until", "held_bytes", "key", "modest", "party", "resume", "wanted_bytes")
 
-    def __init__(self, key: Hashable, party: Party, resume: Callable[[], None]) -> None:
+    def __init__(self, key: tuple[Hashable, Hashable], party: Party, resume: Callable[[], None]) -> None:
         self.key = key
         self.party = party
         self.resume = resume
@@ -78,7 +94,7 @@ class FairShares:
         `modest`: where other windows follow those who are modest here.
         """
         self._sender_bytes_max = sender_bytes_max
-        self._parties: dict[Hashable, Party] = {}
+        self._addresses: dict[Hashable, Address] = {}
         self._waiting: dict[Share, None] = {}
         self._modest = modest or Modest()
         self._modest_last: Share | None = None
@@ -88,13 +104,17 @@ class FairShares:
         self.held_bytes = 0
         """Under way."""
 
-    def open(self, party: Hashable, resume: Callable[[], None]) -> Share:
-        """A sender begins."""
-        found = self._parties.get(party)
+    def open(self, party: Hashable, resume: Callable[[], None], *, address: Hashable = None) -> Share:
+        """A sender begins. None as address: the party has one for itself."""
+        key = (party if address is None else address, party)
+        place = self._addresses.get(key[0])
+        if place is None:
+            place = self._addresses[key[0]] = Address()
+        found = place.parties.get(party)
         if found is None:
-            found = self._parties[party] = Party()
+            found = place.parties[party] = Party(place)
         found.senders += 1
-        return Share(party, found, resume)
+        return Share(key, found, resume)
 
     def close(self, share: Share, now: float) -> None:
         """It is gone; of what it has under way it is still told that it is `over`."""
@@ -104,20 +124,29 @@ class FairShares:
             self._modest_last = None
         share.party.senders -= 1
         if not share.party.senders:
-            del self._parties[share.key]
+            address, party = share.key
+            del self._addresses[address].parties[party]
+            if not self._addresses[address].parties:
+                del self._addresses[address]
         self._let_in(now)
 
     def admit(self, share: Share, size_bytes: int, now: float) -> Admitted | None:
         """As what an append may start now; it is held from then on. None: later, by turns."""
         held_bytes, party = share.held_bytes, share.party
+        address = party.address
         after_bytes = held_bytes + size_bytes
-        within = after_bytes <= MODEST_BYTES and party.held_bytes + size_bytes <= MODEST_PARTY_BYTES
+        within = (
+            after_bytes <= MODEST_BYTES
+            and party.held_bytes + size_bytes <= MODEST_PARTY_BYTES
+            and address.held_bytes + size_bytes <= MODEST_ADDRESS_BYTES
+        )
         if within or (not held_bytes and size_bytes <= SMALL_BYTES):
             if share.wanted_bytes:
                 share.wanted_bytes = 0
                 self._waiting.pop(share, None)
             share.held_bytes = after_bytes
             party.held_bytes += size_bytes
+            address.held_bytes += size_bytes
             self.held_bytes += size_bytes
             if size_bytes > SMALL_BYTES or now < share.greedy_until:
                 return _SPARED
@@ -136,6 +165,7 @@ class FairShares:
         self._waiting.pop(share, None)
         share.held_bytes = after_bytes
         party.held_bytes += size_bytes
+        address.held_bytes += size_bytes
         self.held_bytes += size_bytes
         self.window.began(size_bytes)
         return _GREEDY
@@ -150,6 +180,7 @@ class FairShares:
         """An append was answered, after so long; None: at once, because it was refused."""
         share.held_bytes -= size_bytes
         share.party.held_bytes -= size_bytes
+        share.party.address.held_bytes -= size_bytes
         self.held_bytes -= size_bytes
         assert share.held_bytes >= 0
         if admitted is _GREEDY:
@@ -177,6 +208,8 @@ class FairShares:
     def _let_in(self, now: float) -> None:
         """Who waits, by turns: each starts one append, and waits behind the others for its next.
 
+        After some who may not go on yet the others wait, too: as long as nobody may, something is under way, or a rest is, whose end looks again.
+
         An append that is answered at once is over while its sender is being resumed: who may go on then is let in here and not from within
         there, since that would be as deep as many wait.
         """
@@ -187,8 +220,12 @@ class FairShares:
         try:
             while self._may_let_in:
                 self._may_let_in = False
+                in_vain = 0
                 for share in list(self._waiting):
-                    if share in self._waiting and self._fits(share, share.wanted_bytes, now):
-                        share.resume()  # it asks again at once
+                    if share in self._waiting:
+                        if self._fits(share, share.wanted_bytes, now):
+                            share.resume()  # it asks again at once
+                        elif (in_vain := in_vain + 1) == LOOKED_AT_MAX:
+                            break
         finally:
             self._is_letting_in = False

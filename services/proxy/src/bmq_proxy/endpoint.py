@@ -192,7 +192,7 @@ class Endpoint:
             return True
         share = connection.share
         if share is None:
-            share = connection.share = self.shares.open((call.client_host, call.client_id), connection.go_on)
+            share = connection.share = self.shares.open(call.client_id, connection.go_on, address=call.client_host)
         admitted = self.shares.admit(share, call.lease.size_bytes, self._loop.time())
         if admitted is None:
             return False
