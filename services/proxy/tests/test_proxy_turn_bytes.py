@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from proxy_in_memory import batch, running_proxy
 
 from bmq.limits import limits_of
@@ -55,5 +56,57 @@ def test_produce_requests_cost_a_turn_no_bytes() -> None:
             client.send_produce("orders", {0: batch(b"a" * 10_000)})
             await client.receive()
             assert left - endpoint._requests_left == 1
+
+    asyncio.run(main())
+
+
+NAMED = b"\x02a\x02a"
+"""The software's name and version."""
+
+
+def test_a_request_that_is_never_decoded_beside_the_loop_costs_a_turn_its_bytes_however_large_it_is() -> None:
+    async def main() -> None:
+        async with running_proxy(ProxySettings(limits=limits_of({"request_inline_bytes_max": 1_024}))) as proxy:
+            endpoint = proxy.role.server.endpoint
+            client = await proxy.connect()
+            begin = endpoint._begin
+            lefts: list[float] = []
+
+            def noted(call, body):  # type: ignore[no-untyped-def]
+                lefts.append(endpoint._requests_left)
+                return begin(call, body)
+
+            endpoint._begin = noted  # type: ignore[method-assign]
+            costs = []
+            for filling in (b"\x80\x00", b"\xb8\x17" + bytes(3_000)):
+                before = endpoint._requests_left
+                await client.ask(ApiKey.API_VERSIONS, 3, raw=NAMED + b"\x01\x05" + filling)
+                costs.append(before - lefts[-1])
+            assert costs[1] - costs[0] == pytest.approx(3_000 * endpoint._byte_cost)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [NAMED + b"\x41" + b"".join(bytes((tag, 0)) for tag in range(65)), b"\x81\x20" + b"a" * 4_096 + b"\x02a\x00"],
+    ids=["tags", "bytes"],
+)
+def test_who_asks_for_versions_with_more_than_any_client_has_to_say_is_cut_off(body: bytes) -> None:
+    async def main() -> None:
+        async with running_proxy(ProxySettings()) as proxy:
+            client = await proxy.connect()
+            client.send(ApiKey.API_VERSIONS, 3, raw=body)
+            assert await client.closed()
+
+    asyncio.run(main())
+
+
+def test_a_few_unknown_fields_in_the_question_for_versions_are_passed_over() -> None:
+    async def main() -> None:
+        async with running_proxy(ProxySettings()) as proxy:
+            client = await proxy.connect()
+            answer = await client.ask(ApiKey.API_VERSIONS, 3, raw=NAMED + b"\x3c" + b"".join(bytes((tag, 0)) for tag in range(60)))
+            assert answer.error_code == 0
 
     asyncio.run(main())

@@ -31,6 +31,7 @@ ERRORS_LOOKED_AT: Final = 1_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """`overlaps`: may run beside earlier requests of its kind. `outlives`: carried through when the client is gone.
+    `on_loop`: decoded on the event loop whatever its size, so that its bytes always cost a turn.
 
     `begin` raises WireError. It gets versions that are not served only where `any_version` says that it answers them.
     """
@@ -40,6 +41,7 @@ class Route:
     overlaps: bool = False
     outlives: bool = True
     any_version: bool = False
+    on_loop: bool = False
 
 
 def plain(proxy: Proxy, key: ApiKey, handler: Handler) -> Route:

@@ -86,6 +86,8 @@ class Endpoint:
         self._partitions_left = PRODUCE_TURN_PARTITIONS
         self._turn_requests = settings.limits.turn_requests
         self._inline_bytes_max = settings.limits.request_inline_bytes_max
+        self._on_loop = frozenset(key for key, route in routes.items() if route.on_loop)
+        """Requests of these are never decoded beside the loop."""
         self._byte_cost = settings.limits.turn_requests / settings.limits.turn_bytes
         """What a byte that is decoded costs, in requests."""
         self._requests_left: float = self._turn_requests
@@ -203,7 +205,7 @@ class Endpoint:
         """Starts a request. Raises WireError for an API or version that is not served, or a body that does not decode."""
         began_s = self._loop.time()
         self._requests_left -= 1
-        if call.api_key != ApiKey.PRODUCE and call.lease.size_bytes <= self._inline_bytes_max:
+        if call.api_key != ApiKey.PRODUCE and (call.lease.size_bytes <= self._inline_bytes_max or call.api_key in self._on_loop):
             self._requests_left -= call.lease.size_bytes * self._byte_cost
         try:
             pending = self._begin(call, body)

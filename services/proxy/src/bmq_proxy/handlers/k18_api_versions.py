@@ -1,15 +1,17 @@
 """ApiVersions, key 18, versions 0 to 5. From version 5 on a client may say whom it means to reach (KIP-1242).
 
 The response header is always version 0, and a version that is not served gets a version 0 body with error 35: a client that knows
-nothing of this server yet must be able to read it.
+nothing of this server yet must be able to read it. It is asked before anything else, by whoever connects, and answered on the event loop: so it is
+refused where it says more than a client has to say.
 """
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from typing_extensions import Buffer
 
+from bmq.errors import WireError
 from bmq.wire import messages
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.error_codes import ErrorCode
@@ -20,6 +22,10 @@ from bmq_proxy.proxy import Proxy
 
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _NAMED_FROM = 3
+BODY_BYTES_MAX: Final = 4 << 10
+"""Two names and a cluster's id take some hundred."""
+TAGS_MAX: Final = 64
+"""As many as a request's header may have."""
 
 
 def route(proxy: Proxy, served: Iterable[Route]) -> Route:
@@ -30,9 +36,11 @@ def route(proxy: Proxy, served: Iterable[Route]) -> Route:
     def begin(call: Call, body: Buffer) -> Pending:
         if not api.serves(call.version):
             return encode(call, {"error_code": ErrorCode.unsupported_version, "api_keys": _keys(served)}, version=0)
-        return encode(call, _reply(proxy, served, call, messages.decode_request(call.api_key, call.version, body)))
+        if (size_bytes := memoryview(body).nbytes) > BODY_BYTES_MAX:
+            raise WireError(f"an ApiVersions request of {size_bytes} bytes; at most {BODY_BYTES_MAX} are allowed")
+        return encode(call, _reply(proxy, served, call, messages.decode_request(call.api_key, call.version, body, elements_max=TAGS_MAX)))
 
-    return Route(api=api, begin=begin, any_version=True)
+    return Route(api=api, begin=begin, any_version=True, on_loop=True)
 
 
 def _reply(proxy: Proxy, served: Iterable[Route], call: Call, request: Any) -> Reply:
