@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Final
 
+from bmq.limits import Limits
+
 SMALL: Final[Mapping[str, Sequence[int]]] = {
     # what is stored
     "bmq.storage.flatlog:READS_AHEAD": (1, 2),
@@ -167,6 +169,21 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq_cli\.role_settings:ONE_DISK_CATCH_UP_GETS": "the default of a setting",
 }
 """By a pattern for module and name: why no seed changes the number."""
+
+
+SMALL_LIMITS: Final[Mapping[str, Sequence[int]]] = {
+    "request_inline_bytes_max": (256,),
+    "turn_requests": (1, 3),
+    "turn_bytes": (256, 1_000),
+    "produce_turn_partitions": (1, 2),
+}
+"""Limits of a proxy that decide in which turn of the loop a request is begun, by name. Half of the seeds have what is shipped, of each."""
+
+
+def limits_of(rng: Random) -> Limits:
+    """What a node of this seed lets a client do."""
+    chosen = {name: (rng.random() < 1 / 2, rng.choice(choices)) for name, choices in SMALL_LIMITS.items()}
+    return Limits(**{name: value for name, (is_small, value) in chosen.items() if is_small})
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from bmq.errors import BmqError
+from bmq.limits import Limits
 from bmq.metadata.image import Image
 from bmq.ports import ObjectStore
 from bmq.roles.owner import Appended, Owner
@@ -26,6 +27,7 @@ from bmq_sim.checkers import InvariantViolated
 from bmq_sim.client import Address
 from bmq_sim.clock import SimClock, SimRng
 from bmq_sim.history import OwnerAppend, Place
+from bmq_sim.limits import limits_of
 from bmq_sim.owners_eyes import OwnersEyes
 from bmq_sim.process import ProcessState, SimProcess
 from bmq_sim.rest import Admin
@@ -41,8 +43,8 @@ MIB = 1024 * 1024
 class NodeSettings:
     """Settings of a seed: small enough that rolls, merges, snapshots and deletions happen within a few kilobytes."""
 
-    def __init__(self, rng: Random, *, tail_limit_factor: int | None = None) -> None:
-        """`tail_limit_factor`: how many times its budget the tail may grow before nothing more is written; None: far."""
+    def __init__(self, rng: Random, limits: Limits, *, tail_limit_factor: int | None = None) -> None:
+        """`limits`: of its proxy. `tail_limit_factor`: how many times its budget the tail may grow before nothing more is written; None: far."""
         tail_budget_bytes = rng.choice((500, 2_000, 20_000))
         broker = BrokerSettings(
             linger_ms=rng.choice((0.0, 5.0, 100.0)),
@@ -89,6 +91,7 @@ class NodeSettings:
             fetch_memory_bytes=rng.choice((3_000, 64 * MIB, 64 * MIB)),
             catch_up_cache_bytes=rng.choice((8_000, 64 * MIB, 64 * MIB)),
             tail_cache_bytes=rng.choice((4_000, 32 * MIB, 32 * MIB)),
+            limits=limits,
         )
         self.made = ShippedSettings(node_id=NODE_ID, port=PORT, broker=broker, groups=groups, controller=controller, proxy=proxy)
 
@@ -201,7 +204,7 @@ class Supervisor:
     def __init__(self, world: World, settings: NodeSettings | None = None) -> None:
         self._world = world
         self._rng = world.rng("supervisor")
-        self._settings = settings or NodeSettings(world.rng("settings"))
+        self._settings = settings or NodeSettings(world.rng("settings"), limits_of(world.rng("limits of requests")))
         self.clock = SimClock()
         """The machine's: of every incarnation."""
         self.incarnations: list[Incarnation] = []

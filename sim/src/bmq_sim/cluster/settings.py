@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from random import Random
 
+from bmq.limits import Limits
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.settings import BrokerSettings
 from bmq_cli.role_settings import RoleSettings, role_settings
@@ -31,11 +32,12 @@ class NodeSpec:
 class ClusterSettings:
     """Of one seed. Every start of a node asks for its own: what may differ from release to release differs from start to start."""
 
-    def __init__(self, rng: Random, *, balance_interval_s: float = 0.0, deletes_soon: bool = False) -> None:
-        """`balance_interval_s` 0: the cluster moves nothing by itself. `deletes_soon`: hardly anything stays in the WAL, and hardly for a
-        moment what was given up."""
+    def __init__(self, rng: Random, limits: Limits, *, balance_interval_s: float = 0.0, deletes_soon: bool = False) -> None:
+        """`limits`: of all proxies. `balance_interval_s` 0: the cluster moves nothing by itself. `deletes_soon`: hardly anything stays in the
+        WAL, and hardly for a moment what was given up."""
         self._deletes_soon = deletes_soon
         self._rng = rng
+        self._limits = limits
         self.size_factor = rng.choice((1, 1, 10))
         """By how much everything is larger than the smallest that works."""
         self.offsets_topic_partitions = rng.choice((1, 3))
@@ -70,7 +72,7 @@ class ClusterSettings:
     def of(self, spec: NodeSpec) -> RoleSettings:
         """For one more start of the node."""
         made = role_settings(self.config(spec), one_disk=False, log_dir="simulated")
-        proxy = replace(made.proxy, offsets_topic_partitions=self.offsets_topic_partitions)
+        proxy = replace(made.proxy, offsets_topic_partitions=self.offsets_topic_partitions, limits=self._limits)
         return replace(made, controller=self.controller, groups=self.groups, broker=self._broker(), proxy=proxy)
 
     def _broker(self) -> BrokerSettings:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from bmq_sim.checkers import InvariantViolated
 from bmq_sim.history import Place
+from bmq_sim.limits import limits_of
 from bmq_sim.node import NodeSettings, Supervisor
 from bmq_sim.objects import missing
 from bmq_sim.scenarios.workload import TOPIC, Clients, finish
@@ -29,7 +30,7 @@ async def scenario(world: World) -> None:
         unknown_late_probability=rng.choice((0.0, 0.1)),
         timeout_s=rng.choice((0.5, 2.0, 8.0)),
     )
-    settings = NodeSettings(world.rng("settings"))
+    settings = NodeSettings(world.rng("settings"), limits_of(world.rng("limits of requests")))
     broker = replace(
         settings.made.broker,
         eager=True,
