@@ -164,7 +164,7 @@ def produce(
 def delivery_failure(topic: str, delivery: Delivery) -> CommandFailed:
     """What did not arrive, and its commonest reason."""
     reason, _ = delivery.failures.most_common(1)[0]
-    remedy = "send them again"
+    remedy = "some may have been written all the same: look before you send them again"
     if "too large" in reason:
         remedy = f"send smaller records, or raise what the topic takes: bmq topics alter {topic} --config max.message.bytes=BYTES"
     return CommandFailed(f"produce to {topic}", f"{delivery.failed} of {delivery.handed_over} records failed: {reason}", remedy)

@@ -10,7 +10,7 @@ import typer
 from bmq_cli.exit_codes import MEANINGS
 from bmq_cli.formats import DIRECTIVES
 from bmq_cli.main import app
-from bmq_cli.session import SharedOptions
+from bmq_cli.session import PANEL, SharedOptions
 
 _HIDDEN: Final = frozenset({"help"})
 _SHARED: Final = frozenset(SharedOptions.__dataclass_fields__)
@@ -20,16 +20,17 @@ _INTRODUCTION: Final = """\
 
 <!-- Written by `python -m bmq_cli.reference >docs/cli.md`: change the commands, not this page. -->
 
-`bmq up` starts bmq, `bmq server` one process of a cluster. `bmq apply`, `bmq cluster` and `bmq debug` ask a cluster's [admin REST API](admin-api.md).
-The other commands talk to any cluster that speaks the Kafka protocol. Each has `--help`; `bmq --install-completion` teaches the shell to complete
-commands, options, and the names of topics and groups.
+`bmq up` starts bmq, `bmq server` one process of a cluster. `bmq apply`, `bmq lanes`, `bmq cluster` and `bmq debug` ask a cluster's
+[admin REST API](admin-api.md), and `bmq store` opens a store itself. The other commands talk to any cluster that speaks the Kafka protocol. Each has
+`--help`; `bmq --install-completion` teaches the shell to complete commands, options, and the names of topics and groups.
 
 Results go to standard output, everything else to standard error. An error is one line, `error: what: why. remedy`;
 `BMQ_DEBUG=1` adds the traceback and the client library's log.
 """
 
 _STAND: Final = """\
-They stand before the command's name or after it. `bmq apply`, `bmq cluster` and `bmq debug` have `--admin` in place of `--bootstrap-server`.
+They stand before the command's name or after it; `--lane` after it. `bmq apply`, `bmq lanes`, `bmq cluster` and `bmq debug` have `--admin` in place
+of `--bootstrap-server` and `--lane`, and `bmq store` has none of them.
 """
 
 _POSITIONS: Final = """\
@@ -68,33 +69,36 @@ def reference() -> str:
     """The page."""
     root: Any = typer.main.get_command(app)
     context = root.make_context("bmq", [], resilient_parsing=True)
-    parts = [
-        _INTRODUCTION,
-        *_exit_codes(),
-        _options("## Options of all commands but `up` and `server`", [item for item in root.params if item.name in _SHARED]),
-    ]
-    parts.append(_STAND)
-    for path, command in _commands(root, context, "bmq"):
+    commands = list(commands_of(root, context, "bmq"))
+    shared = {item.name: item for item in [*root.params, *(item for _, command in commands for item in command.params)] if _is_shared(item)}
+    parts = [_INTRODUCTION, *_exit_codes(), _options("## Options of all commands but `up` and `server`", list(shared.values())), _STAND]
+    for path, command in commands:
         parts.append(_command(path, command))
     parts += [_POSITIONS, *_formats(), _JSON]
     return "\n".join(parts)
 
 
-def _commands(group: Any, context: Any, path: str) -> Iterator[tuple[str, Any]]:
+def commands_of(group: Any, context: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Each command below `group` with its whole name."""
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         if hasattr(command, "list_commands"):
-            yield from _commands(command, context, f"{path} {name}")
+            yield from commands_of(command, context, f"{path} {name}")
         else:
             yield f"{path} {name}", command
 
 
 def _command(path: str, command: Any) -> str:
     arguments = [item for item in command.params if item.param_type_name == "argument"]
-    options = [item for item in command.params if item.param_type_name == "option" and item.name not in _SHARED | _HIDDEN]
+    options = [item for item in command.params if item.param_type_name == "option" and item.name not in _HIDDEN and not _is_shared(item)]
     usage = " ".join([path, *(["[OPTIONS]"] if options else []), *(item.metavar or item.name.upper() for item in arguments)])
     lines = [f"## `{path}`", "", command.help or "", "", f"    {usage}", ""]
     return "\n".join(lines) + ("\n" + _options("", options) if options else "")
+
+
+def _is_shared(item: Any) -> bool:
+    """`--lane` of `bmq server` is another one."""
+    return item.name in _SHARED and getattr(item, "rich_help_panel", None) == PANEL
 
 
 def _options(title: str, options: list[Any]) -> str:

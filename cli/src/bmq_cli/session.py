@@ -15,7 +15,7 @@ from bmq_cli.output import Output, OutputFormat
 
 P = ParamSpec("P")
 S = TypeVar("S")
-_PANEL: Final = "Connection and output"
+PANEL: Final = "Connection and output"
 LANE_VARIABLE: Final = "BMQ_LANE"
 
 BootstrapServer = Annotated[
@@ -24,7 +24,7 @@ BootstrapServer = Annotated[
         "--bootstrap-server",
         "-b",
         metavar="HOST:PORT",
-        rich_help_panel=_PANEL,
+        rich_help_panel=PANEL,
         help=f"The cluster's address, or several with commas. Default: $BMQ_BOOTSTRAP_SERVER, else {DEFAULT_BOOTSTRAP_SERVER}.",
         show_default=False,
     ),
@@ -32,11 +32,11 @@ BootstrapServer = Annotated[
 LaneOption = Annotated[
     str | None,
     typer.Option(
-        "--lane", metavar="NAME", rich_help_panel=_PANEL, help=f"Be in this lane (docs/lanes.md). Default: ${LANE_VARIABLE}.", show_default=False
+        "--lane", metavar="NAME", rich_help_panel=PANEL, help=f"Be in this lane (docs/lanes.md). Default: ${LANE_VARIABLE}.", show_default=False
     ),
 ]
 OutputOption = Annotated[
-    OutputFormat | None, typer.Option("--output", "-o", rich_help_panel=_PANEL, help="How to print results. Default: table.", show_default=False)
+    OutputFormat | None, typer.Option("--output", "-o", rich_help_panel=PANEL, help="How to print results. Default: table.", show_default=False)
 ]
 TimeoutOption = Annotated[
     float | None,
@@ -45,14 +45,14 @@ TimeoutOption = Annotated[
         metavar="SECONDS",
         min=0.1,
         max=3600,
-        rich_help_panel=_PANEL,
+        rich_help_panel=PANEL,
         help=f"How long to wait for a connection, and for each answer. Default: {DEFAULT_TIMEOUT_S:g}.",
         show_default=False,
     ),
 ]
 NoColorOption = Annotated[
     bool | None,
-    typer.Option("--no-color", rich_help_panel=_PANEL, help="No colours (NO_COLOR in the environment does the same).", show_default=False),
+    typer.Option("--no-color", rich_help_panel=PANEL, help="No colours (NO_COLOR in the environment does the same).", show_default=False),
 ]
 
 

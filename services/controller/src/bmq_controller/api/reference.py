@@ -17,7 +17,8 @@ _INTRODUCTION: Final = f"""\
 <!-- Written by `python -m bmq_controller.api.reference >docs/admin-api.md`: change the API, not this page. -->
 
 Every node serves it at its admin address (`admin`, 127.0.0.1:9080 by default; with `bmq up --nodes` the ports from there on). Any node takes any
-request: the leading controller answers, and other nodes hand a request on to it. `bmq cluster` and `bmq debug` use nothing else. What follows is also
+request: the leading controller answers, and other nodes hand a request on to it. `bmq apply`, `bmq lanes`, `bmq cluster` and `bmq debug` use
+nothing else. What follows is also
 at `/openapi.json` (OpenAPI 3.1) and, to try out, at `/docs` of each node.
 
     curl -s -H "Authorization: Bearer $BMQ_TOKEN" http://127.0.0.1:9080/v1/nodes
