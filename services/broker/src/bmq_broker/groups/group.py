@@ -11,7 +11,7 @@ from typing import Final
 from bmq_broker.groups.records import GroupValue, MemberValue
 from bmq_broker.groups.requests import Refusal, Ticket
 from bmq_broker.groups.states import GroupEvent, GroupState, next_state
-from bmq_broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from bmq_broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, topics_of
 from bmq_broker.groups.tally import Tally, text_bytes
 
 Protocols = tuple[tuple[str, bytes], ...]
@@ -22,6 +22,8 @@ MEMBER_BYTES: Final = 1_000
 """About what a group and a member take beside their texts and metadata."""
 PROTOCOL_BYTES: Final = 200
 """The same of a protocol in a member's offer: a pair, a name, a run of bytes, and the name among those that the group supports."""
+TOPIC_BYTES: Final = 150
+"""The same of a topic that a generation subscribes to: a text, and its place in the set."""
 
 
 def size_of(protocols: Protocols) -> int:
@@ -86,7 +88,9 @@ class Group:
     syncs: dict[str, Ticket] = field(default_factory=dict)
     unsynced: set[str] = field(default_factory=set)
     topics: frozenset[str] | None = frozenset()
-    """What the generation subscribes to; None: cannot be known (another protocol type, or metadata that does not parse)."""
+    """What the generation subscribes to; None: cannot be known (another protocol type, metadata that does not parse, or too much of it)."""
+    topics_bytes: int = 0
+    """What those count."""
     first_rebalance_left_ms: int | None = None
     """In the rebalance that leads out of Empty: how much longer it may be drawn out. None in any other."""
     member_came: bool = False
@@ -102,8 +106,8 @@ class Group:
         self._weigh(GROUP_BYTES + text_bytes(self.group_id))
 
     @classmethod
-    def restore(cls, group_id: str, value: GroupValue, *, tally: Tally | None = None) -> "Group":
-        """The group as the log knows it: Stable with the members of its generation, or Empty."""
+    def restore(cls, group_id: str, value: GroupValue, *, tally: Tally | None = None, room_bytes: int | None = None) -> "Group":
+        """The group as the log knows it: Stable with the members of its generation, or Empty. `room_bytes` as of `learn_topics`."""
         group = cls(
             group_id,
             tally=tally if tally is not None else Tally(),
@@ -127,7 +131,7 @@ class Group:
                 )
             )
         group.leader = value.leader
-        group.topics = group.subscription()
+        group.learn_topics(room_bytes)
         return group
 
     def to_value(self) -> GroupValue:
@@ -261,13 +265,18 @@ class Group:
         """The topics of all members by their metadata for the chosen protocol; None where it cannot be told."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
-        topics: set[str] = set()
-        for member in self.members.values():
-            found = subscribed_topics(member.metadata(self.protocol))
-            if found is None:
-                return None
-            topics |= found
-        return frozenset(topics)
+        return topics_of(member.metadata(self.protocol) for member in self.members.values())
+
+    def learn_topics(self, room_bytes: int | None) -> None:
+        """What the generation subscribes to, of what its members say now. Where that takes more than there is room for (None: there is), it
+        cannot be told.
+        """
+        topics = self.subscription()
+        size_bytes = sum(TOPIC_BYTES + text_bytes(topic) for topic in topics or ())
+        if room_bytes is not None and size_bytes > room_bytes + self.topics_bytes:
+            topics, size_bytes = None, 0
+        self._weigh(size_bytes - self.topics_bytes)
+        self.topics, self.topics_bytes = topics, size_bytes
 
     def subscribes(self, topic: str) -> bool:
         """Whether the group consumes the topic as far as anybody can tell; when in doubt, yes."""

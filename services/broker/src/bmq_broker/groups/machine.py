@@ -111,7 +111,12 @@ class GroupMachine:
 
     def has_room(self, size_bytes: int) -> bool:
         """Whether groups may take so much more memory."""
-        return self.tally.everywhere_bytes + size_bytes <= self.settings.members_bytes_max
+        return size_bytes <= self.room_bytes
+
+    @property
+    def room_bytes(self) -> int:
+        """How much more groups may take; below 0 after the limit was lowered, or where more was loaded."""
+        return self.settings.members_bytes_max - self.tally.everywhere_bytes
 
     def room(self, client_host: str, now: Now) -> "Room":
         """How much more may be stored for a client."""

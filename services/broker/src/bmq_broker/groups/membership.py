@@ -32,7 +32,7 @@ from bmq_broker.groups.requests import (
     Ticket,
 )
 from bmq_broker.groups.states import GroupState
-from bmq_broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from bmq_broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, same_topics
 from bmq_broker.groups.tally import text_bytes
 from bmq_broker.groups.timers import TimerKey
 
@@ -280,14 +280,13 @@ def _replace_static(turn: Turn, request: Join, ticket: Ticket) -> None:
     member = group.replace_static(request.instance_id, request.fresh_id)
     if was_unsynced:
         group.unsynced.add(member.member_id)
-    wanted = _wish(group, member)
+    wanted = member.metadata(group.protocol)
     _update(effects, group, member, request, ticket)
     machine.touch(group, member.member_id, now)
     member.client_id = request.client_id
     member.client_host = request.client_host
     group.weigh(member)
-    if group.state is GroupState.STABLE and group.choose_protocol() == group.protocol and _wish(group, member) == wanted:
-        group.topics = group.subscription()
+    if group.state is GroupState.STABLE and group.choose_protocol() == group.protocol and _wants_the_same(group, member, wanted):
         machine.emit(effects, GroupKey(group.group_id), group.to_value())
         if request.can_skip_assignment:
             answer_join(effects, group, member, skip_assignment=group.leader == member.member_id)
@@ -314,9 +313,9 @@ def _fits(machine: GroupMachine, group: Group, member_id: str, request: Join) ->
     return len(encode_value(stored._replace(members=members, leader=leader))) <= machine.settings.record_size_bytes_max
 
 
-def _wish(group: Group, member: Member) -> object:
-    """What of the member's metadata an assignment depends on, as far as it can be read: a consumer's topics."""
-    return subscribed_topics(member.metadata(group.protocol)) if group.protocol_type == CONSUMER_PROTOCOL_TYPE else None
+def _wants_the_same(group: Group, member: Member, before: bytes) -> bool:
+    """Whether what an assignment depends on is as it was, as far as it can be read: a consumer's topics. Then so are all topics of the group."""
+    return group.protocol_type != CONSUMER_PROTOCOL_TYPE or same_topics(before, member.metadata(group.protocol))
 
 
 def _check_sync(group: Group, request: Sync) -> Refusal | None:

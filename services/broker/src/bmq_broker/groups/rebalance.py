@@ -84,7 +84,7 @@ def complete(turn: Turn) -> None:
     else:
         group.protocol = None
         group.leader = None
-        group.topics = group.subscription()
+        group.learn_topics(machine.room_bytes)
         group.move(GroupEvent.EMPTIED, now.wall_ms)
         machine.emit(effects, GroupKey(group.group_id), group.to_value())
 
@@ -171,7 +171,7 @@ def remove_member(machine: GroupMachine, effects: Effects, group: Group, member_
 def _start_generation(turn: Turn) -> None:
     machine, effects, group, now = turn
     group.protocol = group.choose_protocol()
-    group.topics = group.subscription()
+    group.learn_topics(machine.room_bytes)
     group.move(GroupEvent.JOINED, now.wall_ms)
     for member in group.members.values():
         answer_join(effects, group, member)

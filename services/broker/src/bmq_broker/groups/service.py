@@ -26,7 +26,7 @@ from bmq_broker.groups.requests import Now, Reply, Ticket
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.groups.snapshotting import Snapshotting
 from bmq_broker.groups.taking_back import take_back
-from bmq_broker.groups.walks import Walks, slices
+from bmq_broker.groups.walks import Walks, slices, weighed_slices
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class GroupCoordinatorShard:
         for group_ids in slices(list(loaded.state.offsets)):
             self._run(partial(offsets.drop_topics, machine, self._is_gone, group_ids), self._carry_out)
             await asyncio.sleep(0)
-        for group_ids in slices(list(loaded.state.groups)):
+        for group_ids in weighed_slices(list(loaded.state.groups), loaded.state.generation_bytes):
             self._run(partial(timeouts.start, machine, self._now(), group_ids), self._carry_out)
             await asyncio.sleep(0)
         if self.failure is not None:

@@ -1,7 +1,7 @@
 """Walks over all groups of a coordinator: a few of them in each turn of the loop, so that those who wait for an answer hardly notice."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -14,6 +14,8 @@ from bmq_broker.groups.requests import Now, Ticket
 T = TypeVar("T")
 
 _GROUPS_PER_TURN: Final = 50
+_BYTES_PER_TURN: Final = 128 * 1024
+"""What of their members is brought to life in one turn: some ms."""
 _ABANDON_AGAIN_S: Final = 5.0
 
 
@@ -60,6 +62,21 @@ class Walks:
         if any(group_id in machine.groups for group_id in now):
             loop.call_later(_ABANDON_AGAIN_S, again)
         loop.call_soon(partial(self.abandon, machine, sorted(group_ids)[_GROUPS_PER_TURN:], again=again))
+
+
+def weighed_slices(items: Iterable[T], bytes_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """As many at a time as one turn of the loop takes, also of those that have many bytes."""
+    part: list[T] = []
+    size_bytes = 0
+    for item in items:
+        item_bytes = bytes_of(item)
+        if part and (len(part) >= _GROUPS_PER_TURN or size_bytes + item_bytes > _BYTES_PER_TURN):
+            yield part
+            part, size_bytes = [], 0
+        part.append(item)
+        size_bytes += item_bytes
+    if part:
+        yield part
 
 
 def slices(items: Sequence[T], size: int | None = None) -> Iterator[Sequence[T]]:
