@@ -201,7 +201,7 @@ NEEDED = {
         *("get", "list", "create", "patch", "delete")
     },
     ("pods",): {"get", "list", "watch", "patch", "delete"},
-    ("persistentvolumeclaims",): {"get", "delete"},
+    ("persistentvolumeclaims",): {"get", "patch", "delete"},
     ("events",): {"create"},
     ("scheduledsparkapplications/status",): {"patch"},
     ("nodes",): {"list"},

@@ -34,10 +34,10 @@
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, list, watch, create, patch, delete]
-# Read before an embedded MinIO would mount one; deleted with a Cluster's policy Delete alone.
+# Read before an embedded MinIO would mount one; deleted with a Cluster's policy Delete alone, and else taken from its StatefulSet to stay.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
-  verbs: [get, delete]
+  verbs: [get, patch, delete]
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, watch, create, patch, delete]

@@ -21,6 +21,7 @@ from bmq.runtime.logging import configure_logging
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq_operator.admin import AdminClient
 from bmq_operator.clusters import reconcile as clusters
+from bmq_operator.clusters.volume import keep_volume
 from bmq_operator.context import Context
 from bmq_operator.due import Due
 from bmq_operator.handlers import kopf_settings, register
@@ -38,7 +39,7 @@ from bmq_operator.topics import reconcile as topics
 from bmq_operator.workqueue import WorkQueue
 
 KINDS = {
-    "Cluster": Kind(model=Cluster, reconcile=clusters.reconcile, holds=clusters.holds),
+    "Cluster": Kind(model=Cluster, reconcile=clusters.reconcile, holds=clusters.holds, keeps=keep_volume),
     "Topic": Kind(model=Topic, reconcile=tables.reconcile_topic, holds=topics.holds),
     "Lane": Kind(model=Lane, reconcile=lanes.reconcile, holds=lanes.holds),
     "ParquetSink": Kind(model=ParquetSink, reconcile=tables.reconcile, holds=tables.holds),

@@ -25,10 +25,15 @@ from bmq_operator.workqueue import Key, WorkQueue
 
 FINALIZER: Final = "bmq.io/operator"
 RECONCILE_TIMEOUT_S: Final = 120.0
+KEEPS_AGAIN_S: Final = 2.0
 LAST_LOOK_S: Final = 20.0
 """How long the last look at a resource of a namespace that is being deleted may take."""
 
 _log = structlog.get_logger()
+
+
+async def _nothing_to_keep(context: Context, resource: Resource) -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,8 @@ class Kind:
     """Looks once, takes the next step, says what is the case. Idempotent: it may be called at any time, and be broken off at any point."""
     holds: Callable[[Any], bool]
     """Whether a deletion has to wait for something: the finalizer is on the resource only then."""
+    keeps: Callable[[Context, Any], Awaitable[str]] = _nothing_to_keep
+    """Brings about what has to be so before the finalizer of a resource goes whose data stay; why it is not yet, empty: it is."""
 
 
 class Runner:
@@ -106,9 +113,14 @@ class Runner:
             return False, None
         if resource.metadata.deletion_timestamp is not None:
             return await self._delete(key, kind, resource, manifest)
-        await self._hold(key, resource, wanted=kind.holds(resource))
+        if holds := kind.holds(resource):
+            await self._hold(key, resource, wanted=True)
         outcome = await self._reconciled(key, kind, resource, manifest)
         await self._tell(key, manifest, resource, outcome)
+        if FINALIZER in resource.metadata.finalizers and not holds:
+            if await kind.keeps(self._context, resource):
+                return False, KEEPS_AGAIN_S
+            await self._hold(key, resource, wanted=False)
         return False, outcome.again_after_s
 
     async def _reconciled(self, key: Key, kind: Kind, resource: Resource, manifest: Manifest) -> Outcome:
@@ -124,6 +136,10 @@ class Runner:
         if FINALIZER not in resource.metadata.finalizers:
             return False, None
         if not kind.holds(resource):
+            if (why := await kind.keeps(self._context, resource)) and not await self._namespace_ending(key.namespace):
+                found = Finding(status="False", reason="Deleting", message=why)
+                await self._tell(key, manifest, resource, _instead(resource, found, now_ms=self._context.clock.now_ms()))
+                return False, KEEPS_AGAIN_S
             await self._hold(key, resource, wanted=False)
             return True, None
         if await self._namespace_ending(key.namespace):
@@ -204,12 +220,16 @@ class Runner:
 
 def _forbidden(resource: Resource, problem: KubeProblem, *, now_ms: int) -> Outcome:
     """What is the case is not known then, but for why."""
-    status: Status = resource.status  # type: ignore[attr-defined]
     text = f"the operator may not do what this needs: {problem.message}. Give its ServiceAccount that right, as the chart's roles do"
-    found = [Finding(status="Unknown", reason="Forbidden", message=text)]
+    return _instead(resource, Finding(status="Unknown", reason="Forbidden", message=text), now_ms=now_ms)
+
+
+def _instead(resource: Resource, ready: Finding, *, now_ms: int) -> Outcome:
+    """Ready as it was found; all else is as it was told last."""
+    status: Status = resource.status  # type: ignore[attr-defined]
     kept = [Finding(type=one.type, status=one.status, reason=one.reason, message=one.message) for one in status.conditions if one.type != "Ready"]
     generation = resource.metadata.generation
-    conditions = next_conditions(status.conditions, [*found, *kept], generation=generation, now_ms=now_ms)
+    conditions = next_conditions(status.conditions, [ready, *kept], generation=generation, now_ms=now_ms)
     return Outcome(status=status.model_copy(update={"conditions": conditions, "observed_generation": generation}))
 
 

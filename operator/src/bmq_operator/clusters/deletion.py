@@ -63,12 +63,14 @@ async def _delete_volume(context: Context, cluster: Cluster, existing: Existing)
     minio = existing.get("StatefulSet", names.minio)
     claim = await context.kube.get("PersistentVolumeClaim", names.namespace, names.minio_claim)
     ran = minio is not None or cluster.status.store == store_url(cluster)
-    if claim is not None and ran and claim_is_of_minio(claim, names):
+    own = claim is not None and ran and claim_is_of_minio(claim, names)
+    if claim is not None and own:
         await context.kube.delete("PersistentVolumeClaim", names.namespace, names.minio_claim, uid=claim["metadata"]["uid"])
     if minio is not None:
         await context.kube.delete("StatefulSet", names.namespace, names.minio, uid=minio["metadata"]["uid"])
-    if _pods(existing, "minio"):
-        return _waiting(context, cluster, "Deleting", "waiting for MinIO to end: its volume goes with it")
+    if own or minio is not None or _pods(existing, "minio"):
+        # Looked at once more: until its StatefulSet is gone Kubernetes may make the claim anew.
+        return _waiting(context, cluster, "Deleting", f"waiting for MinIO to end, and for its volume {names.minio_claim} to go")
     return Outcome(finished=True)
 
 

@@ -16,6 +16,7 @@ from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import ADMIN_TOKEN, CLUSTER_SECRET, Keys, keys_of, named, next_list, reference, texts_of
 from bmq_operator.clusters.keys import why_unusable as why_unusable_key
 from bmq_operator.clusters.names import ROLES, Names, claim_is_of_minio, minio_selector, why_unusable
+from bmq_operator.clusters.rolled import pod_management
 from bmq_operator.clusters.rotation import known_keys, used_keys
 from bmq_operator.clusters.store_keys import store_keys
 from bmq_operator.conditions import Finding
@@ -43,7 +44,7 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
     auth = await context.kube.get("Secret", names.namespace, names.auth)
     sets = existing.stateful_sets()
     if cluster.spec.store.minio.embedded and not minio.get("password") and "minio" in sets:
-        raise _not_to_be("SecretMissing", _lost_of_minio(names, volume_goes=data_may_go(cluster)))
+        raise _not_to_be("SecretMissing", _lost_of_minio(names))
     if cluster.spec.store.minio.embedded and "minio" not in sets:
         await _volume_is_its_own(context, names)
     known = known_keys(cluster, existing, auth)
@@ -74,7 +75,7 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
         proxy_replicas=_proxies(cluster, sets.get("proxy")),
         credentials_digest=hmac.new(secrets[0].encode(), store.encode(), hashlib.sha256).hexdigest(),
         minio_claim_templates=sets.get("minio", {}).get("spec", {}).get("volumeClaimTemplates", []),
-        data_may_go=data_may_go(cluster),
+        pod_management=pod_management(existing),
         ipv6=_ipv6(existing.get("Service", names.nodes)),
         operator_namespace=context.settings.namespace,
         advertised=advertised,
@@ -111,11 +112,10 @@ def _wanted(context: Context, names: Names, auth: Manifest | None, current: Keys
     return found[0], found[1]
 
 
-def _lost_of_minio(names: Names, *, volume_goes: bool) -> str:
-    first = "write deletionPolicy: Retain, as its volume would go with it, and then " if volume_goes else ""
+def _lost_of_minio(names: Names) -> str:
     return (
         f"the Secret {names.minio!r}, or its key password, is not there any more, and MinIO and nodes run with what was in it: restore it. Where "
-        f"nobody has it, {first}delete the StatefulSet {names.minio}: MinIO begins anew with new keys over the same volume, and nodes with it"
+        f"nobody has it, delete the StatefulSet {names.minio}: MinIO begins anew with new keys over the same volume, and nodes with it"
     )
 
 

@@ -35,8 +35,8 @@ class Inputs:
     """Changes with the keys to the store, so that the nodes start anew with them."""
     minio_claim_templates: list[Manifest] = field(default_factory=list)
     """Those that the StatefulSet of MinIO was made with: Kubernetes does not let them change."""
-    data_may_go: bool = False
-    """deletionPolicy Delete, confirmed by the annotation."""
+    pod_management: Mapping[str, str] = field(default_factory=dict)
+    """How the StatefulSets that Kubernetes rolls replace their pods, by component: it does not let that change either."""
     ipv6: bool = False
     """Whether addresses of pods are those of IPv6."""
     operator_namespace: str = ""

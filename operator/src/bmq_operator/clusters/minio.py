@@ -35,7 +35,8 @@ def minio(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
                 "serviceName": names.minio,
                 "replicas": 1,
                 "selector": {"matchLabels": selector},
-                "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete" if inputs.data_may_go else "Retain", "whenScaled": "Retain"},
+                "podManagementPolicy": inputs.pod_management.get("minio", "Parallel"),
+                "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
                 "volumeClaimTemplates": inputs.minio_claim_templates or [_claim(cluster)],
                 "template": {
                     "metadata": {"labels": labels | {LANE_LABEL: ""}, "annotations": {CONFIG_HASH: inputs.minio_digest}},

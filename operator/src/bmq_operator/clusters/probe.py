@@ -66,6 +66,7 @@ def probe(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
             "spec": {
                 "serviceName": names.nodes,
                 "replicas": 1,
+                "podManagementPolicy": inputs.pod_management.get(COMPONENT, "Parallel"),
                 "revisionHistoryLimit": 2,
                 "selector": {"matchLabels": selector_of(names.cluster, COMPONENT)},
                 "template": {"metadata": {"labels": labels}, "spec": pod},

@@ -19,10 +19,12 @@ from bmq_operator.clusters.minio import volume_note
 from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_LABEL, ROLES, Component, Names
 from bmq_operator.clusters.nodes import Pod, is_ready, lanes_seen, pods_seen, settled
 from bmq_operator.clusters.report import Found, report
+from bmq_operator.clusters.rolled import replace_stuck
 from bmq_operator.clusters.rotation import nodes_behind, replacing
 from bmq_operator.clusters.steps import marked, take
 from bmq_operator.clusters.troubles import trouble
 from bmq_operator.clusters.upgrade import Idle, Step, View, Wait, next_step
+from bmq_operator.clusters.volume import keep_volume
 from bmq_operator.conditions import Finding
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
@@ -53,6 +55,7 @@ def holds(cluster: Cluster) -> bool:
 
 async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     """Looks at the cluster once, takes the next step, and says what is the case. Raises KubeError, AdminError."""
+    await keep_volume(context, cluster)
     existing = await read_existing(context.kube, cluster)
     if cluster.metadata.deletion_timestamp is not None:
         return await delete(context, cluster, existing)
@@ -138,6 +141,7 @@ async def _bring_about(context: Context, cluster: Cluster, existing: Existing, n
             behind = nodes_behind(Names.of(cluster), existing, inputs.keys_name)
             return Brought(held=done, note=replacing(inputs, behind) if existing.stateful_sets() else None)
         done += await delete_without_lane(context, cluster, existing)
+        done += await replace_stuck(context, existing)
     except NotToBe as reason:
         has_not_begun(context, cluster)
         return Brought(obstacle=reason.finding)
