@@ -132,6 +132,24 @@ async def test_a_check_tells_that_a_stream_ends_before_what_an_heir_has_to_read_
 
 
 @on_virtual_time
+async def test_a_check_names_the_object_that_is_missing_and_not_the_whole_ones_below_it() -> None:
+    nodes = Nodes(SimStore())
+    await nodes.start()
+    tp = await nodes.topic("orders")
+    for number in range(6):
+        await nodes.append(tp, b"%d" % number)
+    stream = StreamId(NodeId(nodes.owner(tp)), BrokerEpoch(1))
+    await nodes.kill()
+    store = nodes.brokers.store.for_node("audit")
+    objects = [meta.key async for meta in store.list(stream.prefix)]
+    await store.delete(objects[4])
+    found = await audit_store(store, rng=SimRng(Random(0)), options=OPTIONS)
+    lost = [each for each in found.report.findings[Level.FAULT] if each.kind is Kind.LOST]
+    assert [each.key for each in lost] == [objects[4]]
+    assert "nobody reads 4 offsets below it, from 0 to 3" in lost[0].means
+
+
+@on_virtual_time
 async def test_a_torn_object_that_an_heir_has_to_read_is_not_taken_for_an_end_of_the_stream_that_nobody_waits_for() -> None:
     nodes = Nodes(SimStore())
     await nodes.start()

@@ -31,7 +31,7 @@ class Held:
     spans: list[Span] = field(default_factory=list)
     manifest_version: int = 0
     cut_off: dict[str, list[Span]] = field(default_factory=dict)
-    """By key of the WAL object, what lies below a missing one: nobody reads it. As a rule it is in segments, and about to be deleted."""
+    """By key of a missing WAL object, what lies below it: nobody reads that. As a rule it is in segments, and about to be deleted."""
 
     def add(self, entry: WalEntry) -> None:
         """One more run."""
@@ -73,9 +73,9 @@ class Coverage:
             if self.is_wanted(stream, number, entry):
                 self._held[entry.tp].add(entry)
 
-    def cut_off(self, stream: StreamId, number: int, entries: Iterable[WalEntry]) -> None:
-        """The runs of an object below a missing one."""
-        key = wal_key(stream, number)
+    def cut_off(self, stream: StreamId, number: int, entries: Iterable[WalEntry], *, missing: int) -> None:
+        """The runs of an object below the number of a missing one."""
+        key = wal_key(stream, missing)
         for entry in entries:
             if self.is_wanted(stream, number, entry):
                 self._held[entry.tp].cut_off.setdefault(key, []).append(Span(entry.base_offset, entry.last_offset + 1))
@@ -103,12 +103,12 @@ def holes(held: Held, next_offset: int) -> list[Span]:
     return missing
 
 
-def cut_off(held: Held, next_offset: int) -> dict[str, Span]:
-    """By key of the WAL object, offsets that are nowhere else: the objects above were not its owner's to delete, who deletes from below."""
+def cut_off(held: Held, next_offset: int) -> dict[str, list[Span]]:
+    """By key of the missing WAL object, offsets below it that are nowhere else: it was not its owner's to delete, who deletes from below."""
     covered = joined([Span(0, next_offset), *held.spans])
     found = {}
     for key, spans in held.cut_off.items():
-        for span in joined(spans):
-            if not any(each.base <= span.base and span.end <= each.end for each in covered):
-                found[key] = span
+        lonely = [span for span in joined(spans) if not any(each.base <= span.base and span.end <= each.end for each in covered)]
+        if lonely:
+            found[key] = lonely
     return found

@@ -95,18 +95,20 @@ class PartitionMending:
         unnamed: Mapping[str, int],
         mending: Mending,
         *,
-        lonely: Mapping[str, Span],
+        lonely: Mapping[str, Sequence[Span]],
         vanished: bool,
         skips: bool,
     ) -> None:
         """The faults that only all of it together shows."""
         report, prefix = state.report, manifest_prefix(state.listing.tp)
-        for wal, span in lonely.items():
+        for wal, spans in lonely.items():
+            offsets = sum(span.end - span.base for span in spans)
             report.fault(
                 Kind.LOST,
                 wal,
-                f"it holds offsets {span.base} to {span.end - 1}, which are nowhere else, and nobody reads it, because a WAL object above it is "
-                "missing; bmq deletes from below: somebody else deleted that. Restore it from a backup before bmq is started",
+                "a WAL object that is not there, and that its owner cannot have deleted, who deletes from below: somebody else did. Until it is "
+                f"back nobody reads {offsets} offsets below it, from {spans[0].base} to {spans[-1].end - 1}, which are nowhere else. Restore it from "
+                "a backup before bmq is started",
                 topic=state.topic,
             )
         if vanished:

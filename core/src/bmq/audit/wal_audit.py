@@ -140,7 +140,7 @@ class WalAudit:
                     self._tell_unopenable(known.stream, found)
                     self.coverage.take(known.stream, number, found.entries)
                 elif number < first:
-                    self.coverage.cut_off(known.stream, number, found.entries)
+                    self.coverage.cut_off(known.stream, number, found.entries, missing=first - 1)
         if known.wanted:
             self._check_numbers(known, data.keys(), durable_below=durable_below)
         return bad
