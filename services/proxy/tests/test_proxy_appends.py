@@ -54,12 +54,27 @@ class Proxied:
         self.appends = Appends(lambda _: self.owner, self.metadata)
         self.origins: dict[str, Origin] = {}
 
-    def submit(self, records: bytes, *, origin: str = "one", give_up_at: float = LATER, proof: "asyncio.Future[Any] | None" = None) -> Append:
-        return self.appends.submit(self.tp, records, produce_version=9, give_up_at=give_up_at, origin=self.origin(origin), proof=proof)
+    def submit(
+        self,
+        records: bytes,
+        *,
+        origin: str = "one",
+        give_up_at: float = LATER,
+        proof: "asyncio.Future[Any] | None" = None,
+        named: tuple[str, int] | None = None,
+    ) -> Append:
+        by = self.origin(origin)
+        return self.appends.submit(self.tp, records, produce_version=9, give_up_at=give_up_at, origin=by, named=named, proof=proof)
 
     def origin(self, name: str) -> "Origin":
         """The connection of that name."""
         return self.origins.setdefault(name, Origin())
+
+    def made_again(self) -> None:
+        """The image has another topic of the same name, and not this one."""
+        topic = self.metadata.add_topic("orders", 1)
+        self.metadata.change(topics={topic.topic_id: topic})
+        self.tp = TopicPartition(topic.topic_id, 0)
 
     def moves(self) -> None:
         """The image says that it changed hands."""
@@ -131,6 +146,36 @@ def test_what_is_submitted_in_the_moment_of_a_refusal_goes_behind_what_was_refus
         owner.takes(2)
         owner.takes(3)
         await asyncio.gather(*(one.done for one in submitted))
+        await asyncio.sleep(0)
+        assert proxied.appends._lanes == {}
+
+    in_virtual_time(main)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_what_goes_to_a_topic_that_was_made_again_waits_for_what_its_predecessor_has(taken: bool) -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        named = ("orders", 0)
+        first = proxied.submit(_of_producer(7, sequence=0), named=named)
+        proxied.made_again()
+        second = proxied.submit(_of_producer(7, sequence=1), named=named)
+        await long_enough()
+        assert owner.got == [_of_producer(7, sequence=0)]
+        if taken:
+            owner.takes(0)
+            await long_enough()
+            assert owner.got == [_of_producer(7, sequence=0), _of_producer(7, sequence=1)]
+            assert first.done.result().base_offset == 0
+            owner.takes(1)
+            await second.done
+        else:
+            owner.refuses(0, UnknownTopic("deleted"))
+            await long_enough()
+            assert owner.got == [_of_producer(7, sequence=0)]
+            assert isinstance(first.done.exception(), UnknownTopic)
+            assert isinstance(second.done.exception(), NotReady)
         await asyncio.sleep(0)
         assert proxied.appends._lanes == {}
 

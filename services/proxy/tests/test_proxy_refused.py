@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -79,6 +80,48 @@ def test_what_its_owner_refuses_for_now_is_not_overtaken(error: Exception) -> No
         proxy.owner.refuse = []
         assert await told(client, "orders", of_producer(1)) == [AGAIN]
         assert await told(client, "orders", of_producer(0), of_producer(1)) == [0, 0]
+
+    run(test)
+
+
+def made_again(proxy: Running, name: str) -> None:
+    """The topic is deleted, and there is another one of its name, both of which the proxy hears in one moment."""
+    image = proxy.metadata.image
+    old = image.topics[image.topic_ids[name]]
+    new = replace(old, topic_id=TopicId(UUID(int=old.topic_id.int + 1)))
+    others = {topic_id: topic for topic_id, topic in image.topics.items() if topic is not old}
+    proxy.metadata.change(topics={**others, new.topic_id: new}, topic_ids={**image.topic_ids, name: new.topic_id})
+
+
+@pytest.mark.usefixtures("both_loops")
+def test_a_batch_for_a_topic_that_was_deleted_is_not_overtaken_in_the_one_that_has_its_name_now() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.owner.refuse = [UnknownTopic("deleted")] * 100
+        client.send_produce("orders", {0: of_producer(0)}, timeout_ms=5_000)
+        while len(proxy.owner.refuse) == 100:
+            await asyncio.sleep(0.001)
+        made_again(proxy, "orders")
+        proxy.owner.refuse = []
+        assert codes((await client.receive())[1]) == [UNKNOWN]
+        assert await told(client, "orders", of_producer(1)) == [AGAIN]
+        assert await told(client, "orders", of_producer(0), of_producer(1)) == [0, 0]
+        assert taken(proxy, "orders") == [b"0", b"1"]
+
+    run(test)
+
+
+def test_a_batch_that_comes_while_one_waits_for_a_deleted_topic_is_told_with_it_that_it_is_to_come_again() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.owner.refuse = [UnknownTopic("deleted")] * 100
+        client.send_produce("orders", {0: of_producer(0)}, timeout_ms=5_000)
+        while len(proxy.owner.refuse) == 100:
+            await asyncio.sleep(0.001)
+        proxy.owner.refuse = []
+        client.send_produce("orders", {0: of_producer(1)}, timeout_ms=5_000)
+        made_again(proxy, "orders")  # the second one has left, and has not arrived
+        assert [codes((await client.receive())[1]) for _ in range(2)] == [[UNKNOWN], [AGAIN]]
+        assert await told(client, "orders", of_producer(0), of_producer(1)) == [0, 0]
+        assert taken(proxy, "orders") == [b"0", b"1"]
 
     run(test)
 

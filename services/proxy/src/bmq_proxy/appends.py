@@ -1,9 +1,10 @@
 """Submits batches to owners, and again what may be sent again, so that a client does not see a failover as an error.
 
-Keeps the order of each *lane*, what one connection writes to one partition: nothing of it is sent while something earlier of it is to be sent
+Keeps the order of each *lane*, what one connection writes to one partition as it names it: nothing of it is sent while something earlier of it is to be sent
 again, or is still with another owner; and nothing is sent again before everything of it that is with an owner was answered. So whichever of a
 lane's batches an owner refuses, and however late, they go again in the order in which they came; and what its client has to send again is noted
-(bmq_proxy.refused), so that nothing that was sent behind it is taken first. What an append holds in memory is counted by
+(bmq_proxy.refused), so that nothing that was sent behind it is taken first. A topic that is made again under its name stays in its lanes: what was sent
+to the one before it is answered first. What an append holds in memory is counted by
 its request's lease, so the lanes are bounded with it. A batch that is still being proved (bmq_proxy.proofs) holds up those behind it.
 """
 
@@ -24,7 +25,7 @@ from bmq.roles.owner import Appended, Owner
 from bmq.roles.unheard import refused_unheard
 from bmq.values import TopicPartition
 from bmq.wire.batch_headers import read_header
-from bmq_proxy.refused import RefusedBatches
+from bmq_proxy.refused import Named, RefusedBatches
 
 RETRY_FIRST_S = 0.02
 RETRY_MAX_S = 0.5
@@ -33,13 +34,12 @@ GIVEN_UP_MAX = 100
 
 
 class _Lane:
-    """What one connection writes to one partition. `waiting` is in order of arrival."""
+    """What one connection writes to one partition as it names it. `waiting` is in order of arrival."""
 
-    __slots__ = ("delay_s", "given_up", "in_flight", "key", "owner", "refused", "timer", "tp", "unproved", "waiting")
+    __slots__ = ("delay_s", "given_up", "in_flight", "key", "owner", "refused", "timer", "unproved", "waiting")
 
-    def __init__(self, key: tuple[Hashable, TopicPartition], refused: RefusedBatches) -> None:
+    def __init__(self, key: tuple[Hashable, Named], refused: RefusedBatches) -> None:
         self.key = key
-        self.tp = key[1]
         self.refused = refused
         self.owner: Owner | None = None
         """Who has what was sent."""
@@ -70,11 +70,22 @@ class _GivenUp(NamedTuple):
 class Append:
     """One payload on its way. `done` resolves as Owner.append's future does; cancelled: it was given up and is not sent (again)."""
 
-    __slots__ = ("done", "future", "give_up_at", "lane", "number", "produce_version", "proof", "records")
+    __slots__ = ("done", "future", "give_up_at", "lane", "number", "produce_version", "proof", "records", "tp")
 
-    def __init__(self, number: int, lane: _Lane, records: Buffer, *, produce_version: int, give_up_at: float, done: asyncio.Future[Appended]) -> None:
+    def __init__(
+        self,
+        number: int,
+        lane: _Lane,
+        tp: TopicPartition,
+        records: Buffer,
+        *,
+        produce_version: int,
+        give_up_at: float,
+        done: asyncio.Future[Appended],
+    ) -> None:
         self.number = number
         self.lane = lane
+        self.tp = tp
         self.records = records
         self.produce_version = produce_version
         self.give_up_at = give_up_at
@@ -83,11 +94,6 @@ class Append:
         """While it is being proved."""
         self.future: asyncio.Future[Appended]
         """The owner's, once it was sent."""
-
-    @property
-    def tp(self) -> TopicPartition:
-        """Where it goes."""
-        return self.lane.tp
 
     def __lt__(self, other: "Append") -> bool:
         return self.number < other.number
@@ -101,7 +107,7 @@ class Appends:
         self._metadata = metadata
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self._numbers = count()
-        self._lanes: dict[tuple[Hashable, TopicPartition], _Lane] = {}
+        self._lanes: dict[tuple[Hashable, Named], _Lane] = {}
         """Those that have something on its way or waiting."""
         self.refused = RefusedBatches()
         """What clients have to send again, by connection and partition."""
@@ -116,17 +122,20 @@ class Appends:
         produce_version: int,
         give_up_at: float,
         origin: Hashable = None,
+        named: Named | None = None,
         proof: asyncio.Future[Buffer] | None = None,
     ) -> Append:
         """Sends a payload before it returns, or puts it behind what waits. Not applied by `give_up_at` (loop time): its `done` says why.
 
-        `origin` is the connection that it came over. `proof`: it is sent when that is there, as that says; what it raises, `done` raises.
+        `origin` is the connection that it came over, `named` what it calls the partition (by default `tp`). `proof`: it is sent when that is there,
+        as that says; what it raises, `done` raises.
         """
-        key = origin, tp
+        key = origin, tp if named is None else named
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key, self.refused)
-        append = Append(next(self._numbers), lane, records, produce_version=produce_version, give_up_at=give_up_at, done=self._loop.create_future())
+        done = self._loop.create_future()
+        append = Append(next(self._numbers), lane, tp, records, produce_version=produce_version, give_up_at=give_up_at, done=done)
         if proof is not None:
             append.proof = proof
             lane.unproved.append(append)
@@ -174,7 +183,7 @@ class Appends:
             waiting, lane.waiting = [*lane.waiting, *lane.unproved], []
             lane.unproved.clear()
             for append in waiting:
-                _fail(append, NotOwner(f"{lane.tp}: the proxy is stopping"))
+                _fail(append, NotOwner(f"{append.tp}: the proxy is stopping"))
                 _forget_proof(append)
 
     def _enter(self, lane: _Lane, append: Append) -> None:
@@ -194,7 +203,7 @@ class Appends:
             if proof is None:
                 self._enter(lane, append)
             elif proof.cancelled():
-                _fail(append, NotOwner(f"{lane.tp}: the proxy is stopping"))
+                _fail(append, NotOwner(f"{append.tp}: the proxy is stopping"))
             elif (error := proof.exception()) is not None:
                 _fail(append, error)
                 _give_up_followers(append)
@@ -211,15 +220,15 @@ class Appends:
 
     def _send(self, lane: _Lane, append: Append) -> None:
         try:
-            if self._metadata.image.partition(lane.tp) is None:
-                raise UnknownTopic(f"partition {lane.tp} does not exist (any more)")
-            owner = self._owner_for(lane.tp)
-            if lane.in_flight and (owner is not lane.owner or refused_unheard(lane.in_flight, BmqError)):
-                # What is with the old owner may still be refused there: the new one must not have this before that. And what is refused
-                # already goes again before this; `_answered` will hear of it.
+            if self._metadata.image.partition(append.tp) is None:
+                raise UnknownTopic(f"partition {append.tp} does not exist (any more)")
+            owner = self._owner_for(append.tp)
+            if lane.in_flight and (owner is not lane.owner or lane.in_flight[0].tp != append.tp or refused_unheard(lane.in_flight, BmqError)):
+                # What is with the old owner, or went to the topic that had this name, may still be refused: nobody must have this before that.
+                # And what is refused already goes again before this; `_answered` will hear of it.
                 insort(lane.waiting, append)
                 return
-            future = owner.append(lane.tp, append.records, produce_version=append.produce_version)
+            future = owner.append(append.tp, append.records, produce_version=append.produce_version)
         except BmqError as error:
             self._failed(append, error)
             return
@@ -245,7 +254,7 @@ class Appends:
 
     def _settled(self, append: Append, future: asyncio.Future[Appended]) -> None:
         if future.cancelled():
-            self._failed(append, NotReady(f"{append.lane.tp}: the owner gave the batch up"))
+            self._failed(append, NotReady(f"{append.tp}: the owner gave the batch up"))
             return
         error = future.exception()
         if error is None:
@@ -303,7 +312,7 @@ class Appends:
         if new.topics is old.topics and new.nodes is old.nodes:
             return
         for lane in self._lanes.values():
-            if lane.timer is not None and new.partition(lane.tp) != old.partition(lane.tp):
+            if lane.timer is not None and any(new.partition(tp) != old.partition(tp) for tp in {append.tp for append in lane.waiting}):
                 lane.timer.cancel()
                 # Not here: others have yet to hear of the change, among them, in one process, the new owner.
                 lane.timer = self._loop.call_later(0, self._time_to_send, lane)
@@ -360,7 +369,7 @@ def _producer_id(records: Buffer) -> int:
 
 
 def _fail_behind(append: Append) -> None:
-    _fail(append, NotReady(f"{append.lane.tp}: an earlier batch of this producer was given up: send it again first"))
+    _fail(append, NotReady(f"{append.tp}: an earlier batch of this producer was given up: send it again first"))
 
 
 def _fail(append: Append, error: BaseException) -> None:
@@ -373,4 +382,4 @@ def _fail(append: Append, error: BaseException) -> None:
 def _cancel(append: Append) -> None:
     """Whoever gives it up tells its client that time is up."""
     append.done.cancel()
-    append.lane.refused.note(*append.lane.key, append.records, NotReady(f"{append.lane.tp}: given up"))
+    append.lane.refused.note(*append.lane.key, append.records, NotReady(f"{append.tp}: given up"))

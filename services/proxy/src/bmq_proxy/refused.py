@@ -24,7 +24,7 @@ NAME_CHARS_MAX: Final = 249
 _SEQUENCES: Final = 2**31
 
 Named = tuple[Any, int]
-"""(a topic's name or id, the number of a partition): as the client named it where it is not known, otherwise a TopicPartition."""
+"""(a topic's name or id, the number of a partition): as the client names it, for by its next batch the name may be another topic's."""
 
 
 class _First(NamedTuple):

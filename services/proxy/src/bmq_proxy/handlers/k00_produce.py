@@ -187,16 +187,14 @@ class _Producing:
                 raise _NamedTwice(f"{name}-{index} is in this request already: send one batch for a partition in each request")
             self._named.add(tp)
             if refused:
-                refused.check(origin, named, records)  # as it was named before it was known
-                refused.check(origin, tp, records)
-            named = tp
+                refused.check(origin, named, records)
             proof = proxy.proofs.begin(tp, records, party=call.client_host, origin=origin)
         except BmqError as error:
             if records:
                 refused.note(origin, named, records, error)
             self._results[at[0]][at[1]] = _of_error(index, error)
             return
-        submit = partial(proxy.appends.submit, tp, produce_version=call.version, give_up_at=give_up_at, origin=origin)
+        submit = partial(proxy.appends.submit, tp, produce_version=call.version, give_up_at=give_up_at, origin=origin, named=named)
         append = submit(records, proof=proof) if isinstance(proof, asyncio.Future) else submit(proof)
         if append.done.done():
             self._take(at, append)
