@@ -10,6 +10,7 @@ SEEDS = {
     "cluster": 2,
     "cluster-calm": 5,
     "cluster-island": 1,
+    "cluster-lagging": 2,
     "cluster-late-handover": 1,
     "cluster-late-seal": 1,
     "cluster-late-versions": 1,

@@ -93,6 +93,11 @@ class ClusterNode:
         return self._internal
 
     @property
+    def image(self) -> Image:
+        """The cluster as this node knows it."""
+        return self._feed.image
+
+    @property
     def lags(self) -> Lags | None:
         """Metrics of the consumer groups of the broker, where there is one."""
         return _CurrentLags(self._broker) if self._broker is not None else None

@@ -82,6 +82,8 @@ VERSIONS: Final = {
     DESCRIBE_TOPIC_PARTITIONS: 0,
 }
 """Those that are asked with where nothing else is said."""
+PRODUCE_BY_ID: Final = 13
+"""The first version of Produce that names topics by id."""
 OFFSET_COMMIT_WITH_RETENTION: Final = 4
 """The last version of OffsetCommit that says how long an offset is to be kept."""
 

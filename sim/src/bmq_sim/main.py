@@ -28,6 +28,7 @@ RARER: Mapping[str, int] = {
     "cluster": 50,
     "cluster-calm": 25,
     "cluster-island": 250,
+    "cluster-lagging": 100,
     "cluster-late-handover": 250,
     "cluster-late-seal": 250,
     "cluster-late-versions": 100,

@@ -172,7 +172,7 @@ def _overtake_in_retry() -> AbstractContextManager[Any]:
     real = appends.Appends.submit
 
     def submit(self: appends.Appends, tp: Any, records: Any, *, origin: Hashable = None, **how: Any) -> Any:
-        lane = self._lanes.get((origin, tp))
+        lane = self._lanes.get((origin, how["named"]))
         waiting = lane.waiting if lane is not None else []
         if lane is not None:
             lane.waiting = []
@@ -181,6 +181,16 @@ def _overtake_in_retry() -> AbstractContextManager[Any]:
             lane.waiting = sorted((*waiting, *lane.waiting))
             self._lanes[lane.key] = lane
         return append
+
+    return patch.object(appends.Appends, "submit", autospec=True, side_effect=submit)
+
+
+def _remade_topic_overtakes() -> AbstractContextManager[Any]:
+    """A proxy keeps the order of each topic, not of each name: a batch for a topic that was made again goes before what its predecessor refuses."""
+    real = appends.Appends.submit
+
+    def submit(self: appends.Appends, tp: Any, records: Any, *, named: Any = None, **how: Any) -> Any:
+        return real(self, tp, records, **how)
 
     return patch.object(appends.Appends, "submit", autospec=True, side_effect=submit)
 
@@ -205,5 +215,6 @@ PLANTED_IN_CLUSTERS: Final[Mapping[str, Plant]] = {
     "stale-manifest-is-the-truth": _stale_manifest_is_the_truth,
     "latest-without-asking": _latest_without_asking,
     "overtake-in-retry": _overtake_in_retry,
+    "remade-topic-overtakes": _remade_topic_overtakes,
     "leases-run-in-sleep": _leases_run_in_sleep,
 }

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from uuid import UUID
 
 from bmq.wire.messages import Message
 from bmq.wire.records import Record, build_batch
@@ -12,6 +13,7 @@ from bmq_sim.client import (
     INIT_PRODUCER_ID,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     PRODUCE,
+    PRODUCE_BY_ID,
     RETRIABLE,
     ConnectionLost,
     KafkaConnection,
@@ -33,10 +35,11 @@ class _Batch:
     data: bytes
 
 
-def produce_fields(place: Place, data: bytes) -> dict[str, object]:
-    """A Produce request with one batch, acks=all."""
+def produce_fields(place: Place, data: bytes, *, topic_id: UUID | None = None) -> dict[str, object]:
+    """A Produce request with one batch, acks=all; its topic by id where one is given (PRODUCE_BY_ID), otherwise by name."""
     part = {"index": place.partition, "records": data}
-    return {"acks": -1, "timeout_ms": TIMEOUT_MS, "topic_data": [{"name": place.name, "partition_data": [part]}]}
+    topic = {"name": place.name} if topic_id is None else {"topic_id": topic_id}
+    return {"acks": -1, "timeout_ms": TIMEOUT_MS, "topic_data": [{**topic, "partition_data": [part]}]}
 
 
 def _part(answer: Message) -> Message:
@@ -88,11 +91,21 @@ class IdempotentProducer:
     """Sends batches of one partition with sequences: at most five in flight, order kept, everything tried again until it is acknowledged."""
 
     def __init__(
-        self, client: SimClient, history: History, place: Place, *, batches: int, pace_s: float, batch_records_max: int = BATCH_RECORDS_MAX
+        self,
+        client: SimClient,
+        history: History,
+        place: Place,
+        *,
+        batches: int,
+        pace_s: float,
+        batch_records_max: int = BATCH_RECORDS_MAX,
+        topic_id: UUID | None = None,
     ) -> None:
+        """`topic_id`: what it calls the topic; None: by its name."""
         self._client = client
         self._history = history
         self._place = place
+        self._topic_id = topic_id
         self._values = _Values(client, history, place, batch_records_max=batch_records_max)
         self._batches_left = batches
         self._pace_s = pace_s
@@ -163,7 +176,9 @@ class IdempotentProducer:
         while self._in_flight or not again:
             while not again and self._waiting and len(self._in_flight) < IN_FLIGHT_MAX:
                 batch = self._waiting.popleft()
-                self._in_flight.append((batch, connection.send(PRODUCE, produce_fields(self._place, batch.data))))
+                version = None if self._topic_id is None else PRODUCE_BY_ID
+                fields = produce_fields(self._place, batch.data, topic_id=self._topic_id)
+                self._in_flight.append((batch, connection.send(PRODUCE, fields, version=version)))
             if not self._in_flight:
                 if not self._batches_left:
                     break

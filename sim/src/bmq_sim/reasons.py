@@ -19,6 +19,7 @@ SAMPLE: Final[Mapping[str, int]] = {
     "cluster": 2,
     "cluster-calm": 1,
     "cluster-island": 1,
+    "cluster-lagging": 1,
     "cluster-late-handover": 1,
     "cluster-late-seal": 1,
     "cluster-late-versions": 1,

@@ -1,11 +1,11 @@
 """Submits batches to owners, and again what may be sent again, so that a client does not see a failover as an error.
 
-Keeps the order of each *lane*, what one connection writes to one partition as it names it: nothing of it is sent while something earlier of it is to be sent
-again, or is still with another owner; and nothing is sent again before everything of it that is with an owner was answered. So whichever of a
-lane's batches an owner refuses, and however late, they go again in the order in which they came; and what its client has to send again is noted
-(bmq_proxy.refused), so that nothing that was sent behind it is taken first. A topic that is made again under its name stays in its lanes: what was sent
-to the one before it is answered first. What an append holds in memory is counted by
-its request's lease, so the lanes are bounded with it. A batch that is still being proved (bmq_proxy.proofs) holds up those behind it.
+Keeps the order of each *lane*, what one connection writes to one partition as it names it: nothing of it is sent while something earlier of it
+is to be sent again, or is still with another owner; and nothing is sent again before everything of it that is with an owner was answered. So
+whichever of a lane's batches an owner refuses, and however late, they go again in the order in which they came; and what its client has to send
+again is noted (bmq_proxy.refused), so that nothing that was sent behind it is taken first. A topic that is made again under its name stays in
+its lanes: what was sent to the one before it is answered first. What an append holds in memory is counted by its request's lease, so the lanes
+are bounded with it. A batch that is still being proved (bmq_proxy.proofs) holds up those behind it.
 """
 
 import asyncio

@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 
 from bmq.errors import BmqError
+from bmq.metadata.image import Image
 from bmq_broker.main import BrokerRole
 from bmq_cli.cluster_node import ClusterNode
 from bmq_cli.living import CannotGoOn, live
@@ -56,6 +57,11 @@ class ServerProcess:
     def broker(self) -> BrokerRole | None:
         """Its broker, once it has one."""
         return self._node.broker if self._node is not None else None
+
+    @property
+    def image(self) -> Image:
+        """The cluster as it knows it."""
+        return self._node.image if self._node is not None else Image()
 
     def start(self) -> None:
         """Begins, in its own process."""
