@@ -114,6 +114,21 @@ class Limits:
         maximum=64 * 1024 * MIB,
         minimum=KIB,
     )
+    groups_rewritten_burst_bytes: int = _limit(
+        64 * MIB,
+        "Generations of groups (what each member says and was assigned, and about 400 bytes for each) that clients at one address may have written "
+        "at once, on one broker: one for each rebalance, and for each static member that comes back without its id.",
+        beyond="COORDINATOR_NOT_AVAILABLE: clients try again.",
+        maximum=64 * 1024 * MIB,
+        minimum=8 * MIB,
+    )
+    groups_rewritten_bytes_per_minute: int = _limit(
+        64 * MIB,
+        "How many of these bytes a minute clients at one address may go on to have written after a burst, on one broker.",
+        beyond="As above.",
+        maximum=64 * 1024 * MIB,
+        minimum=MIB,
+    )
     described_groups_bytes_max: int = _limit(
         4 * MIB,
         "Metadata and assignments of members in one answer to DescribeGroups; the first group comes whole.",

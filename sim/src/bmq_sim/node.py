@@ -74,7 +74,9 @@ class NodeSettings:
             offsets_check_interval_ms=1_000,
         )
         if groups.snapshot_record_interval == 5:  # no draw of its own: seeds keep what they have
-            groups = replace(groups, stored_burst_bytes=6_000, stored_per_minute_bytes=60_000)
+            groups = replace(
+                groups, stored_burst_bytes=6_000, stored_per_minute_bytes=60_000, rewritten_burst_bytes=20_000, rewritten_per_minute_bytes=600_000
+            )
         controller = ControllerSettings(
             snapshot_entries=rng.choice((3, 10, 1_000)),
             leading_check_s=rng.choice((1.0, 5.0)),

@@ -21,6 +21,7 @@ from bmq_broker.coordinator_log import PartitionLog
 from bmq_broker.coordinator_snapshots import CoordinatorSnapshots
 from bmq_broker.groups.machine import Memory
 from bmq_broker.groups.service import GroupCoordinatorShard
+from bmq_broker.groups.turns import Turns
 from bmq_broker.handlers.group_calls import handle_group_call
 from bmq_broker.manifests import Manifests
 from bmq_broker.ownership import Ownership
@@ -91,6 +92,7 @@ class Coordinators:
         self._rng = rng
         self._values = values
         self._memory = Memory()
+        self._turns = Turns()
         self._verify_not_sealed = verify_not_sealed
         self._expiry_allowed = expiry_allowed
         self._shards: dict[TopicPartition, GroupCoordinatorShard] = {}
@@ -210,6 +212,7 @@ class Coordinators:
             expiry_allowed=self._expiry_allowed,
             is_abandoned=lambda group_id: is_abandoned(self._metadata.image, group_id),
             memory=self._memory,
+            turns=self._turns,
             failed=lambda error: log.warning("group coordinator ended", partition=tp.partition, error=str(error)),
         )
         self._shards[tp] = shard

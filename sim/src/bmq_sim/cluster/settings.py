@@ -55,7 +55,13 @@ class ClusterSettings:
             offsets_check_interval_ms=5_000,
         )
         if self.groups.snapshot_record_interval == 5:  # no draw of its own: seeds keep what they have
-            self.groups = replace(self.groups, stored_burst_bytes=6_000, stored_per_minute_bytes=60_000)
+            self.groups = replace(
+                self.groups,
+                stored_burst_bytes=6_000,
+                stored_per_minute_bytes=60_000,
+                rewritten_burst_bytes=20_000,
+                rewritten_per_minute_bytes=600_000,
+            )
 
     def config(self, spec: NodeSpec) -> ServerConfig:
         """What the node's configuration file says."""

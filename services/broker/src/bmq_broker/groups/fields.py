@@ -26,6 +26,11 @@ def nullable_string(text: str | None) -> bytes:
     return b"\xff\xff" if text is None else string(text)
 
 
+def nullable_size_bytes(text: str | None) -> int:
+    """How many bytes it becomes."""
+    return _SHORT.size + (0 if text is None else len(text) if text.isascii() else len(text.encode()))
+
+
 def bytes32(data: bytes) -> bytes:
     """A 32-bit length and the bytes."""
     return _INT.pack(len(data)) + data

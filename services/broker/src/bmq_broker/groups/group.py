@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from bmq_broker.groups.records import GroupValue, MemberValue
+from bmq_broker.groups.records import GroupValue, MemberValue, group_size_bytes
 from bmq_broker.groups.requests import Refusal, Ticket
 from bmq_broker.groups.states import GroupEvent, GroupState, next_state
 from bmq_broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, topics_of
@@ -22,6 +22,8 @@ MEMBER_BYTES: Final = 1_000
 """About what a group and a member take beside their texts and metadata."""
 PROTOCOL_BYTES: Final = 200
 """The same of a protocol in a member's offer: a pair, a name, a run of bytes, and the name among those that the group supports."""
+MEMBER_WRITTEN_BYTES: Final = 400
+"""As much work as a member is in a record beside what it has in it."""
 TOPIC_BYTES: Final = 150
 """The same of a topic that a generation subscribes to: a text, and its place in the set."""
 
@@ -100,6 +102,8 @@ class Group:
     """Its part of the tally."""
     said_bytes: int = 0
     """What all its members offer: a part of it is the answer to who leads."""
+    record_bytes: int = 0
+    """What its stored generation has, while it is Stable."""
     _supporters: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -131,6 +135,7 @@ class Group:
                 )
             )
         group.leader = value.leader
+        group.record_bytes = group_size_bytes(value)
         group.learn_topics(room_bytes)
         return group
 
@@ -156,6 +161,11 @@ class Group:
                 for member in self.members.values()
             ),
         )
+
+    @property
+    def rewriting_bytes(self) -> int:
+        """How much work it is to write its generation anew."""
+        return self.record_bytes + MEMBER_WRITTEN_BYTES * len(self.members)
 
     def move(self, event: GroupEvent, wall_ms: int) -> None:
         """To the state where the event leads."""

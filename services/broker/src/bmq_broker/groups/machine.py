@@ -25,11 +25,15 @@ from bmq_broker.groups.timers import TimerKey, Timers
 
 @dataclass(slots=True)
 class Memory:
-    """What all coordinators of a broker take together: what members say, and what is stored; and how fast the latter grows by whom."""
+    """What all coordinators of a broker take together: what members say, and what is stored; and how fast the latter grows, and is
+    written anew, by whom.
+    """
 
     members: Tally = field(default_factory=Tally)
     stored: Tally = field(default_factory=Tally)
     growth: Growth = field(default_factory=Growth)
+    rewritten: Growth = field(default_factory=Growth)
+    """Generations that are written anew, which makes nothing more."""
 
 
 class Room(NamedTuple):
@@ -87,6 +91,7 @@ class GroupMachine:
         self.tally = Tally(whole=memory.members)
         self.durable.tally.join(memory.stored)
         self._growth = memory.growth
+        self._rewritten = memory.rewritten
         self.step = Step()
 
     def begin(self) -> None:
@@ -131,6 +136,15 @@ class GroupMachine:
         """A client had so much more stored."""
         if size_bytes > 0:
             self._growth.take(client_host, now.loop_ms, left_bytes=room.own_bytes, size_bytes=size_bytes)
+
+    def rewrite(self, client_host: str, now: Now, size_bytes: int) -> bool:
+        """Whether so much more of what is there may be written anew for a client now; if so, it is counted."""
+        burst, per_minute = self.settings.rewritten_burst_bytes, self.settings.rewritten_per_minute_bytes
+        left = self._rewritten.left_bytes(client_host, now.loop_ms, burst_bytes=burst, per_minute_bytes=per_minute)
+        if size_bytes > left:
+            return False
+        self._rewritten.take(client_host, now.loop_ms, left_bytes=left, size_bytes=size_bytes)
+        return True
 
     def end(self) -> None:
         """What it has counts towards nothing any more."""

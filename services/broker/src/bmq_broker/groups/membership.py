@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from bmq_broker.groups.fields import nullable_size_bytes
 from bmq_broker.groups.group import MEMBER_BYTES, Group, Member, said_bytes, size_of
 from bmq_broker.groups.machine import Effects, GroupMachine, Turn
 from bmq_broker.groups.rebalance import (
@@ -16,7 +17,7 @@ from bmq_broker.groups.rebalance import (
     remove_member,
     sync_reply,
 )
-from bmq_broker.groups.records import GroupKey, GroupValue, MemberValue, encode_value
+from bmq_broker.groups.records import GroupKey, GroupValue, MemberValue, group_size_bytes, member_size_bytes
 from bmq_broker.groups.requests import (
     Heartbeat,
     HeartbeatReply,
@@ -269,8 +270,12 @@ def _replace_static(turn: Turn, request: Join, ticket: Ticket) -> None:
     machine, effects, group, now = turn
     assert request.instance_id is not None
     old_id = group.static[request.instance_id]
-    if group.state is GroupState.STABLE and not _fits(machine, group, old_id, request):
+    stored = _as_it_will_be(machine, group, old_id, request) if group.state is GroupState.STABLE else None
+    if stored is not None and stored[1] > machine.settings.record_size_bytes_max:
         _refuse(effects, ticket, request.member_id, Refusal.INVALID_REQUEST)
+        return
+    if stored is not None and not machine.rewrite(request.client_host, now, group.rewriting_bytes):
+        _refuse(effects, ticket, request.member_id, Refusal.OVERLOADED)
         return
     old_leader = group.leader
     refuse_join(effects, group, old_id, Refusal.FENCED_INSTANCE)
@@ -286,8 +291,9 @@ def _replace_static(turn: Turn, request: Join, ticket: Ticket) -> None:
     member.client_id = request.client_id
     member.client_host = request.client_host
     group.weigh(member)
-    if group.state is GroupState.STABLE and group.choose_protocol() == group.protocol and _wants_the_same(group, member, wanted):
-        machine.emit(effects, GroupKey(group.group_id), group.to_value())
+    if stored is not None and group.choose_protocol() == group.protocol and _wants_the_same(group, member, wanted):
+        machine.emit(effects, GroupKey(group.group_id), stored[0])
+        group.record_bytes = stored[1]
         if request.can_skip_assignment:
             answer_join(effects, group, member, skip_assignment=group.leader == member.member_id)
         else:
@@ -299,18 +305,25 @@ def _replace_static(turn: Turn, request: Join, ticket: Ticket) -> None:
         rebalance_or_complete(turn)
 
 
-def _fits(machine: GroupMachine, group: Group, member_id: str, request: Join) -> bool:
-    """Whether the generation's record has room for what a static member that comes back says now."""
-    stored = group.to_value()
+def _as_it_will_be(machine: GroupMachine, group: Group, old_id: str, request: Join) -> tuple[GroupValue, int]:
+    """The stored generation with a static member that comes back, and how many bytes its record has: of all others nothing is looked at."""
+    stored = machine.durable.groups[group.group_id]
+    was = next(member for member in stored.members if member.member_id == old_id)
     metadata = next((metadata for name, metadata in request.protocols if name == group.protocol), b"")
-
-    def as_it_will_be(member: MemberValue) -> MemberValue:
-        ids = member._replace(member_id=request.fresh_id, client_id=request.client_id, client_host=request.client_host)
-        return ids._replace(subscription=metadata)
-
-    members = tuple(as_it_will_be(member) if member.member_id == member_id else member for member in stored.members)
-    leader = request.fresh_id if stored.leader == member_id else stored.leader
-    return len(encode_value(stored._replace(members=members, leader=leader))) <= machine.settings.record_size_bytes_max
+    member = MemberValue(
+        member_id=request.fresh_id,
+        instance_id=was.instance_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
+        subscription=metadata,
+        assignment=was.assignment,
+    )
+    others = tuple(other for other in stored.members if other is not was)
+    value = stored._replace(members=(*others, member), leader=request.fresh_id if stored.leader == old_id else stored.leader)
+    grown_bytes = member_size_bytes(member) - member_size_bytes(was) + nullable_size_bytes(value.leader) - nullable_size_bytes(stored.leader)
+    return value, group.record_bytes + grown_bytes
 
 
 def _wants_the_same(group: Group, member: Member, before: bytes) -> bool:
@@ -338,10 +351,11 @@ def _take_assignment(turn: Turn, request: Sync) -> None:
     client_host = group.members[request.member_id].client_host
     growth_bytes = machine.durable.growth_bytes(GroupKey(group.group_id), value)
     room = machine.room(client_host, turn.now)
-    if len(encode_value(value)) > machine.settings.record_size_bytes_max:
+    size_bytes = group_size_bytes(value)
+    if size_bytes > machine.settings.record_size_bytes_max:
         fail_syncs(turn, Refusal.ASSIGNMENT_TOO_LARGE)
         prepare(turn)
-    elif room.refusal(growth_bytes) is not None:
+    elif room.refusal(growth_bytes) is not None or not machine.rewrite(client_host, turn.now, size_bytes):
         fail_syncs(turn, Refusal.OVERLOADED)
         prepare(turn)
     else:

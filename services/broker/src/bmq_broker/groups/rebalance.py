@@ -2,7 +2,7 @@
 
 from bmq_broker.groups.group import Group, Member
 from bmq_broker.groups.machine import Effects, GroupMachine, Turn
-from bmq_broker.groups.records import GroupKey, GroupValue
+from bmq_broker.groups.records import GroupKey, GroupValue, group_size_bytes
 from bmq_broker.groups.requests import JoinedMember, JoinReply, Refusal, SyncReply
 from bmq_broker.groups.states import GroupEvent, GroupState
 from bmq_broker.groups.timers import TimerKey
@@ -138,6 +138,7 @@ def assign(turn: Turn, value: GroupValue) -> None:
     machine, effects, group, now = turn
     for stored in value.members:
         group.members[stored.member_id].assignment = stored.assignment
+    group.record_bytes = group_size_bytes(value)
     group.move(GroupEvent.ASSIGNED, now.wall_ms)
     machine.emit(effects, GroupKey(group.group_id), value._replace(state_ms=group.state_ms))
     for member in group.members.values():

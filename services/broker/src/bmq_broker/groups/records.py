@@ -15,7 +15,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import Corrupt, FormatTooNew, InvalidRequest
 from bmq.values import TopicId
-from bmq_broker.groups.fields import FieldReader, bytes32, compact_string, nullable_string, string
+from bmq_broker.groups.fields import FieldReader, bytes32, compact_string, nullable_size_bytes, nullable_string, string
 
 _SHORT: Final = struct.Struct(">h")
 _INT: Final = struct.Struct(">i")
@@ -26,6 +26,9 @@ _TOPIC_ID_TAG: Final = 0
 _EXPIRE_MS_TAG: Final = 10_000
 """Of bmq: far above what Kafka may come to use."""
 _NIL: Final = UUID(int=0)
+_GROUP_FIXED_BYTES: Final = 18
+_MEMBER_FIXED_BYTES: Final = 16
+"""What a generation and a member in it have beside their texts and runs of bytes."""
 
 
 class OffsetKey(NamedTuple):
@@ -112,6 +115,18 @@ def encode_value(value: Value) -> bytes:
             return _encode_offset(value)
         case GroupValue():
             return _encode_group(value)
+
+
+def group_size_bytes(value: GroupValue) -> int:
+    """What `encode_value` makes of it, without making it."""
+    texts = nullable_size_bytes(value.protocol_type) + nullable_size_bytes(value.protocol) + nullable_size_bytes(value.leader)
+    return _GROUP_FIXED_BYTES + texts + sum(map(member_size_bytes, value.members))
+
+
+def member_size_bytes(member: MemberValue) -> int:
+    """The part of it that is one member's."""
+    texts = sum(map(nullable_size_bytes, (member.member_id, member.instance_id, member.client_id, member.client_host)))
+    return _MEMBER_FIXED_BYTES + texts + len(member.subscription) + len(member.assignment)
 
 
 def decode_key(data: Buffer) -> Key | None:

@@ -20,12 +20,15 @@ from bmq_broker.groups import offsets, timeouts
 from bmq_broker.groups.admin import list_groups
 from bmq_broker.groups.appending import Appending, failure_of
 from bmq_broker.groups.deadlines import Deadlines
+from bmq_broker.groups.group import MEMBER_WRITTEN_BYTES
 from bmq_broker.groups.loading import load
 from bmq_broker.groups.machine import Effects, GroupMachine, Memory
 from bmq_broker.groups.requests import Now, Reply, Ticket
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.groups.snapshotting import Snapshotting
+from bmq_broker.groups.states import GroupState
 from bmq_broker.groups.taking_back import take_back
+from bmq_broker.groups.turns import Turns
 from bmq_broker.groups.walks import Walks, slices, weighed_slices
 
 _log = logging.getLogger(__name__)
@@ -71,8 +74,9 @@ class GroupCoordinatorShard:
         is_abandoned: Callable[[str], bool] = lambda _: False,
         failed: Callable[[BaseException], None] = lambda _: None,
         memory: Memory | None = None,
+        turns: Turns | None = None,
     ) -> None:
-        """`memory`: what the groups of all coordinators of this broker take."""
+        """`memory`: what the groups of all coordinators of this broker take; `turns`: when they are written anew."""
         self.partition = partition
         self.rng = rng
         self.settings = settings
@@ -88,6 +92,7 @@ class GroupCoordinatorShard:
         self._is_abandoned = is_abandoned
         self._failed = failed
         self._memory = memory
+        self._turns = Turns() if turns is None else turns
         self._machine: GroupMachine | None = None
         self._waiting: dict[Ticket, asyncio.Future[Reply | None]] = {}
         self._decided: set[Ticket] = set()
@@ -163,6 +168,16 @@ class GroupCoordinatorShard:
         reply = await self._submit(operation, self._carry_out, given_up)
         assert isinstance(reply, expected)
         return reply
+
+    async def writing_turn(self, group_id: str, *, member_id: str = "", instance_id: str | None = None) -> None:
+        """Before a request that may have the group's whole generation written: by a static member that comes back, or by its leader."""
+        group = None if self._machine is None else self._machine.groups.get(group_id)
+        if group is None:
+            return
+        if group.state is GroupState.STABLE and not member_id and instance_id in group.static:
+            await self._turns.take(group.rewriting_bytes)
+        elif group.state is GroupState.COMPLETING_REBALANCE and member_id and group.leader == member_id:
+            await self._turns.take(group.said_bytes + MEMBER_WRITTEN_BYTES * len(group.members))
 
     async def ask_session(self, group_id: str, operation: Operation, expected: type[R]) -> R:
         """Like `ask`, for an operation that has no records and whose answer rests on the group's stored generation alone (Heartbeat).

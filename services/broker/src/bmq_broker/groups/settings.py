@@ -47,6 +47,10 @@ class GroupSettings:
     """The same that clients at one address may add at once."""
     stored_per_minute_bytes: int = 8 * 1024 * 1024
     """... and in a minute, after that."""
+    rewritten_burst_bytes: int = 64 * 1024 * 1024
+    """Stored generations that clients at one address may have written anew at once, by rebalances and by static members that come back."""
+    rewritten_per_minute_bytes: int = 64 * 1024 * 1024
+    """... and in a minute, after that."""
     described_bytes_max: int = 4 * 1024 * 1024
     """Metadata and assignments that one answer to DescribeGroups has; the first group comes whole."""
     waiting_max: int = 20_000
@@ -64,5 +68,7 @@ class GroupSettings:
             stored_bytes_max=limits.groups_stored_bytes_max,
             stored_burst_bytes=limits.groups_stored_burst_bytes,
             stored_per_minute_bytes=limits.groups_stored_bytes_per_minute,
+            rewritten_burst_bytes=limits.groups_rewritten_burst_bytes,
+            rewritten_per_minute_bytes=limits.groups_rewritten_bytes_per_minute,
             described_bytes_max=limits.described_groups_bytes_max,
         )

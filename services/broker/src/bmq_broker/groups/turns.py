@@ -1,0 +1,46 @@
+"""Steps that write a whole group's generation anew: a few bytes of a request may mean a MB. So much of them in each turn of the loop."""
+
+import asyncio
+from collections import deque
+from typing import Final
+
+TURN_BYTES: Final = 256 * 1024
+"""Of generations that are written in one turn, a few ms; one alone may have more."""
+
+
+class Turns:
+    """Of all coordinators of a broker. Who comes first goes first."""
+
+    def __init__(self) -> None:
+        self._used_bytes = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._is_running = False
+
+    async def take(self, size_bytes: int) -> None:
+        """Returns in a turn that has room for so much."""
+        if not size_bytes:
+            return
+        if not self._waiting and self._has_room(size_bytes):
+            self._use(size_bytes)
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size_bytes, turn))
+        await turn
+
+    def _has_room(self, size_bytes: int) -> bool:
+        return not self._used_bytes or self._used_bytes + size_bytes <= TURN_BYTES
+
+    def _use(self, size_bytes: int) -> None:
+        self._used_bytes += size_bytes
+        if not self._is_running:
+            self._is_running = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        self._is_running = False
+        self._used_bytes = 0
+        while self._waiting and self._has_room(self._waiting[0][0]):
+            size_bytes, turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                self._use(size_bytes)
