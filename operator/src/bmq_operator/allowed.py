@@ -145,12 +145,22 @@ def why_not_settings(settings: Mapping[str, str], patterns: tuple[str, ...], *, 
         return f"{what}: write letters, digits, '.', '-', '_' and '$'"
     if why := why_not_names(settings, patterns, field=field, value=value):
         return why
+    for name, one in sorted(settings.items()):
+        if why := why_not_text(one, field=f"{field}: {name}"):
+            return why
     refused = next((name for name, one in sorted(settings.items()) if name not in patterns and _names_class(name, one)), "")
     if not refused:
         return ""
     said = f"{field}: {refused} would load the class {settings[refused].strip()[:100]!r}"
     known = f"write one of {', '.join(sorted(_CODECS))}" if _CODEC.search(refused) else "leave it out"
     return f"{said}: {known}, or have {refused} itself added to {value} of bmq's chart"
+
+
+def why_not_text(text: str, *, field: str) -> str:
+    """Why this text may not be; empty: it may. Spark and Hadoop put variables in place of ${env:NAME} and ${env.NAME}, the kubelet of $(NAME)."""
+    if "${" not in text and "$(" not in text:
+        return ""
+    return f"{field}: what stands behind ${{ or $( would be a variable of the driver's, keys among them: write the value itself"
 
 
 def why_not_database(uri: str, allowed: Allowed, *, field: str) -> str:

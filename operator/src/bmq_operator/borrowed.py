@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from bmq.resources.cluster import Credentials, EmbeddedMinio, Listener, Settings
 from bmq.resources.iceberg import Iceberg
 from bmq.resources.pods import Image, Placement
-from bmq.resources.tables import ConfigMapKey, StoreAccess, Table
+from bmq.resources.tables import ConfigMapKey, StoreAccess, Table, ValueSchema
 from bmq_operator.allowed import (
     EVERY_TAINT,
     VALUES,
@@ -24,6 +24,7 @@ from bmq_operator.allowed import (
     why_not_labelled,
     why_not_names,
     why_not_settings,
+    why_not_text,
     why_not_variables,
 )
 from bmq_operator.conditions import Finding
@@ -159,16 +160,31 @@ def _consumer_config(table: Table, field: str, allow: Allowed, own: Own) -> "Ite
         yield why_not_settings({name.removeprefix("kafka."): value}, allow.consumer_config, field=field, value="allow.consumerConfig")
 
 
+def _text(field_name: str) -> Rule:
+    """Texts that go into arguments and settings of Spark's."""
+
+    def rule(part: BaseModel, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
+        yield why_not_text(getattr(part, field_name), field=field)
+
+    return rule
+
+
 def _config_map(key: ConfigMapKey, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
     if key.name:
         yield Named(kind="ConfigMap", name=key.name, field=field)
 
 
 def _catalog(iceberg: Iceberg, field: str, allow: Allowed, own: Own) -> "Iterator[str | Named]":
-    if iceberg.catalog_type == "sql":
-        yield why_not_database(iceberg.catalog_uri, allow, field=field)
+    why = why_not_text(iceberg.catalog_uri, field=field)
+    yield why_not_database(iceberg.catalog_uri, allow, field=field) if not why and iceberg.catalog_type == "sql" else why
 
 
+_TEXTS: Final[Mapping[type[BaseModel], tuple[str, ...]]] = {
+    Table: ("output", "checkpoint", "registry", "group"),
+    StoreAccess: ("endpoint",),
+    ValueSchema: ("uri",),
+}
+"""Those whose patterns let a ${ stand in them."""
 RULES: Final[Mapping[tuple[type[BaseModel], str], Rule]] = {
     (Image, "repository"): _image_of_cluster,
     (Image, "pull_secrets"): _pull_secrets,
@@ -189,6 +205,7 @@ RULES: Final[Mapping[tuple[type[BaseModel], str], Rule]] = {
     (StoreAccess, "secret_name"): _keys,
     (ConfigMapKey, "name"): _config_map,
     (Iceberg, "catalog_uri"): _catalog,
+    **{(model, name): _text(name) for model, names in _TEXTS.items() for name in names},
 }
 _PATTERNS: Final = {kind: "".join(f"_{one.lower()}" if one.isupper() else one for one in value) for kind, value in VALUES.items()}
 """A kind's field of `Allowed`."""

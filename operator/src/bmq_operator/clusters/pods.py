@@ -116,6 +116,11 @@ def stateful_set(cluster: Cluster, inputs: Inputs, workload: Workload) -> Manife
     }
 
 
+def literal(text: str) -> str:
+    """As a container's arguments and variables have to say a text: the kubelet puts a variable's value in place of $(NAME), and $ of $$."""
+    return text.replace("$", "$$")
+
+
 def erase_job(cluster: Cluster, *, image: str) -> Manifest:
     """The Job that deletes all records of the Cluster from its store, without owner and namespace."""
     names = Names.of(cluster)
@@ -131,7 +136,7 @@ def erase_job(cluster: Cluster, *, image: str) -> Manifest:
                 "name": CONTAINER,
                 "image": f"{cluster.spec.image.repository or repository}:{cluster.spec.image.tag or tag}",
                 "imagePullPolicy": cluster.spec.image.pull_policy,
-                "args": ["store", "erase", "--store", cluster.spec.store.url, "--cluster-id", cluster.cluster_id, "--yes"],
+                "args": ["store", "erase", "--store", literal(cluster.spec.store.url), "--cluster-id", cluster.cluster_id, "--yes"],
                 "env": [{"name": name, "valueFrom": source} for name, source in _keys_to_store(cluster).items()],
                 "securityContext": container_security(),
                 "terminationMessagePolicy": "FallbackToLogsOnError",

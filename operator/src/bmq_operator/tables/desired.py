@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from bmq_operator.clusters.names import TABLES_LABEL
-from bmq_operator.clusters.pods import placement_of
+from bmq_operator.clusters.pods import literal, placement_of
 from bmq_operator.kube import Manifest
 from bmq_operator.spark_settings import DriverDefaults, ExecutorDefaults, SparkSettings
 from bmq_operator.tables.arguments import FILES, SCHEMA_FILES, SCHEMA_FOLDER, compact_arguments, write_arguments, write_file
@@ -102,7 +102,7 @@ def _application(job: TableJob, settings: SparkSettings, part: Part, *, file: st
         "image": table.image or settings.image,
         "imagePullPolicy": settings.pull_policy,
         "mainApplicationFile": file,
-        "arguments": arguments,
+        "arguments": [literal(one) for one in arguments],
         "sparkConf": {**_conf(settings), **table.spark_conf},
         "restartPolicy": {
             "type": "OnFailure",
@@ -171,7 +171,7 @@ def _template(job: TableJob, part: Part, container: str) -> Manifest:
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     if variables:
-        main["env"] = [{"name": name, "value": value} for name, value in sorted(variables.items())]
+        main["env"] = [{"name": name, "value": literal(value)} for name, value in sorted(variables.items())]
     pod: Manifest = {
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "terminationGracePeriodSeconds": GRACE_S,
