@@ -12,7 +12,7 @@ from bmq.wire import messages
 from bmq.wire.apis import SERVED, Api, ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Fields, Message
-from bmq_proxy.bulk import WIDE_ELEMENTS, Bulk, elements_of
+from bmq_proxy.bulk import COUNTED_ANSWER_BYTES, WIDE_ELEMENTS, Bulk, elements_of
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.repeats import once
@@ -80,8 +80,8 @@ def decoded(bulk: Bulk, call: Call, body: Buffer) -> Message:
 
 
 async def encoded(bulk: Bulk, call: Call, reply: Reply, *, version: int | None = None) -> Answer:
-    """The answer to a call, counted until the client has it; a wide one is encoded beside the event loop."""
-    wide = elements_of(reply, at_most=WIDE_ELEMENTS) > WIDE_ELEMENTS
+    """The answer to a call, counted until the client has it; a wide or large one is encoded beside the event loop."""
+    wide = call.answer_bytes > COUNTED_ANSWER_BYTES or elements_of(reply, at_most=WIDE_ELEMENTS) > WIDE_ELEMENTS
     answer = await bulk.apart(call, partial(encode, call, reply, version=version)) if wide else encode(call, reply, version=version)
     answer.flushed = bulk.counted(answer.size_bytes)
     return answer

@@ -47,6 +47,8 @@ class Bulk:
         self._collecting = Admission(limits.answer_memory_bytes)
         self._apart = Admission(1)
         self._fetching = Admission(limits.fetch_partitions_held)
+        self.listed_bytes = 0
+        """What the last list of groups said."""
         self.listed_groups = 0
         """How many the last list of groups had, which is how many the next one may have."""
         self.turns = Turns()
@@ -100,6 +102,12 @@ class Bulk:
         call.let_go = partial(admitted.keep, 0)
         await self._answers_taken()
         return admitted
+
+    async def large(self, call: Call, size_bytes: int) -> None:
+        """Before an answer is encoded that says so much: clients take theirs first. What is said is held by who was asked."""
+        call.answer_bytes = size_bytes
+        if size_bytes > COUNTED_ANSWER_BYTES:
+            await self.collecting(call, size_bytes)
 
     async def _answers_taken(self) -> None:
         """Until clients have taken so much of theirs that there is room for more."""

@@ -61,6 +61,8 @@ class Call:
     bytes_out: Counter | None = None
     """What its bytes are counted with where the client is in a lane."""
 
+    answer_bytes: int = 0
+    """What its answer says, where that may be much though its elements are few."""
     let_go: Callable[[], None] | None = None
     """Called once its answer is encoded and counted, or there will be none."""
 

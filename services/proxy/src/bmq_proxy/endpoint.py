@@ -332,7 +332,10 @@ class Endpoint:
                 connection.close()
 
     def relieve(self) -> None:
-        """Where others wait for memory: closes who holds it and sends, or takes, nothing. To be called about once a second."""
+        """Where others wait for memory, or answers have more than they may: closes who holds it and sends, or takes, nothing.
+
+        To be called about once a second.
+        """
         now = asyncio.get_running_loop().time()
         for incoming, reason in list(self.arriving.stuck(now)):
             assert isinstance(incoming, Intake)
@@ -340,7 +343,8 @@ class Endpoint:
             incoming.abort()
         seen, self._unsent = self._unsent, {}
         refusals, self._fetch_refusals = self._fetch_refusals, self._fetch_memory.refusals
-        if refusals == self._fetch_refusals and not self._fetch_memory.is_waited_for and not self._answers.is_waited_for:
+        answers_short = self._answers.is_waited_for or self._answers.held_bytes > self._answers.limit_bytes
+        if refusals == self._fetch_refusals and not self._fetch_memory.is_waited_for and not answers_short:
             return
         for connection in list(self.connections):
             if not (unsent_bytes := connection.unsent_bytes):

@@ -9,7 +9,6 @@ from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
-from bmq_proxy.bulk import COUNTED_ANSWER_BYTES
 from bmq_proxy.calls import Call
 from bmq_proxy.failures import coordinator_code
 from bmq_proxy.group_calls import fields_of
@@ -36,8 +35,7 @@ async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
     async with proxy.bulk.building(call, sum(_elements(group) for group in request.groups)):
         groups = await _fetch(proxy, call, request)
         size_bytes = await _text_bytes(proxy, call, groups)
-    if size_bytes > COUNTED_ANSWER_BYTES:
-        await proxy.bulk.collecting(call, size_bytes)
+    await proxy.bulk.large(call, size_bytes)
     return {"groups": groups} if call.version >= _SEVERAL_FROM else _flat(call, request.groups[0], groups[0])
 
 

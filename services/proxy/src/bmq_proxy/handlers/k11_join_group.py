@@ -6,7 +6,7 @@ from typing import Any
 from bmq.wire.apis import ApiKey
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
-from bmq_proxy.group_calls import forward
+from bmq_proxy.group_calls import fields_of, forward
 from bmq_proxy.proxy import Proxy
 
 
@@ -16,9 +16,14 @@ def route(proxy: Proxy) -> Route:
 
 
 async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
-    """Version 0 has one timeout for both purposes."""
+    """Version 0 has one timeout for both purposes. Who leads is told what all members said, as often as it asks."""
     if request.rebalance_timeout_ms < 0:
         request.rebalance_timeout_ms = request.session_timeout_ms
     reply = await forward(proxy, call, request.group_id, request)
     reply.setdefault("member_id", request.member_id)
+    await proxy.bulk.large(call, sum(_said_bytes(fields_of(member)) for member in reply.get("members") or ()))
     return reply
+
+
+def _said_bytes(member: dict[str, Any]) -> int:
+    return len(member["metadata"]) + len(member["member_id"]) + len(member["group_instance_id"] or "")

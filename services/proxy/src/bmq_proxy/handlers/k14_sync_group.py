@@ -16,5 +16,7 @@ def route(proxy: Proxy) -> Route:
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
-    """As it is."""
-    return await forward(proxy, call, request.group_id, request)
+    """As it is; an assignment may be large."""
+    reply = await forward(proxy, call, request.group_id, request)
+    await proxy.bulk.large(call, len(reply.get("assignment") or b""))
+    return reply

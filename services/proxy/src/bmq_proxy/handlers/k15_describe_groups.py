@@ -51,7 +51,8 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
                     found[one["group_id"]] = one
                     left_bytes -= size_bytes
                 await pace.step()
-    admitted.keep(limit_bytes - left_bytes)
+    call.answer_bytes = limit_bytes - left_bytes
+    admitted.keep(call.answer_bytes)
     return {"groups": [found.get(group_id) or _later(group_id) async for group_id in proxy.bulk.paced(call, asked)]}
 
 

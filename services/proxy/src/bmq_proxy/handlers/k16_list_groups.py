@@ -30,10 +30,11 @@ def route(proxy: Proxy) -> Route:
 
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
-    """The groups that are found here, by name."""
+    """The groups that are found here, by name. What they are called is not known before they are there: as much as last time, it is taken to be."""
     request = _with_few_words(request)
     here = partial(stands_for, proxy, proxies_of(proxy, proxy.image, call, in_zone=False))
     bulk = proxy.bulk
+    await bulk.large(call, bulk.listed_bytes)
     async with bulk.building(call, bulk.listed_groups):
         try:
             answers = [fields_of(answer) for answer in await proxy.coordinators.call_all(call.api_key, request, call, only=here)]
@@ -43,8 +44,20 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         groups = [group for answer in answers for group in answer.get("groups") or []]
         del answers
         bulk.listed_groups = max(len(groups), bulk.listed_groups * 9 // 10)
-        by_id = partial(sorted, groups, key=_id_of)
-        return {"error_code": code, "groups": await bulk.apart(call, by_id) if len(groups) > WIDE_ELEMENTS else by_id()}
+        by_id = partial(_by_id, groups)
+        size_bytes, groups = await bulk.apart(call, by_id) if len(groups) > WIDE_ELEMENTS else by_id()
+    bulk.listed_bytes = max(size_bytes, bulk.listed_bytes * 9 // 10)
+    if size_bytes > call.answer_bytes:
+        if call.let_go is not None:
+            call.let_go()  # nobody waits for more while it keeps from others what it has
+        await bulk.large(call, size_bytes)
+    return {"error_code": code, "groups": groups}
+
+
+def _by_id(groups: list[Any]) -> tuple[int, list[Any]]:
+    """What they say, and they in order."""
+    said_bytes = sum(len(group["group_id"].encode()) + len(group.get("protocol_type") or "") for group in map(fields_of, groups))
+    return said_bytes, sorted(groups, key=_id_of)
 
 
 def _id_of(group: Any) -> str:

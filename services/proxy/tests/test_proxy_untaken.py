@@ -1,0 +1,120 @@
+"""Answers of few elements and many bytes: few of those who do not take theirs have one, and they make room for who does."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from one_connection import run, slow_reader, until
+from proxy_in_memory import Client, Running
+
+from bmq.errors import BmqError
+from bmq.limits import limits_of
+from bmq.names import CONSUMER_OFFSETS
+from bmq.wire.apis import ApiKey
+from bmq_proxy.settings import ProxySettings
+
+LARGE_BYTES = 6_000_000
+ANSWERS_BYTES = 8_000_000
+NOT_READING = 12
+SMALL_ROOM = ProxySettings(limits=limits_of({"answer_memory_bytes": ANSWERS_BYTES}))
+
+JOIN: dict[str, Any] = {
+    "group_id": "g",
+    "session_timeout_ms": 10_000,
+    "rebalance_timeout_ms": 10_000,
+    "member_id": "a",
+    "group_instance_id": None,
+    "protocol_type": "consumer",
+    "protocols": [],
+}
+SYNC: dict[str, Any] = {"group_id": "g", "generation_id": 1, "member_id": "a", "assignments": []}
+LIST: dict[str, Any] = {"states_filter": [], "types_filter": []}
+QUESTIONS = {ApiKey.JOIN_GROUP: (5, JOIN), ApiKey.SYNC_GROUP: (3, SYNC), ApiKey.LIST_GROUPS: (4, LIST)}
+
+
+def joined(metadata: bytes = bytes(LARGE_BYTES // 10)) -> dict[str, Any]:
+    members = [{"member_id": str(number), "group_instance_id": None, "metadata": metadata} for number in range(10)]
+    return {"error_code": 0, "generation_id": 1, "protocol_name": "p", "leader": "a", "member_id": "a", "members": members}
+
+
+def synced() -> dict[str, Any]:
+    return {"error_code": 0, "assignment": bytes(LARGE_BYTES)}
+
+
+def listed() -> dict[str, Any]:
+    groups = [{"group_id": f"{number}-" + "n" * 30_000, "protocol_type": "", "group_state": "Empty", "group_type": "Classic"} for number in range(200)]
+    return {"error_code": 0, "groups": groups}
+
+
+ANSWERS: dict[ApiKey, Callable[[], dict[str, Any]]] = {ApiKey.JOIN_GROUP: joined, ApiKey.SYNC_GROUP: synced, ApiKey.LIST_GROUPS: listed}
+
+
+async def stuck(proxy: Running, *, host: str = "127.0.0.2") -> Client:
+    """Who reads nothing."""
+    quiet = slow_reader()
+    quiet.bind((host, 0))
+    await asyncio.get_running_loop().sock_connect(quiet, (proxy.role.host, proxy.role.port))
+    reader, writer = await asyncio.open_connection(sock=quiet, limit=1_024)
+    proxy.clients.append(Client(reader, writer))
+    return proxy.clients[-1]
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who takes nothing goes soon."""
+    monkeypatch.setattr("bmq_proxy.endpoint.UNTAKEN_S_MAX", 0.1)
+
+
+@pytest.mark.parametrize("key", QUESTIONS, ids=lambda key: key.name.lower())
+def test_large_answers_that_nobody_takes_are_few_and_others_have_theirs_once_those_went(key: ApiKey) -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.metadata.add_topic(CONSUMER_OFFSETS, 1)
+        answers, endpoint = proxy.role.proxy.bulk.answers, proxy.role.server.endpoint
+        proxy.owner.on_group_call = lambda *_: ANSWERS[key]()
+        version, request = QUESTIONS[key]
+        for _ in range(NOT_READING):
+            (await stuck(proxy)).send(key, version, request)
+        await until(lambda: answers.held_bytes >= ANSWERS_BYTES)
+        for _ in range(300):
+            await asyncio.sleep(0.001)
+            assert answers.held_bytes <= 2 * ANSWERS_BYTES + LARGE_BYTES
+        client.send(key, version, request)
+        taken = asyncio.ensure_future(client.receive())
+        while not taken.done():
+            endpoint.relieve()
+            for _ in range(10):  # who takes what comes has taken something meanwhile
+                await asyncio.sleep(0.005)
+        assert (await taken)[1].error_code == 0
+
+    run(test, SMALL_ROOM)
+
+
+def test_who_takes_nothing_goes_where_answers_are_more_than_there_may_be_though_nobody_waits() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.metadata.add_topic(CONSUMER_OFFSETS, 1)
+        answers, endpoint = proxy.role.proxy.bulk.answers, proxy.role.server.endpoint
+        proxy.owner.on_group_call = lambda *_: {"error_code": 0, "assignment": bytes(2 * ANSWERS_BYTES)}
+        one = await stuck(proxy)
+        one.send(ApiKey.SYNC_GROUP, 3, SYNC)
+        await until(lambda: answers.held_bytes > ANSWERS_BYTES)
+        assert not answers.is_waited_for
+        endpoint.relieve()
+        assert answers.held_bytes > ANSWERS_BYTES
+        await asyncio.sleep(0.2)
+        endpoint.relieve()
+        await until(lambda: answers.held_bytes == 0)
+
+    run(test, SMALL_ROOM)
+
+
+def test_the_next_answer_of_a_group_comes_where_the_coordinator_refuses() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.metadata.add_topic(CONSUMER_OFFSETS, 1)
+        replies: list[Any] = [BmqError("no"), synced()]
+        proxy.owner.on_group_call = lambda *_: replies.pop(0)
+        assert (await client.ask(ApiKey.SYNC_GROUP, 3, SYNC)).error_code != 0
+        assert len((await client.ask(ApiKey.SYNC_GROUP, 3, SYNC)).assignment) == LARGE_BYTES
+        assert proxy.role.proxy.bulk._collecting._held == 0
+
+    run(test, SMALL_ROOM)
