@@ -53,8 +53,9 @@ class Coordinators:
     def __init__(self, offsets: dict[tuple[str, str, int], int]) -> None:
         self.offsets = offsets
 
-    def group_offsets(self) -> Iterator[dict[tuple[str, str, int], tuple[int, int]]]:
-        yield {key: (offset, 0) for key, offset in self.offsets.items()}
+    def group_offsets(self, at_once: int) -> Iterator[dict[tuple[str, str, int], int]]:
+        for first in range(0, len(self.offsets), at_once):
+            yield dict(list(self.offsets.items())[first : first + at_once])
 
     def group_states(self) -> dict[str, int]:
         return {"Stable": 1, "Empty": 2}
@@ -161,3 +162,11 @@ async def test_offsets_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPa
     assert len(told(found)) == 2
     assert told(found, "bmq_group_lag_left_out") == {(): 1}
     assert [owner.calls for owner in brokers.owners] == [[1], [1]]
+
+
+@on_virtual_time
+async def test_groups_with_very_long_names_are_counted_only() -> None:
+    found = lags(Brokers(), {("g", "orders", 0): 90, ("n" * 251, "orders", 0): 80, ("n" * 250, "orders", 0): 70}, "partition")
+    await found.refresh()
+    assert told(found) == {("", "g", "orders", "0"): 10, ("", "n" * 250, "orders", "0"): 30}
+    assert told(found, "bmq_group_lag_left_out") == {(): 1}

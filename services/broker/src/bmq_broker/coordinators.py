@@ -137,13 +137,13 @@ class Coordinators:
     def _is_mine(self, meta: PartitionMeta) -> bool:
         return meta.node_id == self._node_id and meta.moving_to == -1
 
-    def group_offsets(self) -> Iterator[dict[tuple[str, str, int], tuple[int, int]]]:
-        """{(group, topic, partition): (committed offset, commit time in ms)} of all groups here, a coordinator's at a time.
+    def group_offsets(self, at_once: int) -> Iterator[dict[tuple[str, str, int], int]]:
+        """{(group, topic, partition): committed offset} of all groups here, so many at a time.
 
         Others may have their turn between two of them.
         """
         for shard in tuple(self._shards.values()):
-            yield shard.group_offsets()
+            yield from shard.group_offsets(at_once)
 
     def group_states(self) -> dict[str, int]:
         """How many of the groups here are in each state, by Kafka's names."""

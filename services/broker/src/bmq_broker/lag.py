@@ -30,6 +30,8 @@ from bmq_broker.settings import LagMetrics
 
 POSITIONS_MAX: Final = 50_000
 """Committed offsets that are looked at; further ones are counted only."""
+NAME_CHARS_MAX: Final = 250
+"""Groups with longer names are counted only: a page of metrics has each name in a line for each of its partitions, twice."""
 POSITIONS_AT_ONCE: Final = 500
 """Asked of an owner in one call, or looked at in one turn of the event loop."""
 ANSWER_WITHIN_S: Final = 2.0
@@ -49,7 +51,11 @@ METRICS: Final = (
         _LAG_LABELS,
     ),
     ("bmq_groups", "Consumer groups whose coordinators are here, by state.", ("state",)),
-    ("bmq_group_lag_left_out", f"Committed offsets beyond the {POSITIONS_MAX} whose lag is looked at.", ()),
+    (
+        "bmq_group_lag_left_out",
+        f"Committed offsets beyond the {POSITIONS_MAX} whose lag is looked at, or of groups whose name is longer than {NAME_CHARS_MAX} characters.",
+        (),
+    ),
 )
 """(name, what it says, labels); of the labels of a lag as many as it is told for."""
 
@@ -128,10 +134,11 @@ class GroupLags(Collector):
         """What is committed, and of how much more there is."""
         offsets: dict[Key, Offset] = {}
         left_out = 0
-        for part in self._coordinators.group_offsets():
-            room = POSITIONS_MAX - len(offsets)
-            offsets.update((key, Offset(offset)) for key, (offset, _) in islice(part.items(), room))
-            left_out += max(0, len(part) - room)
+        for part in self._coordinators.group_offsets(POSITIONS_AT_ONCE):
+            before = len(offsets)
+            named = ((key, Offset(offset)) for key, offset in part.items() if len(key[0]) <= NAME_CHARS_MAX)
+            offsets.update(islice(named, POSITIONS_MAX - before))
+            left_out += len(part) - (len(offsets) - before)
             await asyncio.sleep(0)
         return offsets, left_out
 

@@ -6,7 +6,7 @@ What it may not do: decide anything about groups (the machine does), or let a re
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -267,11 +267,23 @@ class GroupCoordinatorShard:
             gone = [group_id for group_id in {*machine.groups, *machine.durable.offsets} if self._is_abandoned(group_id)]
             self._walks.abandon(machine, gone, again=self.drop_abandoned)
 
-    def group_offsets(self) -> dict[tuple[str, str, int], tuple[int, int]]:
-        """Committed offsets for metrics and the REST API: {(group, topic, partition): (offset, commit time in ms)}; {} where not active."""
+    def group_offsets(self, at_once: int) -> Iterator[dict[tuple[str, str, int], int]]:
+        """Committed offsets for metrics: {(group, topic, partition): offset}, so many at a time; none where not active.
+
+        Others may have their turn, and commit, between two parts.
+        """
         if not self.is_active:
-            return {}
-        return {(group, topic, partition): (value.offset, value.commit_ms) for group, topic, partition, value in self._active().durable.all_offsets()}
+            return
+        part: dict[tuple[str, str, int], int] = {}
+        offsets = self._active().durable.offsets
+        for group_id in list(offsets):
+            for (topic, partition), value in list(offsets.get(group_id, {}).items()):
+                part[group_id, topic, partition] = value.offset
+                if len(part) >= at_once:
+                    yield part
+                    part = {}
+        if part:
+            yield part
 
     def state_counts(self) -> dict[str, int]:
         """How many groups are in each state, by Kafka's names; {} where not active."""
