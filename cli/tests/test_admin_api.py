@@ -1,7 +1,10 @@
 """The admin API of a cluster's nodes: each takes every request, and the leading controller answers what only it can."""
 
 import asyncio
+import threading
+from typing import Any
 
+import pytest
 from admin_api_asked import ask, started, with_topic
 from nodes_in_one_loop import Cluster, run, until
 
@@ -10,6 +13,8 @@ from bmq.values import TopicPartition
 from bmq.wire.message import Message
 from bmq.wire.records import Record, build_batch
 from bmq_cli.cluster_node import ClusterNode
+from bmq_controller.api import node as node_page
+from bmq_controller.api.node_models import LogView
 
 
 def test_every_node_takes_a_request_and_the_leader_answers_it() -> None:
@@ -197,6 +202,27 @@ def test_the_api_describes_itself() -> None:
         assert "src=" not in page, "it needs nothing from elsewhere"
 
     run(test)
+
+
+def test_the_metadata_log_is_decoded_and_written_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[str] = set()
+    entry, written = node_page._entry, LogView.model_dump_json
+
+    def noted(work: Any) -> Any:
+        def run_it(*arguments: Any, **options: Any) -> Any:
+            threads.add(threading.current_thread().name)
+            return work(*arguments, **options)
+
+        return run_it
+
+    monkeypatch.setattr(node_page, "_entry", noted(entry))
+    monkeypatch.setattr(LogView, "model_dump_json", noted(written))
+
+    async def test(cluster: Cluster) -> None:
+        assert (await ask(await with_topic(cluster), "GET", "/v1/debug/log")).body["entries"]
+
+    run(test)
+    assert threads == {"admin page_0"}
 
 
 def test_the_metadata_and_its_log_are_shown_for_whoever_looks_for_a_fault() -> None:

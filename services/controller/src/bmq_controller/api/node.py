@@ -36,10 +36,11 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         image = sources.image
         return Response(await in_thread(lambda: encode_image(image)), media_type="application/json")
 
-    @app.get("/v1/debug/log", tags=["node"])
-    async def get_log(limit: Annotated[int, Query(ge=1, le=ENTRIES_MAX, description="How many entries at most")] = 200) -> LogView:
+    @app.get("/v1/debug/log", tags=["node"], response_model=LogView)
+    async def get_log(limit: Annotated[int, Query(ge=1, le=ENTRIES_MAX, description="How many entries at most")] = 200) -> Response:
         """The newest entries of the metadata log, read from the store by the node that is asked."""
-        return await _log(sources, limit)
+        found = await _log(sources, limit)
+        return Response(await in_thread(lambda: encode_log(found)), media_type="application/json")
 
     @app.get("/v1/debug/store", tags=["node"])
     async def get_store() -> StoreView:
@@ -87,24 +88,28 @@ def encode_image(image: Image) -> bytes:
     return msgspec.json.encode(document)
 
 
-async def _log(sources: ApiSources, limit: int) -> LogView:
+def encode_log(found: list[tuple[int, bytes]]) -> bytes:
+    """As JSON, of entries by number as they are stored."""
+    return LogView(entries=[_entry(data, number) for number, data in found]).model_dump_json().encode()
+
+
+async def _log(sources: ApiSources, limit: int) -> list[tuple[int, bytes]]:
     newest = sources.image.position
     at_once = asyncio.Semaphore(GETS_AT_ONCE)
 
-    async def read(number: int) -> LogEntryView | None:
+    async def read(number: int) -> tuple[int, bytes] | None:
         async with at_once:
             try:
-                data = await sources.store.get(numbered_key(LOG_PREFIX, number))
+                return number, await sources.store.get(numbered_key(LOG_PREFIX, number))
             except ObjectMissing:
                 return None  # a snapshot covers it
-        return _entry(data, number)
 
     try:
         async with asyncio.timeout(STORE_WITHIN_S):
             found = await together(read(number) for number in range(max(1, newest - limit + 1), newest + 1))
     except TimeoutError:
         raise StoreUnavailable(f"the object store did not give {limit} entries within {STORE_WITHIN_S:g} s: ask for fewer") from None
-    return LogView(entries=[one for one in found if one is not None])
+    return [one for one in found if one is not None]
 
 
 def _entry(data: bytes, number: int) -> LogEntryView:
