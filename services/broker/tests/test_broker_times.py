@@ -3,15 +3,19 @@
 import asyncio
 import struct
 
+import pytest
 from broker_under_test import Cluster
 from crc32c import crc32c
+from typing_extensions import Buffer
 
 from bmq.names import CONSUMER_OFFSETS
 from bmq.roles.owner import Appended, Caller
 from bmq.values import TopicPartition
-from bmq.wire.batches import HEADER_SIZE_BYTES, Record, build_batch
+from bmq.wire.batches import HEADER_SIZE_BYTES, BatchHeader, Record, build_batch, read_header
 from bmq.wire.message import Message
+from bmq_broker import lookups
 from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.lookups import MAX_TIMESTAMP
 from bmq_broker.settings import BrokerSettings
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import Request
@@ -163,3 +167,35 @@ def _unreadable(*, count: int, max_timestamp_ms: int) -> bytes:
     data = bytearray(good[:HEADER_SIZE_BYTES] + b"\xff" * (len(good) - HEADER_SIZE_BYTES))
     struct.pack_into(">I", data, 17, crc32c(memoryview(data)[21:]))
     return bytes(data)
+
+
+@on_virtual_time
+async def test_look_ups_by_time_walk_a_long_tail_in_turns_and_skip_what_is_older(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookups, "TAIL_BATCHES_PER_TURN", 10)
+    cluster = Cluster()
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    read: list[int] = []
+    turn = 0
+
+    def noted(batch: Buffer) -> BatchHeader:
+        read.append(turn)
+        return read_header(batch)
+
+    monkeypatch.setattr(lookups, "read_header", noted)
+    for time_ms in (1_000, 2_000):
+        batch = build_batch([Record(offset=0, timestamp_ms=time_ms, key=None, value=b"a", headers=())])
+        await asyncio.gather(*(cluster.broker.owner.append(tp, batch, produce_version=9) for _ in range(60)))
+    looking = asyncio.gather(*(cluster.broker.owner.offset_for_time(tp, MAX_TIMESTAMP) for _ in range(4)))
+    while not looking.done():
+        turn += 1
+        await asyncio.sleep(0)
+    assert {one.timestamp_ms for one in await looking} == {2_000}
+    assert len(read) == 4 * 120
+    assert max(map(read.count, read)) <= 20, "a part of one look-up's in a turn, and what was left of the one before"
+    read.clear()
+    assert (await cluster.broker.owner.offset_for_time(tp, 3_000)).offset == -1
+    assert read == []
+    assert (await cluster.broker.owner.offset_for_time(tp, 1_500)).offset == 60
+    assert len(read) <= 60
+    await cluster.stop()

@@ -13,6 +13,7 @@ from bmq.log_limit import RateLimited
 from bmq.opening import Look, Opener
 from bmq.roles.owner import OffsetForTime
 from bmq.storage.segment import SegmentEntry
+from bmq.turns import Turns
 from bmq.values import LeaderEpoch, Offset
 from bmq.wire.batches import BatchHeader, first_at_or_after, read_header, split, with_max_timestamp
 from bmq_broker.manifests import Manifests
@@ -31,6 +32,9 @@ LATEST_TIERED: Final = -5
 PLANS_MAX: Final = 5
 """How often a look-up begins again because a segment went meanwhile."""
 
+TAIL_BATCHES_PER_TURN: Final = 500
+"""Whose headers are read before others have their turn: about 2 ms."""
+
 LOG_INTERVAL_S: Final = 10.0
 
 NOWHERE: Final = OffsetForTime(offset=Offset(-1), timestamp_ms=-1, leader_epoch=LeaderEpoch(-1))
@@ -43,6 +47,8 @@ class Lookups:
         self._segments = segments
         self._manifests = manifests
         self._opener = Opener()
+        self._turns = Turns()
+        self._left_in_turn = TAIL_BATCHES_PER_TURN
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
 
     async def offset_for_time(self, partition: Partition, timestamp_ms: int, *, committed: bool) -> OffsetForTime:
@@ -75,18 +81,26 @@ class Lookups:
         return OffsetForTime(offset=offset, timestamp_ms=timestamp_ms, leader_epoch=partition.epoch_at(offset) if epoch is None else epoch)
 
     async def _first_at_or_after(self, partition: Partition, timestamp_ms: int) -> OffsetForTime:
-        tail = partition.tail.durable_batches()
+        tail = partition.tail.durable_from(timestamp_ms)
         log_start = partition.log_start
         async for batch, header in self._candidates(partition, timestamp_ms):
             if (found := await self._open(partition, batch, header, timestamp_ms, log_start)) is not None:
                 return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
         for batch in tail:
+            await self._look_on(partition)
             header = read_header(batch)
             if header.max_timestamp_ms < timestamp_ms or header.last_offset < log_start:
                 continue
             if (found := await self._open(partition, batch, header, timestamp_ms, log_start)) is not None:
                 return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
         return NOWHERE
+
+    async def _look_on(self, partition: Partition) -> None:
+        """Before each batch of a tail: all look-ups together see few in one turn of the loop."""
+        self._left_in_turn -= 1
+        if self._left_in_turn < 0:
+            await self._turns.turn(party=partition.tp)
+            self._left_in_turn = TAIL_BATCHES_PER_TURN
 
     async def _candidates(self, partition: Partition, timestamp_ms: int) -> AsyncIterator[tuple[Buffer, BatchHeader]]:
         """Batches of segments whose largest timestamp is at or above the time, in offset order."""
@@ -124,6 +138,7 @@ class Lookups:
             for header, block in await self._max_block(entry, log_start):
                 best = await self._better(partition, best, block, header, log_start)
         for batch in tail:
+            await self._look_on(partition)
             header = read_header(batch)
             if header.last_offset >= log_start:
                 best = await self._better(partition, best, batch, header, log_start)

@@ -103,6 +103,18 @@ class Tail:
         """All that are durable, oldest first."""
         return self._batches[: self._durable_batches]
 
+    def durable_from(self, timestamp_ms: int) -> Sequence[Buffer]:
+        """Those of durable runs that have a record of that time or later, oldest first."""
+        found: list[Buffer] = []
+        left = self._durable_batches
+        for run in self.runs:
+            if not left:
+                break
+            left -= len(run.batches)
+            if run.max_timestamp_ms >= timestamp_ms:
+                found += run.batches
+        return found
+
     def carried(self, next_offset: int, slot: Slot) -> list[Slot]:
         """The runs that end at or below `next_offset` are in `slot`'s object as well, and from now on needed there.
 
