@@ -43,7 +43,8 @@ def synced() -> dict[str, Any]:
 
 
 def listed() -> dict[str, Any]:
-    groups = [{"group_id": f"{number}-" + "n" * 30_000, "protocol_type": "", "group_state": "Empty", "group_type": "Classic"} for number in range(200)]
+    names = [f"{number}-" + "n" * 30_000 for number in range(200)]
+    groups = [{"group_id": name, "protocol_type": "", "group_state": "Empty", "group_type": "Classic"} for name in names]
     return {"error_code": 0, "groups": groups}
 
 
