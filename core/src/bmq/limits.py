@@ -76,6 +76,13 @@ class Limits:
         beyond="Requests of further groups get COORDINATOR_NOT_AVAILABLE.",
         maximum=10_000_000,
     )
+    group_name_bytes_max: int = _limit(
+        KIB,
+        "Bytes of a new group's name. Groups that are there already go on.",
+        beyond="INVALID_GROUP_ID.",
+        maximum=32_000,
+        minimum=16,
+    )
     group_protocols_max: int = _limit(
         100,
         "Protocols (assignors) that a member of a group may offer in JoinGroup. Kafka's own clients offer four at most.",
@@ -131,7 +138,8 @@ class Limits:
     )
     described_groups_bytes_max: int = _limit(
         4 * MIB,
-        "Metadata and assignments of members in one answer to DescribeGroups; the first group comes whole.",
+        "Names, metadata and assignments of members in one answer to DescribeGroups; the first group comes whole, unless it has more than this and "
+        "than a generation that can be stored (1 MiB).",
         beyond="COORDINATOR_LOAD_IN_PROGRESS for the groups that are left: tools ask for those again.",
         maximum=8 * MIB,
         minimum=KIB,

@@ -161,7 +161,7 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq_broker\.partitions\.producers:_TIMED": "how many numbers a stored batch has",
     r"bmq_broker\.partitions\.producers:REMEMBERED_BATCHES": "more than clients have in flight, by the protocol",
     r"bmq_broker\.partitions\.validation:.*": "what a batch may be",
-    r"bmq_broker\.handlers\.(group_errors:_TEXT_MAX|k11_join_group:_ID_PREFIX_MAX)": "the length of a text",
+    r"bmq_broker\.handlers\.(group_errors:_TEXT_MAX|k11_join_group:_(ID_PREFIX|CLIENT_ID)_MAX)": "the length of a text",
     r"bmq_controller\.api\..*": "limits of the REST API, which tests ask for one by one",
     r"bmq_controller\.controller:REGISTRATION_TRIES_MAX": "more than faults take",
     r"bmq_controller\.machine\.lanes:.*": "what a lane may be: refused beyond, by tests of the machine",

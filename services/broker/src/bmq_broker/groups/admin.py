@@ -38,11 +38,11 @@ def describe(machine: GroupMachine, group_id: str) -> GroupDescription | None:
 
 
 def described_bytes(machine: GroupMachine, group_id: str) -> int:
-    """What a description has, but for a few numbers and texts of each member."""
+    """What a description has, but for a few numbers of each member. Known without a look at them."""
     group = machine.groups.get(group_id)
-    if group is None or group.state is not GroupState.STABLE:
+    if group is None:
         return 0
-    return sum(len(member.metadata(group.protocol)) + len(member.assignment) for member in group.members.values())
+    return group.record_bytes if group.state is GroupState.STABLE else group.name_bytes
 
 
 def listing(machine: GroupMachine, group_id: str) -> GroupListing | None:

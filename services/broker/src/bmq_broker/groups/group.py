@@ -53,13 +53,18 @@ class Member:
     is_new: bool = False
     weighed_bytes: int = 0
     said_bytes: int = 0
+    counted_name_bytes: int = 0
     """What the group counts for it."""
 
     @property
     def size_bytes(self) -> int:
         """About what it takes in memory, but for its assignment, which is the log's."""
-        texts = (self.member_id, self.instance_id, self.client_id, self.client_host)
-        return MEMBER_BYTES + sum(map(text_bytes, texts)) + size_of(self.protocols)
+        return MEMBER_BYTES + self.name_bytes + size_of(self.protocols)
+
+    @property
+    def name_bytes(self) -> int:
+        """What it is called."""
+        return sum(map(text_bytes, (self.member_id, self.instance_id, self.client_id, self.client_host)))
 
     def metadata(self, protocol: str | None) -> bytes:
         """What it said for this protocol; empty where it does not know it."""
@@ -101,7 +106,9 @@ class Group:
     size_bytes: int = 0
     """Its part of the tally."""
     said_bytes: int = 0
-    """What all its members offer: a part of it is the answer to who leads."""
+    """What all its members offer and are called: a part of it is the answer to who leads."""
+    name_bytes: int = 0
+    """What they are called."""
     record_bytes: int = 0
     """What its stored generation has, while it is Stable."""
     _supporters: Counter[str] = field(default_factory=Counter)
@@ -208,7 +215,8 @@ class Group:
         member = self.members.pop(member_id)
         self._weigh(-member.weighed_bytes)
         self.said_bytes -= member.said_bytes
-        member.weighed_bytes = member.said_bytes = 0
+        self.name_bytes -= member.counted_name_bytes
+        member.weighed_bytes = member.said_bytes = member.counted_name_bytes = 0
         self._support_no_more(member.protocols)
         if member.instance_id is not None:
             del self.static[member.instance_id]
@@ -242,9 +250,11 @@ class Group:
         size_bytes = member.size_bytes
         self._weigh(size_bytes - member.weighed_bytes)
         member.weighed_bytes = size_bytes
-        said = said_bytes(member.protocols)
+        named = member.name_bytes
+        said = said_bytes(member.protocols) + named
         self.said_bytes += said - member.said_bytes
-        member.said_bytes = said
+        self.name_bytes += named - member.counted_name_bytes
+        member.said_bytes, member.counted_name_bytes = said, named
 
     def _support_no_more(self, protocols: Protocols) -> None:
         """A name that nobody offers is forgotten: a member may offer others each time that it joins."""

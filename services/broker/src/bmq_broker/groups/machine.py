@@ -159,6 +159,11 @@ class GroupMachine:
         group = self.groups[group_id] = Group(group_id, tally=self.tally)
         return group
 
+    def can_be_called(self, group_id: str) -> bool:
+        """Whether a new group may have this name."""
+        size_bytes_max = self.settings.group_name_bytes_max
+        return 4 * len(group_id) <= size_bytes_max or len(group_id.encode()) <= size_bytes_max
+
     @property
     def is_full(self) -> bool:
         """Whether there is no room for one more group; one that only has offsets counts like any other."""

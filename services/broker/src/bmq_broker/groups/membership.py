@@ -50,6 +50,8 @@ def join(machine: GroupMachine, now: Now, request: Join, ticket: Ticket) -> Effe
         _refuse(effects, ticket, request.member_id, Refusal.INVALID_SESSION_TIMEOUT)
     elif group is None and request.member_id:
         _refuse(effects, ticket, request.member_id, Refusal.UNKNOWN_MEMBER)
+    elif group is None and not machine.can_be_called(request.group_id):
+        _refuse(effects, ticket, "", Refusal.INVALID_GROUP_ID)
     else:
         group = group or machine.create(request.group_id)
         if group is None:
@@ -157,16 +159,19 @@ def _may_say(group: Group, request: Join, record_size_bytes_max: int) -> bool:
     """Whether all that members offer stays within what an answer may have. A group for which it does not has no record that would be taken."""
     member = _known(group, request)
     before_bytes = 0 if member is None else member.said_bytes
-    grown_bytes = said_bytes(request.protocols) - before_bytes
+    grown_bytes = said_bytes(request.protocols) + _named_bytes(request) - before_bytes
     return grown_bytes <= 0 or group.said_bytes + grown_bytes <= OFFERS_TIMES_RECORD * record_size_bytes_max
 
 
 def _growth(group: Group, request: Join) -> int:
     """How many bytes the group takes more once the member is in it."""
     member = _known(group, request)
-    texts = (request.member_id or request.fresh_id, request.instance_id, request.client_id, request.client_host)
-    wanted = MEMBER_BYTES + sum(map(text_bytes, texts)) + size_of(request.protocols)
+    wanted = MEMBER_BYTES + _named_bytes(request) + size_of(request.protocols)
     return wanted if member is None else wanted - member.weighed_bytes
+
+
+def _named_bytes(request: Join) -> int:
+    return sum(map(text_bytes, (request.member_id or request.fresh_id, request.instance_id, request.client_id, request.client_host)))
 
 
 def _refuse(effects: Effects, ticket: Ticket, member_id: str, refusal: Refusal) -> None:

@@ -114,6 +114,8 @@ def _check_commit(machine: GroupMachine, group: Group | None, request: Commit) -
     if group is None:
         if request.generation >= 0:
             return Refusal.GROUP_NOT_FOUND
+        if not machine.can_be_called(request.group_id):
+            return Refusal.INVALID_GROUP_ID
         return Refusal.TOO_MANY_GROUPS if machine.is_full else None
     if request.generation < 0 and group.state is GroupState.EMPTY:
         return None

@@ -21,6 +21,8 @@ class GroupSettings:
     """group.max.size: members of one group, and joins held for it."""
     group_count_max: int = 100_000
     """Groups in one partition of `__consumer_offsets`, also those that only have offsets."""
+    group_name_bytes_max: int = 1_024
+    """The name of a group that is not there yet; those that are there go on."""
     protocols_max: int = 100
     """Protocols that a member may offer."""
     new_member_join_timeout_ms: int = 5 * _MINUTE_MS
@@ -52,7 +54,7 @@ class GroupSettings:
     rewritten_per_minute_bytes: int = 64 * 1024 * 1024
     """... and in a minute, after that."""
     described_bytes_max: int = 4 * 1024 * 1024
-    """Metadata and assignments that one answer to DescribeGroups has; the first group comes whole."""
+    """Names, metadata and assignments that one answer to DescribeGroups has; the first group comes whole, if it could be stored."""
     waiting_max: int = 20_000
     """Requests of one partition that may wait for an answer; more are told to try again."""
     undurable_bytes_max: int = 16 * 1024 * 1024
@@ -63,6 +65,7 @@ class GroupSettings:
         """The defaults with what was set of the limits of a single client."""
         return cls(
             group_count_max=limits.groups_per_partition_max,
+            group_name_bytes_max=limits.group_name_bytes_max,
             protocols_max=limits.group_protocols_max,
             members_bytes_max=limits.group_members_bytes_max,
             stored_bytes_max=limits.groups_stored_bytes_max,

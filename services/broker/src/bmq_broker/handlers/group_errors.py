@@ -7,6 +7,7 @@ from bmq.wire.error_codes import ErrorCode
 from bmq_broker.groups.requests import Refusal
 
 _CODES: Final[dict[Refusal, ErrorCode]] = {
+    Refusal.INVALID_GROUP_ID: ErrorCode.invalid_group_id,
     Refusal.INVALID_SESSION_TIMEOUT: ErrorCode.invalid_session_timeout,
     Refusal.UNKNOWN_MEMBER: ErrorCode.unknown_member_id,
     Refusal.FENCED_INSTANCE: ErrorCode.fenced_instance_id,

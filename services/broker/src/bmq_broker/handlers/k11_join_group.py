@@ -16,6 +16,8 @@ _log = logging.getLogger(__name__)
 _KNOWN_MEMBER_VERSION: Final = 4
 _SKIP_ASSIGNMENT_VERSION: Final = 9
 _ID_PREFIX_MAX: Final = 1_000
+_CLIENT_ID_MAX: Final = 255
+"""Characters of it that a group remembers of a member, which every description of the group shows."""
 
 
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:
@@ -31,13 +33,14 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
     if request.reason:
         _log.debug("member %r joins group %r: %s", request.member_id, request.group_id, request.reason[:255])
     let_go(ApiKey.JOIN_GROUP, request)
-    prefix = request.group_instance_id or caller.client_id
+    client_id = caller.client_id[:_CLIENT_ID_MAX]
+    prefix = request.group_instance_id or client_id
     asked = Join(
         group_id=request.group_id,
         member_id=request.member_id,
         fresh_id="" if request.member_id else shard.fresh_member_id(prefix[:_ID_PREFIX_MAX]),
         instance_id=request.group_instance_id,
-        client_id=caller.client_id,
+        client_id=client_id,
         client_host=caller.client_host,
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms,

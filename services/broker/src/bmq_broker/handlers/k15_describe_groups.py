@@ -21,12 +21,12 @@ _ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:
     """A group that does not exist is Dead, from version 6 on with an error. Those for which an answer has no room are to be asked for again."""
     operations = _ALL_OPERATIONS if request.include_authorized_operations else _NOT_ASKED
-    left_bytes = shard.settings.described_bytes_max
+    left_bytes = described_max = shard.settings.described_bytes_max
 
     def query(machine: GroupMachine, group_id: str) -> dict[str, Any]:
         nonlocal left_bytes
         size_bytes = described_bytes(machine, group_id)
-        if size_bytes > left_bytes < shard.settings.described_bytes_max:
+        if size_bytes > (left_bytes if left_bytes < described_max else max(described_max, shard.settings.record_size_bytes_max)):
             return _nothing(group_id, ErrorCode.coordinator_load_in_progress, "")
         left_bytes -= size_bytes
         group = describe(machine, group_id)
