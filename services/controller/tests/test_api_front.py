@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from bmq.errors import ControllerUnavailable
 from bmq.roles.admin import AdminReply, AdminRequest
+from bmq_controller.api import front as front_page
 from bmq_controller.api.asgi import BODY_BYTES_MAX
 from bmq_controller.api.front import HANDED_ON_AT_ONCE, REQUESTS_AT_ONCE, REQUESTS_PER_ADDRESS, AdminFront, FrontState
 
@@ -71,7 +72,7 @@ async def ask(
         "client": (client, 1),
     }
     await front(scope, receive, send)
-    return sent[0]["status"], {name.decode(): value.decode() for name, value in sent[0]["headers"]}, sent[1]["body"]
+    return sent[0]["status"], {name.decode(): value.decode() for name, value in sent[0]["headers"]}, b"".join(part["body"] for part in sent[1:])
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -337,5 +338,42 @@ def test_a_request_that_another_node_hands_on_is_logged_with_the_same_id() -> No
             reply = await front_of(Sources()).answer(AdminRequest(method="GET", path="/v1/nodes", headers={"x-request-id": "from-afar"}))
         assert reply.status == 503 and json.loads(reply.body)["request_id"] == "from-afar"
         assert [(line["event"], line["request_id"]) for line in lines] == [("admin request failed", "from-afar")]
+
+    run(test)
+
+
+def test_pages_of_metrics_that_nobody_takes_are_few_and_go_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front_page, "generate_latest", lambda: b"x" * 300_000)
+    monkeypatch.setattr(front_page, "METRICS_BYTES_MAX", 1_600_000)
+    monkeypatch.setattr(front_page, "METRICS_PER_ADDRESS", 2)
+    monkeypatch.setattr(front_page, "METRICS_WITHIN_S", 0.2)
+
+    async def test() -> None:
+        front = front_of(None)
+        handed: list[int] = []
+
+        async def stuck(client: str) -> None:
+            sent: list[Any] = []
+
+            async def send(message: Any) -> None:
+                sent.append(message)
+                handed.append(len(message.get("body", b"")))
+                if message["type"] == "http.response.body" and message.get("more_body"):
+                    await asyncio.Event().wait()
+
+            scope = {"type": "http", "method": "GET", "path": "/metrics", "query_string": b"", "headers": [], "client": (client, 1)}
+            await front(scope, asyncio.Event().wait, send)  # type: ignore[arg-type]
+
+        strangers = [asyncio.ensure_future(stuck(REMOTE)) for _ in range(20)]
+        while sum(one.done() for one in strangers) < 18:
+            await asyncio.sleep(0.001)
+        assert max(handed) <= 1 << 16
+        assert front._metrics_bytes == {REMOTE: 600_000}
+        status, _, body = await ask(front, "GET", "/metrics")
+        assert (status, len(body)) == (200, 300_000)
+        assert (await ask(front, "GET", "/metrics", client=REMOTE))[0] == 503
+        await asyncio.gather(*strangers)
+        assert not front._metrics_bytes
+        assert (await ask(front, "GET", "/metrics", client=REMOTE))[0] == 200
 
     run(test)

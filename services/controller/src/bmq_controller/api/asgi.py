@@ -13,6 +13,8 @@ Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 """An ASGI 3 application."""
 
 BODY_BYTES_MAX: Final = 1 << 20
+PART_BYTES: Final = 64 << 10
+"""Of an answer so much is handed to the server at a time."""
 BODY_WITHIN_S: Final = 10.0
 BODIES_BYTES_MAX: Final = 32 << 20
 """Of all bodies that are arriving."""
@@ -98,4 +100,9 @@ async def say(send: Send, reply: AdminReply, *, with_body: bool) -> None:
     headers = {**reply.headers, "content-length": str(len(reply.body))}
     encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": reply.status, "headers": encoded})
-    await send({"type": "http.response.body", "body": reply.body if with_body else b""})
+    body = reply.body if with_body else b""
+    for first in range(PART_BYTES, len(body) + PART_BYTES, PART_BYTES):  # each waits until the one before is taken: a server copies what it is given
+        part = body if len(body) <= PART_BYTES else body[first - PART_BYTES : first]
+        await send({"type": "http.response.body", "body": part, "more_body": first < len(body)})
+    if not body:
+        await send({"type": "http.response.body", "body": b""})

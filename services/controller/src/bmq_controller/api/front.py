@@ -40,6 +40,12 @@ BODY_ELEMENTS_MAX: Final = 5_000
 """Commas in a body: each element may become an error of its own."""
 HANDED_ON_AT_ONCE: Final = 256
 """Requests of other nodes, beside this one's own."""
+METRICS_BYTES_MAX: Final = 64 << 20
+"""Pages of metrics that are on their way to those who asked, beside one: each may be another."""
+METRICS_PER_ADDRESS: Final = 4
+"""One address's part of them is this part."""
+METRICS_WITHIN_S: Final = 20.0
+"""Whoever has not taken its page by then does not read."""
 SLOW_S: Final = 2.0
 FAILED_FROM: Final = 500
 COMPLAIN_EVERY_S: Final = 5.0
@@ -90,6 +96,8 @@ class AdminFront:
         self._bodies = BodyRoom()
         self._exposing: asyncio.Task[bytes] | None = None
         self._handed_on_here = 0
+        self._metrics_bytes: Counter[str] = Counter()
+        """Of pages that are on their way, by address."""
 
     @property
     def has_pages(self) -> bool:
@@ -105,7 +113,29 @@ class AdminFront:
         reply = await self._health(request)
         if reply is None:
             reply = await self._followed(request, self._bounded(scope, request, receive))
-        await say(send, reply, with_body=request.method != "HEAD")
+        if request.path == "/metrics" and request.method == "GET":
+            await self._say_metrics(request, reply, send, host=_host_of(scope))
+        else:
+            await say(send, reply, with_body=request.method != "HEAD")
+
+    async def _say_metrics(self, request: AdminRequest, reply: AdminReply, send: Send, *, host: str) -> None:
+        """Few of those who ask for metrics and do not read them have a page."""
+        size_bytes, held, held_bytes = len(reply.body), self._metrics_bytes, self._metrics_bytes.total()
+        own_max = METRICS_BYTES_MAX // METRICS_PER_ADDRESS
+        if (held_bytes and held_bytes + size_bytes > METRICS_BYTES_MAX) or (held[host] and held[host] + size_bytes > own_max):
+            why = f"{held_bytes} bytes of metrics are on their way already, {held[host]} of them to this address"
+            await say(send, _refusal(request, 503, "TooManyRequests", why, "read what comes, and try again in a moment").reply(), with_body=True)
+            return
+        held[host] += size_bytes
+        try:
+            async with asyncio.timeout(METRICS_WITHIN_S):
+                await say(send, reply, with_body=True)
+        except TimeoutError:
+            pass  # the server ends a connection whose answer is not whole
+        finally:
+            held[host] -= size_bytes
+            if not held[host]:
+                del held[host]
 
     async def answer(self, request: AdminRequest) -> AdminReply:
         """A request that another node handed on: answered here, or not at all."""
