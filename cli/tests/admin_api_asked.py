@@ -43,7 +43,7 @@ async def ask(node: ClusterNode, method: str, path: str, body: Any = None, *, qu
         send,
     )
     found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    text = sent[1]["body"]
+    text = b"".join(part["body"] for part in sent[1:])
     return Answer(sent[0]["status"], found, json.loads(text) if "json" in found.get("content-type", "") and text else text)
 
 

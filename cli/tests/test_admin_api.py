@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from bmq.values import TopicPartition
 from bmq.wire.message import Message
 from bmq.wire.records import Record, build_batch
 from bmq_cli.cluster_node import ClusterNode
+from bmq_controller.api import coordinators as coordinators_page
+from bmq_controller.api import groups as groups_page
 from bmq_controller.api import node as node_page
 from bmq_controller.api.node_models import LogView
 
@@ -166,16 +169,47 @@ def test_groups_are_reached_through_the_owners_of_their_partitions() -> None:
     run(test)
 
 
-async def commit(node: ClusterNode, group_id: str, *, offset: int) -> None:
-    """An offset committed by hand, as tools do, for partition 1 of the topic."""
+def test_a_group_with_many_offsets_is_looked_at_few_at_a_time_and_written_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    threads: set[str] = set()
+    statuses, written = coordinators_page.partition_statuses, groups_page.encode_group
+
+    def noted_statuses(sources: Any, tps: list[TopicPartition]) -> Any:
+        asked.append(len(tps))
+        return statuses(sources, tps)
+
+    def noted_writing(*arguments: Any) -> bytes:
+        threads.add(threading.current_thread().name)
+        return written(*arguments)
+
+    monkeypatch.setattr(coordinators_page, "OFFSETS_PER_TURN", 2)
+    monkeypatch.setattr(coordinators_page, "partition_statuses", noted_statuses)
+    monkeypatch.setattr(groups_page, "encode_group", noted_writing)
+
+    async def test(cluster: Cluster) -> None:
+        proxy = await with_topic(cluster)
+        assert proxy.proxy is not None
+        await until(proxy.proxy.proxy.metadata, lambda image: image.topic("orders") is not None)
+        await commit(proxy, "billing", offset=1, partitions=(0, 1, 2))
+        group = (await ask(proxy, "GET", "/v1/groups/billing")).body
+        assert sorted(one["partition"] for one in group["offsets"]) == [0, 1, 2]
+
+    run(test)
+    assert asked == [2, 1]
+    assert threads == {"admin page_0"}
+
+
+async def commit(node: ClusterNode, group_id: str, *, offset: int, partitions: Sequence[int] = (1,)) -> None:
+    """An offset committed by hand, as tools do, for some partitions of the topic."""
     from bmq.wire.apis import ApiKey
     from bmq_proxy.budget import MemoryBudget
     from bmq_proxy.calls import Call, Lease
 
     assert node.proxy is not None
     proxy = node.proxy.proxy
-    partition = Message(partition_index=1, committed_offset=offset, committed_leader_epoch=-1, commit_timestamp=-1, committed_metadata="")
-    topic = Message(name="orders", topic_id=proxy.image.topic_ids["orders"], partitions=[partition])
+    values = {"committed_offset": offset, "committed_leader_epoch": -1, "commit_timestamp": -1, "committed_metadata": ""}
+    named = [Message(partition_index=index, **values) for index in partitions]
+    topic = Message(name="orders", topic_id=proxy.image.topic_ids["orders"], partitions=named)
     request = Message(group_id=group_id, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None, retention_time_ms=-1, topics=[topic])
     call = Call(
         api_key=ApiKey.OFFSET_COMMIT,

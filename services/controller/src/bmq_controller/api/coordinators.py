@@ -23,6 +23,8 @@ from bmq_controller.api.sources import ApiSources
 
 CALLS_AT_ONCE: Final = 16
 LOOK_UPS_AT_ONCE: Final = 8
+OFFSETS_PER_TURN: Final = 500
+"""A group's offsets are looked at so many at a time."""
 _CLIENT_ID: Final = "bmq-admin"
 _NO_GROUP_STATES: Final = ("Dead", "")
 
@@ -109,8 +111,7 @@ async def _offsets(sources: ApiSources, group_id: str) -> list[GroupOffset]:
     topics = [fields_of(topic) for topic in fields_of(reply["groups"][0])["topics"]]
     committed = [(topic["name"], fields_of(one)) for topic in topics for one in topic["partitions"]]
     image = sources.image
-    wanted = [TopicPartition(topic.topic_id, one["partition_index"]) for name, one in committed if (topic := image.topic(name)) is not None]
-    statuses = await partition_statuses(sources, wanted)
+    statuses: dict[TopicPartition, PartitionStatus] = {}
     at_once = asyncio.Semaphore(LOOK_UPS_AT_ONCE)
 
     async def with_lag(name: str, one: dict[str, Any]) -> GroupOffset:
@@ -134,7 +135,13 @@ async def _offsets(sources: ApiSources, group_id: str) -> list[GroupOffset]:
             lag_seconds=lag_seconds,
         )
 
-    return await together(with_lag(name, one) for name, one in committed)
+    found: list[GroupOffset] = []
+    for first in range(0, len(committed), OFFSETS_PER_TURN):
+        part = committed[first : first + OFFSETS_PER_TURN]
+        wanted = [TopicPartition(topic.topic_id, one["partition_index"]) for name, one in part if (topic := image.topic(name)) is not None]
+        statuses = await partition_statuses(sources, wanted)
+        found += await together(with_lag(name, one) for name, one in part)
+    return found
 
 
 async def _ask_about(sources: ApiSources, group_id: str, api_key: ApiKey, request: Message) -> dict[str, Any]:

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 
 from bmq.lanes import lane_group
 from bmq_controller.api.coordinators import GroupOffset, delete_group, describe_group, fields_of, list_groups
 from bmq_controller.api.models import GroupOffsetView, GroupSummary, GroupView, MemberView
 from bmq_controller.api.paging import Continue, Limit, Page, page
 from bmq_controller.api.parameters import MISSING, InLane
-from bmq_controller.api.sources import ApiSources
+from bmq_controller.api.sources import ApiSources, in_thread
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
@@ -21,11 +21,11 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         found = [one for one in await list_groups(sources) if _lane_of(one["group_id"]) == lane]
         return page(found, key=lambda one: (str(one["group_id"]),), view=_summary, limit=limit, after=after, kind="groups")
 
-    @app.get("/v1/groups/{group_id:path}", tags=["groups"], responses=MISSING)
-    async def get_group(group_id: str) -> GroupView:
+    @app.get("/v1/groups/{group_id:path}", tags=["groups"], responses=MISSING, response_model=GroupView)
+    async def get_group(group_id: str) -> Response:
         """One group with its members, committed offsets and lag."""
         found, offsets = await describe_group(sources, group_id)
-        return _group(group_id, found, offsets)
+        return Response(await in_thread(lambda: encode_group(group_id, found, offsets)), media_type="application/json")
 
     @app.delete("/v1/groups/{group_id:path}", tags=["groups"], status_code=204, responses={**MISSING, 409: {"description": "It has members"}})
     async def remove_group(group_id: str) -> None:
@@ -40,6 +40,11 @@ def _lane_of(group_id: str) -> str:
 
 def _summary(one: dict[str, Any]) -> GroupSummary:
     return GroupSummary(group_id=one["group_id"], state=one.get("group_state") or "", protocol_type=one.get("protocol_type") or "")
+
+
+def encode_group(group_id: str, found: dict[str, Any], offsets: list[GroupOffset]) -> bytes:
+    """As JSON: of a group with thousands of offsets, longer than the event loop may wait."""
+    return _group(group_id, found, offsets).model_dump_json(by_alias=True).encode()
 
 
 def _group(group_id: str, found: dict[str, Any], offsets: list[GroupOffset]) -> GroupView:
