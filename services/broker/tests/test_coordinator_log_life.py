@@ -10,6 +10,8 @@ from bmq.errors import Corrupt, PolicyViolation
 from bmq.metadata.records import ConfigsChanged
 from bmq.names import CONSUMER_OFFSETS
 from bmq.roles.owner import Caller
+from bmq.storage.keys import segment_prefix
+from bmq.storage.segment import SEGMENT_HEADER_SIZE_BYTES
 from bmq.values import Offset, TopicPartition
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
@@ -193,6 +195,35 @@ async def test_groups_of_a_coordinator_that_cannot_load_are_told_to_wait_and_not
     assert offset == -1
     partition.manifest = whole
     assert await fetched(cluster) == (0, 42)
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("behind_base_offset", [True, False])
+@on_virtual_time
+async def test_a_damaged_segment_of_a_coordinator_is_not_loaded_and_no_offset_told_that_nobody_committed(behind_base_offset: bool) -> None:
+    """One bit, in the committed offset, or in a batch's base offset, which no CRC of a batch covers."""
+    cluster, tp = await started()
+    assert await commit(cluster, 1_000_007) == 0
+    await cluster.roll(tp)
+    await cluster.stop()
+    [key] = cluster.store.keys(segment_prefix(tp))
+    whole = bytes(cluster.store.objects[key].data)
+    if behind_base_offset:
+        at = whole.index((1_000_007).to_bytes(8, "big")) + 7
+    else:
+        at = SEGMENT_HEADER_SIZE_BYTES + 7
+    damaged = bytearray(whole)
+    damaged[at] ^= 0x40
+    cluster.store.apply_delete("a bad disk", key)
+    cluster.store.apply_create("a bad disk", key, bytes(damaged))
+    await cluster.start("again")
+    error, offset = await fetched(cluster)
+    assert error in (ErrorCode.coordinator_load_in_progress, ErrorCode.not_coordinator)
+    assert offset == -1
+    cluster.store.apply_delete("an operator", key)
+    cluster.store.apply_create("an operator", key, whole)
+    await asyncio.sleep(120)
+    assert await fetched(cluster) == (0, 1_000_007)
     await cluster.stop()
 
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 from typing_extensions import Buffer
 
+from bmq.errors import Corrupt
 from bmq.ports import ObjectStore
 from bmq.storage.manifest import Manifest, PageRef
 from bmq.storage.manifest_format import check_page
@@ -44,11 +45,24 @@ class Segments:
         return await self._store.get(entry.key, start=entry.position, length=entry.length)
 
     async def read_batches(self, tp: TopicPartition, manifest: Manifest, offset: int) -> AsyncIterator[Buffer]:
-        """Every batch from the one that holds `offset` to the manifest's end."""
+        """Every batch from the one that holds `offset` to the manifest's end, by runs that are as they were written. Raises Corrupt for others."""
         for entry in await self.entries(tp, manifest):
             if entry.last_offset < offset:
                 continue
-            data = memoryview(await self.batches(entry))
+            data = await self._checked_batches(tp, entry)
             for header in split(data):
                 if header.last_offset >= offset:
                     yield data[header.position : header.end]
+
+    async def _checked_batches(self, tp: TopicPartition, entry: SegmentEntry) -> memoryview:
+        """All batches of a segment, by the checksum of its index, which lies right behind them. Raises Corrupt, FormatTooNew."""
+        length = entry.index_position + entry.index_length - entry.position
+        data = memoryview(await self._store.get(entry.key, start=entry.position, length=length))
+        try:
+            index = decode_index(data[entry.index_position - entry.position :])
+            if (index.tp, index.base_offset, index.last_offset) != (tp, entry.base_offset, entry.last_offset):
+                raise Corrupt(f"its index is that of {index.tp} at {index.base_offset}")
+            index.check_batches(data[: entry.length])
+        except Corrupt as error:
+            raise Corrupt(f"{entry.key}: {error}; restore it from a backup") from error
+        return data[: entry.length]
