@@ -208,10 +208,7 @@ async def test_a_damaged_segment_of_a_coordinator_is_not_loaded_and_no_offset_to
     await cluster.stop()
     [key] = cluster.store.keys(segment_prefix(tp))
     whole = bytes(cluster.store.objects[key].data)
-    if behind_base_offset:
-        at = whole.index((1_000_007).to_bytes(8, "big")) + 7
-    else:
-        at = SEGMENT_HEADER_SIZE_BYTES + 7
+    at = whole.index((1000007).to_bytes(8, "big")) + 7 if behind_base_offset else SEGMENT_HEADER_SIZE_BYTES + 7
     damaged = bytearray(whole)
     damaged[at] ^= 0x40
     cluster.store.apply_delete("a bad disk", key)

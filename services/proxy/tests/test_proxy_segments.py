@@ -19,12 +19,12 @@ from bmq.storage.manifest_format import encode_manifest, encode_page
 from bmq.storage.segment import SegmentEntry, SegmentRun, encode_segment
 from bmq.storage.segment_index import SegmentBatch
 from bmq.values import LeaderEpoch, ManifestVersion, Nonce, Offset, TopicId, TopicPartition
-from bmq.wire.batch_headers import read_header, split
+from bmq.wire.batch_headers import CRC_START, read_header, split
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.records import Record, build_batch
 from bmq_proxy.fetch.blocks import BLOCK_SIZE_BYTES, BlockCache, BlockKey, Pool
 from bmq_proxy.fetch.manifests import ManifestCache
-from bmq_proxy.fetch.segments import SegmentReader
+from bmq_proxy.fetch.segments import SegmentReader, _Window
 from bmq_sim.loop import on_virtual_time
 
 TP = TopicPartition(TopicId(UUID(int=1 << 64)), 0)
@@ -88,6 +88,77 @@ def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(
         assert headers or not at_least_one
         if not headers:
             assert len(wanted[0]) > max_bytes
+
+    run(test)
+
+
+def damaged(store: MemoryStore, entry: SegmentEntry, position: int, bit: int) -> None:
+    data = bytearray(store.objects[entry.key])
+    data[position] ^= bit
+    store.objects[entry.key] = bytes(data)
+
+
+async def read_to_the_end(reader: SegmentReader, entry: SegmentEntry, offset: int, *, max_bytes: int = 50 << 20) -> list[int]:
+    """The base offsets of batches that a consumer gets, until an error or the run's end."""
+    got: list[int] = []
+    while offset <= entry.last_offset:
+        try:
+            found = await reader.read(entry, offset, max_bytes=max_bytes, at_least_one=True, pool=Pool.CATCH_UP)
+        except Corrupt:
+            break
+        headers = split(b"".join(found.parts))
+        got += [header.base_offset for header in headers]
+        offset = headers[-1].next_offset
+    return got
+
+
+@pytest.mark.parametrize("max_bytes", [1, 20_000, 300_000, 50 << 20])
+@pytest.mark.parametrize("first_read", [0, 150])
+@pytest.mark.parametrize("byte", range(CRC_START - 4))
+def test_no_flipped_bit_before_a_batchs_crc_lets_a_consumer_pass_over_records(byte: int, first_read: int, max_bytes: int) -> None:
+    async def test(store: MemoryStore) -> None:
+        size_bytes = 10_000
+        whole = [some_batch(n, size_bytes=size_bytes) for n in range(200)]
+        for bit in (1, 4, 128):
+            entry = await put_segment(store, whole)
+            length = entry.length // 200
+            damaged(store, entry, entry.position + 151 * length + byte, bit)
+            got = await read_to_the_end(reader_over(store), entry, first_read, max_bytes=max_bytes)
+            assert got == list(range(first_read, first_read + len(got)))
+            assert got[-1:] <= [150], "and what is damaged is not given"
+            assert first_read == 150 or len(got) > 140, "what is before it is"
+
+    run(test)
+
+
+def test_headers_are_looked_at_once_while_their_bytes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(store: MemoryStore) -> None:
+        entry = await put_segment(store, [some_batch(n, size_bytes=10_000) for n in range(250)])
+        reader = reader_over(store)
+        walked: list[int] = []
+        walk = _Window.walk
+
+        def counted(window: _Window, at: int, *others: Any, **named: Any) -> int:
+            walked.append(at)
+            return walk(window, at, *others, **named)
+
+        monkeypatch.setattr(_Window, "walk", counted)
+        for _ in range(3):
+            assert await read_to_the_end(reader, entry, 0) == list(range(250))
+        assert len(walked) == len(set(walked)) == -(-250 // 4)
+        await reader._cache.close()
+        reader._cache = BlockCache(store, tail_bytes=64 << 20, catch_up_bytes=64 << 20)
+        damaged(store, entry, entry.position + 7, 4)
+        assert await read_to_the_end(reader, entry, 0) == [], "got again, looked at again"
+
+    run(test)
+
+
+def test_a_run_with_gaps_between_its_batches_is_read() -> None:
+    async def test(store: MemoryStore) -> None:
+        entry = await put_segment(store, [some_batch(3 * n, size_bytes=10_000) for n in range(50)])
+        for max_bytes in (1, 40_000, 50 << 20):
+            assert await read_to_the_end(reader_over(store), entry, 1, max_bytes=max_bytes) == [3 * n for n in range(1, 50)]
 
     run(test)
 

@@ -35,6 +35,7 @@ class BlockKey(NamedTuple):
 
 _SWEPT: Final = BlockKey("", -1)
 """Stands in a pool where its newest block stood when the last sweep was over: what is before it was not asked for since."""
+_NOTHING_CHECKED: Final = (1 << 62, -1)
 
 
 class _Pool:
@@ -47,6 +48,8 @@ class _Pool:
         self.requests = asyncio.Semaphore(gets_at_once)
         self.unread: set[BlockKey] = set()
         """Read ahead and not asked for yet."""
+        self.checked: dict[BlockKey, tuple[int, int]] = {}
+        """By block that is kept: from where to where its readers have found it to be whole, in bytes of the object."""
         self.hits = metrics.CACHE.labels(pool.value, "hit")
         self.misses = metrics.CACHE.labels(pool.value, "miss")
         metrics.CACHE_BYTES.labels(pool.value).set_function(lambda: self.held_bytes)
@@ -58,6 +61,7 @@ class _Pool:
 
     def put(self, block: BlockKey, data: bytes) -> None:
         self.blocks[block] = data
+        self.checked.pop(block, None)
         self.held_bytes += len(data)
 
     def evict_unused(self) -> None:
@@ -72,6 +76,7 @@ class _Pool:
     def evict_one(self) -> None:
         evicted, gone = self.blocks.popitem(last=False)
         self.unread.discard(evicted)
+        self.checked.pop(evicted, None)
         self.held_bytes -= len(gone)
 
 
@@ -110,6 +115,30 @@ class BlockCache:
             return
         kept.unread.add(block)
         self._start(block, pool)
+
+    def is_checked(self, key: str, start: int, end: int) -> bool:
+        """Whether these bytes of an object were noted as checked, and are kept since."""
+        for number in range(start // BLOCK_SIZE_BYTES, (end - 1) // BLOCK_SIZE_BYTES + 1):
+            first, last = self._checked(BlockKey(key, number))
+            if first > max(start, number * BLOCK_SIZE_BYTES) or last < min(end, (number + 1) * BLOCK_SIZE_BYTES):
+                return False
+        return True
+
+    def note_checked(self, key: str, start: int, end: int) -> None:
+        """A reader has found these bytes, which it has just got, to be what was written. Of each block one stretch is remembered."""
+        for number in range(start // BLOCK_SIZE_BYTES, (end - 1) // BLOCK_SIZE_BYTES + 1):
+            block = BlockKey(key, number)
+            first, last = self._checked(block)
+            joined = (min(first, start), max(last, end)) if start <= last and first <= end else (start, end)
+            for kept in self._pools.values():
+                if block in kept.blocks:
+                    kept.checked[block] = joined
+
+    def _checked(self, block: BlockKey) -> tuple[int, int]:
+        for kept in self._pools.values():
+            if block in kept.checked:
+                return kept.checked[block]
+        return _NOTHING_CHECKED
 
     async def close(self) -> None:
         """Ends what is under way."""

@@ -1,6 +1,11 @@
-"""Reading record batches out of segments: index, blocks, whole batches as views of blocks. Owns the index cache and read-ahead."""
+"""Reading record batches out of segments: index, blocks, whole batches as views of blocks. Owns the index cache and read-ahead.
+
+What stands before a batch's CRC, no CRC covers: its base offset, its length, its leader epoch. They have to follow from the index and from the
+batch before, which is looked at once for each block of an index while its bytes are kept. Otherwise a consumer would pass over records unseen.
+"""
 
 import asyncio
+import struct
 from bisect import bisect_right
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -10,13 +15,18 @@ from bmq.errors import Corrupt
 from bmq.ports import ObjectStore
 from bmq.storage.segment import SegmentEntry
 from bmq.storage.segment_index import SegmentIndex, decode_index
-from bmq.wire.batch_headers import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES
+from bmq.wire.batch_headers import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES, MAGIC
 from bmq_proxy.fetch.blocks import BLOCK_SIZE_BYTES, BlockCache, BlockKey, Pool
 
 INDEX_BLOCK_COST_BYTES: Final = 176
 """What one decoded line of an index takes in memory."""
 READERS_MAX: Final = 10_000
+LOOKED_AT_ONCE: Final = 32
+"""Blocks of an index, until other work gets its turn."""
 _LAST_OFFSET_DELTA_AT: Final = 23
+# base offset, length, leader epoch and magic, (CRC and attributes,) last offset delta
+_HEADER_START: Final = struct.Struct(">qi5s6xi")
+_LENGTH_MIN: Final = HEADER_SIZE_BYTES - LOG_OVERHEAD_BYTES
 
 
 @dataclass(slots=True)
@@ -63,6 +73,35 @@ class _Window:
         """A few loaded bytes."""
         return b"".join(self.views(start, start + length))
 
+    def walk(self, at: int, end: int, offset: int, *, epoch_max: int, dense: bool) -> int:
+        """The offset behind these whole batches, the first of which begins with `offset`; -1 where their headers are not what was written.
+
+        `dense`: each begins where the one before ends; otherwise there or later. All of `at` to `end` is loaded.
+        """
+        header_start, size_bytes = _HEADER_START.unpack_from, _HEADER_START.size
+        same = b""
+        while at < end:
+            number, inside = divmod(at, BLOCK_SIZE_BYTES)
+            block, origin = self._blocks[number], at - inside
+            last = min(end - origin, BLOCK_SIZE_BYTES) - size_bytes
+            if inside > last:  # the header lies in two blocks
+                if at + HEADER_SIZE_BYTES > end:
+                    return -1
+                block, origin, inside, last = self.read(at, size_bytes), at, 0, 0
+            while inside <= last:
+                base_offset, length, epoch_and_magic, delta = header_start(block, inside)
+                if base_offset != offset or epoch_and_magic != same or length < _LENGTH_MIN:
+                    epoch = int.from_bytes(epoch_and_magic[:4], "big", signed=True)
+                    falls = bool(same) and epoch < int.from_bytes(same[:4], "big", signed=True)
+                    moved = base_offset < offset or (dense and base_offset != offset)
+                    if moved or falls or epoch > epoch_max or epoch_and_magic[4] != MAGIC or length < _LENGTH_MIN:
+                        return -1
+                    same = epoch_and_magic
+                offset = base_offset + delta + 1
+                inside += length + LOG_OVERHEAD_BYTES
+            at = origin + inside
+        return offset if at == end else -1
+
 
 class SegmentReader:
     """Reads runs that a manifest names."""
@@ -86,17 +125,20 @@ class SegmentReader:
         """
         index = await self._index(entry)
         window = _Window(self._cache, entry.key, pool)
-        start, first_base = index.position_for_offset(offset)
+        block_start, first_base = index.position_for_offset(offset)
+        start = block_start
         guess = min(max(max_bytes, HEADER_SIZE_BYTES), index.length - start)
         await window.load(entry.position + start, entry.position + start + guess)
         if first_base < offset:
             start = await self._skip(window, entry, start, offset)
             if start >= entry.length:
+                await self._whole_until(window, entry, index, block_start, entry.length, needed=start)
                 return Slice(complete=True)
         end = await self._end(window, entry, index, start, max_bytes=max_bytes, at_least_one=at_least_one)
         if end == start:
             return Slice()
-        await window.load(entry.position + start, entry.position + end)
+        await window.load(entry.position + block_start, entry.position + end)
+        end = await self._whole_until(window, entry, index, block_start, end, needed=start)
         self._follow(entry, start, end, pool, following)
         return Slice(window.views(entry.position + start, entry.position + end), end - start, end == entry.length)
 
@@ -131,6 +173,39 @@ class SegmentReader:
             if end + size_bytes > limit and (end > start or not at_least_one):
                 break
             end += size_bytes
+        return end
+
+    async def _whole_until(self, window: _Window, entry: SegmentEntry, index: SegmentIndex, start: int, end: int, *, needed: int) -> int:
+        """`end`, or where the first block begins whose batches' headers are not what was written. `start` is the beginning of a block.
+
+        Raises Corrupt where that is at or before `needed`.
+        """
+        if self._cache.is_checked(entry.key, entry.position + start, entry.position + end):
+            return end
+        blocks, epoch_max = index.blocks, index.leader_epoch
+        dense = index.record_count == index.last_offset - index.base_offset + 1
+        number = bisect_right(blocks, start, key=lambda block: block.position) - 1
+        looked_at = 0
+        while start < end:
+            offset = index.base_offset + blocks[number].relative_offset
+            number += 1
+            stop, stop_offset = entry.length, index.last_offset + 1
+            if number < len(blocks):
+                stop, stop_offset = blocks[number].position, index.base_offset + blocks[number].relative_offset
+            at, to = entry.position + start, entry.position + min(stop, end)
+            if not self._cache.is_checked(entry.key, at, to):
+                found = window.walk(at, to, offset, epoch_max=epoch_max, dense=dense)
+                if found < 0 or found > stop_offset or (dense and stop <= end and found != stop_offset):
+                    if start <= needed:
+                        raise Corrupt(
+                            f"{entry.key}: batches from byte {at} on, offset {offset}, are not those that were written; restore it from a backup"
+                        )
+                    return start
+                self._cache.note_checked(entry.key, at, to)
+                looked_at += 1
+                if looked_at % LOOKED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            start = stop
         return end
 
     async def _batch(self, window: _Window, entry: SegmentEntry, position: int) -> tuple[int, int]:
