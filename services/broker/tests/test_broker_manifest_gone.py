@@ -1,16 +1,22 @@
 """Somebody deleted manifest versions: no broker gives their offsets a second time unseen, and none deletes what they named."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from broker_under_test import Cluster
 from test_broker_shared_segments import LONG_S, cluster_with_a_shared_segment, roll_together
+from test_broker_shared_segments import settings as shared_settings
+from test_coordinator_log_life import FEW, commit, started
 
 from bmq.audit.audit import AuditOptions, audit_store
 from bmq.audit.findings import Level
 from bmq.audit.repairing import Repaired, Repairer
 from bmq.errors import PartitionStopped
-from bmq.storage.keys import SHARED_PREFIX, manifest_prefix, segment_key, segment_prefix
+from bmq.storage.flatlog import decode_entry
+from bmq.storage.keys import SHARED_PREFIX, coordinator_snapshot_prefix, manifest_prefix, segment_key, segment_prefix
+from bmq.storage.manifest_format import decode_manifest
+from bmq.storage.numbered import number_of, numbered_key
 from bmq.values import LeaderEpoch, Nonce, Offset, TopicPartition
 from bmq_broker.coverage import Coverage
 from bmq_broker.groups.durable import DurableState
@@ -145,6 +151,123 @@ async def test_what_lost_versions_named_stays_though_its_offsets_were_given_agai
     await asyncio.sleep(2_000)
     assert set(before[4:]) <= set(cluster.store.keys(segment_prefix(tp)))
     assert (await cluster.append(tp, b"8")).base_offset == 8
+    await cluster.stop()
+
+
+async def met_by_upkeep(monkeypatch: pytest.MonkeyPatch, *segments: int) -> tuple[Cluster, TopicPartition]:
+    """The versions that named offsets 4 and 5 are lost with their segments, 4 was given a second time; then these segments come back."""
+    tells_nothing(monkeypatch)
+    cluster, tp = await rolled()
+    own = cluster.store.keys(segment_prefix(tp))
+    hidden = {key: cluster.store.objects[key].data for key in own[4:]}
+    for key in (*cluster.store.keys(manifest_prefix(tp))[4:], *hidden):
+        cluster.store.apply_delete("somebody", key)
+    await cluster.start("third")
+    await cluster.append(tp, b"a second 4")
+    await cluster.kill()
+    await cluster.start("fourth")
+    partition = await cluster.broker._ownership.open(tp)
+    await cluster.broker._manifests.commit(partition, lambda manifest: manifest)
+    for number in segments:
+        cluster.store.apply_create("an operator", own[number], hidden[own[number]])
+    cluster.broker._maintenance._collect_again_s.clear()
+    await asyncio.sleep(400)
+    return cluster, tp
+
+
+@on_virtual_time
+async def test_of_several_segments_of_lost_versions_the_one_whose_offsets_were_not_given_again_stops_the_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, tp = await met_by_upkeep(monkeypatch, 4, 5)
+    with pytest.raises(PartitionStopped, match="begins at offset 5, and the log ends at 5"):
+        await cluster.append(tp, b"a second 5")
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_a_partition_whose_versions_are_missing_takes_no_records_either_when_a_roll_of_it_failed_and_then_succeeded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, tp = await met_by_upkeep(monkeypatch, 5)
+    partition = cluster.broker.partitions[tp]
+    before = partition.tail_start
+    prefix = manifest_prefix(tp)
+    garbage = numbered_key(prefix, max(number_of(prefix, key) or 0 for key in cluster.store.keys(prefix)) + 1)
+    cluster.store.apply_create("somebody", garbage, b"no manifest")
+    cluster.broker._roller.start(partition, "test")
+    await asyncio.sleep(5)
+    assert cluster.broker._roller.stopped_count == 1
+    cluster.store.apply_delete("an operator", garbage)
+    await asyncio.sleep(30)
+    assert cluster.broker._roller.stopped_count == 0
+    assert partition.tail_start > before
+    with pytest.raises(PartitionStopped, match="begins at offset 5, and the log ends at 5"):
+        await cluster.append(tp, b"a second 5")
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("rolled_together", [False, True])
+@on_virtual_time
+async def test_a_merged_segment_stays_whose_version_was_lost_when_what_it_was_made_from_was_gone(rolled_together: bool) -> None:
+    store = SimStore()
+    merging = replace(shared_settings(), retention_interval_ms=60_000, collect_again_ms=300_000, merge_count=4, merge_below_bytes=10_000)
+    cluster = Cluster(store, settings=merging)
+    await cluster.start()
+    tps = await cluster.topic("orders", partitions=2)
+    tp = tps[0]
+    for _ in range(4):
+        for each in tps:
+            await cluster.append(each, b"quiet")
+        if rolled_together:
+            await roll_together(cluster.broker, tps)
+        else:
+            await cluster.roll(tp)
+    assert len(store.keys(SHARED_PREFIX)) == (4 if rolled_together else 0)
+    await cluster.append(tp, b"4" * 20_000)
+    await cluster.roll(tp)
+    await asyncio.sleep(3_000)  # merged, and what was merged is collected
+    before = store.keys(segment_prefix(tp))
+    assert len(before) == 2
+    assert store.keys(SHARED_PREFIX) == []
+    await cluster.stop()
+    await cluster.start("again")
+    await asyncio.sleep(5)
+    await cluster.stop()
+    store.apply_delete("somebody", max(store.keys(manifest_prefix(tp))))
+    cluster.settings = replace(merging, manifest_entries_max=4)  # the old entries come to stand on a page, where no merge meets them
+    await cluster.start("third")
+    for number in range(5, 12):
+        assert (await cluster.append(tp, b"x" * 20_000)).base_offset == number
+        await cluster.roll(tp)
+    await asyncio.sleep(4_000)
+    await cluster.stop()
+    assert set(before) <= set(store.keys(segment_prefix(tp)))
+
+
+@on_virtual_time
+async def test_a_coordinators_snapshot_stays_whose_version_was_lost_when_the_one_before_was_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    tells_nothing(monkeypatch)
+    cluster, tp = await started(groups=FEW, retention_interval_ms=60_000, collect_again_ms=300_000)
+    while len(cluster.store.keys(coordinator_snapshot_prefix(tp))) < 2:
+        assert await commit(cluster, 1) == 0
+        await asyncio.sleep(1)
+    await asyncio.sleep(2_000)  # the earlier one is collected
+    await cluster.kill()
+    [snapshot] = cluster.store.keys(coordinator_snapshot_prefix(tp))
+    newest = max(cluster.store.keys(manifest_prefix(tp)))
+    for key in sorted(cluster.store.keys(manifest_prefix(tp)), reverse=True):
+        manifest = decode_manifest(decode_entry(cluster.store.objects[key].data, what="").payload)
+        assert manifest.coordinator_snapshot is not None
+        if manifest.coordinator_snapshot.key != snapshot:
+            break
+        cluster.store.apply_delete("somebody", key)
+    assert newest not in cluster.store.objects
+    await cluster.start("third")
+    partition = await cluster.broker._ownership.open(tp)
+    await cluster.broker._manifests.commit(partition, lambda manifest: manifest)
+    await asyncio.sleep(4_000)
+    assert snapshot in cluster.store.keys(coordinator_snapshot_prefix(tp))
     await cluster.stop()
 
 

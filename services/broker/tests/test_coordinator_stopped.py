@@ -19,11 +19,11 @@ async def test_a_commit_to_a_stopped_coordinator_is_to_be_tried_again_and_what_w
     cluster, tp = await started()
     assert await commit(cluster, 42) == 0
     partition = await cluster.broker._ownership.open(tp)
-    partition.stopped = PartitionStopped("it cannot be rolled")
+    partition.cannot_roll = PartitionStopped("it cannot be rolled")
     for offset in (100, 101, 102):
         assert await commit(cluster, offset) in RETRIABLE
         assert await fetched(cluster) == (0, 42)
-    partition.stopped = None
+    partition.cannot_roll = None
     assert await commit(cluster, 103) == 0
     await cluster.kill()
     await cluster.start("again")
@@ -36,7 +36,7 @@ async def test_a_stopped_coordinator_is_not_loaded_anew_for_each_commit(monkeypa
     cluster, tp = await started()
     assert await commit(cluster, 42) == 0
     partition = await cluster.broker._ownership.open(tp)
-    partition.stopped = PartitionStopped("it cannot be rolled")
+    partition.cannot_roll = PartitionStopped("it cannot be rolled")
     loads: list[int] = []
     real = PartitionLog.load_snapshot
 

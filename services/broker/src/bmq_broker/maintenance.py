@@ -1,7 +1,7 @@
 """What a broker does from time to time: rolls by age, retention, merges, forgetting producers, collecting."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -12,7 +12,8 @@ from bmq.log_limit import RateLimited
 from bmq.metadata.image import stream_of
 from bmq.ports import ObjectStore
 from bmq.roles.controller import Metadata
-from bmq.storage.keys import coordinator_snapshot_prefix, manifest_page_prefix, parse_numbered_key, segment_prefix
+from bmq.storage.keys import SHARED_PREFIX, coordinator_snapshot_prefix, manifest_page_prefix, parse_numbered_key, segment_prefix
+from bmq.storage.segment import SegmentEntry
 from bmq.values import TopicPartition
 from bmq_broker.cluster_values import ClusterValues
 from bmq_broker.commit import GroupCommit
@@ -194,19 +195,25 @@ class Maintenance:
 
         An earlier owner can commit nothing any more, so what is not named now never will be. Nor will what this owner made, while nobody writes
         for the partition and the outcome of all its commits is known. A create that was on its way is found the next time.
+
+        Unless something is missing that the manifest does name: then versions after it may be, which a merge or a snapshot made, and what was
+        made from the missing ones is named by nothing any more.
         """
         tp, loop = partition.tp, asyncio.get_running_loop()
         if not partition.claimed or loop.time() < self._collect_again_s.get(tp, 0.0):
             return
         async with self._manifests.lock(tp):
             settled = self._manifests.settled(tp)
-            named = {entry.key for entry in await self._segments.entries(tp, partition.manifest)} | partition.manifest.keys()
+            entries = await self._segments.entries(tp, partition.manifest)
+            named = {entry.key for entry in entries} | partition.manifest.keys()
+            missing = {key for key in named if not key.startswith(SHARED_PREFIX)}
             if partition.unnamed is not None:
                 named.add(partition.unnamed.entry.key)
             orphans, pages = [], []
             strays: dict[str, int] = {}
             for prefix in (segment_prefix(tp), coordinator_snapshot_prefix(tp)):
                 async for meta in self._store.list(prefix):
+                    missing.discard(meta.key)
                     parsed = parse_numbered_key(prefix, meta.key)
                     if parsed is None or meta.key in named:
                         continue
@@ -216,22 +223,47 @@ class Maintenance:
                     if parsed.leader_epoch < partition.leader_epoch or (settled and parsed.leader_epoch == partition.leader_epoch):
                         orphans.append(meta.key)
             async for meta in self._store.list(manifest_page_prefix(tp)):
+                missing.discard(meta.key)
                 if meta.key not in named and (settled or meta.key not in self._manifests.pages_of(tp)):
                     pages.append(meta.key)
+            missing |= await self._missing_shared(tp, entries, orphans)
             # Pages' keys have no epoch: whose they are follows from there having been no heir when they were listed, as is made sure of
             # before any is deleted.
             if not partition.claimed or partition.state is not PartitionState.APPENDING:
                 return
             if strays:
                 self._keep(partition, strays)
-                return
-            orphans += pages
-            self._garbage.give_up(orphans)
+            elif missing:
+                log.error(
+                    "objects are missing that the manifest names: what it does not name may be all that is left of them, and stays",
+                    partition=str(tp),
+                    key=min(missing),
+                    count=len(missing),
+                    kept=len(orphans) + len(pages),
+                )
+            else:
+                self._garbage.give_up((*orphans, *pages))
             self._collect_again_s[tp] = loop.time() + self._settings.collect_again_ms / 1000
+
+    async def _missing_shared(self, tp: TopicPartition, entries: Sequence[SegmentEntry], orphans: Sequence[str]) -> set[str]:
+        """Shared segments that are gone, of those that a merge may have made one of `orphans` from: it begins where the first of them did."""
+        prefix = segment_prefix(tp)
+        begins = [parsed.offset for key in orphans if (parsed := parse_numbered_key(prefix, key)) is not None]
+        if not begins:
+            return set()
+        missing: set[str] = set()
+        for key in {entry.key for entry in entries if entry.key.startswith(SHARED_PREFIX) and entry.last_offset >= min(begins)}:
+            try:
+                await self._store.head(key)
+            except ObjectMissing:
+                missing.add(key)
+        return missing
 
     def _keep(self, partition: Partition, strays: Mapping[str, int]) -> None:
         """What missing versions of the manifest named stays, and all else that nothing names: some of it may be theirs, too."""
-        key, base_offset = min(strays.items(), key=lambda each: each[1])
+        in_order = sorted(strays.items(), key=lambda each: each[1])
+        # Offsets of those that begin lower were given again already; those of the others must not be.
+        key, base_offset = next((each for each in in_order if each[1] >= partition.recovered_next_offset), in_order[0])
         stops = partition.stop_for_stray(key, base_offset)
         log.error(
             "segment of an earlier owner begins above the end that it left: manifest versions are missing",
@@ -241,7 +273,6 @@ class Maintenance:
             count=len(strays),
             stopped=stops,
         )
-        self._collect_again_s[partition.tp] = asyncio.get_running_loop().time() + self._settings.collect_again_ms / 1000
 
     def _measure(self) -> None:
         TAIL_BYTES.set(self._roller.tail_bytes)

@@ -196,7 +196,7 @@ class Roller:
         await cancelled(self._tasks)
 
     def _over_budget(self) -> bool:
-        rolling = [partition for tp in self._rolling if (partition := self._partitions.get(tp)) is not None and partition.stopped is None]
+        rolling = [partition for tp in self._rolling if (partition := self._partitions.get(tp)) is not None and partition.cannot_roll is None]
         rolling_bytes = sum(partition.tail.size_bytes for partition in rolling)
         return self._total.size_bytes - rolling_bytes - self.stopped_bytes > self._settings.tail_budget_bytes
 

@@ -183,7 +183,7 @@ class SharedGarbage:
             return True
         if partition.is_stray(run.leader_epoch, run.base_offset):
             # Versions of the manifest are missing that named it; or this store is a copy of one that ran, where the segment is another's.
-            if partition.stopped is None and partition.stop_for_stray(key, run.base_offset):
+            if partition.stray is None and partition.stop_for_stray(key, run.base_offset):
                 log.error("shared segment of an earlier owner begins above the end that it left", partition=str(run.tp), key=key)
             return True
         if not partition.claimed and self._claims_left > 0:

@@ -1,7 +1,8 @@
 """Partitions that cannot be rolled, because something of their own in the store is missing or damaged: each stops alone, the others go on.
 
 Such a partition refuses batches, so its tail grows no more, and what it has is still read. It does not count where memory is used up, and is
-carried forward out of the WAL objects that it pins as others write new ones. Its roll is tried again, and once it succeeds the partition goes on.
+carried forward out of the WAL objects that it pins as others write new ones. Its roll is tried again, and once it succeeds the partition goes on,
+unless it stands still for another reason, too.
 """
 
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class StoppedPartitions:
         if partition not in self:
             log.error("partition takes no more records, its roll is tried again", partition=str(partition.tp), error=repr(error))
             self._stopped[partition.tp] = _Stopped(partition)
-        partition.stopped = PartitionStopped(
+        partition.cannot_roll = PartitionStopped(
             f"partition {partition.tp} takes no more records: what it has cannot be written as a segment, because {_reason(error)}; restore the "
             "object from a backup, or stop the cluster and run `bmq store check --repair`"
         )
@@ -69,8 +70,9 @@ class StoppedPartitions:
         """A roll of it succeeded."""
         if partition in self:
             del self._stopped[partition.tp]
-            partition.stopped = None
-            log.info("partition takes records again", partition=str(partition.tp))
+            partition.cannot_roll = None
+            if partition.stopped is None:
+                log.info("partition takes records again", partition=str(partition.tp))
 
     def forget_left(self) -> None:
         """Lets go of what is not this broker's any more."""

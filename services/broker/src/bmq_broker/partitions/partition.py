@@ -54,6 +54,7 @@ class Partition:
 
     __slots__ = (
         "appended_slot",
+        "cannot_roll",
         "carrying",
         "claimed",
         "config",
@@ -68,7 +69,7 @@ class Partition:
         "recovered_next_offset",
         "rolled",
         "state",
-        "stopped",
+        "stray",
         "tail",
         "tp",
         "unnamed",
@@ -108,14 +109,21 @@ class Partition:
         """Where this ownership began: what lies below it was inherited."""
         self.appended_slot: Slot | None = None
         """The newest WAL object with a batch of it."""
-        self.stopped: PartitionStopped | None = None
+        self.cannot_roll: PartitionStopped | None = None
         """Why it takes no more batches, while it cannot be rolled."""
+        self.stray: PartitionStopped | None = None
+        """Why this ownership takes no more batches: versions of the manifest are missing, which no roll brings back."""
         self.unnamed: UnnamedSegment | None = None
         """What the last roll wrote, where no version came to name it: the next one takes it instead of writing it again."""
         self.carrying = False
         """Whether a copy of its tail is on its way to a newer WAL object."""
         self.written_bytes = 0
         """What this ownership has made durable."""
+
+    @property
+    def stopped(self) -> PartitionStopped | None:
+        """Why it takes no more batches; None where it takes them."""
+        return self.stray or self.cannot_roll
 
     @property
     def manifest_version(self) -> ManifestVersion:
@@ -329,8 +337,8 @@ class Partition:
         """Takes no more batches, unless it begins below what this owner found at its opening: then it is too late. Returns whether it stops."""
         if base_offset < self.recovered_next_offset:
             return False
-        if self.stopped is None:
-            self.stopped = missing_versions(self.tp, key, base_offset=base_offset, ended=self.recovered_next_offset)
+        if self.stray is None:
+            self.stray = missing_versions(self.tp, key, base_offset=base_offset, ended=self.recovered_next_offset)
         return True
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
