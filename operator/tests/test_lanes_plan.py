@@ -53,6 +53,19 @@ def said(found: Plan) -> tuple[str, str]:
     return found.finding.status, found.finding.reason
 
 
+def test_an_intent_takes_over_no_lane_that_it_cannot_have_declared() -> None:
+    theirs = shown(ttl_seconds=77)
+    none = Ready()
+    found = plan(situation(lane(existing="Refuse"), theirs, proxies=none))
+    assert (said(found), found.action, found.lane_name, found.node_ids_from) == (("False", "AlreadyExists"), None, "", -1)
+    gone = plan(situation(lane(existing="Refuse", deleted=True), theirs, proxies=none))
+    assert (gone.action, gone.finished) == (None, True)
+    adopted = plan(situation(lane(existing="Adopt"), theirs, proxies=none))
+    assert isinstance(adopted.action, ChangeLane)
+    crashed = plan(situation(lane(existing="Refuse", deleted=True), PRESENT, proxies=none))
+    assert isinstance(crashed.action, DeleteLane), "the answer to its own declaration was lost"
+
+
 def test_a_new_lane_is_written_down_with_its_node_ids_and_then_declared() -> None:
     first = plan(situation(lane(LaneStatus())))
     assert (first.action, first.lane_name, first.node_ids_from, first.again_after_s) == (None, "feature", FIRST + WIDTH, 0.0)

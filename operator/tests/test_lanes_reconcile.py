@@ -186,6 +186,12 @@ def test_what_the_cluster_refuses_is_quoted(bmq: StartedBmq) -> None:
         world.write("refused", reads={"base": {"enabled": True, "topics": ["x" * 5000]}})
         outcome = await world.look("refused")
         assert (said(outcome), "characters" in message(outcome)) == (("False", "Refused"), True)
+        assert (await world.look("refused")).status == outcome.status, "a status that changes would have it looked at again at once"
+        assert ("StatefulSet", "shop", "bmq-lane-refused-proxy") not in world.kube.manifests
+        await world.client.post("lanes", body={"name": "refused", "ttl_seconds": 77})
+        assert said(await world.look("refused")) == ("False", "AlreadyExists")
+        await world.look("refused", deletionTimestamp="2001-09-09T01:46:40Z")
+        assert await lane(world, "refused") is not None
 
     WORLDS.run(bmq, use)
 

@@ -61,6 +61,29 @@ def test_what_a_crash_left_between_making_and_telling_is_known_as_its_own() -> N
     assert (said(found), found.owned, found.topic_id, found.action) == (("True", "AsWritten"), True, "A", None)
 
 
+def refused(status: TopicStatus) -> TopicStatus:
+    ready = Finding(status="False", reason="Refused")
+    return status.model_copy(update={"conditions": next_conditions([], [ready], generation=3, now_ms=0)})
+
+
+@pytest.mark.parametrize(
+    ("status", "spec"),
+    [
+        (TopicStatus(owned=True), {"partitions": 2}),
+        (TopicStatus(owned=True), {"config": {}}),
+        (refused(TopicStatus(owned=True)), {}),
+    ],
+    ids=["other partitions", "other configuration", "its creation was refused"],
+)
+def test_an_intent_takes_over_no_topic_that_it_cannot_have_made(status: TopicStatus, spec: dict[str, Any]) -> None:
+    found = plan(situation(topic(status, **spec), PRESENT))
+    assert (said(found), found.action, found.owned) == (("False", "AlreadyExists"), None, False)
+    adopted = plan(situation(topic(status, existing="Adopt", **{**spec, "config": {"retention.ms": "7"}}), PRESENT))
+    assert adopted.owned and [event.reason for event in adopted.events] == ["Adopted"]
+    gone = plan(situation(topic(status, deleted=True, deletion_policy="Delete", annotations={"bmq.io/delete-data": "true"}, **spec), PRESENT))
+    assert (gone.action, gone.finished) == (None, True)
+
+
 def test_a_topic_that_is_as_written_is_left_alone() -> None:
     found = plan(situation(topic(OWNED), PRESENT))
     assert (said(found), found.action, found.events, found.again_after_s) == (("True", "AsWritten"), None, (), None)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from kube_of_a_test import CLUSTER
 from real_bmq import TOKEN, bmq_with_token
-from reconciled_world import World, Worlds, message, said
+from reconciled_world import CREATED, World, Worlds, message, said
 from tests.started_bmq import StartedBmq
 
 from bmq.resources.topic import Topic, TopicStatus
@@ -69,6 +69,24 @@ def test_drift_is_put_back_and_told(bmq: StartedBmq) -> None:
         outcome = await world.look("drift")
         assert [event.reason for event in outcome.events] == ["DriftPutBack"]
         assert (await world.client.get("topics", "drift"))["configs"] == {"retention.ms": "1000"}
+
+    WORLDS.run(bmq, use)
+
+
+def test_a_creation_that_was_refused_leaves_no_claim_to_what_somebody_else_makes_later(bmq: StartedBmq) -> None:
+    async def use(world: World) -> None:
+        world.write("payments", config={"retention.ms": "nonsense"}, deletionPolicy="Delete")
+        refused = await world.look("payments")
+        assert said(refused) == ("False", "Refused")
+        assert (await world.look("payments")).status == refused.status, "a status that changes would have it looked at again at once"
+        configs = {"retention.ms": "-1", "max.message.bytes": "9999999"}
+        made = await world.client.post("topics", body={"name": "payments", "partitions": 3, "configs": configs})
+        world.context.known.topics_of(world.context.admin(bmq.admin, TOKEN)).forget()
+        world.write("payments", config={}, deletionPolicy="Delete")
+        assert said(await world.look("payments")) == ("False", "AlreadyExists")
+        gone = await world.look("payments", deletionTimestamp=CREATED, annotations={"bmq.io/delete-data": "true"})
+        there = await world.client.get("topics", "payments")
+        assert gone.finished and (there["topic_id"], there["configs"]) == (made["topic_id"], configs)
 
     WORLDS.run(bmq, use)
 

@@ -25,6 +25,9 @@ GIVE_UP_MS: Final = 5 * 60_000
 LATER_S: Final = 30.0
 """How often the number of the lane's topics is brought up to date."""
 AS_WRITTEN: Final = "AsWritten"
+REFUSED: Final = "Refused"
+"""Its declaration was: there is no lane of its own."""
+CHANGE_REFUSED: Final = "ChangeRefused"
 _DECLARED: Final = frozenset((AS_WRITTEN, "ProxiesStarting", "BrokersStarting"))
 
 
@@ -148,8 +151,7 @@ def _declared(situation: Situation) -> Plan:
     if not status.lane_name or status.node_ids_from < 0:
         there_before = present is not None and not status.lane_name
         if present is not None and there_before and lane.spec.existing == "Refuse":
-            why = f"the lane {lane.lane_name} was there before this resource: write existing: Adopt to have it managed, or another laneName"
-            return Plan(finding=_not_ready("AlreadyExists", why), lane_name="", node_ids_from=-1, topics=present.topics, again_after_s=LATER_S)
+            return Plan(finding=_there_before(lane), lane_name="", node_ids_from=-1, topics=present.topics, again_after_s=LATER_S)
         text = f"the lane {lane.lane_name} was there before, and is managed from now on"
         return Plan(
             finding=creating,
@@ -159,6 +161,8 @@ def _declared(situation: Situation) -> Plan:
             again_after_s=0.0,
         )
     body = body_of(situation)
+    if present is not None and lane.spec.existing == "Refuse" and not _may_be_its_own(situation, present):
+        return Plan(finding=_there_before(lane), lane_name="", node_ids_from=-1, topics=present.topics, objects=False, again_after_s=LATER_S)
     if present is None:
         lost = condition(status.conditions)
         text = f"the lane {lane.lane_name} was deleted by somebody, with its topics and groups: it is made again, empty"
@@ -198,7 +202,9 @@ def _deletion(situation: Situation) -> Plan:
         why = f"Cluster {situation.cluster_name} does not answer, and is asked again for {left_ms // 1000} s: {situation.why}"
         finding = Finding(status="Unknown", reason="ClusterNotReady", message=why)
         return _as_it_was(lane, finding, objects=False, again_after_s=SOON_S)
-    return gone if present is None else _as_it_was(lane, ending, topics=present.topics, action=DeleteLane(version=present.version), objects=False)
+    if present is None or not _may_be_its_own(situation, present):
+        return gone
+    return _as_it_was(lane, ending, topics=present.topics, action=DeleteLane(version=present.version), objects=False)
 
 
 def _as_it_was(
@@ -225,6 +231,22 @@ def _as_it_was(
         again_after_s=again_after_s,
         finished=finished,
     )
+
+
+def _may_be_its_own(situation: Situation, present: PresentLane) -> bool:
+    """Whether the intent that was written down came, or may have come, to this lane: it was seen before, has nodes, or is as it would be declared."""
+    status = situation.lane.status
+    ready = condition(status.conditions)
+    seen = ready is not None and ready.reason in (*_DECLARED, CHANGE_REFUSED, "Changing", "Deleting")
+    nodes = situation.proxies.there + situation.brokers.there
+    if seen or status.topics > 0 or nodes > 0:
+        return True
+    return (ready is None or ready.reason != REFUSED) and not lane_differences(body_of(situation), present.view)
+
+
+def _there_before(lane: Lane) -> Finding:
+    why = f"the lane {lane.lane_name} was there before this resource: write existing: Adopt to have it managed, or another laneName"
+    return _not_ready("AlreadyExists", why)
 
 
 def _ms(text: str) -> int:

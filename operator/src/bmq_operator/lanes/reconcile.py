@@ -18,7 +18,7 @@ from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
 from bmq_operator.lanes.claims import Claim, LaneClaims, claim_of, lane_claims
 from bmq_operator.lanes.desired import all_names, desired, names_of, why_unusable
-from bmq_operator.lanes.plan import SOON_S, ChangeLane, CreateLane, DeleteLane, DeleteResource, Plan, expires_ms, plan
+from bmq_operator.lanes.plan import CHANGE_REFUSED, REFUSED, SOON_S, ChangeLane, CreateLane, DeleteLane, DeleteResource, Plan, expires_ms, plan
 from bmq_operator.lanes.situation import PresentLane, Ready, Situation, present_from
 from bmq_operator.lanes.slots import free_from
 from bmq_operator.outcome import Event, Outcome
@@ -53,8 +53,11 @@ async def reconcile(context: Context, lane: Lane) -> Outcome:
             if problem.passes:
                 referred = referred.unreachable(str(problem))
             elif problem.status not in _OLD_KNOWLEDGE:
-                refused = Finding(status="False", reason="Refused", message=f"the cluster refuses it: {problem.why}: {problem.remedy}")
-                planned = replace(planned, finding=refused, action=None, events=())
+                reason = REFUSED if isinstance(planned.action, CreateLane) else CHANGE_REFUSED
+                refused = Finding(status="False", reason=reason, message=f"the cluster refuses it: {problem.why}: {problem.remedy}")
+                # Pods of a lane that there is not would be of no use.
+                objects = None if isinstance(planned.action, CreateLane) else planned.objects
+                planned = replace(planned, finding=refused, action=None, events=(), objects=objects)
                 break
         except AdminError as error:
             referred = referred.unreachable(str(error))

@@ -22,6 +22,7 @@ from bmq_operator.topics.situation import Present, Situation
 SOON_S: Final = 10.0
 """When to look again at what other things are to change first."""
 AS_WRITTEN: Final = "AsWritten"
+REFUSED: Final = "Refused"
 MORE_PARTITIONS: Final = "MorePartitions"
 
 
@@ -114,7 +115,7 @@ def _existing(situation: Situation) -> Plan:
     status = topic.status
     if present is None:
         return _missing(topic)
-    if not status.owned:
+    if not status.owned or not _may_be_its_own(topic, present):
         if topic.spec.existing == "Refuse":
             why = f"the topic {topic.topic_name} was there before this resource: write existing: Adopt to have it managed, or another topicName"
             return Plan(finding=_not_ready("AlreadyExists", why), owned=False, topic_id=present.topic_id, partitions=present.partitions)
@@ -191,6 +192,8 @@ def _deletion(situation: Situation) -> Plan:
             pass
     if _winner(situation) is not None or present is None or (status.topic_id and present.topic_id != status.topic_id):
         return gone
+    if not _may_be_its_own(topic, present):
+        return gone
     mine = Plan(
         finding=Finding(status="Unknown", reason="Deleting", message="the topic is being deleted"),
         owned=True,
@@ -219,6 +222,17 @@ def _value(value: str | int | None) -> str:
 def _winner(situation: Situation) -> Rival | None:
     topic = situation.topic
     return winner(topic.metadata, owned=topic.status.owned, rivals=situation.rivals)
+
+
+def _may_be_its_own(topic: Topic, present: Present) -> bool:
+    """Whether the intent that was written down may have come to this topic. Of one whose id is not known only its look tells: a creation whose answer
+    was lost has made it as it is written, and one that was refused has made none."""
+    if topic.status.topic_id:
+        return True
+    ready = condition(topic.status.conditions)
+    was_refused = ready is not None and ready.reason == REFUSED
+    same = present.partitions == topic.spec.partitions and not list(config_differences(topic.spec.config, present.configs))
+    return same and not was_refused
 
 
 def _was_as_written(topic: Topic) -> bool:

@@ -15,7 +15,7 @@ from bmq_operator.rivals import Rival
 from bmq_operator.sharing import FRESH_S
 from bmq_operator.topics.claims import Claim, claim_of, claims
 from bmq_operator.topics.known import TopicsOfCluster, view_of
-from bmq_operator.topics.plan import SOON_S, Create, Delete, Grow, Plan, SetConfigs, plan
+from bmq_operator.topics.plan import REFUSED, SOON_S, Create, Delete, Grow, Plan, SetConfigs, plan
 from bmq_operator.topics.situation import Present, Situation
 
 STEPS_MAX: Final = 6
@@ -53,7 +53,7 @@ async def reconcile(context: Context, topic: Topic) -> Outcome:
             else:
                 planned = replace(
                     planned,
-                    finding=Finding(status="False", reason="Refused", message=f"the cluster refuses it: {problem.why}: {problem.remedy}"),
+                    finding=Finding(status="False", reason=REFUSED, message=f"the cluster refuses it: {problem.why}: {problem.remedy}"),
                     action=None,
                     events=(),
                 )
