@@ -326,6 +326,34 @@ def test_a_try_with_an_unknown_outcome_that_an_heir_built_upon_does_not_let_anot
     run(main())
 
 
+@pytest.mark.parametrize("first_of_all", [False, True])
+def test_a_writer_is_not_replaced_by_what_was_no_entry_and_is_gone_when_it_looks(first_of_all: bool) -> None:
+    async def main() -> None:
+        logs = Logs()
+        writer = logs.writer()
+        base = None if first_of_all else await writer.claim(None, epoch=1, payload=b"first")
+        key = f"meta/log/{1 if first_of_all else 2:020d}"
+        await logs.store.create(key, [b"garbage"])
+        store_get = logs.store.get
+        looks = []
+
+        async def mended_before_the_second_look(wanted: str, *, start: int = 0, length: int | None = None) -> bytes:
+            looks.append(wanted)
+            if looks.count(key) == 2:  # the first one is whether it is the writer's own
+                await logs.store.delete(key)
+            return await store_get(wanted, start=start, length=length)
+
+        logs.store.get = mended_before_the_second_look  # type: ignore[method-assign]
+        with pytest.raises(UnknownOutcome, match="gone again"):
+            await (writer.claim(None, epoch=1, payload=b"next") if base is None else writer.append(base, epoch=1, payload=b"next"))
+        assert looks.count(key) == 2
+        logs.store.get = store_get  # type: ignore[method-assign]
+        entry = await (writer.claim(None, epoch=1, payload=b"next") if base is None else writer.append(base, epoch=1, payload=b"next"))
+        assert await logs.writer().newest() == entry
+
+    run(main())
+
+
 def test_a_reader_that_stops_early_leaves_no_task() -> None:
     async def main() -> None:
         logs = Logs(Faults(delay_s=0.1))

@@ -318,7 +318,10 @@ class FlatLog:
             await create_once(self._store, key, encode_entry(entry), nonce=entry.nonce, rng=self._rng, latency=self._latency, trouble=self._trouble)
         except Conflict:
             self._unsettled.remove(entry.nonce)
-            raise self._beaten(await self._standing(entry.number), number=entry.number, epoch=epoch) from None
+            standing = await self._standing(entry.number)
+            if standing is None and await self._is_there(base):  # no writer's entry, then: of those the newest is never deleted
+                raise UnknownOutcome(f"{self._what}: entry {entry.number} was taken by something that is gone again") from None
+            raise self._beaten(standing, number=entry.number, epoch=epoch) from None
         if not await self._still_newest(entry, own=True):
             newest = await self._beaten_by(entry)
             self._unsettled.remove(entry.nonce)
@@ -335,6 +338,16 @@ class FlatLog:
             return await self.read(number)
         except ObjectMissing:
             return await self.newest(number)
+
+    async def _is_there(self, base: Entry | None) -> bool:
+        """Whether what a new entry is built from is still in the log."""
+        if base is None:
+            return True
+        try:
+            header = await self._header(base.number)
+        except ObjectMissing:
+            return False
+        return header is not None and header.nonce == base.nonce
 
     def _beaten(self, entry: Entry | None, *, number: int, epoch: int) -> BmqError:
         """Why entry `number` of this writer does not count: `entry` is there instead."""
