@@ -145,6 +145,23 @@ def test_what_came_damaged_is_not_overtaken_and_what_is_refused_for_good_holds_u
     run(test)
 
 
+@pytest.mark.parametrize("validation", ["header", "lengths", "records"])
+def test_a_damaged_batch_is_refused_before_it_could_meet_those_behind_it_at_an_owner_far_away(validation: str) -> None:
+    """Its records can be read, and its checksum does not hold."""
+
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.metadata.add_topic("numbered", 1, {"bmq.validation": validation})
+        proxy.owner.hold = True  # what reaches the owner is not answered before the next one is there
+        damaged = bytearray(of_producer(0))
+        damaged[-2] ^= 1
+        assert await told(client, "numbered", bytes(damaged), of_producer(1)) == [ErrorCode.corrupt_message, AGAIN]
+        proxy.owner.hold = False
+        assert await told(client, "numbered", of_producer(0), of_producer(1)) == [0, 0]
+        assert taken(proxy, "numbered") == [b"0", b"1"]
+
+    run(test)
+
+
 def test_a_batch_whose_time_is_up_is_not_overtaken() -> None:
     async def test(proxy: Running, client: Client) -> None:
         proxy.owner.refuse = [NotReady("opening")] * 100

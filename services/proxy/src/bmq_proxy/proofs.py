@@ -76,12 +76,15 @@ class Proofs:
         (decompressed), InvalidTimestamp, UnsupportedCompression.
         """
         config = self._config(tp)
-        if config is None or config.validation == "header":
-            return records
         headers = split(records)
-        if len(headers) != 1 or _is_left_to_the_owner(headers[0], config):
+        if len(headers) != 1 or (config is not None and _is_left_to_the_owner(headers[0], config)):
             return records
         header = headers[0]
+        if header.producer_id >= 0:
+            # The owner would refuse it as well, but in another process only when what its producer sent behind it is there, too, and was taken.
+            check_crc(records, header)
+        if config is None or config.validation == "header":
+            return records
         prove = partial(_proved, config, self._clock.now_ms)
         loop = asyncio.get_running_loop()
         is_plain = header.codec is Codec.NONE
