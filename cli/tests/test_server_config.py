@@ -136,6 +136,13 @@ def test_a_flag_that_cannot_be_used_is_named_with_its_value_and_a_remedy(flags: 
     assert [part for part in says if part not in line] == [], line
 
 
+@pytest.mark.parametrize("value", ["schlüssel-für-prüfer-äöü", "abcdefghijklmnop\x01q"])
+@pytest.mark.parametrize("key", ["admin_token", "admin_tokens_accepted", "cluster_secret", "cluster_secrets_accepted"])
+def test_a_secret_that_clients_cannot_send_is_refused_and_not_shown(key: str, value: str) -> None:
+    line = refused({key: value})
+    assert flag_of(key) in line and value not in line
+
+
 def test_a_wrong_variable_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BMQ_IN_FLIGHT_MAX", "many")
     assert refused({}) == "BMQ_IN_FLIGHT_MAX 'many': set a number from 1 to 8"

@@ -51,7 +51,10 @@ def test_from_one_secret_to_the_next_there_are_three_rolls() -> None:
     assert seen == [("old", "new"), ("new", "old"), ("new",)]
 
 
-@pytest.mark.parametrize("value", ["short", "x" * 1025, "a secret with white space in it", "a-secret-that-ends-its-line\n"])
+@pytest.mark.parametrize(
+    "value",
+    ["short", "x" * 1025, "a secret with white space in it", "a-secret-that-ends-its-line\n", "schlüssel-für-prüfer-äöü", "abcdefghijklmnop\x01q"],
+)
 def test_what_nodes_would_refuse_is_told_and_not_shown(value: str) -> None:
     said = why_unusable("bmq-auth", "cluster-secret", value)
     assert "cluster-secret of the Secret bmq-auth has" in said and "openssl" in said

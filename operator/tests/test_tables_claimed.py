@@ -151,3 +151,26 @@ def test_a_sink_that_was_made_after_the_last_look_at_all_meets_an_older_one() ->
         assert ready(await world.look(STREAM, oneTable=True)).reason == "OutputTaken", "nothing was known of this one: all are read anew"
 
     run(use)
+
+
+def test_what_somebody_elses_application_says_of_itself_takes_no_table_from_what_writes_it() -> None:
+    async def use(world: World) -> None:
+        lake = written(world)
+        for _ in range(2):
+            world.context.known.table_claims.forget("claims")
+            await look(world, lake)
+        before = writers(world)
+        place = world.kube.manifests["SparkApplication", "shop", "lake-sink"]["metadata"]["annotations"][PLACE]
+        labels = {"bmq.io/table-owner": "made-up", "bmq.io/table-kind": "Topic", "bmq.io/table-name": "x"}
+        for owner in ("", "made-up", lake["metadata"]["uid"]):
+            owners = [{"kind": "ParquetSink", "name": "lake", "uid": owner, "controller": True}] if owner else []
+            meta = {"name": "pi", "namespace": "dev", "uid": "u-pi", "creationTimestamp": "2000-01-01T00:00:00Z", "labels": labels}
+            meta |= {"annotations": {PLACE: place}, "ownerReferences": owners}
+            world.kube.keep({"kind": "SparkApplication", "metadata": meta, "spec": {"suspend": True}})
+            world.context.known.table_claims.forget("claims")
+            world.context.known.places_taken.clear()
+            outcome = await look(world, lake)
+            assert ready(outcome).reason != "OutputTaken"
+            assert writers(world) == before | {"pi"}
+
+    run(use)

@@ -50,6 +50,8 @@ def _address_or_off(text: str) -> str:
 def _secret(text: str) -> str:
     if text and not SECRET_CHARS_MIN <= len(text) <= SECRET_CHARS_MAX:
         raise ValueError(f"has {len(text)} characters: use {SECRET_CHARS_MIN} to {SECRET_CHARS_MAX}")  # and does not show them
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError("has characters that are not printable ASCII, which clients cannot send: use letters, digits and signs of ASCII")
     return text
 
 

@@ -53,7 +53,8 @@ class AdminClient:
 
     def __init__(self, url: str, *, token: str = "", timeout_s: float = TIMEOUT_S, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self.url = url.rstrip("/")
-        headers = {"accept": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
+        self._sendable = token.isascii() and token.isprintable()
+        headers = {"accept": "application/json"} | ({"authorization": f"Bearer {token}"} if token and self._sendable else {})
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers=headers,
@@ -111,6 +112,8 @@ class AdminClient:
         if_match: str | None = None,
         query: Mapping[str, object] | None = None,
     ) -> Any:
+        if not self._sendable:
+            raise AdminUnreachable(f"{self.url} is not asked: its admin token has characters that are not printable ASCII")
         target = "/v1/" + "/".join(quote(part, safe="") for part in path)
         headers = {} if if_match is None else {"if-match": f'"{if_match}"'}
         parameters = {name: _text(value) for name, value in (query or {}).items() if value is not None}
@@ -119,7 +122,7 @@ class AdminClient:
                 data = await self._read(reply)
         except httpx.TimeoutException as error:
             raise AdminUnreachable(f"{self.url} does not answer in time") from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             raise AdminUnreachable(f"{self.url} is not reached: {str(error) or type(error).__name__}") from error
         if not reply.is_success:
             raise self._problem(reply.status_code, data)

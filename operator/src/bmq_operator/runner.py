@@ -5,6 +5,7 @@ Reading and parsing the resource, its finalizer, its status (written only where 
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -130,6 +131,14 @@ class Runner:
         except KubeProblem as problem:
             if problem.status == 403:
                 await self._tell(key, manifest, resource, _forbidden(resource, problem, now_ms=self._context.clock.now_ms()))
+            raise
+        except (KubeError, AdminError, TimeoutError):
+            raise
+        except Exception as bug:
+            text = f"a bug of the operator ({type(bug).__name__}): please report what its log says of it. It is tried again"
+            found = Finding(status="Unknown", reason="NotLookedAt", message=text)
+            with contextlib.suppress(KubeError):
+                await self._tell(key, manifest, resource, _instead(resource, found, now_ms=self._context.clock.now_ms()))
             raise
 
     async def _delete(self, key: Key, kind: Kind, resource: Resource, manifest: Manifest) -> tuple[bool, float | None]:

@@ -50,10 +50,12 @@ def talk(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 def why_unusable(name: str, key: str, value: str) -> str:
     """Why nodes would refuse it, with the remedy; empty: they do not. It is not shown."""
-    if CHARS_MIN <= len(value) <= CHARS_MAX and not any(one.isspace() for one in value):
+    unusable = not all("!" <= one <= "~" for one in value)
+    if CHARS_MIN <= len(value) <= CHARS_MAX and not unusable:
         return ""
-    what = f"has {len(value)} characters" + (", some of which are white space" if any(one.isspace() for one in value) else "")
-    return f"the key {key} of the Secret {name} {what}: write {CHARS_MIN} to {CHARS_MAX} without white space, for example of openssl rand -hex 24"
+    what = f"has {len(value)} characters" + (", some of which are white space, or none of printable ASCII" if unusable else "")
+    remedy = f"write {CHARS_MIN} to {CHARS_MAX} of printable ASCII without white space, for example of openssl rand -hex 24"
+    return f"the key {key} of the Secret {name} {what}: {remedy}"
 
 
 def keys_of(secret: Manifest) -> Keys | None:

@@ -5,7 +5,7 @@ What writes a table says by an annotation which place that is, so that whoever w
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from pydantic import ValidationError
@@ -14,6 +14,7 @@ from bmq.resources.base import Resource
 from bmq.resources.cluster import Cluster
 from bmq.resources.parquet_sink import ParquetSink
 from bmq.resources.topic import Topic
+from bmq_operator.clusters.existing import owner_of
 from bmq_operator.kube import Manifest
 from bmq_operator.references import allowed
 from bmq_operator.rivals import Rival
@@ -60,7 +61,7 @@ def digest_of(place: Place) -> str:
 
 
 def claims(
-    *, topics: Iterable[Manifest], sinks: Iterable[Manifest], clusters: Iterable[Manifest], applications: Iterable[Manifest] = ()
+    *, topics: Sequence[Manifest], sinks: Sequence[Manifest], clusters: Sequence[Manifest], applications: Sequence[Manifest] = ()
 ) -> dict[str, list[Rival]]:
     """By the digest of a place, of all resources as the API server lists them. Those that are not understood, that a Cluster does not take, or that
     are refused claim nothing but what they write already."""
@@ -77,21 +78,31 @@ def claims(
             refused |= _refused(manifest, "Ready")
     found: defaultdict[str, dict[str, Rival]] = defaultdict(dict)
     unmarked: set[tuple[str, str]] = set()
-    for one in applications:
-        meta = one["metadata"]
-        labels, place = meta.get("labels") or {}, (meta.get("annotations") or {}).get(PLACE, "")
-        uid, kind = labels.get(OWNER_LABEL, ""), labels.get(KIND_LABEL, "")
+    for one, kind, owner in _written(applications, [*(("Topic", one) for one in topics), *(("ParquetSink", one) for one in sinks)]):
+        uid, place = owner["uid"], (one["metadata"].get("annotations") or {}).get(PLACE, "")
         if not place:
-            unmarked.add((uid, meta["name"]))  # an older operator's
-        elif uid:
-            created = meta.get("creationTimestamp", "")
-            found[place][uid] = Rival(kind=kind, namespace=meta["namespace"], name=labels.get(NAME_LABEL, ""), uid=uid, created=created, owned=True)
+            unmarked.add((uid, one["metadata"]["name"]))  # an older operator's
+        else:
+            created = owner.get("creationTimestamp") or ""
+            found[place][uid] = Rival(kind=kind, namespace=owner["namespace"], name=owner["name"], uid=uid, created=created, owned=True)
     for job in jobs:
         meta, place = job.owner.meta, digest_of(place_of(job))
         owned = meta.uid in found[place] or (meta.uid, job.name) in unmarked
         if owned or meta.uid not in refused:
             found[place][meta.uid] = claimant(job, owned=owned)
     return {place: list(rivals.values()) for place, rivals in found.items() if rivals}
+
+
+def _written(applications: Sequence[Manifest], resources: Sequence[tuple[str, Manifest]]) -> Iterator[tuple[Manifest, str, Manifest]]:
+    """What writes a table, with the kind and metadata of the resource that it is of: by its controller, or that of the schedule whose run it is. What
+    an application says of itself by labels anybody may have written."""
+    owners = {(one["metadata"]["namespace"], one["metadata"].get("uid", "")): (kind, one["metadata"]) for kind, one in resources}
+    controllers = {(one["metadata"]["namespace"], one["metadata"].get("uid", "")): owner_of(one) for one in applications}
+    for one in applications:
+        namespace, controller = one["metadata"]["namespace"], owner_of(one)
+        found = owners.get((namespace, controller)) or owners.get((namespace, controllers.get((namespace, controller), "")))
+        if controller and found is not None:
+            yield one, *found
 
 
 def claimant(job: TableJob, *, owned: bool) -> Rival:
