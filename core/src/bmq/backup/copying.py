@@ -160,26 +160,28 @@ class Copier:
         raise NotCopied(f"the target is {of_whom} already: a copy goes where there is none, name an empty folder, bucket or prefix")
 
     async def _settled(self, start: Metadata) -> Metadata | None:
-        """The image as it is now; None where something changed that the copy must follow.
+        """The image as it is now, or was a moment ago; None where something changed that the copy must follow.
 
-        What is new is copied, too: topics, and manifests of which the metadata says by now that there are newer versions.
+        What is new is copied, too: topics, and manifests of which the metadata says by now that there are newer versions. Owners go on writing those
+        meanwhile: the image is then the one that named what was copied last, and not the next one.
         """
         known, position = dict(start.image.topics), start.position
+        whole: Metadata | None = None
         while True:
             now = await audit_metadata(self._source, Report())
             records = await self._records(position, now.position)
             if records is None or not _is_harmless(records, start.image):
                 return None
-            grown = {
-                topic_id: topic
-                for topic_id, topic in now.image.topics.items()
-                if topic_id not in known or len(topic.partitions) != len(known[topic_id].partitions) or self._is_behind(topic)
-            }
+            topics = now.image.topics
+            grown = {each for each in topics if each not in known or len(topics[each].partitions) != len(known[each].partitions)}
+            if whole is not None and not grown:
+                return whole
+            grown.update(topic_id for topic_id, topic in topics.items() if self._is_behind(topic))
             if not grown:
                 return now
             if not await self._topics(now.image, grown):
                 return None
-            known, position = {**known, **grown}, now.position
+            known, position, whole = {**known, **{each: topics[each] for each in grown}}, now.position, now
 
     def _is_behind(self, topic: Topic) -> bool:
         """Whether the metadata names a manifest version, and the copy has neither it nor a later one: there it would look lost.
