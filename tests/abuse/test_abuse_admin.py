@@ -95,6 +95,10 @@ def test_a_request_that_does_not_come_is_not_waited_for(node: AbusedNode) -> Non
 def test_a_whole_request_is_not_cut_off_for_newer_connections(node: AbusedNode) -> None:
     connection = HTTPConnection(*node.admin, timeout=ANSWERED_WITHIN_S)
     connection.request("GET", "/metrics")
+    later = HTTPConnection(*node.admin, timeout=ANSWERED_WITHIN_S)
+    later.request("GET", "/livez")
+    assert later.getresponse().status == 200, "what came before it was read"
+    later.close()
     held = strangers(node, 2 * CONNECTIONS, HALF)
     assert connection.getresponse().status == 200
     connection.close()
