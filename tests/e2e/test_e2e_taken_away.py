@@ -60,7 +60,7 @@ class World:
             if self._told.get(key) != digest(manifest):
                 there = await self._kube.get(*self._path(key))
                 if there is None or not as_wanted(there, manifest):
-                    await write(self._kube, manifest)
+                    await write(self._kube, manifest, there)
                 self._told[key] = digest(manifest)
 
     async def objects(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def test_a_stateful_set_that_kubernetes_rolled_becomes_one_that_the_operator_rol
             await kube.apply(older)
             path = ("StatefulSet", kubectl.namespace, wanted["metadata"]["name"])
             await make_way(kube, await kube.get(*path))
-            await write(kube, wanted)
+            await write(kube, wanted, await kube.get(*path))
             return await kube.get(*path)
         finally:
             await kube.close()
