@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from clusters_world import World, cluster, run
 
+from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.keys import reference
+from bmq_operator.clusters.nodes import ClusterState, Node
 from bmq_operator.kube import KubeProblem
 
 NEW = "a-new-secret-of-24-characters!"
@@ -137,6 +139,36 @@ def test_objects_whose_lane_is_gone_go(another: dict[str, Any] | None) -> None:
         assert world.has("StatefulSet", "prod-proxy")
 
     run(use, cluster(), lane())
+
+
+def test_a_rotation_ends_though_a_node_of_a_lane_never_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use(world: World) -> None:
+        async def ask(context: Any, of: Any, pods: Any) -> Answer:
+            seen = {one.node_id: Node(node_id=one.node_id, alive=True, leads=one.node_id == 1) for one in pods}
+            return Answer(state=ClusterState(cluster_id="shop-prod", nodes=seen, store_ok=True))
+
+        monkeypatch.setattr("bmq_operator.clusters.reconcile._ask", ask)
+        await runs(world, OF_CLUSTER)
+        ended = {"prod-lane-dev-proxy-1"}  # and what comes in its place is never ready
+        write_secret(world)
+        for _ in range(40):
+            rolled(world, "prod-lane-dev", but=True)
+            for name in ("prod-lane-dev-proxy-0", "prod-lane-dev-proxy-1"):
+                pod = world.there("Pod", name)
+                if name in ended:
+                    pod["status"] = {"conditions": [{"type": "Ready", "status": "False"}]}
+                old = reference(pod["spec"])[0] != used_by(world, "prod-lane-dev-proxy")
+                pod["metadata"]["labels"]["controller-revision-hash"] = "r0" if old else "r1"
+            world.kube.deleted.clear()
+            await world.look("prod")
+            ended |= {one.removeprefix("Pod ") for one in world.kube.deleted}
+            world.context.clock.ms += 60_000  # type: ignore[attr-defined]
+        secret = world.there("Secret", used_by(world, "prod-controller"))["data"]
+        assert secret["cluster-secret"] == base64.b64encode(NEW.encode()).decode()
+        assert "cluster-secrets-accepted" not in secret
+        assert told(world, "KeysAsWritten") == ""
+
+    run(use, cluster(rollout={"settleSeconds": 0}), lane())
 
 
 def test_objects_of_a_lane_that_cannot_be_looked_for_stay() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bmq_operator.clusters.lane_nodes import LaneNodes, lanes_status, next_lane_step
+from bmq_operator.clusters.lane_nodes import PATIENCE_S, LaneNodes, LaneWaits, lanes_status, next_lane_step
 from bmq_operator.clusters.names import Component
 from bmq_operator.clusters.nodes import Pod, lanes_seen, pods_seen
 from bmq_operator.clusters.upgrade import DeletePod, Idle, Wait
@@ -55,6 +55,71 @@ def test_a_lane_that_cannot_go_on_does_not_keep_another_from_it() -> None:
     step = next_lane_step(stuck | other, settle_s=20)
     assert isinstance(step, DeletePod)
     assert "lane qa" in step.message
+
+
+NEVER_READY = replace(NEW, ready=False)
+OLD_KEYS = replace(OLD, old_keys=True, uid="uid-of-0")
+
+
+def waited(*pods: Pod, seconds: float = PATIENCE_S + 20) -> dict[str, LaneNodes]:
+    return {lane: replace(one, waited_s=seconds) for lane, one in nodes(*pods).items()}
+
+
+def test_the_last_node_that_works_keeps_its_settings_for_ever_where_the_newest_never_worked() -> None:
+    for seconds in (0, PATIENCE_S * 1_000):
+        step = next_lane_step(waited(OLD, NEVER_READY, pod("broker", 0), seconds=seconds), settle_s=20)
+        assert isinstance(step, Wait)
+        assert "all the same" not in step.message
+
+
+def test_old_keys_go_after_a_while_even_from_the_last_node_that_works() -> None:
+    before = next_lane_step(waited(OLD_KEYS, NEVER_READY, seconds=PATIENCE_S + 19), settle_s=20)
+    assert isinstance(before, Wait)
+    assert f"after {PATIENCE_S + 20:g} s {OLD.name} is replaced all the same".lower() in before.message.lower()
+    step = next_lane_step(waited(OLD_KEYS, NEVER_READY), settle_s=20)
+    assert isinstance(step, DeletePod)
+    assert (step.pod, step.uid) == (OLD.name, "uid-of-0")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [replace(NEW, worked_s=3, restarts=9), replace(NEVER_READY, restarts=3), None],
+    ids=["ready now and then", "ends again and again", "not made, as of a quota"],
+)
+def test_old_keys_go_whatever_keeps_the_others_from_working(other: Pod | None) -> None:
+    found = {"dev": LaneNodes(lane="dev", pods=(OLD_KEYS, *([other] if other else [])), wanted=2, settled=True, waited_s=PATIENCE_S + 20)}
+    assert isinstance(next_lane_step(found, settle_s=20), DeletePod)
+
+
+def test_what_serves_nobody_loses_its_old_keys_before_what_serves() -> None:
+    broken = replace(OLD_KEYS, ordinal=2, name="c-lane-dev-proxy-2", ready=False)
+    step = next_lane_step(waited(OLD_KEYS, replace(NEVER_READY, restarts=1), broken), settle_s=20)
+    assert isinstance(step, DeletePod)
+    assert step.pod == broken.name
+
+
+def test_settings_that_work_on_another_node_of_the_role_go_on_after_a_while() -> None:
+    stuck = pod("proxy", 2, ready=False)
+    assert isinstance(next_lane_step(waited(OLD, NEW, stuck, seconds=0), settle_s=20), Wait)
+    step = next_lane_step(waited(OLD, NEW, stuck), settle_s=20)
+    assert isinstance(step, DeletePod) and step.pod == OLD.name
+    assert isinstance(next_lane_step(waited(OLD, replace(NEW, worked_s=3), stuck), settle_s=20), Wait), "it has yet to prove itself"
+    of_another_role = waited(pod("broker", 0, outdated=True), NEW, pod("broker", 1, ready=False))
+    assert isinstance(next_lane_step(of_another_role, settle_s=20), Wait)
+
+
+def test_the_wait_is_counted_from_when_the_same_nodes_were_left_and_no_change_of_the_lane_begins_it_anew() -> None:
+    waits = LaneWaits()
+
+    def waited_s(now_ms: int, *pods: Pod) -> float:
+        return waits.waited_s("uid-of-c", nodes(*pods)["dev"], now_ms=now_ms)
+
+    assert waited_s(1_000, OLD_KEYS, NEVER_READY) == 0
+    changed = replace(NEVER_READY, outdated=True, uid="uid-of-1")  # by its author, to other settings that do not work either
+    assert waited_s(61_000, OLD_KEYS, changed) == 60
+    assert waited_s(71_000, replace(OLD_KEYS, deleting=True), NEVER_READY) == 0
+    assert waited_s(81_000, replace(OLD_KEYS, uid="uid-of-another"), NEVER_READY) == 0
+    assert waited_s(82_000, replace(OLD_KEYS, uid="uid-of-another"), NEVER_READY) == 1
 
 
 def test_they_count_in_the_clusters_status() -> None:

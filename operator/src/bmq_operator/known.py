@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from bmq_operator.clusters.lane_nodes import LaneWaits
 from bmq_operator.sharing import Shared
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class Known:
     """By Cluster: first node ids that were given to Lanes, by their uid, and may not be in their status yet."""
     stores_taken: "dict[tuple[str, ...], ObjectMeta]" = field(default_factory=dict)
     """Which Cluster began to run over a store, by its place: there may be nothing yet by which others could tell."""
+    lane_waits: LaneWaits = field(default_factory=LaneWaits)
+    """For how long nodes of lanes wait for others of the same lane."""
     lags: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
     """By uid of a resource and table: when by the loop's clock it was asked how many records are not in it yet, and how many they were."""
     _topics: "dict[str, TopicsOfCluster]" = field(default_factory=dict)

@@ -1,24 +1,64 @@
 """What to do next to the nodes of lanes, which go by the same rules as the base's: one at a time, and only once the base is done. Pure.
 
 A lane's brokers hand their partitions over when they are told to stop, and what they do concerns the lane alone: they are not drained before.
+
+As of the base, settings that break nodes break one: the next one waits until the one before works, for ever where it never does. Two things go on
+after `PATIENCE_S` without it. Settings that work on another node of that role in the lane are not what is wrong. And what has old keys is replaced
+even where it is the last that works: a Lane's author may be none of those who rotate the keys, the old key counts in the whole Cluster for as long as
+one node has it, and a lane without a node that works is that lane's loss alone.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from bmq.resources.cluster import RoleStatus
 from bmq_operator.clusters.nodes import Pod
-from bmq_operator.clusters.upgrade import DeletePod, Idle, Step, Wait, why_settling
+from bmq_operator.clusters.upgrade import SETTLE_S_MAX, DeletePod, Idle, Step, Wait, settling_s, why_settling
+
+PATIENCE_S: Final = SETTLE_S_MAX
+"""How long a lane's next node waits for the one before, at the longest, where it does not have to: autoscalers bring machines, and those pull images,
+within minutes, and no node is given longer to prove itself."""
+WAITS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneNodes:
-    """Of one lane. `wanted`: how many its StatefulSets want; `settled`: whether Kubernetes has seen their newest templates."""
+    """Of one lane. `wanted`: how many its StatefulSets want; `settled`: whether Kubernetes has seen their newest templates; `waited_s`: for how long
+    the same pods have been left to be replaced."""
 
     lane: str
     pods: tuple[Pod, ...]
     wanted: int
     settled: bool
+    waited_s: float = 0
+
+    @property
+    def left(self) -> frozenset[str]:
+        """Pods to be replaced, by uid: those with old keys alone where there are any, as a Lane's author may change the settings of all again and
+        again."""
+        outdated = [pod for pod in self.pods if pod.outdated and not pod.deleting]
+        return frozenset(pod.uid for pod in ([pod for pod in outdated if pod.old_keys] or outdated))
+
+
+@dataclass(slots=True)
+class LaneWaits:
+    """Since when the same pods of lanes are left to be replaced. Forgotten with the operator: the next one begins to count anew."""
+
+    _since: dict[tuple[str, str], tuple[frozenset[str], int]] = field(default_factory=dict)
+
+    def waited_s(self, cluster_uid: str, nodes: LaneNodes, *, now_ms: int) -> float:
+        """For how long."""
+        key = cluster_uid, nodes.lane
+        before, since_ms = self._since.pop(key, (frozenset(), now_ms))
+        if not nodes.left:
+            return 0.0
+        if before != nodes.left:
+            since_ms = now_ms
+        while len(self._since) >= WAITS_MAX:
+            del self._since[next(iter(self._since))]
+        self._since[key] = nodes.left, since_ms
+        return (now_ms - since_ms) / 1000
 
 
 def next_lane_step(lanes: Mapping[str, LaneNodes], *, settle_s: float) -> Step:
@@ -54,10 +94,39 @@ def _of(nodes: LaneNodes, *, settle_s: float) -> Step:
             pod=broken.name,
             uid=broken.uid,
         )
+    why_not_yet = _why_not_yet(nodes, settle_s)
+    if why_not_yet is None:
+        text = f"{where}: {outdated[0].name} is replaced, {len(outdated) - 1} left after it"
+        return DeletePod(reason="Upgrading", message=text, pod=outdated[0].name, uid=outdated[0].uid)
+    patience_s = PATIENCE_S + settle_s
+    found = _all_the_same(nodes, outdated, settle_s)
+    if found is None:
+        return Wait(reason="Upgrading", message=f"{where}: before the next one is replaced: {why_not_yet}")
+    pod, why = found
+    if nodes.waited_s < patience_s:
+        text = f"{why_not_yet}. After {patience_s:g} s {pod.name} is replaced all the same, as {why}"
+        return Wait(reason="Upgrading", message=f"{where}: before the next one is replaced: {text}")
+    text = f"{where}: {pod.name} is replaced all the same, as {why}, though for {nodes.waited_s:g} s {why_not_yet}"
+    return DeletePod(reason="Upgrading", message=text, pod=pod.name, uid=pod.uid)
+
+
+def _why_not_yet(nodes: LaneNodes, settle_s: float) -> str | None:
     ready = sum(pod.ready and not pod.deleting for pod in nodes.pods)
     if ready < nodes.wanted:
-        return Wait(reason="Upgrading", message=f"{where}: before the next one is replaced: {ready} of {nodes.wanted} pods are ready")
-    if (settling := why_settling(nodes.pods, settle_s)) is not None:
-        return Wait(reason="Upgrading", message=f"{where}: before the next one is replaced: {settling}")
-    text = f"{where}: {outdated[0].name} is replaced, {len(outdated) - 1} left after it"
-    return DeletePod(reason="Upgrading", message=text, pod=outdated[0].name, uid=outdated[0].uid)
+        return f"{ready} of {nodes.wanted} pods are ready"
+    return why_settling(nodes.pods, settle_s)
+
+
+def _all_the_same(nodes: LaneNodes, outdated: list[Pod], settle_s: float) -> tuple[Pod, str] | None:
+    """Which of the outdated pods goes first where the others never work, and why it may; None: none may. What serves nobody goes first."""
+    proven = {
+        pod.component for pod in nodes.pods if pod.ready and not pod.outdated and not pod.deleting and pod.worked_s >= settling_s(pod, settle_s)
+    }
+    outdated = sorted(outdated, key=lambda pod: pod.ready)
+    for pod in outdated:
+        if pod.component in proven:
+            return pod, f"the newest settings work on another {pod.component} of the lane"
+    for pod in outdated:
+        if pod.old_keys:
+            return pod, "it has old keys, which count until then"
+    return None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
 
+from bmq_operator.clusters.keys import reference
 from bmq_operator.clusters.names import COMPONENT_LABEL, LANE_LABEL, NODE_IDS_FROM, ROLES, Component
 from bmq_operator.kube import Manifest
 
@@ -33,6 +34,8 @@ class Pod:
     """Empty: it is of the base."""
     uid: str = ""
     """Its successor of the same name has another one."""
+    old_keys: bool = False
+    """It takes its keys from another Secret than its StatefulSet names now: as long as it does, an old key counts."""
 
     @property
     def node_id(self) -> int:
@@ -132,7 +135,9 @@ def _pod(manifest: Manifest, sets: Mapping[str, Manifest], *, now_ms: int) -> Po
     since_ms = _ready_since_ms(manifest)
     worked_s = math.inf if since_ms is None else (now_ms - since_ms) / 1000
     component = cast(Component, meta["labels"][COMPONENT_LABEL])
-    newest = sets.get(component, {}).get("status", {}).get("updateRevision", "")
+    maker = sets.get(component, {})
+    newest = maker.get("status", {}).get("updateRevision", "")
+    keys_name, _ = reference(maker.get("spec", {}).get("template", {}).get("spec", {}))
     return Pod(
         name=meta["name"],
         component=component,
@@ -145,4 +150,5 @@ def _pod(manifest: Manifest, sets: Mapping[str, Manifest], *, now_ms: int) -> Po
         worked_s=worked_s,
         lane=meta["labels"].get(LANE_LABEL, ""),
         uid=str(meta.get("uid", "")),
+        old_keys=bool(keys_name) and reference(manifest["spec"])[0] != keys_name,
     )

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -72,7 +72,10 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     of_base: Step = Idle()
     if brought.obstacle is None:
         of_base = Wait(reason="Starting", message="the nodes are yet to be made") if view is None else next_step(view)
-    step = of_base if brought.obstacle is not None or not isinstance(of_base, Idle) else next_lane_step(lanes, settle_s=settle_s(cluster))
+    step = of_base
+    if brought.obstacle is None and isinstance(of_base, Idle):
+        lanes = _with_waits(context, cluster, lanes, now_ms=now_ms)
+        step = next_lane_step(lanes, settle_s=settle_s(cluster))
     events: tuple[Event, ...] = ()
     if not cluster.spec.paused and not isinstance(step, Idle | Wait):
         _log.info("a step", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", step=type(step).__name__, why=step.message)
@@ -114,6 +117,11 @@ def _lanes(existing: Existing, *, now_ms: int) -> dict[str, LaneNodes]:
                 settled=all(settled(one) for one in own.values()),
             )
     return found
+
+
+def _with_waits(context: Context, cluster: Cluster, lanes: dict[str, LaneNodes], *, now_ms: int) -> dict[str, LaneNodes]:
+    waits, uid = context.known.lane_waits, cluster.metadata.uid
+    return {lane: replace(nodes, waited_s=waits.waited_s(uid, nodes, now_ms=now_ms)) for lane, nodes in lanes.items()}
 
 
 def _counts(pod: Manifest) -> bool:

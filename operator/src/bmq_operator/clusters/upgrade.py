@@ -185,10 +185,15 @@ def _not_all_there(view: View) -> Step | None:
     return None
 
 
+def settling_s(pod: Pod, settle_s: float) -> float:
+    """How long it is to have worked before the next one is replaced."""
+    return min(SETTLE_S_MAX, settle_s * 2.0**pod.restarts)
+
+
 def why_settling(pods: Iterable[Pod], settle_s: float) -> str | None:
     """Which pod with the newest settings has yet to work for a while: the longer, the more often it ended; None: all have."""
     for pod in pods:
-        needed_s = min(SETTLE_S_MAX, settle_s * 2**pod.restarts)
+        needed_s = settling_s(pod, settle_s)
         if not pod.outdated and pod.worked_s < needed_s:
             ended = f", as it ended {pod.restarts} times" if pod.restarts else ""
             return f"{pod.name} is to work for {needed_s:g} s first{ended}"
