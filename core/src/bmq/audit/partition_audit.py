@@ -13,10 +13,11 @@ from bmq.audit.mending import UnnamedRun
 from bmq.audit.partition_listing import PartitionListing, list_partition
 from bmq.audit.partition_mending import PartitionMending
 from bmq.audit.partition_state import PartitionFacts, PartitionState, SharedRun
-from bmq.audit.reading import Reader, in_groups
+from bmq.audit.reading import Reader
 from bmq.audit.segment_audit import AuditedSegment, SegmentAudit, difference
 from bmq.audit.unopenable import MEANS
 from bmq.errors import Corrupt, FormatError, FormatTooNew, ObjectMissing, StoreUnavailable
+from bmq.grouping import in_groups
 from bmq.metadata.codec import LOG_PREFIX
 from bmq.metadata.image import Image
 from bmq.names import is_internal

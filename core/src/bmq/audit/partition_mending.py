@@ -9,10 +9,11 @@ from bmq.audit.coverage import Span, cut_off, holes
 from bmq.audit.findings import Kind, Mend
 from bmq.audit.mending import Mending, Named, UnnamedRun, mend
 from bmq.audit.partition_state import PartitionState
-from bmq.audit.reading import Reader, in_groups
+from bmq.audit.reading import Reader
 from bmq.audit.segment_audit import SegmentAudit
 from bmq.audit.shared_spares import unnamed_runs, unreadable_run, writer_lives
 from bmq.errors import ObjectMissing
+from bmq.grouping import in_groups
 from bmq.metadata.image import Image, stream_of
 from bmq.storage.durable import together
 from bmq.storage.keys import manifest_prefix, parse_numbered_key, segment_prefix

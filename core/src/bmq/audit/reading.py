@@ -1,7 +1,7 @@
 """How an audit reads: a bounded number of requests at a time, each tried a few times, and counted."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -103,9 +103,3 @@ class Reader:
         self._unreadable += 1
         if self._unreadable >= UNREADABLE_IN_A_ROW_MAX:
             raise StoreLost(f"the store gives nothing any more: {error}") from error
-
-
-def in_groups(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """The items, so many at a time."""
-    for at in range(0, len(items), size):
-        yield items[at : at + size]

@@ -24,8 +24,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from bmq.audit.findings import Report
 from bmq.audit.metadata_audit import Metadata, NoMetadata, audit_metadata
-from bmq.audit.reading import TRIES_MAX, Reader, in_groups
+from bmq.audit.reading import TRIES_MAX, Reader
 from bmq.errors import BmqError, Conflict, FormatError, ObjectMissing, StoreError
+from bmq.grouping import in_groups
 from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, decode_records
 from bmq.metadata.image import Image, Topic
 from bmq.metadata.records import (

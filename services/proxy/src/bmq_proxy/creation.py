@@ -1,16 +1,16 @@
 """What one client may create: bounded for a request, and for an address over time, so that nobody uses up the cluster's partitions. Pure."""
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
+from bmq.address_buckets import AddressBuckets
 from bmq.cluster_config import PARTITIONS_PER_TOPIC_MAX
 from bmq.errors import PolicyViolation, QuotaExceeded
+from bmq.grouping import in_weighed_groups
 from bmq.limits import Limits
 from bmq.roles.controller import NewTopic
 
-ADDRESSES_MAX: Final = 10_000
-"""Addresses remembered; the one that created nothing for longest is forgotten first."""
 PIECE_TOPICS: Final = 200
 PIECE_PARTITIONS: Final = 1_000
 """What the controller is asked for at once: between two such pieces it hears heartbeats. One topic is never divided."""
@@ -22,13 +22,11 @@ class CreationQuota:
     def __init__(self, limits: Limits) -> None:
         self._burst = limits.create_partitions_burst
         self._per_s = limits.create_partitions_per_minute / 60
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """What an address has left, and when it was looked at; who is not here has everything."""
+        self._buckets = AddressBuckets()
 
     def take(self, address: str, partitions: int, now_s: float) -> None:
         """Raises QuotaExceeded, with the time to wait; then nothing is taken. Who has all of it may take more than that at once."""
-        left, at_s = self._left.get(address, (float(self._burst), now_s))
-        left = min(float(self._burst), left + (now_s - at_s) * self._per_s)
+        left = self._buckets.left(address, now_s, burst=self._burst, per_time=self._per_s)
         if left < min(partitions, self._burst):
             wait_s = (min(partitions, self._burst) - left) / self._per_s
             raise QuotaExceeded(
@@ -37,10 +35,7 @@ class CreationQuota:
                 f"{wait_s:.0f} s, or raise these limits",
                 wait_s=wait_s,
             )
-        self._left[address] = left - partitions, now_s
-        self._left.move_to_end(address)
-        if len(self._left) > ADDRESSES_MAX:
-            self._left.popitem(last=False)
+        self._buckets.take(address, now_s, left=left, taken=partitions)
 
 
 def check_request(limits: Limits, *, topics: int, partitions: int) -> None:
@@ -55,17 +50,8 @@ def check_request(limits: Limits, *, topics: int, partitions: int) -> None:
 
 def pieces(topics: Sequence[NewTopic], *, default_partitions: int) -> Iterator[list[NewTopic]]:
     """In order."""
-    piece: list[NewTopic] = []
-    partitions = 0
-    for topic in topics:
-        count = partitions_of(topic, default_partitions)
-        if piece and (len(piece) >= PIECE_TOPICS or partitions + count > PIECE_PARTITIONS):
-            yield piece
-            piece, partitions = [], 0
-        piece.append(topic)
-        partitions += count
-    if piece:
-        yield piece
+    weighed = partial(partitions_of, default_partitions=default_partitions)
+    return in_weighed_groups(topics, weighed, count_max=PIECE_TOPICS, weight_max=PIECE_PARTITIONS)
 
 
 def partitions_of(topic: NewTopic, default_partitions: int) -> int:

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from bmq.address_buckets import AddressBuckets
 from bmq_broker.groups.durable import DurableState
 from bmq_broker.groups.group import Group
 from bmq_broker.groups.records import Key, Value, encode
 from bmq_broker.groups.requests import Now, Refusal, Reply, Ticket
 from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.groups.states import GroupState
-from bmq_broker.groups.tally import Growth, Tally
+from bmq_broker.groups.tally import Tally
 from bmq_broker.groups.timers import TimerKey, Timers
 
 
@@ -31,8 +32,8 @@ class Memory:
 
     members: Tally = field(default_factory=Tally)
     stored: Tally = field(default_factory=Tally)
-    growth: Growth = field(default_factory=Growth)
-    rewritten: Growth = field(default_factory=Growth)
+    growth: AddressBuckets = field(default_factory=AddressBuckets)
+    rewritten: AddressBuckets = field(default_factory=AddressBuckets)
     """Generations that are written anew, which makes nothing more."""
 
 
@@ -127,23 +128,21 @@ class GroupMachine:
         """How much more may be stored for a client."""
         settings = self.settings
         here = settings.stored_bytes_max - self.durable.tally.everywhere_bytes
-        own = self._growth.left_bytes(
-            client_host, now.loop_ms, burst_bytes=settings.stored_burst_bytes, per_minute_bytes=settings.stored_per_minute_bytes
-        )
-        return Room(here, own)
+        own = self._growth.left(client_host, now.loop_ms, burst=settings.stored_burst_bytes, per_time=settings.stored_per_minute_bytes / 60_000)
+        return Room(here, int(own))
 
     def grow(self, client_host: str, now: Now, room: "Room", size_bytes: int) -> None:
         """A client had so much more stored."""
         if size_bytes > 0:
-            self._growth.take(client_host, now.loop_ms, left_bytes=room.own_bytes, size_bytes=size_bytes)
+            self._growth.take(client_host, now.loop_ms, left=room.own_bytes, taken=size_bytes)
 
     def rewrite(self, client_host: str, now: Now, size_bytes: int) -> bool:
         """Whether so much more of what is there may be written anew for a client now; if so, it is counted."""
         burst, per_minute = self.settings.rewritten_burst_bytes, self.settings.rewritten_per_minute_bytes
-        left = self._rewritten.left_bytes(client_host, now.loop_ms, burst_bytes=burst, per_minute_bytes=per_minute)
+        left = self._rewritten.left(client_host, now.loop_ms, burst=burst, per_time=per_minute / 60_000)
         if size_bytes > left:
             return False
-        self._rewritten.take(client_host, now.loop_ms, left_bytes=left, size_bytes=size_bytes)
+        self._rewritten.take(client_host, now.loop_ms, left=left, taken=size_bytes)
         return True
 
     def end(self) -> None:

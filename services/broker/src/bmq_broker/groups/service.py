@@ -12,6 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 from bmq.clock_guard import ClockGuard
 from bmq.errors import NotOwner, NotReady
+from bmq.grouping import in_groups
 from bmq.log_limit import RateLimited
 from bmq.ports import Rng
 from bmq.roles.log import CoordinatorLog
@@ -219,7 +220,7 @@ class GroupCoordinatorShard:
         """What `query` finds of each, in order; it changes nothing. Others have their turn after a few of them; returns as `look` does."""
         self._check_room()
         results: list[T] = []
-        for part in slices(items, _LOOKS_PER_TURN):
+        for part in in_groups(items, _LOOKS_PER_TURN):
             machine = self._active()
             results += [query(machine, item) for item in part]
             if len(results) < len(items):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
+from bmq.grouping import in_groups, in_weighed_groups
 from bmq.values import TopicId
 from bmq_broker.groups import offsets
 from bmq_broker.groups.admin import abandon_group
@@ -66,21 +67,9 @@ class Walks:
 
 def weighed_slices(items: Iterable[T], bytes_of: Callable[[T], int]) -> Iterator[list[T]]:
     """As many at a time as one turn of the loop takes, also of those that have many bytes."""
-    part: list[T] = []
-    size_bytes = 0
-    for item in items:
-        item_bytes = bytes_of(item)
-        if part and (len(part) >= _GROUPS_PER_TURN or size_bytes + item_bytes > _BYTES_PER_TURN):
-            yield part
-            part, size_bytes = [], 0
-        part.append(item)
-        size_bytes += item_bytes
-    if part:
-        yield part
+    return in_weighed_groups(items, bytes_of, count_max=_GROUPS_PER_TURN, weight_max=_BYTES_PER_TURN)
 
 
-def slices(items: Sequence[T], size: int | None = None) -> Iterator[Sequence[T]]:
+def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
     """As many at a time as one turn of the loop takes."""
-    size = _GROUPS_PER_TURN if size is None else size
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+    return in_groups(items, _GROUPS_PER_TURN)
