@@ -208,12 +208,12 @@ def test_a_store_that_cannot_be_used_has_exit_code_2() -> None:
 def test_times_of_the_controllers_lead_to_each_other_and_to_the_brokers() -> None:
     settings = role_settings(read_config(GIVEN), one_disk=True, log_dir="x")
     assert settings.controller == ControllerSettings(balance_interval_s=1.0), "the defaults are those of the role, but that the cluster is balanced"
-    config = read_config({**GIVEN, "lease_ms": "20000", "takeover_ms": "10000", "balance_interval_ms": "0"})
+    config = read_config({**GIVEN, "lease_ms": "20000", "takeover_ms": "10000", "balance_interval_ms": "0", "balance_rest_ms": "1500"})
     settings = role_settings(config, one_disk=True, log_dir="x")
     assert (settings.controller.lease_s, settings.broker.lease_ms) == (20, 20_000)
     assert settings.controller.sign_of_life_s * 2 < settings.controller.takeover_s == 10
     assert settings.controller.standby_look_s < settings.controller.standby_quiet_s < settings.controller.takeover_s
-    assert settings.controller.balance_interval_s == 0
+    assert (settings.controller.balance_interval_s, settings.controller.balance_rest_s) == (0, 1.5)
 
 
 def test_a_takeover_that_takes_longer_than_a_lease_is_refused() -> None:

@@ -37,7 +37,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpNodes]:
     tokens.write_text(f"{TOKEN}\n")
     arguments = ["--data", str(folder / "data"), "--no-fsync", "--admin-token-file", str(tokens)]
     # What the balancer does by itself would be in the way of what the tests ask for.
-    running = UpNodes("1c2b1p", arguments, log=folder / "bmq.log", environment={"BMQ_BALANCE_INTERVAL_MS": "0"})
+    running = UpNodes("1c2b1p", arguments, log=folder / "bmq.log", environment={"BMQ_BALANCE_INTERVAL_MS": "0", "BMQ_BALANCE_REST_MS": "0"})
     try:
         admin = AdminClient({"bootstrap.servers": running.servers})
         for future in admin.create_topics([NewTopic("orders", num_partitions=PARTITIONS)], request_timeout=30).values():
@@ -99,6 +99,35 @@ def test_load_is_told_by_broker_and_by_partition(cluster: UpNodes, bmq: Bmq) -> 
     assert rates == sorted(rates, reverse=True)
 
 
+def test_a_dry_run_shows_the_plan_with_reasons_and_balance_carries_it_out(cluster: UpNodes, bmq: Bmq) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.servers})
+
+    def create(name: str, partitions: int) -> None:
+        admin.create_topics([NewTopic(name, num_partitions=partitions)], request_timeout=30)[name].result(60)
+
+    def counted() -> dict[int, int]:
+        return {node["node_id"]: node["partitions"] for node in document(bmq("cluster", "nodes", "-o", "json")) if "broker" in node["roles"]}
+
+    assert bmq("cluster", "cordon", "101", "102").out == "cordoned node 101\ncordoned node 102\n"
+    create("waiting", 4)
+    assert document(bmq("cluster", "status", "-o", "json"))["problems"] == ["4 partitions without an owner: start a broker, or uncordon one"]
+    assert bmq("cluster", "uncordon", "101").code == 0
+    assert document(bmq("cluster", "status", "-o", "json"))["problems"] == [], "it takes at once what has no owner"
+    create("crowded", 80)  # all on the one that takes partitions
+    before = counted()
+    assert before[101] - before[102] >= 70, before
+    assert bmq("cluster", "uncordon", "102").code == 0
+    moves = document(bmq("cluster", "balance", "--dry-run", "-o", "json"))["moves"]
+    assert {(move["source"], move["target"], bool(move["reason"])) for move in moves} == {(101, 102, True)}
+    shown = bmq("cluster", "balance", "--dry-run").out
+    assert "REASON" in shown
+    assert shown.endswith(f"{len(moves)} moves planned, nothing was moved\n")
+    assert counted() == before
+    assert bmq("cluster", "balance").out.endswith(f"{len(moves)} partitions moved\n")
+    after = counted()
+    assert (after[101], after[102]) == (before[101] - len(moves), before[102] + len(moves))
+
+
 def test_a_drain_waits_until_the_broker_holds_nothing_and_writes_go_on(cluster: UpNodes, bmq: Bmq) -> None:
     failed: list[str] = []
     producer = Producer({"bootstrap.servers": cluster.servers, "linger.ms": 2, "on_delivery": lambda error, _: error and failed.append(str(error))})
@@ -135,24 +164,6 @@ def test_a_node_that_is_unknown_is_told_with_its_own_exit_code(bmq: Bmq) -> None
     assert bmq("cluster", "drain", "one").code == 2
 
 
-def test_a_dry_run_shows_the_plan_with_reasons_and_balance_carries_it_out(cluster: UpNodes, bmq: Bmq) -> None:
-    assert bmq("cluster", "cordon", "101", "102").out == "cordoned node 101\ncordoned node 102\n"
-    admin = AdminClient({"bootstrap.servers": cluster.servers})
-    for future in admin.create_topics([NewTopic("waiting", num_partitions=4)], request_timeout=30).values():
-        future.result(60)
-    status = document(bmq("cluster", "status", "-o", "json"))
-    assert status["problems"] == ["4 partitions without an owner: start a broker, or uncordon one"]
-    assert bmq("cluster", "uncordon", "101", "102").code == 0
-    plan = document(bmq("cluster", "balance", "--dry-run", "-o", "json"))
-    assert [(move["topic"], move["kind"], move["source"], bool(move["reason"])) for move in plan["moves"]] == [("waiting", "unowned", -1, True)] * 4
-    shown = bmq("cluster", "balance", "--dry-run").out
-    assert "REASON" in shown
-    assert shown.endswith("4 moves planned, nothing was moved\n")
-    assert document(bmq("cluster", "status", "-o", "json"))["partitions_unowned"] == 4
-    assert bmq("cluster", "balance").out.endswith("4 partitions moved\n")
-    assert document(bmq("cluster", "status", "-o", "json"))["partitions_unowned"] == 0
-
-
 def test_a_bundle_holds_every_node_and_no_record_and_no_secret(cluster: UpNodes, bmq: Bmq, tmp_path: Path) -> None:
     producer = Producer({"bootstrap.servers": cluster.servers})
     producer.produce("orders", b"the-value-of-a-record", key=b"the-key-of-a-record")
@@ -166,7 +177,7 @@ def test_a_bundle_holds_every_node_and_no_record_and_no_secret(cluster: UpNodes,
         assert json.loads(files[f"nodes/{node}/self.json"])["node_id"] == node
         assert b"bmq_store_operations_total" in files[f"nodes/{node}/metrics.txt"]
     assert json.loads(files["store.json"])["ok"]
-    assert sorted(topic["name"] for topic in json.loads(files["metadata/image.json"])["topics"]) == ["orders", "waiting"]
+    assert sorted(topic["name"] for topic in json.loads(files["metadata/image.json"])["topics"]) == ["crowded", "orders", "waiting"]
     assert json.loads(files["metadata/log.json"])["entries"]
     everything = b"\n".join(files.values())
     for secret in (TOKEN.encode(), b"the-value-of-a-record", b"the-key-of-a-record"):

@@ -49,6 +49,7 @@ def _controller_settings(config: ServerConfig) -> ControllerSettings:
         standby_quiet_s=takeover_s / 2,
         standby_look_s=takeover_s / 8,
         balance_interval_s=config.balance_interval_ms / 1000,
+        balance_rest_s=config.balance_rest_ms / 1000,
         cluster_id=config.cluster_id,
         cluster_configs=config.cluster_config,
         limits=PartitionLimits(partitions=limits_of(config.limits).partitions_max),

@@ -273,6 +273,14 @@ class ServerConfig(BaseSettings):
         minimum=0,
         maximum=_HOUR_MS,
     )
+    balance_rest_ms: int = _number(
+        CONTROLLERS,
+        60_000,
+        "How long a partition stays with the broker that it came to, or was made on, before it may move again for evenness. "
+        "A broker that is drained or stops gives all away at once.",
+        minimum=0,
+        maximum=_HOUR_MS,
+    )
 
     pool: str = _key(
         BROKERS,

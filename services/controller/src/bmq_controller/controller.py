@@ -37,6 +37,7 @@ from bmq_controller.machine import moves as move_machine
 from bmq_controller.machine import nodes as node_machine
 from bmq_controller.machine import topics as topic_machine
 from bmq_controller.machine.balance_loads import KnownLoads, merged
+from bmq_controller.machine.balance_model import BalanceSettings
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.producer_ids import allocate_producer_ids
 from bmq_controller.sign_of_life import SignOfLife
@@ -84,6 +85,7 @@ class LeadingController:
             stopping=lambda: self._living(self._stopping) | self._living(self._off_time),
             silent=lambda: self._fencer.silent,
             interval_s=leader.settings.balance_interval_s,
+            settings=BalanceSettings(rest_ms=int(leader.settings.balance_rest_s * 1000)),
         )
         leader.committed = self.balancer.committed
         self._expiry = LaneExpiry(guard=guard, image=lambda: leader.image, delete=lambda: leader.operate("expire_lanes", self._expire_lanes))

@@ -32,6 +32,8 @@ class ControllerSettings:
     """How often a standby asks the store."""
     balance_interval_s: float = 0.0
     """How often partitions are moved to even out the brokers; 0: never. Once a second suits every size."""
+    balance_rest_s: float = 60.0
+    """How long a partition stays where it came to, unless it has to go."""
     standby_quiet_s: float = 1.0
     """While news come from the leader and are not older than this, a standby does not ask the store."""
     leading_check_s: float = 5.0

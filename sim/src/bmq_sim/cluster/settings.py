@@ -48,6 +48,7 @@ class ClusterSettings:
             collect_interval_s=1.0,
             stray_interval_s=15.0,
             balance_interval_s=balance_interval_s,
+            balance_rest_s=60.0 if self.size_factor > 1 else 2.0,
         )
         self.groups = GroupSettings(
             initial_rebalance_delay_ms=rng.choice((0, 1_000)),
