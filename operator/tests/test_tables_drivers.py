@@ -142,15 +142,16 @@ def test_a_sink_that_was_changed_while_it_was_submitted_is_looked_at_once_more_w
             application["metadata"]["managedFields"] = [{"manager": "bmq-operator", "time": timestamp(ms)}]
 
         written(NOW_MS)
-        world.clock.ms += 20_000
-        assert ready(await world.look(changed, oneTable=True)).reason == "Starting"
-        assert world.kube.writes == [], "it is given its time"
+        for _ in range(9):
+            world.clock.ms += 10_000
+            assert ready(await world.look(changed, oneTable=True)).reason == "Starting"
+            assert world.kube.writes == [], "it is given its time"
         world.clock.ms += 10_000
         outcome = await world.look(changed, oneTable=True)
         assert world.kube.writes == ["merge SparkApplication lake-sink "]
         assert outcome.again_after_s is not None
         written(world.clock.ms)
-        world.clock.ms += 20_000
+        world.clock.ms += 80_000
         await world.look(changed, oneTable=True)
         assert world.kube.writes == [], "and again"
         world.clock.ms += 10_000
@@ -159,6 +160,65 @@ def test_a_sink_that_was_changed_while_it_was_submitted_is_looked_at_once_more_w
         assert "bmq.io/failures" not in application["spec"]["driver"]["annotations"], "that is no failure"
 
     run(use)
+
+
+def test_nothing_is_written_to_an_application_whose_lost_driver_is_replaced() -> None:
+    async def use(world: World) -> None:
+        """That takes half a minute, and the Spark Operator would lose the note of its submission: it counts the state's time, not the change's."""
+        world.clock.ms = NOW_MS
+        await world.look(STREAM, oneTable=True)
+        world.clock.ms += 900_000
+        world.kube.says("SparkApplication", "lake-sink", applicationState={"state": "PENDING_RERUN"}, driverInfo={"podName": "lake-sink-driver"})
+        for _ in range(9):
+            assert ready(await world.look(STREAM, oneTable=True)).reason == "Starting"
+            assert world.kube.writes == []
+            world.clock.ms += 10_000 - 1
+        world.kube.says("SparkApplication", "lake-sink", applicationState={"state": "RUNNING"}, driverInfo={"podName": "lake-sink-driver"})
+        world.kube.keep(driver(ago_s=-900) | {"metadata": driver()["metadata"] | {"name": "lake-sink-driver"}})
+        await world.look(STREAM, oneTable=True)
+        world.kube.says("SparkApplication", "lake-sink", applicationState={"state": "PENDING_RERUN"})
+        await world.kube.delete("Pod", "shop", "lake-sink-driver")
+        world.clock.ms += 10_000
+        await world.look(STREAM, oneTable=True)
+        assert world.kube.writes == [], "another loss has a time of its own"
+
+    run(use)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["its name is known", "its name was lost, too"])
+def test_a_driver_whose_submission_the_spark_operator_has_lost_the_note_of_is_its_own_again(known: bool) -> None:
+    async def use(world: World) -> None:
+        """It would say PENDING_RERUN for hours while the driver writes, and begin no other one when that is lost."""
+        world.clock.ms = NOW_MS
+        await world.look(STREAM, oneTable=True)
+        info = {"podName": "lake-sink-driver"} if known else {}
+        before = {"executionAttempts": 3, "submissionID": "old", "terminationTime": timestamp(NOW_MS - 60_000)}
+        world.kube.says("SparkApplication", "lake-sink", applicationState={"state": "PENDING_RERUN"}, driverInfo=info, **before)
+        pod = driver(ago_s=20)
+        pod["metadata"] |= {"name": "lake-sink-driver", "labels": {"sparkoperator.k8s.io/submission-id": "new"}}
+        world.kube.keep(pod)
+        assert ready(await world.look(STREAM, oneTable=True)).reason == "Starting"
+        assert world.kube.writes == [], "the Spark Operator writes it within seconds, if at all"
+        world.clock.ms += 10_000
+        await world.look(STREAM, oneTable=True)
+        assert world.kube.writes == ["merge SparkApplication lake-sink status"]
+        status = world.kube.manifests["SparkApplication", "shop", "lake-sink"]["status"]
+        assert (status["applicationState"]["state"], status["submissionID"], status["executionAttempts"]) == ("SUBMITTED", "new", 4)
+        assert status["driverInfo"]["podName"] == "lake-sink-driver"
+        assert run_of(world.kube.manifests["SparkApplication", "shop", "lake-sink"]).ended_ms == 0
+
+    run(use)
+
+
+def test_a_driver_that_goes_or_ended_is_not_taken_for_a_submitted_one() -> None:
+    going = driver()
+    going["metadata"]["deletionTimestamp"] = timestamp(NOW_MS)
+    for pod in (going, driver(phase="Succeeded"), driver(phase="Failed")):
+        found = stream(pod, state="PENDING_RERUN")
+        assert (found.adopt, found.nudge) == (False, False)
+    assert stream(driver(), state="PENDING_RERUN").adopt
+    for state in ("INVALIDATING", "RESUMING", "RUNNING"):
+        assert not stream(driver(), state=state).adopt
 
 
 def test_a_run_of_a_schedule_that_finds_no_node_gives_way_once_it_was_made_smaller() -> None:

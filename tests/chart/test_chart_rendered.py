@@ -203,7 +203,7 @@ NEEDED = {
     ("pods",): {"get", "list", "watch", "patch", "delete"},
     ("persistentvolumeclaims",): {"get", "patch", "delete"},
     ("events",): {"create"},
-    ("scheduledsparkapplications/status",): {"patch"},
+    ("sparkapplications/status", "scheduledsparkapplications/status"): {"patch"},
     ("nodes",): {"list"},
     ("customresourcedefinitions",): {"get", "list", "watch"},
     ("leases",): {"create", "get", "update"},

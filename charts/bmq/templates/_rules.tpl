@@ -57,9 +57,9 @@
 - apiGroups: [sparkoperator.k8s.io]
   resources: [sparkapplications, scheduledsparkapplications]
   verbs: [get, list, watch, create, patch, delete]
-# A schedule that was changed counts at once, and not after its next run.
+# A schedule that was changed counts at once, and not after its next run; a driver whose submission the Spark Operator lost the note of is its own again.
 - apiGroups: [sparkoperator.k8s.io]
-  resources: [scheduledsparkapplications/status]
+  resources: [sparkapplications/status, scheduledsparkapplications/status]
   verbs: [patch]
 {{- end }}
 {{- end -}}

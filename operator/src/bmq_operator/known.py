@@ -38,6 +38,8 @@ class Known:
     """Which Cluster began to run over a store, by its place: there may be nothing yet by which others could tell."""
     lane_waits: LaneWaits = field(default_factory=LaneWaits)
     """For how long nodes of lanes wait for others of the same lane."""
+    driverless: dict[str, int] = field(default_factory=dict)
+    """By uid of an application that the Spark Operator is about to submit: since when there is no driver, in ms since 1970."""
     lags: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
     """By uid of a resource and table: when by the loop's clock it was asked how many records are not in it yet, and how many they were."""
     _topics: "dict[str, TopicsOfCluster]" = field(default_factory=dict)

@@ -27,12 +27,13 @@ from bmq_operator.tables.existing import Existing, NameTaken, NoSparkOperator, b
 from bmq_operator.tables.jobs import Anew, TableJob, jobs_of_sink, jobs_of_topic
 from bmq_operator.tables.lag import lag_of
 from bmq_operator.tables.places import REFUSED
-from bmq_operator.tables.report import SOON_S, Report, of_compaction, of_schedule, of_stream, summed_up
-from bmq_operator.tables.runs import Recipe, Run, Schedule, last_ended, made_otherwise, run_of, schedule_of, waiting, written_ms
+from bmq_operator.tables.report import SOON_S, Report, is_waiting, of_compaction, of_schedule, of_stream, summed_up
+from bmq_operator.tables.runs import Recipe, Run, Schedule, last_ended, made_otherwise, run_of, schedule_of, submitted_as, waiting, written_ms
 from bmq_operator.topics import reconcile as topics
 
 LATER_S: Final = 30.0
 """How soon it is looked again whether a Spark Operator was installed, or how far a table lags."""
+FORGOTTEN_AFTER_MS: Final = 3_600_000
 _RAN: Final = frozenset(("Running", "Succeeded", "Suspended"))
 
 _log = structlog.get_logger()
@@ -241,9 +242,15 @@ async def _table(context: Context, job: TableJob, referred: Referred, *, existin
         run = None if application is None else run_of(application)
         if application is not None:
             recipe = replace(recipe, since_ms=now_ms if done else written_ms(application))
-        report = of_stream(job, run, await _driver(context, job, run), old, now_ms=now_ms, wanted=recipe)
+        pod = await _driver(context, job, run)
+        driverless_ms = _driverless(context, application, run, pod, now_ms=now_ms)
+        report = of_stream(job, run, pod, old, now_ms=now_ms, wanted=recipe, driverless_ms=driverless_ms)
         if report.begin_anew is not None:
             await _begin_anew(context, job, application, report.begin_anew)
+        if report.adopt:
+            assert application is not None and pod
+            note = {"status": submitted_as(application, pod)}
+            await context.kube.merge("SparkApplication", job.owner.meta.namespace, job.name, note, part="status", uid=application["metadata"]["uid"])
         if report.nudge:
             note = {"metadata": {"annotations": {NUDGED: timestamp(now_ms)}}}
             assert application is not None, "nobody is nudged who is not there"
@@ -296,10 +303,21 @@ def _refused(job: TableJob, reason: str, message: str, old: TableStatus) -> Repo
 
 async def _driver(context: Context, job: TableJob, run: Run | None) -> Manifest | None:
     """The driver's pod of a run of which something has to be found out. Of one that is said to run: empty where it is gone."""
-    if run is None or not run.driver or run.state in ("COMPLETED", "SUSPENDED"):
+    if run is None or run.state in ("COMPLETED", "SUSPENDED") or not (driver := run.driver or (f"{run.name}-driver" if is_waiting(run) else "")):
         return None
-    found = await context.kube.get("Pod", job.owner.meta.namespace, run.driver)
+    found = await context.kube.get("Pod", job.owner.meta.namespace, driver)
     return {} if found is None and run.state == "RUNNING" else found
+
+
+def _driverless(context: Context, application: Manifest | None, run: Run | None, pod: Manifest | None, *, now_ms: int) -> int:
+    """Since when a run that the Spark Operator is about to submit was without a driver at each look; an operator that just began knows of now."""
+    known = context.known.driverless
+    if application is None or pod or not is_waiting(run):
+        known.pop("" if application is None else application["metadata"]["uid"], None)
+        return now_ms
+    for gone in [uid for uid, since_ms in known.items() if now_ms - since_ms > FORGOTTEN_AFTER_MS]:
+        del known[gone]
+    return known.setdefault(application["metadata"]["uid"], now_ms)
 
 
 async def _give_up(context: Context, existing: Existing, run: Run | None, pod: Manifest | None, wanted: Recipe, *, now_ms: int) -> None:

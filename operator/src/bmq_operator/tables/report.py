@@ -11,7 +11,9 @@ from bmq_operator.tables.jobs import Anew, TableJob
 from bmq_operator.tables.runs import ENDED, HEARD_AFTER_MS, Recipe, Run, Schedule, broken, made_otherwise, said, time_ms, waiting
 
 SOON_S: Final = 10.0
-NUDGED_AFTER_MS: Final = 30_000
+NUDGED_AFTER_MS: Final = 90_000
+"""Longer than a submission takes: what is written to an application meanwhile costs the Spark Operator its note of it."""
+ADOPTED_AFTER_MS: Final = 30_000
 NOT_TAKEN_AFTER_MS: Final = 60_000
 """The Spark Operator takes up an application within seconds, if it looks after the namespace at all."""
 BACKOFF_FIRST_MS: Final = 10_000
@@ -23,6 +25,7 @@ _TAKEN_UP: Final = frozenset(("SUBMITTED", "RUNNING"))
 _BEGINNING: Final = frozenset(("PENDING_RERUN", "INVALIDATING", "RESUMING", "SUBMITTED", "UNKNOWN", ""))
 _WAITING: Final = frozenset(("PENDING_RERUN", "INVALIDATING", "RESUMING"))
 """The Spark Operator waits for pods to go, and then only for an event."""
+_RERUN: Final = "PENDING_RERUN"
 _FAILING: Final = frozenset(("FAILING", "FAILED", "SUBMISSION_FAILED"))
 _SUSPENDED: Final = frozenset(("SUSPENDING", "SUSPENDED"))
 
@@ -37,14 +40,19 @@ class Report:
     begin_anew: Anew | None = None
     nudge: bool = False
     """Whether the Spark Operator is to be made to look at it once more."""
+    adopt: bool = False
+    """Whether the driver is to be written into the status: the Spark Operator made it, and does not know."""
     again_after_s: float | None = None
     compaction: Finding | None = None
 
 
-def of_stream(job: TableJob, run: Run | None, pod: Manifest | None, old: TableStatus, *, now_ms: int, wanted: Recipe | None = None) -> Report:
+def of_stream(
+    job: TableJob, run: Run | None, pod: Manifest | None, old: TableStatus, *, now_ms: int, wanted: Recipe | None = None, driverless_ms: int = 0
+) -> Report:
     """Of a SparkApplication that is to run for ever.
 
-    `pod`: its driver's where that was looked at, empty where it is gone; `wanted`: what that is to be made from.
+    `pod`: its driver's where that was looked at, empty where it is gone; `wanted`: what that is to be made from; `driverless_ms`: since when a run
+    that is to be submitted was seen without a driver.
     """
     status = TableStatus(output=job.output, kind="SparkApplication", application=job.name, last_error=old.last_error, lag=old.lag)
     if run is None:
@@ -69,7 +77,10 @@ def of_stream(job: TableJob, run: Run | None, pod: Manifest | None, old: TableSt
     status = status.model_copy(update={"last_error": error or status.last_error})
     running = finding.reason == RUNNING
     report = Report(finding=finding, running=running, status=status, again_after_s=None if running else SOON_S)
-    if run.state in _WAITING and wanted is not None and now_ms - wanted.since_ms >= NUDGED_AFTER_MS:
+    if run.state == _RERUN and pod and _lives(pod) and now_ms - time_ms(pod["metadata"].get("creationTimestamp")) >= ADOPTED_AFTER_MS:
+        # Something was written to the application while it was submitted, and the note of the submission was lost. It goes on as it is.
+        return replace(report, adopt=True, again_after_s=SOON_S)
+    if run.state in _WAITING and not pod and wanted is not None and now_ms - max(wanted.since_ms, driverless_ms) >= NUDGED_AFTER_MS:
         # What was changed while it was submitted has a driver of which the Spark Operator forgot that it is its own: it does not hear that it went.
         return replace(report, nudge=True, again_after_s=SOON_S)
     otherwise = wanted is not None and made_otherwise(pod, wanted, now_ms=now_ms)
@@ -153,6 +164,15 @@ def summed_up(reports: Sequence[Report], *, prefix: str = "") -> list[Finding]:
         text = f"{output}: {compaction.message}" if len(compactions) > 1 else compaction.message
         found.append(replace(compaction, type=f"{prefix}Compacted", message=text))
     return found
+
+
+def _lives(pod: Manifest) -> bool:
+    return "deletionTimestamp" not in pod["metadata"] and pod.get("status", {}).get("phase") in ("Pending", "Running")
+
+
+def is_waiting(run: Run | None) -> bool:
+    """Whether the Spark Operator is about to submit it, once the pods of before are gone."""
+    return run is not None and run.state in _WAITING
 
 
 def _rank(finding: Finding) -> int:

@@ -12,6 +12,7 @@ from bmq_operator.tables.desired import AFTER, DRIVER_CONTAINER, FAILURES, MADE_
 from bmq_operator.tables.jobs import Anew
 
 SCHEDULED_LABEL: Final = "sparkoperator.k8s.io/scheduled-app-name"
+SUBMISSION_LABEL: Final = "sparkoperator.k8s.io/submission-id"
 ENDED: Final = frozenset(("COMPLETED", "FAILED"))
 HEARD_AFTER_MS: Final = 60_000
 _NOISE: Final = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d |\s+at |\s+File \"|Traceback |During handling|Caused by|\s*\^|\.\.\. \d+ more|\s+\w")
@@ -143,6 +144,20 @@ def written_ms(application: Manifest) -> int:
     meta = application["metadata"]
     ours = [one for one in meta.get("managedFields", ()) if one.get("manager") == FIELD_MANAGER and not one.get("subresource")]
     return max((time_ms(one.get("time")) for one in ours), default=time_ms(meta.get("creationTimestamp")))
+
+
+def submitted_as(application: Manifest, driver: Manifest) -> Manifest:
+    """The status of an application as the Spark Operator writes it once it has submitted one whose driver is this."""
+    meta, attempts = driver["metadata"], int(application.get("status", {}).get("executionAttempts", 0))
+    return {
+        "applicationState": {"state": "SUBMITTED", "errorMessage": ""},
+        "submissionID": meta.get("labels", {}).get(SUBMISSION_LABEL, ""),
+        "driverInfo": {"podName": meta["name"]},
+        "lastSubmissionAttemptTime": meta["creationTimestamp"],
+        "terminationTime": None,
+        "executionAttempts": attempts + 1,
+        "submissionAttempts": 1,
+    }
 
 
 def made_otherwise(pod: Manifest | None, wanted: Recipe, *, now_ms: int) -> bool:
