@@ -26,7 +26,7 @@ async def held(world: World, **spec: Any) -> list[str]:
     ("spec", "named"),
     [
         ({}, []),
-        ({"settings": {"lingerMs": 77}}, ["to change ConfigMap prod-config", "to change StatefulSet prod-broker"]),
+        ({"settings": {"lingerMs": 77}}, ["to make ConfigMap prod-config-af651bd214", "to change StatefulSet prod-broker"]),
         ({"listeners": [{"name": "ext", "type": "NodePort", "port": 9094}]}, ["to make ConfigMap prod-advertised", "to make Service prod-ext-0"]),
         ({"proxies": {"replicas": 1}}, ["to delete Service prod-internal-1", "to change StatefulSet prod-proxy"]),
     ],

@@ -11,6 +11,7 @@ from tables_world import World, ready, run
 
 from bmq.resources.cluster import Cluster
 from bmq_operator.allowed import Allowed, why_not_database, why_not_names, why_not_settings, without_tag
+from bmq_operator.clusters.configuration import config_name
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
 from bmq_operator.clusters.gathering import NotToBe, gather
@@ -167,23 +168,24 @@ def test_a_cluster_that_reaches_for_what_is_not_its_authors_is_not_made(spec: di
     assert says in told.value.finding.message
 
 
+VAULT = Cluster.model_validate({"metadata": {"name": "vault", "namespace": "shop", "uid": "uid-of-the-cluster"}})
+CONFIG = config_name(VAULT, INPUTS)
 VICTIMS = {
     "an account": described("ServiceAccount", "vault", meta={"annotations": {"role": "admin"}}),
     "a service": described("Service", "vault-admin", spec={"selector": {"app": "vault"}}),
     "a secret": described("Secret", "vault-auth", data={"root-token": "c2VjcmV0"}),
-    "configuration": described("ConfigMap", "vault-config", data={"vault.hcl": "storage {}"}),
-    "one that is labelled like its own": described("ConfigMap", "vault-config", data={}, meta={"labels": {"bmq.io/cluster": "vault"}}),
+    "configuration": described("ConfigMap", CONFIG, data={"vault.hcl": "storage {}"}),
+    "one that is labelled like its own": described("ConfigMap", CONFIG, data={}, meta={"labels": {"bmq.io/cluster": "vault"}}),
 }
 
 
 @pytest.mark.parametrize("victim", VICTIMS.values(), ids=VICTIMS)
 def test_an_object_that_was_there_under_a_name_that_a_cluster_needs_stays_as_it_is(victim: dict[str, Any]) -> None:
-    cluster = Cluster.model_validate({"metadata": {"name": "vault", "namespace": "shop", "uid": "uid-of-the-cluster"}})
     kube, before = KubeOfATest(victim), {**victim, "metadata": dict(victim["metadata"])}
 
     async def main() -> None:
-        existing = await read_existing(kube, cluster)  # type: ignore[arg-type]
-        await bring_about(kube, cluster, existing, desired(cluster, INPUTS))  # type: ignore[arg-type]
+        existing = await read_existing(kube, VAULT)  # type: ignore[arg-type]
+        await bring_about(kube, VAULT, existing, desired(VAULT, INPUTS))  # type: ignore[arg-type]
 
     with pytest.raises(ObjectTaken, match="was there before"):
         asyncio.run(main())

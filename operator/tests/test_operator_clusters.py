@@ -94,10 +94,10 @@ def test_it_is_not_ready_in_the_middle_of_a_roll_though_all_pods_are() -> None:
 
 
 def test_what_is_not_applied_during_a_pause_is_not_ready() -> None:
-    held = ["to change ConfigMap demo-config", "to change StatefulSet demo-broker", "to make Service a", "to make Service b"]
+    held = ["to make ConfigMap demo-config-1", "to change StatefulSet demo-broker", "to make Service a", "to make Service b"]
     status, reason, text = ready(replace(FOUND, held=held), paused=True)
     assert (status, reason) == ("False", "Paused")
-    assert "there is something to do: to change ConfigMap demo-config, " in text and text.endswith(" and 1 more")
+    assert "there is something to do: to make ConfigMap demo-config-1, " in text and text.endswith(" and 1 more")
     assert ready(FOUND, paused=True)[:2] == ("True", "Ready")
 
 

@@ -8,12 +8,17 @@ from clusters_world import World, cluster, run
 
 from bmq_operator.kube import KubeProblem
 
-THEIRS: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "prod-config", "namespace": "shop"}, "data": {"theirs": "1"}}
+THEIRS: dict[str, Any] = {
+    "apiVersion": "apps/v1",
+    "kind": "StatefulSet",
+    "metadata": {"name": "prod-proxy", "namespace": "shop"},
+    "spec": {"theirs": "1"},
+}
 
 
 def made_meanwhile(world: World) -> dict[str, Any]:
     theirs = copy.deepcopy(THEIRS)
-    world.kube.meanwhile["ConfigMap", "prod-config"] = theirs
+    world.kube.meanwhile["StatefulSet", "prod-proxy"] = theirs
     return theirs
 
 
@@ -23,9 +28,9 @@ async def meets(world: World) -> None:
         await world.look("prod")
     assert problem.value.status == 409
     status, reason, text = await world.look("prod")
-    assert (status, reason) == ("False", "NameTaken") and "ConfigMap prod-config was there before" in text
-    there = world.there("ConfigMap", "prod-config")
-    assert there["data"] == {"theirs": "1"} and "ownerReferences" not in there["metadata"]
+    assert (status, reason) == ("False", "NameTaken") and "StatefulSet prod-proxy was there before" in text
+    there = world.there("StatefulSet", "prod-proxy")
+    assert there["spec"] == {"theirs": "1"} and "ownerReferences" not in there["metadata"]
 
 
 def test_what_is_made_where_nothing_was_is_not_taken_over() -> None:

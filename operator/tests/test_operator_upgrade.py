@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bmq_operator.clusters.names import NODE_IDS_FROM, ROLES, Component
 from bmq_operator.clusters.nodes import ClusterState, Node, Pod
-from bmq_operator.clusters.upgrade import DeletePod, Drain, Idle, Shrink, Step, Uncordon, View, Wait, next_step
+from bmq_operator.clusters.upgrade import SETTLE_S_MAX, DeletePod, Drain, Idle, Shrink, Step, Uncordon, View, Wait, next_step, why_settling
 
 
 def pod(component: Component, ordinal: int, *, ready: bool = True, outdated: bool = False) -> Pod:
@@ -253,3 +253,9 @@ def test_step_by_step_every_change_is_rolled_out_and_no_broker_goes_with_partiti
     assert all(node_id in world.cordoned for node_id in users_own if node_id in range(1000, 1000 + min(brokers, wanted_brokers)))
     assert world.taken_with_partitions == []
     assert world.taken_while_not_ready == []
+
+
+def test_a_pod_that_ended_thousands_of_times_is_waited_for_as_one_that_ended_often() -> None:
+    worn = replace(pod("broker", 0), restarts=5_000, worked_s=SETTLE_S_MAX - 1)
+    assert (why_settling([worn], 20.0) or "").startswith(f"{worn.name} is to work for {SETTLE_S_MAX:g} s")
+    assert why_settling([replace(worn, worked_s=SETTLE_S_MAX)], 20.0) is None

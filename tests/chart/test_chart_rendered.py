@@ -204,7 +204,7 @@ NEEDED = {
     ("persistentvolumeclaims",): {"get", "patch", "delete"},
     ("events",): {"create"},
     ("sparkapplications/status", "scheduledsparkapplications/status"): {"patch"},
-    ("nodes",): {"list"},
+    ("nodes", "controllerrevisions"): {"list"},
     ("customresourcedefinitions",): {"get", "list", "watch"},
     ("leases",): {"create", "get", "update"},
 }

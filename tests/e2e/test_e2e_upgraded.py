@@ -28,4 +28,6 @@ def test_a_rolling_upgrade_costs_no_client_an_error_though_the_operator_is_kille
     pods = kubectl.json("get", "pods", f"--selector=bmq.io/cluster={CLUSTER},app.kubernetes.io/component!=minio")["items"]
     restarts = [status["restartCount"] for pod in pods for status in pod["status"]["containerStatuses"]]
     assert restarts == [0] * len(pods), "a container ended by itself"
-    assert "warning" in kubectl("get", "configmap", f"{CLUSTER}-config", "--output=yaml")
+    mounted = {volume["configMap"]["name"] for pod in pods for volume in pod["spec"]["volumes"] if volume["name"] == "config"}
+    [newest] = mounted
+    assert "log_level: warning" in kubectl.json("get", "configmap", newest)["data"]["server.yaml"]

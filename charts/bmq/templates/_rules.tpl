@@ -21,6 +21,10 @@
 - apiGroups: [apps]
   resources: [statefulsets]
   verbs: [get, list, watch, create, patch, delete]
+# What Kubernetes keeps of templates before: their ConfigMaps stay.
+- apiGroups: [apps]
+  resources: [controllerrevisions]
+  verbs: [list]
 - apiGroups: [""]
   resources: [services]
   verbs: [get, list, watch, create, patch, delete]

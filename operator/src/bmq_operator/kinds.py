@@ -17,6 +17,7 @@ _PLURALS: Final[dict[str, tuple[str, str]]] = {
     "Event": ("v1", "events"),
     "PersistentVolumeClaim": ("v1", "persistentvolumeclaims"),
     "StatefulSet": ("apps/v1", "statefulsets"),
+    "ControllerRevision": ("apps/v1", "controllerrevisions"),
     "Deployment": ("apps/v1", "deployments"),
     "Job": ("batch/v1", "jobs"),
     "HorizontalPodAutoscaler": ("autoscaling/v2", "horizontalpodautoscalers"),

@@ -16,6 +16,7 @@ from bmq_operator.clusters.names import ADMIN_PORT, INTERNAL_PORT, KAFKA_PORT, M
 from bmq_operator.clusters.pods import ADVERTISED_FILE
 from bmq_operator.kube import Manifest
 
+FILE: Final = "server.yaml"
 _OF_AWS: Final = re.compile(r"(.+\.)?s3([.-][a-z0-9.-]+)?\.amazonaws\.com(\.cn)?")
 
 
@@ -84,18 +85,21 @@ def config_hash(cluster: Cluster, inputs: Inputs) -> str:
     return hashlib.sha256(f"{server_yaml(cluster)}\n{inputs.credentials_digest}".encode()).hexdigest()[:16]
 
 
+def config_name(cluster: Cluster, inputs: Inputs) -> str:
+    """The ConfigMap with what nodes are to start with next. It never changes: a node that starts again, by whatever ends it, starts with what it was
+    made with, and a setting that breaks nodes breaks the one that was replaced."""
+    text = server_yaml(cluster)
+    there = next((name for name, one in inputs.configs.items() if one == text), "")
+    return there or f"{Names.of(cluster).config}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+
+
 def configuration(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
     """ServiceAccount, ConfigMaps, Secrets."""
     names = Names.of(cluster)
     labels = labels_of(names.cluster)
     found: list[Manifest] = [
         account(cluster),
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": names.config, "labels": labels},
-            "data": {"server.yaml": server_yaml(cluster)},
-        },
+        *(_config(names, name, text) for name, text in sorted({**inputs.configs, config_name(cluster, inputs): server_yaml(cluster)}.items())),
         *(secret(name, labels, keys.texts()) | {"immutable": True} for name, keys in sorted(inputs.keys.items())),
     ]
     if not inputs.auth_is_theirs:
@@ -112,6 +116,12 @@ def configuration(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
     return found
 
 
+def _config(names: Names, name: str, text: str) -> Manifest:
+    there: Manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels_of(names.cluster)}, "data": {FILE: text}}
+    # That of an operator before stays one that it can change, should it come back.
+    return there if name == names.config else there | {"immutable": True}
+
+
 def account(cluster: Cluster) -> Manifest:
     """The ServiceAccount of its pods, which has no rights."""
     names = Names.of(cluster)
@@ -123,10 +133,15 @@ def account(cluster: Cluster) -> Manifest:
     }
 
 
+def text_of(config: Manifest | None) -> str:
+    """What a ConfigMap of nodes says."""
+    return str(((config or {}).get("data") or {}).get(FILE, ""))
+
+
 def store_of_nodes(config: Manifest | None) -> str:
     """The store that this ConfigMap of nodes names; empty: none."""
     try:
-        keys = yaml.safe_load(((config or {}).get("data") or {}).get("server.yaml", ""))
+        keys = yaml.safe_load(text_of(config))
     except yaml.YAMLError:
         return ""
     found = keys.get("store", "") if isinstance(keys, dict) else ""

@@ -18,7 +18,7 @@ from bmq_operator.clusters.desired import owned
 from bmq_operator.clusters.existing import Existing, ObjectTaken, owner_of, untaken
 from bmq_operator.clusters.gathering import NotToBe, data_may_go, may_be
 from bmq_operator.clusters.names import COMPONENT_LABEL, ROLES, Names, claim_is_of_minio
-from bmq_operator.clusters.pods import erase_job
+from bmq_operator.clusters.pods import config_map_of, erase_job
 from bmq_operator.clusters.troubles import last_words
 from bmq_operator.conditions import Finding, next_conditions
 from bmq_operator.context import Context
@@ -54,8 +54,8 @@ async def delete(context: Context, cluster: Cluster, existing: Existing) -> Outc
 
 def store_ran_over(cluster: Cluster, existing: Existing) -> str:
     """The store that the Cluster's nodes are made with; empty: it has none. Their configuration says it."""
-    made = existing.get("ConfigMap", Names.of(cluster).config)
-    return store_of_nodes(made) if "controller" in existing.stateful_sets() else ""
+    nodes = existing.stateful_sets().get("controller")
+    return "" if nodes is None else store_of_nodes(existing.get("ConfigMap", config_map_of(nodes["spec"]["template"]["spec"])))
 
 
 async def _delete_volume(context: Context, cluster: Cluster, existing: Existing) -> Outcome:

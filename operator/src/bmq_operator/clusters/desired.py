@@ -1,7 +1,7 @@
 """All objects of a Cluster, as they are to be: a pure function of the Cluster and what has to be kept."""
 
 from bmq.resources.cluster import Cluster
-from bmq_operator.clusters.configuration import config_hash, configuration
+from bmq_operator.clusters.configuration import config_hash, config_name, configuration
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.minio import minio
 from bmq_operator.clusters.policies import policies
@@ -18,7 +18,7 @@ def desired(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
         *policies(cluster, inputs),
         *services(cluster),
         *minio(cluster, inputs),
-        *workloads(cluster, inputs, config_hash=config_hash(cluster, inputs)),
+        *workloads(cluster, inputs, config_hash=config_hash(cluster, inputs), config_map=config_name(cluster, inputs)),
         *probe(cluster, inputs),
     ]
     return [owned(cluster, manifest) for manifest in found]

@@ -10,12 +10,13 @@ from bmq.resources.base import ObjectMeta
 from bmq.resources.cluster import Cluster
 from bmq.resources.references import CONFIRM_DELETION
 from bmq_operator.borrowed import Own, why_not_allowed
-from bmq_operator.clusters.configuration import store_place, store_url
+from bmq_operator.clusters.configuration import store_place, store_url, text_of
 from bmq_operator.clusters.existing import Existing, owner_of
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import ADMIN_TOKEN, CLUSTER_SECRET, Keys, keys_of, named, next_list, reference, texts_of
 from bmq_operator.clusters.keys import why_unusable as why_unusable_key
-from bmq_operator.clusters.names import ROLES, Names, claim_is_of_minio, minio_selector, why_unusable
+from bmq_operator.clusters.names import CLUSTER_LABEL, ROLES, Names, claim_is_of_minio, minio_selector, why_unusable
+from bmq_operator.clusters.pods import config_map_of
 from bmq_operator.clusters.rolled import pod_management
 from bmq_operator.clusters.rotation import known_keys, used_keys
 from bmq_operator.clusters.store_keys import store_keys
@@ -67,6 +68,7 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
         admin_token=wanted.admin[0],
         keys_name=keys_name,
         keys={name: keys for name, keys in running.items() if name.startswith(names.keys)} | {keys_name: now},
+        configs=await _configs(context, names, existing),
         auth_is_theirs=auth is not None and not owner_of(auth) and keys_of(auth) is not None,
         minio_user=minio_user,
         minio_digest=hmac.new(minio_password.encode(), minio_user.encode(), hashlib.sha256).hexdigest()[:16],
@@ -94,6 +96,18 @@ async def may_be(context: Context, cluster: Cluster) -> str:
     keys = await _keys_to_store(context, cluster)
     await _nobody_shares_the_store(context, cluster)
     return keys
+
+
+async def _configs(context: Context, names: Names, existing: Existing) -> dict[str, str]:
+    """The ConfigMaps of nodes that a template, a pod, or a revision names that Kubernetes keeps of a template, and so might make a pod of again."""
+    there = {name: text_of(one) for (kind, name), one in existing.objects.items() if kind == "ConfigMap" and names.is_config(name)}
+    templates = [one["spec"]["template"]["spec"] for (kind, _), one in existing.objects.items() if kind == "StatefulSet"]
+    newest = [config_map_of(one["spec"]["template"]["spec"]) for one in existing.stateful_sets().values()]
+    used = [*newest, *(config_map_of(spec) for spec in (*templates, *(pod.get("spec", {}) for pod in (*existing.pods, *existing.strangers))))]
+    if there.keys() - set(used):
+        revisions = await context.kube.list("ControllerRevision", names.namespace, labels={CLUSTER_LABEL: names.cluster})
+        used += [config_map_of((one.get("data") or {}).get("spec", {}).get("template", {}).get("spec", {})) for one in revisions]
+    return {name: there[name] for name in dict.fromkeys(used) if name in there}
 
 
 def _current(sets: Mapping[str, Manifest]) -> str:

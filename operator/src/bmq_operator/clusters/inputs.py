@@ -21,6 +21,9 @@ class Inputs:
     """The Secret from which nodes take what they present and accept now."""
     keys: Mapping[str, Keys] = field(default_factory=dict)
     """The Secrets that nodes use, that one among them, by name."""
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """The ConfigMaps with `server.yaml` that nodes use, or would if one were brought back to what it was, by name: what each says. First the one that
+    the newest nodes use."""
     auth_is_theirs: bool = False
     """Whether somebody else made the Secret with `cluster_secret` and `admin_token`: it is read, and left alone."""
     minio_user: str = ""

@@ -65,7 +65,12 @@ class Names:
 
     @property
     def config(self) -> str:
+        """What the names of the ConfigMaps with `server.yaml` begin with. Operators before had one of this very name, and changed it."""
         return f"{self.cluster}-config"
+
+    def is_config(self, name: str) -> bool:
+        """Whether a ConfigMap of this name is one of those."""
+        return name == self.config or name.startswith(f"{self.config}-")
 
     @property
     def auth(self) -> str:

@@ -38,6 +38,7 @@ CONTAINER: Final = "bmq"
 KEY_VARIABLES: Final = ("BMQ_CLUSTER_SECRET", "BMQ_CLUSTER_SECRETS_ACCEPTED", "BMQ_ADMIN_TOKEN", "BMQ_ADMIN_TOKENS_ACCEPTED")
 """By which a node takes what it presents and accepts."""
 GOODBYE_S: Final = 3
+CONFIG_VOLUME: Final = "config"
 ADVERTISED_PATH: Final = "/etc/bmq-advertised"
 ADVERTISED_FILE: Final = "listeners"
 
@@ -54,6 +55,8 @@ class Workload:
     resources: Resources
     placement: Placement
     config_hash: str
+    config_map: str
+    """The one with `server.yaml`."""
     lane: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     """Further keys of `bmq server`, by their variables."""
@@ -114,6 +117,12 @@ def stateful_set(cluster: Cluster, inputs: Inputs, workload: Workload) -> Manife
         "metadata": {"name": workload.name, "labels": labels_of(names.cluster, workload.component) | {LANE_LABEL: workload.lane}},
         "spec": spec,
     }
+
+
+def config_map_of(pod_spec: Manifest) -> str:
+    """The ConfigMap from which a pod, or those of a template, take `server.yaml`; empty: none is named."""
+    found = (one.get("configMap", {}).get("name", "") for one in pod_spec.get("volumes", ()) if one["name"] == CONFIG_VOLUME)
+    return str(next(found, ""))
 
 
 def literal(text: str) -> str:
@@ -190,8 +199,8 @@ def _pod(cluster: Cluster, inputs: Inputs, workload: Workload) -> Manifest:
     told = spec.settings.env.get("BMQ_STOP_TIMEOUT_MS", "")
     # What nodes would refuse, which they say themselves when they start, is not acted on here.
     stop_ms = min(int(told), STOP_TIMEOUT_MS_MAX) if told.isdecimal() and len(told) <= _DIGITS_MAX else STOP_TIMEOUT_MS
-    volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {}}, {"name": "config", "configMap": {"name": names.config}}]
-    mounts: list[Manifest] = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "config", "mountPath": "/etc/bmq", "readOnly": True}]
+    volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {}}, {"name": CONFIG_VOLUME, "configMap": {"name": workload.config_map}}]
+    mounts: list[Manifest] = [{"name": "tmp", "mountPath": "/tmp"}, {"name": CONFIG_VOLUME, "mountPath": "/etc/bmq", "readOnly": True}]
     if workload.advertised_config_map:
         volumes.append({"name": "advertised", "configMap": {"name": workload.advertised_config_map, "optional": True}})
         mounts.append({"name": "advertised", "mountPath": ADVERTISED_PATH, "readOnly": True})

@@ -13,7 +13,7 @@ from bmq_operator.clusters.existing import Existing, owner_of
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import Keys, keys_of, reference
 from bmq_operator.clusters.names import COMPONENT_LABEL, CONFIG_HASH, ROLES, Names
-from bmq_operator.clusters.pods import CONTAINER, KEY_VARIABLES
+from bmq_operator.clusters.pods import CONFIG_VOLUME, CONTAINER, KEY_VARIABLES, config_map_of
 from bmq_operator.conditions import Finding
 from bmq_operator.kube import Manifest
 
@@ -80,8 +80,12 @@ def with_keys_of(there: Manifest, base: Manifest) -> Manifest | None:
             container["env"] += left.values()
     if containers == there["spec"]["template"]["spec"]["containers"]:
         return None
+    volumes = copy.deepcopy(there["spec"]["template"]["spec"].get("volumes", []))
+    for volume in volumes:
+        if volume["name"] == CONFIG_VOLUME:
+            volume["configMap"]["name"] = config_map_of(base["spec"]["template"]["spec"])
     digest = (base["spec"]["template"]["metadata"].get("annotations") or {}).get(CONFIG_HASH, "")
-    template = {"metadata": {"annotations": {CONFIG_HASH: digest}}, "spec": {"containers": containers}}
+    template = {"metadata": {"annotations": {CONFIG_HASH: digest}}, "spec": {"containers": containers, "volumes": volumes}}
     return {"metadata": {"resourceVersion": there["metadata"]["resourceVersion"]}, "spec": {"template": template}}
 
 

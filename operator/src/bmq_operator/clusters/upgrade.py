@@ -16,6 +16,8 @@ from bmq_operator.clusters.names import NODE_IDS_FROM, ROLES, Component
 from bmq_operator.clusters.nodes import ClusterState, Node, Pod
 
 SETTLE_S_MAX: Final = 600.0
+_DOUBLED_MAX: Final = 16
+"""Beyond this nothing is doubled any more: pods that ended a thousand times make numbers that floats do not hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +189,7 @@ def _not_all_there(view: View) -> Step | None:
 
 def settling_s(pod: Pod, settle_s: float) -> float:
     """How long it is to have worked before the next one is replaced."""
-    return min(SETTLE_S_MAX, settle_s * 2.0**pod.restarts)
+    return min(SETTLE_S_MAX, settle_s * 2.0 ** min(pod.restarts, _DOUBLED_MAX))
 
 
 def why_settling(pods: Iterable[Pod], settle_s: float) -> str | None:

@@ -7,9 +7,9 @@ from bmq_operator.clusters.pods import ADVERTISED_FILE, ADVERTISED_PATH, Workloa
 from bmq_operator.kube import Manifest
 
 
-def workloads(cluster: Cluster, inputs: Inputs, *, config_hash: str) -> list[Manifest]:
+def workloads(cluster: Cluster, inputs: Inputs, *, config_hash: str, config_map: str) -> list[Manifest]:
     """StatefulSets, PodDisruptionBudgets, and the autoscaler of the proxies."""
-    sets = [stateful_set(cluster, inputs, _workload(cluster, inputs, role, config_hash)) for role in ROLES]
+    sets = [stateful_set(cluster, inputs, _workload(cluster, inputs, role, config_hash, config_map)) for role in ROLES]
     budgets = [_budget(cluster, role) for role in ROLES]
     return [*sets, *budgets, *([_autoscaler(cluster)] if cluster.spec.proxies.autoscaling.enabled else [])]
 
@@ -26,7 +26,7 @@ def replicas_of(cluster: Cluster, inputs: Inputs, component: Component) -> int |
             return inputs.proxy_replicas if spec.proxies.autoscaling.enabled else spec.proxies.replicas
 
 
-def _workload(cluster: Cluster, inputs: Inputs, component: Component, config_hash: str) -> Workload:
+def _workload(cluster: Cluster, inputs: Inputs, component: Component, config_hash: str, config_map: str) -> Workload:
     names = Names.of(cluster)
     part = _part(cluster, component)
     listeners = cluster.spec.listeners if component == "proxy" else []
@@ -38,6 +38,7 @@ def _workload(cluster: Cluster, inputs: Inputs, component: Component, config_has
         resources=part.resources,
         placement=part.placement,
         config_hash=config_hash,
+        config_map=config_map,
         env=_addresses(cluster) if component == "proxy" else {},
         ports={one.name: one.port for one in listeners},
         advertised_config_map=names.advertised if listeners else "",

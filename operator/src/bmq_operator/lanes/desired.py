@@ -23,7 +23,7 @@ from bmq_operator.clusters.names import (
     labels_of,
     selector_of,
 )
-from bmq_operator.clusters.pods import Workload, stateful_set
+from bmq_operator.clusters.pods import Workload, config_map_of, stateful_set
 from bmq_operator.clusters.services import port_target
 from bmq_operator.kube import Manifest
 from bmq_operator.lanes.slots import brokers_from
@@ -102,6 +102,7 @@ def _nodes(
         resources=part.resources,
         placement=part.placement,
         config_hash=template["metadata"].get("annotations", {}).get(CONFIG_HASH, ""),
+        config_map=config_map_of(template["spec"]),
         lane=names.lane,
         env=own,
     )

@@ -1,0 +1,133 @@
+"""What nodes start with never changes under them: each configuration is a ConfigMap of its own, and stays for as long as a node may start with it."""
+
+import copy
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from clusters_world import World, cluster, run
+from test_clusters_rotation import OF_CLUSTER, lane, runs, write_secret
+
+from bmq_operator.clusters.pods import config_map_of
+
+BROKEN = {"num.partitions": "many"}
+
+
+def configs(world: World) -> set[str]:
+    return {name for kind, _, name in world.kube.manifests if kind == "ConfigMap"}
+
+
+def says(world: World, name: str) -> Any:
+    return yaml.safe_load(world.there("ConfigMap", name)["data"]["server.yaml"]).get("cluster_config")
+
+
+def of_pod(world: World, name: str) -> str:
+    return config_map_of(world.there("Pod", name)["spec"])
+
+
+def of_set(world: World, name: str) -> str:
+    return config_map_of(world.there("StatefulSet", name)["spec"]["template"]["spec"])
+
+
+def write(world: World, config: dict[str, str]) -> None:
+    world.there("Cluster", "prod")["spec"]["config"] = config
+
+
+async def begins(world: World) -> str:
+    """The first configuration's name."""
+    await world.look("prod")
+    world.pods_are_made()
+    await world.look("prod")
+    [first] = configs(world)
+    return first
+
+
+def test_a_setting_that_breaks_nodes_is_in_no_file_that_the_running_ones_read() -> None:
+    async def use(world: World) -> None:
+        first = await begins(world)
+        text = copy.deepcopy(world.there("ConfigMap", first))
+        write(world, BROKEN)
+        await world.look("prod")
+        assert world.there("ConfigMap", first)["data"] == text["data"]
+        assert {of_pod(world, name) for kind, _, name in world.kube.manifests if kind == "Pod"} == {first}
+        newest = of_set(world, "prod-broker")
+        assert newest != first
+        assert says(world, newest) == BROKEN
+        assert all(world.there("ConfigMap", name)["immutable"] for name in configs(world))
+        write(world, {})
+        await world.look("prod")
+        assert of_set(world, "prod-broker") == first, "taken back, and no node starts anew for it"
+
+    run(use, cluster())
+
+
+def test_a_configuration_goes_once_neither_a_pod_nor_a_revision_names_it() -> None:
+    async def use(world: World) -> None:
+        first = await begins(world)
+        template = copy.deepcopy(world.there("StatefulSet", "prod-broker")["spec"]["template"])
+        meta = {"name": "prod-broker-1", "namespace": "shop", "labels": template["metadata"]["labels"]}
+        revision = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": meta, "data": {"spec": {"template": template}}}
+        world.kube.keep(revision)
+        write(world, {"num.partitions": "3"})
+        await world.look("prod")
+        assert configs(world) == {first, of_set(world, "prod-broker")}
+        for name in [name for kind, _, name in world.kube.manifests if kind == "Pod"]:
+            world.kube.drop("Pod", "shop", name)
+        world.pods_are_made()
+        await world.look("prod")
+        assert first in configs(world), "Kubernetes may make a pod of the revision"
+        world.kube.drop("ControllerRevision", "shop", "prod-broker-1")
+        await world.look("prod")
+        assert configs(world) == {of_set(world, "prod-broker")}
+
+    run(use, cluster())
+
+
+def test_what_an_operator_before_made_is_used_as_long_as_it_says_what_the_spec_says() -> None:
+    async def use(world: World) -> None:
+        first = await begins(world)
+        _as_an_operator_before(world, first)
+        before = copy.deepcopy(world.there("StatefulSet", "prod-broker")["spec"])
+        await world.look("prod")
+        assert world.there("StatefulSet", "prod-broker")["spec"] == before, "no node starts anew for another name"
+        assert configs(world) == {"prod-config"}
+        write(world, BROKEN)
+        await world.look("prod")
+        assert says(world, "prod-config") is None
+        assert "immutable" not in world.there("ConfigMap", "prod-config"), "that operator could still change it, should it come back"
+        assert says(world, of_set(world, "prod-broker")) == BROKEN
+
+    run(use, cluster())
+
+
+def _as_an_operator_before(world: World, first: str) -> None:
+    made = copy.deepcopy(world.there("ConfigMap", first))
+    del made["immutable"]
+    world.kube.drop("ConfigMap", "shop", first)
+    world.kube.keep(made | {"metadata": made["metadata"] | {"name": "prod-config"}})
+    for kind, _, name in list(world.kube.manifests):
+        if kind in ("StatefulSet", "Pod"):
+            there = world.there(kind, name)
+            spec = there["spec"] if kind == "Pod" else there["spec"]["template"]["spec"]
+            for volume in spec["volumes"]:
+                if volume["name"] == "config":
+                    volume["configMap"]["name"] = "prod-config"
+
+
+def test_nodes_of_a_lane_that_is_refused_keep_their_configuration_until_they_get_new_keys() -> None:
+    async def use(world: World) -> None:
+        await runs(world, OF_CLUSTER)
+        first = of_set(world, "prod-lane-dev-proxy")
+        write(world, {"num.partitions": "3"})
+        for _ in range(2):
+            await world.look("prod")
+            for name in [name for kind, _, name in world.kube.manifests if kind == "Pod" and "lane" not in name]:
+                world.kube.drop("Pod", "shop", name)
+            world.pods_are_made()
+        assert first == of_set(world, "prod-lane-dev-proxy") != of_set(world, "prod-proxy")
+        assert first in configs(world)
+        write_secret(world)
+        await world.look("prod")
+        assert of_set(world, "prod-lane-dev-proxy") == of_set(world, "prod-proxy")
+        assert first in configs(world), "its pods have yet to be replaced"
+
+    run(use, cluster(), lane())
