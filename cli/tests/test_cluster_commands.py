@@ -44,6 +44,7 @@ def node(number: int, **fields: Any) -> dict[str, Any]:
         "internal_address": "10.0.0.1:9190",
         "epoch": 4,
         "state": "alive",
+        "trouble": "",
         "leads": False,
         "last_heard_s": 0.51,
         "cordoned": False,
@@ -80,7 +81,7 @@ def test_the_status_is_a_page_for_people_and_a_document_for_programs(run: Run) -
     nodes = [
         node(201, roles=["controller"], leads=True),
         node(101, state="silent"),
-        node(102, draining=True, cordoned=True),
+        node(102, draining=True, cordoned=True, trouble="cannot write to the store for 7 s: no space left in /data: make some"),
         node(1, roles=["proxy"]),
     ]
     with serving(ok(CLUSTER), listed(*nodes), ok(CLUSTER), listed(*nodes)) as server:
@@ -96,6 +97,7 @@ def test_the_status_is_a_page_for_people_and_a_document_for_programs(run: Run) -
             "proxy 1",
             "",
             "problem: node 101 is silent: look at its log, or start it again",
+            "problem: node 102 cannot write to the store for 7 s: no space left in /data: make some",
         ]
         code, out, _ = run(server, "cluster", "status", "-o", "yaml")
         document = yaml.safe_load(out)

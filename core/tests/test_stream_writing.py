@@ -67,10 +67,15 @@ async def test_a_store_that_is_down_for_a_minute_is_waited_out(store: ScriptedSt
             raise UnknownOutcome(object_key)
 
     store.script = down
+    assert broker.writer.failing is None
     broker.submit(3)
     await asyncio.sleep(59)
     assert broker.durable == []
+    failing_s, error = broker.writer.failing or (0, None)
+    assert 50 < failing_s < 59
+    assert isinstance(error, UnknownOutcome)
     await asyncio.sleep(15)
+    assert broker.writer.failing is None
     assert broker.durable == [0, 1, 2]
     assert broker.fenced == []
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
-from compat_server import Minio
+from compat_server import BMQ, Minio
 from survival_process import Survivor, tool
 from survival_workload import Workload
 
@@ -72,6 +72,12 @@ def go_through(bmq: Survivor, topic: str, *, begin: Callable[[], None], end: Cal
     return [line["error"] for line in trouble]
 
 
+def status(bmq: Survivor) -> str:
+    """What `bmq cluster status` prints."""
+    command = [str(BMQ), "cluster", "status", "--admin", f"127.0.0.1:{bmq.admin_port}"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
 def test_a_bucket_that_does_not_answer(started: Callable[..., Survivor], minio: Minio) -> None:
     bmq = started("--store", minio.store_url("stalled"), environment=minio.environment)
     bmq.start()
@@ -113,7 +119,15 @@ def test_a_full_disk_is_named_and_all_goes_on_when_there_is_room(started: Callab
             except OSError:
                 pass
 
-    reasons = go_through(bmq, "full", begin=fill, end=ballast.unlink, outage_s=OUTAGE_S, flood=False)
+    def told_and_emptied() -> None:
+        deadline = monotonic() + 30
+        while "problem: node 1 cannot write to the store for " not in (said := status(bmq)):
+            assert monotonic() < deadline, said
+            sleep(0.5)
+        ballast.unlink()
+
+    assert "problem" not in status(bmq)
+    reasons = go_through(bmq, "full", begin=fill, end=told_and_emptied, outage_s=OUTAGE_S, flood=False)
     assert all(str(data) in reason for reason in reasons), reasons
     assert any("No space left on device" in reason and "free space" in reason for reason in reasons), reasons
     assert bmq.stop() == 0

@@ -57,6 +57,7 @@ def problems(cluster: dict[str, Any], nodes: list[dict[str, Any]] | None) -> lis
     problems = [
         f"node {node['node_id']} is {node['state']}: look at its log, or start it again" for node in nodes if node["state"] in ("silent", "fencing")
     ]
+    problems += [f"node {node['node_id']} {node['trouble']}" for node in nodes if node.get("trouble") and node["state"] == "alive"]
     if cluster["partitions_unowned"]:
         problems.append(f"{counted(cluster['partitions_unowned'], 'partition')} without an owner: start a broker, or uncordon one")
     for role in ("broker", "proxy"):

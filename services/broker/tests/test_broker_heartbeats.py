@@ -1,6 +1,7 @@
 """What a broker says to the controller, what it does when nobody answers, and how it ends."""
 
 import asyncio
+import re
 from itertools import pairwise
 
 import pytest
@@ -82,6 +83,24 @@ async def test_heartbeats_tell_the_busiest_partitions() -> None:
     assert all(isinstance(load, PartitionLoad) for load in loads)
     await asyncio.sleep(200)
     assert brokers.controller.beats[-1].loads == ()
+    await brokers.stop()
+
+
+@on_virtual_time
+async def test_a_broker_tells_what_keeps_it_from_writing_until_it_writes_again() -> None:
+    brokers = Brokers()
+    await brokers.start(1)
+    (tp,) = brokers.controller.create_topic("orders", partitions=1, owner=1)
+    await brokers.append(tp, b"a")
+    brokers.store.outage(60)
+    appended = asyncio.ensure_future(brokers.append(tp, b"b"))
+    await asyncio.sleep(4)
+    assert brokers.controller.beats[-1].trouble == "", "a moment is nothing to tell"
+    await asyncio.sleep(41)
+    assert re.fullmatch(r"cannot write to the store for 4\d s: .+", brokers.controller.beats[-1].trouble)
+    await appended
+    await asyncio.sleep(3)
+    assert brokers.controller.beats[-1].trouble == ""
     await brokers.stop()
 
 

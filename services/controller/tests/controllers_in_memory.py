@@ -13,6 +13,7 @@ from bmq.metadata.journal import MetadataJournal
 from bmq.roles.controller import ClosedPartition, Heartbeat, HeartbeatReply, PartitionLoad, Registration
 from bmq.storage.stream import StreamWriter
 from bmq.values import BrokerEpoch, NodeId, StreamId
+from bmq_controller.controller import LeadingController
 from bmq_controller.current import CurrentController
 from bmq_controller.main import StandbyRole, start_standby
 from bmq_controller.settings import ControllerSettings
@@ -74,6 +75,12 @@ class Controllers:
             while not (found := [node_id for node_id in self.leading() if node_id != by_other_than]):
                 await asyncio.sleep(0.01)
         return found[0]
+
+    def leader(self) -> LeadingController:
+        """What the newest leader knows. There must be one."""
+        controller = self.roles[max(self.leading(), key=lambda node_id: self.roles[node_id].metadata.image.controller_epoch)].controller.leading
+        assert controller is not None
+        return controller
 
     async def ask(self, call: Callable[[CurrentController], Awaitable[T]]) -> T:
         """What a remote call does: the newest leader answers, or nobody does. Raises ControllerUnavailable."""
@@ -147,6 +154,7 @@ class Member:
         self.loads: tuple[PartitionLoad, ...] = ()
         self.draining = False
         self.clock_differs = False
+        self.trouble = ""
         self._controllers = controllers
 
     async def register(self) -> None:
@@ -167,6 +175,7 @@ class Member:
             loads=self.loads,
             draining=self.draining,
             clock_differs=self.clock_differs,
+            trouble=self.trouble,
         )
         return await self._controllers.ask(lambda controller: controller.heartbeat(beat))
 

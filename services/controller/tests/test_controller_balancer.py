@@ -211,7 +211,14 @@ def test_a_broker_with_a_wrong_clock_keeps_what_it_has_and_gets_nothing_until_it
         controllers, brokers = await started(loop, 11, 12, 13)
         await create(controllers, NewTopic(name="a", partitions=9))
         brokers[11].clock_differs = True
+        brokers[12].trouble = "cannot write to the store for 7 s: full"
         await brokers[11].beat()
+        await brokers[12].beat()
+        off_time = {NodeId(11): "has another time than its store: it gets no partitions until its clock is right"}
+        assert controllers.leader().troubles == off_time | {12: brokers[12].trouble}
+        brokers[12].trouble = ""
+        await brokers[12].beat()
+        assert controllers.leader().troubles == off_time
         await create(controllers, NewTopic(name="b", partitions=4))
         assert (await controllers.image()).owned_counts == {11: 3, 12: 5, 13: 5}
         loop.kill(brokers[12].process)
@@ -220,6 +227,7 @@ def test_a_broker_with_a_wrong_clock_keeps_what_it_has_and_gets_nothing_until_it
         assert await moves_within(controllers, 20) == 0
         brokers[11].clock_differs = False
         await brokers[11].beat()
+        assert controllers.leader().troubles == {}
         await create(controllers, NewTopic(name="c", partitions=3))
         assert (await controllers.image()).owned_counts[NodeId(11)] > 3
 

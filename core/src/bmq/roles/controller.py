@@ -165,6 +165,8 @@ class Heartbeat:
     """Where clients reach its proxy by further listeners, which may change while it lives; None: as it is registered."""
     manifests: tuple[tuple[TopicPartition, ManifestVersion], ...] = ()
     """Of partitions of its own, versions that are in force: once the image shows them, nobody opens one of these from less."""
+    trouble: str = ""
+    """What keeps it from writing to the store, and for how long, for who looks at the cluster; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

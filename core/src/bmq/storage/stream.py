@@ -12,7 +12,7 @@ from typing import Final
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, Conflict, Fenced, NotReady, ObjectMissing, UnknownOutcome
+from bmq.errors import BmqError, Conflict, Fenced, NotReady, ObjectMissing, StoreError, UnknownOutcome
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import Backoff, LatencyWindow, TroubleLog, cancelled, create_once, settle, together, when_available
 from bmq.storage.numbered import wal_key
@@ -62,6 +62,8 @@ class StreamWriter:
         self._latency = latency
         self._in_flight_max = in_flight_max
         self._trouble = TroubleLog(f"write {stream.prefix}")
+        self._failing: tuple[float, StoreError] | None = None
+        """The newest error of a create, and the loop's time of the first one since an object was created; None: none has failed since."""
         self._next = start
         self._durable_below = start
         self._created: dict[int, int] = {}
@@ -94,6 +96,14 @@ class StreamWriter:
     def in_flight(self) -> int:
         """How many objects were submitted and are not completed."""
         return self._next - self._durable_below
+
+    @property
+    def failing(self) -> tuple[float, StoreError] | None:
+        """How many seconds no object could be created, though it was tried, and the newest error; None where the last try did not fail."""
+        if self._failing is None:
+            return None
+        since_s, error = self._failing
+        return asyncio.get_running_loop().time() - since_s, error
 
     def submit(self, runs: Sequence[WalRun]) -> int:
         """Sends the runs as the next object and returns its number. Their buffers are dropped once it is durable.
@@ -181,6 +191,7 @@ class StreamWriter:
             return
         if self._on_created is not None:
             self._on_created(size_bytes, loop.time() - began_s)
+        self._failing = None
         self._created[header.number] = header.durable_below
         if header.number > self._newest_created:
             self._newest_created = header.number
@@ -196,10 +207,15 @@ class StreamWriter:
         key = wal_key(self._stream, number)
         while True:
             try:
-                return await create_once(self._store, key, parts, nonce=nonce, rng=self._rng, latency=self._latency, trouble=self._trouble)
+                return await create_once(self._store, key, parts, nonce=nonce, rng=self._rng, latency=self._latency, trouble=self._not_created)
             except UnknownOutcome as error:
-                self._trouble(error)
+                self._not_created(error)
             await backoff.wait()
+
+    def _not_created(self, error: StoreError) -> None:
+        since_s = asyncio.get_running_loop().time() if self._failing is None else self._failing[0]
+        self._failing = since_s, error
+        self._trouble(error)
 
     def _complete(self) -> None:
         while self._ended is None and self._durable_below in self._created:

@@ -25,6 +25,9 @@ SHORTLY_S = 0.1
 """So long what was covered waits for more: after a start, many partitions are rolled at once."""
 REPORTS_MAX = 10_000
 """Partitions that one heartbeat reports; the others come with the next."""
+TROUBLE_S = 5.0
+"""What a store does not take for so long is told."""
+TROUBLE_LENGTH_MAX = 500
 
 
 class Heartbeats:
@@ -43,10 +46,14 @@ class Heartbeats:
         manifests: Callable[[], tuple[tuple[TopicPartition, ManifestVersion], ...]] = lambda: (),
         loads: Callable[[], tuple[PartitionLoad, ...]],
         clock_differs: Callable[[], bool],
+        failing: Callable[[], tuple[float, BmqError] | None],
         fenced: Callable[[BmqError], None],
         listeners: Callable[[], ListenerAddresses | None] = lambda: None,
     ) -> None:
-        """`lease_ms` holds until the controller's first reply. `fenced` is called once, where this incarnation is not the registered one any more."""
+        """`lease_ms` holds until the controller's first reply. `fenced` is called once, where this incarnation is not the registered one any more.
+
+        `failing`: for how many seconds, and why, nothing could be written to the store.
+        """
         self._control = control
         self._registration = registration
         self._broker_epoch = broker_epoch
@@ -56,6 +63,7 @@ class Heartbeats:
         self._manifests = manifests
         self._loads = loads
         self._clock_differs = clock_differs
+        self._failing = failing
         self._fenced = fenced
         self._listeners = listeners
         self._interval_s = lease_ms / 1000 / BEATS_PER_LEASE
@@ -110,6 +118,7 @@ class Heartbeats:
             loads=self._loads(),
             draining=self.draining,
             clock_differs=self._clock_differs(),
+            trouble=_trouble(self._failing()),
             listeners=self._listeners(),
         )
 
@@ -133,3 +142,10 @@ class Heartbeats:
 
     def _new_backoff(self) -> Backoff:
         return Backoff(self._rng, first_s=RETRY_FIRST_S, limit_s=self._interval_s)
+
+
+def _trouble(failing: tuple[float, BmqError] | None) -> str:
+    if failing is None or failing[0] < TROUBLE_S:
+        return ""
+    failing_s, error = failing
+    return f"cannot write to the store for {failing_s:.0f} s: {error}"[:TROUBLE_LENGTH_MAX]

@@ -336,6 +336,7 @@ class BrokerRole:
             manifests=partial(coverage.manifests, count_max=REPORTS_MAX),
             loads=loads.current,
             clock_differs=lambda: self._clock_guard.differs,
+            failing=lambda: self._writer.failing,
             fenced=self._fenced,
             listeners=self._listeners,
         )

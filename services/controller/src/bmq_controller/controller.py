@@ -77,6 +77,8 @@ class LeadingController:
         self._emptying: dict[NodeId, BrokerEpoch] = {}
         self._off_time: dict[NodeId, BrokerEpoch] = {}
         """Incarnations whose clock and the store's are too far apart."""
+        self._troubles: dict[NodeId, tuple[BrokerEpoch, str]] = {}
+        """What incarnations said that keeps them from writing."""
         self._loads = KnownLoads()
         self.balancer = Balancer(
             leader,
@@ -99,6 +101,13 @@ class LeadingController:
     def draining(self) -> frozenset[NodeId]:
         """Nodes that are to get no partitions: they stop soon, are being emptied, or have a wrong clock, as far as this leader has heard."""
         return self._living(self._stopping) | self._living(self._emptying) | self._living(self._off_time)
+
+    @property
+    def troubles(self) -> dict[NodeId, str]:
+        """What ails brokers that live, as they said last."""
+        off_time = dict.fromkeys(self._living(self._off_time), "has another time than its store: it gets no partitions until its clock is right")
+        living = self._living({node_id: epoch for node_id, (epoch, _) in self._troubles.items()})
+        return off_time | {node_id: self._troubles[node_id][1] for node_id in living}
 
     @property
     def loads(self) -> dict[TopicPartition, float]:
@@ -242,6 +251,9 @@ class LeadingController:
         if beat.clock_differs:
             self._off_time[beat.node_id] = beat.broker_epoch
         takes_again = not beat.clock_differs and self._off_time.pop(beat.node_id, None) == beat.broker_epoch and not beat.draining
+        self._troubles.pop(beat.node_id, None)
+        if beat.trouble:
+            self._troubles[beat.node_id] = beat.broker_epoch, beat.trouble
         empty = self._emptying.get(beat.node_id) == beat.broker_epoch
         decide = partial(node_machine.heartbeat, beat=beat, empty=empty, takes_again=takes_again, avoid=self.draining)
         try:

@@ -24,6 +24,7 @@ class NodeView(BaseModel):
     internal_address: str
     epoch: int = Field(description="Of this start of it; -1: it is not registered")
     state: str = Field(description="alive, silent (nothing heard for half its lease), fencing or gone")
+    trouble: str = Field("", description="What ails a broker, as it said last: that its store takes nothing, that its clock is wrong; empty: nothing")
     leads: bool = Field(description="Whether it is the leading controller")
     last_heard_s: float | None = Field(description="How long ago the leader heard it; null: not watched")
     cordoned: bool = Field(description="Gets no new partitions")

@@ -32,6 +32,7 @@ class _Seen:
         self.image = image
         self.draining = leader.draining
         self.silent_s = leader.silent_s
+        self.troubles = leader.troubles
         self.lease_s = leader.lease_s
         self._loads = leader.loads_later()
         self.bytes_per_s: dict[NodeId, float] = {}
@@ -66,6 +67,7 @@ class _Seen:
             internal_address="" if node is None or not node.internal_host else _address(node.internal_host, node.internal_port),
             epoch=-1 if node is None else node.broker_epoch,
             state=self._state(node_id),
+            trouble=self.troubles.get(node_id, ""),
             leads=node_id == image.controller_id,
             last_heard_s=None if heard is None else round(heard, 3),
             cordoned=node_id in image.cordoned,
