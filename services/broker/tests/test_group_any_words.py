@@ -291,11 +291,11 @@ async def test_a_deadline_that_breaks_down_does_not_stop_the_others(monkeypatch:
         expire = offsets.expire
         met = []
 
-        def broken(machine: GroupMachine, now: Now, group_id: str) -> Effects:
+        def broken(machine: GroupMachine, now: Now, group_id: str, *, count_max: int) -> Effects:
             met.append(group_id)
             if group_id == "g":
                 raise ZeroDivisionError
-            return expire(machine, now, group_id)
+            return expire(machine, now, group_id, count_max=count_max)
 
         monkeypatch.setattr("bmq_broker.groups.timeouts._session_ended", lambda turn, member_id: 1 // 0)
         monkeypatch.setattr("bmq_broker.groups.service.offsets.expire", broken)

@@ -84,6 +84,10 @@ class DurableState:
             case OffsetKey(group_id, topic, partition):
                 return self.offsets.get(group_id, {}).get((topic, partition))
 
+    def offset_count(self, group_id: str) -> int:
+        """How many offsets the group has."""
+        return len(self.offsets.get(group_id, ()))
+
     def generation_bytes(self, group_id: str) -> int:
         """About what the group's stored generation takes in memory; 0: it has none."""
         return stored_bytes(GroupKey(group_id), self.groups.get(group_id))

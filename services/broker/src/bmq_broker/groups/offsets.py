@@ -1,6 +1,7 @@
 """Committed offsets: commit, fetch, delete, expire, and the end of a topic. Kafka's rules, in particular about what keeps an offset alive."""
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final
 
 from bmq.values import TopicId
@@ -82,25 +83,39 @@ def delete_offsets(machine: GroupMachine, request: DeleteOffsets) -> tuple[Effec
     return effects, None, refusals
 
 
-def expire(machine: GroupMachine, now: Now, group_id: str) -> Effects:
-    """Drops the group's offsets whose time is over, then the group itself if it is empty and has none left."""
+def expire(machine: GroupMachine, now: Now, group_id: str, *, count_max: int | None = None) -> Effects:
+    """Drops the group's offsets whose time is over, as many as `count_max`, then the group itself if it is empty and has none left."""
     effects = Effects()
     group = machine.find(group_id)
     if group is None:
         return effects
     base = _retention_base(group)
     for (topic, partition), value in list(machine.durable.offsets.get(group_id, {}).items()):
+        if len(effects.records) == count_max:
+            break
         if base is not None and not (group.state is not GroupState.EMPTY and group.subscribes(topic)) and _is_over(machine, now, value, base):
             machine.emit(effects, OffsetKey(group_id, topic, partition), None)
     _delete_if_idle(machine, effects, group)
     return effects
 
 
-def drop_topics(machine: GroupMachine, is_gone: Callable[[str, TopicId | None], bool], group_ids: Iterable[str]) -> Effects:
-    """Drops the offsets of topics that were deleted. `is_gone(name, id)`; the id is None where the record had none."""
+def drop_some(machine: GroupMachine, group_id: str, count_max: int) -> Effects:
+    """Drops so many of the group's offsets, of whatever topics."""
+    effects = Effects()
+    for topic, partition in list(islice(machine.durable.offsets.get(group_id, {}), count_max)):
+        machine.emit(effects, OffsetKey(group_id, topic, partition), None)
+    return effects
+
+
+def drop_topics(
+    machine: GroupMachine, is_gone: Callable[[str, TopicId | None], bool], group_ids: Iterable[str], *, count_max: int | None = None
+) -> Effects:
+    """Drops the offsets of topics that were deleted, as many as `count_max`. `is_gone(name, id)`; the id is None where the record had none."""
     effects = Effects()
     for group_id in group_ids:
         for (topic, partition), value in list(machine.durable.offsets.get(group_id, {}).items()):
+            if len(effects.records) == count_max:
+                return effects
             if is_gone(topic, value.topic_id):
                 machine.emit(effects, OffsetKey(group_id, topic, partition), None)
         machine.step.touched.add(group_id)

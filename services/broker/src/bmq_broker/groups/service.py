@@ -228,6 +228,23 @@ class GroupCoordinatorShard:
         await self.look(lambda _machine, _now: (Effects(), None), fence_check=fence_check)
         return results
 
+    async def look_in_turns(self, queries: Sequence[Callable[[GroupMachine, Now], tuple[Effects, T]]]) -> list[T]:
+        """Like `look` for each, in order. Others have their turn between two of them, and all wait for the store together."""
+        asking: list[asyncio.Task[T]] = []
+        try:
+            for query in queries:
+                asking.append(asyncio.get_running_loop().create_task(self.look(query)))
+                await asyncio.sleep(0)
+            return [await one for one in asking]
+        finally:
+            for one in asking:
+                one.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+
+    def offset_count(self, group_id: str) -> int:
+        """How many offsets the group has now. Raises as `ask`."""
+        return self._active().durable.offset_count(group_id)
+
     def group_ids(self) -> list[str]:
         """All that there are now, also those that only have offsets. Raises as `ask`."""
         machine = self._active()
@@ -353,10 +370,11 @@ class GroupCoordinatorShard:
             if ticket not in held and not future.done():
                 future.set_exception(NotOwner(f"a group of coordinator {self.partition} was made anew from its log: find its coordinator again"))
 
-    def _run_by_itself(self, step: Callable[[], Effects]) -> None:
-        """A step that nobody asked for, and that others do not depend on."""
+    def _run_by_itself(self, step: Callable[[], Effects]) -> bool:
+        """A step that nobody asked for, and that others do not depend on. False: it was taken back."""
         try:
             self._run(step, self._carry_out)
+            return True
         except NotReady as error:
             if (left_out := self._complaints.due("stored", now=asyncio.get_running_loop().time())) is not None:
                 _log.warning("a step of group coordinator %d is taken again later (%d left out): %s", self.partition, left_out, error)
@@ -365,6 +383,7 @@ class GroupCoordinatorShard:
                 raise
             if (left_out := self._complaints.due("step", now=asyncio.get_running_loop().time())) is not None:
                 _log.exception("a step of group coordinator %d was taken back, this is a bug in bmq (%d left out)", self.partition, left_out)
+        return False
 
     def _carry_out(self, effects: Effects) -> None:
         if effects.records:

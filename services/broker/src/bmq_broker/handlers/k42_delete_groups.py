@@ -1,5 +1,7 @@
 """DeleteGroups, versions 0 to 3."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from bmq.roles.owner import Caller
@@ -7,8 +9,11 @@ from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_broker.groups.admin import delete_group
 from bmq_broker.groups.machine import Effects, GroupMachine
+from bmq_broker.groups.offsets import drop_some
 from bmq_broker.groups.requests import Now
 from bmq_broker.groups.service import GroupCoordinatorShard
+from bmq_broker.groups.states import GroupState
+from bmq_broker.groups.walks import OFFSETS_PER_TURN
 from bmq_broker.handlers.group_errors import code_of
 
 _MESSAGES: Final = {
@@ -17,18 +22,40 @@ _MESSAGES: Final = {
 }
 
 
+_Deletion = Callable[[GroupMachine, Now], tuple[Effects, list[ErrorCode]]]
+
+
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:
-    """Only empty groups can go; their offsets go with them."""
+    """Only empty groups can go; their offsets go with them, many of them in several turns: whoever joins between two keeps those that are left."""
+    deletions: list[_Deletion] = []
+    together: list[str] = []
+    weight = 0
+    for group_id in request.groups_names:
+        count = shard.offset_count(group_id)
+        if together and weight + 1 + count > OFFSETS_PER_TURN:
+            deletions.append(partial(_delete, together))
+            together, weight = [], 0
+        deletions += [partial(_begin, group_id)] * ((count - 1) // OFFSETS_PER_TURN)
+        together.append(group_id)
+        weight += 1 + min(count, OFFSETS_PER_TURN)
+    deletions.append(partial(_delete, together))
+    return _encode(request, [code for codes in await shard.look_in_turns(deletions) for code in codes])
 
-    def query(machine: GroupMachine, now: Now) -> tuple[Effects, list[ErrorCode]]:
-        effects, codes = Effects(), []
-        for group_id in request.groups_names:
-            deleted, refusal = delete_group(machine, now, group_id)
-            effects.records += deleted.records
-            codes.append(code_of(refusal))
-        return effects, codes
 
-    return _encode(request, await shard.look(query))
+def _begin(group_id: str, machine: GroupMachine, now: Now) -> tuple[Effects, list[ErrorCode]]:
+    """Some of the offsets of a group that has very many."""
+    group = machine.find(group_id)
+    is_empty = group is not None and group.state is GroupState.EMPTY
+    return drop_some(machine, group_id, OFFSETS_PER_TURN) if is_empty else Effects(), []
+
+
+def _delete(group_ids: list[str], machine: GroupMachine, now: Now) -> tuple[Effects, list[ErrorCode]]:
+    effects, codes = Effects(), []
+    for group_id in group_ids:
+        deleted, refusal = delete_group(machine, now, group_id)
+        effects.records += deleted.records
+        codes.append(code_of(refusal))
+    return effects, codes
 
 
 def failed(request: Message, error: ErrorCode) -> dict[str, Any]:
