@@ -26,6 +26,10 @@ work that takes long is done in turns between which everybody else is served:
 - A proxy begins `turn_requests` requests, or `turn_bytes` of them, in one turn of the event loop, however many were sent at once; who has more goes
   on by turns of addresses.
 - A Produce request of more than `produce_turn_partitions` partitions is begun in turns; what its connection sends meanwhile is begun behind it.
+- Groups have part of each turn, 256 KiB of them or 1,000 elements, whoever asks: generations that are written, members that are told of theirs,
+  descriptions, offsets that are deleted. So DeleteGroups of a group with more than 1,000 offsets, and OffsetDelete and LeaveGroup that name more than
+  1,000, are no single step as Kafka's are: they are answered when all of it is durable, and what happens in between is seen
+  ([decision 44](decisions/0044-groups-in-turns.md)).
 - Whoever sends half a request, or does not take its answer, is cut off when others need the room.
   Half-sent requests of one address hold up no other one; a large request of the same address waits until one of them has been still for a second.
 - The admin address begins `admin_turn_requests` requests in one turn of the loop, by turns of addresses, and works on 16 of each address; no

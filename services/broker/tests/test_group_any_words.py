@@ -1,7 +1,7 @@
 """Any text and any number, however wrong, in any request about groups: it is refused alone, and the groups beside it never hear of it."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from bmq.wire.message import Message
 from bmq.wire.messages import decode_request, encode_request
 from bmq_broker.groups import offsets
 from bmq_broker.groups.machine import Effects, GroupMachine
+from bmq_broker.groups.offsets import Place
 from bmq_broker.groups.records import GroupKey, OffsetKey
 from bmq_broker.groups.requests import Now
 from bmq_broker.groups.snapshot import decode_state, encode_state
@@ -291,11 +292,11 @@ async def test_a_deadline_that_breaks_down_does_not_stop_the_others(monkeypatch:
         expire = offsets.expire
         met = []
 
-        def broken(machine: GroupMachine, now: Now, group_id: str, *, count_max: int) -> Effects:
+        def broken(machine: GroupMachine, now: Now, group_id: str, places: Sequence[Place]) -> Effects:
             met.append(group_id)
             if group_id == "g":
                 raise ZeroDivisionError
-            return expire(machine, now, group_id, count_max=count_max)
+            return expire(machine, now, group_id, places)
 
         monkeypatch.setattr("bmq_broker.groups.timeouts._session_ended", lambda turn, member_id: 1 // 0)
         monkeypatch.setattr("bmq_broker.groups.service.offsets.expire", broken)

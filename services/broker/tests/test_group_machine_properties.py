@@ -152,7 +152,7 @@ class GroupWorld(RuleBasedStateMachine):
     def leave(self, data: st.DataObject, by_instance: bool) -> None:
         member_id, instance, _ = self.some_member(data)
         leaver = Leaver("", instance) if by_instance else Leaver(member_id, instance)
-        self.carry_out(membership.leave(self.machine, self.now, Leave(group_id="g", leavers=(leaver,)), self.ticket()))
+        self.carry_out(membership.leave(self.machine, self.now, Leave(group_id="g", leavers=(leaver,)))[0])
 
     @rule(data=st.data(), partition=st.integers(0, 2))
     def commit(self, data: st.DataObject, partition: int) -> None:

@@ -34,7 +34,6 @@ from bmq_broker.groups.requests import (
     JoinReply,
     Leave,
     Leaver,
-    LeaveReply,
     NewOffset,
     Now,
     Refusal,
@@ -136,7 +135,10 @@ class Script:
 
     def do_leave(self, plain: list[str], pairs: dict[str, str]) -> None:
         leavers = tuple(Leaver("", word[1:]) if word.startswith("@") else Leaver(word, None) for word in plain)
-        self.carry_out(membership.leave(self.machine, self.now, Leave(group_id="g", leavers=leavers), self.ticket("leave")))
+        effects, refusals = membership.leave(self.machine, self.now, Leave(group_id="g", leavers=leavers))
+        self.carry_out(Effects(records=effects.records))
+        self.said.append("leave: " + " ".join(f"{word}={name_of(refusal)}" for word, refusal in zip(plain, refusals, strict=True)))
+        self.carry_out(Effects(replies=effects.replies))
 
     def do_commit(self, plain: list[str], pairs: dict[str, str]) -> None:
         places = [(place.split("/"), offset) for place, offset in pairs.items() if "/" in place]
@@ -202,7 +204,7 @@ class Script:
         self.said.append(f"delete: {name_of(refusal)}")
 
     def do_drop(self, plain: list[str], pairs: dict[str, str]) -> None:
-        self.carry_out(offsets.drop_topics(self.machine, lambda name, _: name == plain[0], ["g"]))
+        self.carry_out(offsets.drop_topics(self.machine, lambda name, _: name == plain[0], [offsets.GroupPart("g")]))
 
 
 def topic_id(name: str) -> TopicId | None:
@@ -225,8 +227,6 @@ def describe_reply(reply: object) -> str:
             return f"assigned {reply.assignment.decode()!r} by {reply.protocol_name}"
         case SyncReply() | HeartbeatReply():
             return name_of(reply.refusal)
-        case LeaveReply():
-            return " ".join(f"{leaver.member_id or '@' + str(leaver.instance_id)}={name_of(refusal)}" for leaver, refusal in reply.results)
         case CommitReply():
             return name_of(reply.refusal) if reply.refusal else " ".join(name_of(one) for one in reply.refusals)
         case _:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
-from bmq_broker.groups.group import Group
+from bmq_broker.groups.group import MEMBER_WRITTEN_BYTES, Group
 from bmq_broker.groups.machine import Effects, GroupMachine
 from bmq_broker.groups.membership import leave
 from bmq_broker.groups.records import GroupKey, OffsetKey
-from bmq_broker.groups.requests import GroupDescription, GroupListing, Leave, Leaver, MemberDescription, Now, Refusal, Ticket
+from bmq_broker.groups.requests import GroupDescription, GroupListing, Leave, Leaver, MemberDescription, Now, Refusal
 from bmq_broker.groups.states import GroupEvent, GroupState
+from bmq_broker.groups.tally import ELEMENT_WORK_BYTES
 
 
 def describe(machine: GroupMachine, group_id: str) -> GroupDescription | None:
@@ -45,6 +46,12 @@ def described_bytes(machine: GroupMachine, group_id: str) -> int:
     return group.record_bytes if group.state is GroupState.STABLE else group.name_bytes
 
 
+def describing_bytes(machine: GroupMachine, group_id: str) -> int:
+    """How much of a turn a description is."""
+    group = machine.groups.get(group_id)
+    return ELEMENT_WORK_BYTES + (0 if group is None else described_bytes(machine, group_id) + MEMBER_WRITTEN_BYTES * len(group.members))
+
+
 def listing(machine: GroupMachine, group_id: str) -> GroupListing | None:
     """One group's line; None where it is gone."""
     group = machine.groups.get(group_id)
@@ -78,13 +85,13 @@ def delete_group(machine: GroupMachine, now: Now, group_id: str) -> tuple[Effect
     return effects, None
 
 
-def abandon_group(machine: GroupMachine, now: Now, group_id: str, ticket: Ticket) -> Effects:
-    """Deletes a group of a lane that is gone, whoever is in it: nobody can reach it any more. What `ticket` gets is for nobody."""
+def abandon_group(machine: GroupMachine, now: Now, group_id: str) -> Effects:
+    """Deletes a group of a lane that is gone, whoever is in it: nobody can reach it any more."""
     group = machine.find(group_id)
     if group is None:
         return Effects()
     leavers = tuple(Leaver(member_id, None) for member_id in (*group.members, *group.pending))
-    effects = leave(machine, now, Leave(group_id=group_id, leavers=leavers), ticket)
+    effects, _ = leave(machine, now, Leave(group_id=group_id, leavers=leavers))
     deleted, _ = delete_group(machine, now, group_id)
     return Effects(records=[*effects.records, *deleted.records], replies=[*effects.replies, *deleted.replies])
 

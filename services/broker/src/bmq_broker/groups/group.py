@@ -174,6 +174,11 @@ class Group:
         """How much work it is to write its generation anew."""
         return self.record_bytes + MEMBER_WRITTEN_BYTES * len(self.members)
 
+    @property
+    def completing_bytes(self) -> int:
+        """How much work it is to begin its next generation: its members are told of it, and who leads, of all of them."""
+        return self.said_bytes + MEMBER_WRITTEN_BYTES * len(self.members)
+
     def move(self, event: GroupEvent, wall_ms: int) -> None:
         """To the state where the event leads."""
         self.state = next_state(self.state, event)

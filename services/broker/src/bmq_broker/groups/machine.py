@@ -115,6 +115,11 @@ class GroupMachine:
             group = self.groups[group_id] = Group(group_id, tally=self.tally)
         return group
 
+    def is_empty(self, group_id: str) -> bool:
+        """Whether there is such a group, and nobody in it."""
+        group = self.groups.get(group_id)
+        return group_id in self.durable.offsets if group is None else group.state is GroupState.EMPTY
+
     def has_room(self, size_bytes: int) -> bool:
         """Whether groups may take so much more memory."""
         return size_bytes <= self.room_bytes

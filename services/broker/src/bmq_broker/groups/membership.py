@@ -25,7 +25,6 @@ from bmq_broker.groups.requests import (
     JoinReply,
     Leave,
     Leaver,
-    LeaveReply,
     Now,
     Refusal,
     Sync,
@@ -111,23 +110,21 @@ def heartbeat(machine: GroupMachine, now: Now, request: Heartbeat, ticket: Ticke
     return effects
 
 
-def leave(machine: GroupMachine, now: Now, request: Leave, ticket: Ticket) -> Effects:
-    """Takes members out, by their own wish or an administrator's; one rebalance for all of them."""
+def leave(machine: GroupMachine, now: Now, request: Leave) -> tuple[Effects, list[Refusal | None]]:
+    """Takes members out, by their own wish or an administrator's; one rebalance for all of them. (effects, what became of each)"""
     effects = Effects()
     group = machine.find(request.group_id)
     if group is None:
-        effects.reply(ticket, LeaveReply(results=tuple((leaver, Refusal.UNKNOWN_MEMBER) for leaver in request.leavers)))
-        return effects
-    results = tuple((leaver, _take_out(machine, effects, group, leaver)) for leaver in request.leavers)
-    effects.reply(ticket, LeaveReply(results=results))
-    if any(refusal is None for _, refusal in results):
+        return effects, [Refusal.UNKNOWN_MEMBER] * len(request.leavers)
+    refusals = [_take_out(machine, effects, group, leaver) for leaver in request.leavers]
+    if None in refusals:
         turn = Turn(machine, effects, group, now)
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             prepare(turn)
         else:
             complete_if_joined(turn)
     machine.forget_if_void(group)
-    return effects
+    return effects, refusals
 
 
 def give_up_join(machine: GroupMachine, now: Now, request: Join, ticket: Ticket) -> Effects:

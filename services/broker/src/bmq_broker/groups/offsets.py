@@ -1,8 +1,8 @@
 """Committed offsets: commit, fetch, delete, expire, and the end of a topic. Kafka's rules, in particular about what keeps an offset alive."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from bmq.values import TopicId
 from bmq_broker.groups.group import Group
@@ -14,6 +14,16 @@ from bmq_broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
 
 EXPIRE_MS_MAX: Final = 2**63 - 1
 """The last moment that a record can name: an offset that is to be kept for longer is kept until then."""
+
+Place = tuple[str, int]
+"""A topic's name and a partition."""
+
+
+class GroupPart(NamedTuple):
+    """A group with some of the places of its offsets: `places` None is all of them."""
+
+    group_id: str
+    places: Sequence[Place] | None = None
 
 
 def commit(machine: GroupMachine, now: Now, request: Commit, ticket: Ticket) -> Effects:
@@ -83,16 +93,14 @@ def delete_offsets(machine: GroupMachine, request: DeleteOffsets) -> tuple[Effec
     return effects, None, refusals
 
 
-def expire(machine: GroupMachine, now: Now, group_id: str, *, count_max: int | None = None) -> Effects:
-    """Drops the group's offsets whose time is over, as many as `count_max`, then the group itself if it is empty and has none left."""
+def expire(machine: GroupMachine, now: Now, group_id: str, places: Sequence[Place] | None = None) -> Effects:
+    """Drops the group's offsets whose time is over, of all or of these places, then the group itself if it is empty and has none left."""
     effects = Effects()
     group = machine.find(group_id)
     if group is None:
         return effects
     base = _retention_base(group)
-    for (topic, partition), value in list(machine.durable.offsets.get(group_id, {}).items()):
-        if len(effects.records) == count_max:
-            break
+    for (topic, partition), value in _those_at(machine, group_id, places):
         if base is not None and not (group.state is not GroupState.EMPTY and group.subscribes(topic)) and _is_over(machine, now, value, base):
             machine.emit(effects, OffsetKey(group_id, topic, partition), None)
     _delete_if_idle(machine, effects, group)
@@ -107,15 +115,11 @@ def drop_some(machine: GroupMachine, group_id: str, count_max: int) -> Effects:
     return effects
 
 
-def drop_topics(
-    machine: GroupMachine, is_gone: Callable[[str, TopicId | None], bool], group_ids: Iterable[str], *, count_max: int | None = None
-) -> Effects:
-    """Drops the offsets of topics that were deleted, as many as `count_max`. `is_gone(name, id)`; the id is None where the record had none."""
+def drop_topics(machine: GroupMachine, is_gone: Callable[[str, TopicId | None], bool], parts: Iterable[GroupPart]) -> Effects:
+    """Drops the offsets of topics that were deleted. `is_gone(name, id)`; the id is None where the record had none."""
     effects = Effects()
-    for group_id in group_ids:
-        for (topic, partition), value in list(machine.durable.offsets.get(group_id, {}).items()):
-            if len(effects.records) == count_max:
-                return effects
+    for group_id, places in parts:
+        for (topic, partition), value in _those_at(machine, group_id, places):
             if is_gone(topic, value.topic_id):
                 machine.emit(effects, OffsetKey(group_id, topic, partition), None)
         machine.step.touched.add(group_id)
@@ -123,6 +127,12 @@ def drop_topics(
         if group is not None:
             machine.forget_if_void(group)
     return effects
+
+
+def _those_at(machine: GroupMachine, group_id: str, places: Sequence[Place] | None) -> list[tuple[Place, OffsetValue]]:
+    """The group's offsets, all or those of these places that there are."""
+    offsets = machine.durable.offsets.get(group_id, {})
+    return list(offsets.items()) if places is None else [(place, offsets[place]) for place in places if place in offsets]
 
 
 def _check_commit(machine: GroupMachine, group: Group | None, request: Commit) -> Refusal | None:

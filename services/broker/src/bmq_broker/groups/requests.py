@@ -133,13 +133,6 @@ class Leave:
     leavers: tuple[Leaver, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveReply:
-    """One entry per leaver, in order."""
-
-    results: tuple[tuple[Leaver, Refusal | None], ...]
-
-
 class NewOffset(NamedTuple):
     """One partition of a commit. `topic_id` None: there is no such topic, which refuses this partition alone."""
 
@@ -207,4 +200,4 @@ class GroupListing(NamedTuple):
     state: GroupState
 
 
-Reply = JoinReply | SyncReply | HeartbeatReply | LeaveReply | CommitReply
+Reply = JoinReply | SyncReply | HeartbeatReply | CommitReply

@@ -6,13 +6,13 @@ What it may not do: decide anything about groups (the machine does), or let a re
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from bmq.clock_guard import ClockGuard
 from bmq.errors import NotOwner, NotReady
-from bmq.grouping import in_groups
+from bmq.grouping import in_weighed_groups
 from bmq.log_limit import RateLimited
 from bmq.ports import Rng
 from bmq.roles.log import CoordinatorLog
@@ -21,7 +21,6 @@ from bmq_broker.groups import offsets, timeouts
 from bmq_broker.groups.admin import list_groups
 from bmq_broker.groups.appending import Appending, failure_of
 from bmq_broker.groups.deadlines import Deadlines
-from bmq_broker.groups.group import MEMBER_WRITTEN_BYTES
 from bmq_broker.groups.loading import load
 from bmq_broker.groups.machine import Effects, GroupMachine, Memory
 from bmq_broker.groups.requests import Now, Reply, Ticket
@@ -29,8 +28,9 @@ from bmq_broker.groups.settings import GroupSettings
 from bmq_broker.groups.snapshotting import Snapshotting
 from bmq_broker.groups.states import GroupState
 from bmq_broker.groups.taking_back import take_back
-from bmq_broker.groups.turns import Turns
-from bmq_broker.groups.walks import Walks, slices, weighed_slices
+from bmq_broker.groups.tally import ELEMENT_WORK_BYTES
+from bmq_broker.groups.turns import TURN_BYTES, Turns
+from bmq_broker.groups.walks import Walks, in_parts, weighed_slices, work_bytes
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class GroupCoordinatorShard:
         """Whose answers are there and wait for the store."""
         self._next_ticket = 0
         self._deadlines = Deadlines(self._next_deadline_ms, self._fire_next)
-        self._walks = Walks(lambda: self._machine, self._run_by_itself, self._now, self._nobody)
+        self._walks = Walks(lambda: self._machine, self._run_by_itself, self._now, self._turns)
         self._housekeeper: asyncio.Task[None] | None = None
         self._complaints = RateLimited(interval_s=_COMPLAIN_EVERY_S)
         self._snapshots = Snapshotting(log, settings, self._fail)
@@ -130,9 +130,9 @@ class GroupCoordinatorShard:
         self._snapshots.count(loaded.records, 0)
         self._machine = machine = GroupMachine(self.settings, loaded.state, memory=self._memory)
         # Nothing is served yet, so both walks may let the loop have its turns.
-        for group_ids in slices(list(loaded.state.offsets)):
-            self._run(partial(offsets.drop_topics, machine, self._is_gone, group_ids), self._carry_out)
-            await asyncio.sleep(0)
+        for parts in in_parts(machine, list(loaded.state.offsets)):
+            await self._turns.take(work_bytes(parts))
+            self._run(partial(offsets.drop_topics, machine, self._is_gone, parts), self._carry_out)
         for group_ids in weighed_slices(list(loaded.state.groups), loaded.state.generation_bytes):
             self._run(partial(timeouts.start, machine, self._now(), group_ids), self._carry_out)
             await asyncio.sleep(0)
@@ -178,7 +178,7 @@ class GroupCoordinatorShard:
         if group.state is GroupState.STABLE and not member_id and instance_id in group.static:
             await self._turns.take(group.rewriting_bytes)
         elif group.state is GroupState.COMPLETING_REBALANCE and member_id and group.leader == member_id:
-            await self._turns.take(group.said_bytes + MEMBER_WRITTEN_BYTES * len(group.members))
+            await self._turns.take(group.completing_bytes)
 
     async def ask_session(self, group_id: str, operation: Operation, expected: type[R]) -> R:
         """Like `ask`, for an operation that has no records and whose answer rests on the group's stored generation alone (Heartbeat).
@@ -216,34 +216,67 @@ class GroupCoordinatorShard:
             self._active()
         return results[0]
 
-    async def look_each(self, items: Sequence[Q], query: Callable[[GroupMachine, Q], T], *, fence_check: bool = False) -> list[T]:
-        """What `query` finds of each, in order; it changes nothing. Others have their turn after a few of them; returns as `look` does."""
+    async def look_each(
+        self,
+        items: Sequence[Q],
+        query: Callable[[GroupMachine, Q], T],
+        *,
+        work_bytes: Callable[[GroupMachine, Q], int] = lambda _machine, _item: ELEMENT_WORK_BYTES,
+        fence_check: bool = False,
+    ) -> list[T]:
+        """What `query` finds of each, in order; it changes nothing. `work_bytes`: how much of a turn that is. Others have their turn after a few of
+        them; returns as `look` does.
+        """
         self._check_room()
         results: list[T] = []
-        for part in in_groups(items, _LOOKS_PER_TURN):
+
+        def work_of(item: Q) -> int:
+            return work_bytes(self._active(), item)
+
+        for part in in_weighed_groups(items, work_of, count_max=_LOOKS_PER_TURN, weight_max=TURN_BYTES):
+            await self._turns.take(sum(map(work_of, part)))
             machine = self._active()
             results += [query(machine, item) for item in part]
-            if len(results) < len(items):
-                await asyncio.sleep(0)
-        await self.look(lambda _machine, _now: (Effects(), None), fence_check=fence_check)
+        await self._settled(fence_check=fence_check)
         return results
 
-    async def look_in_turns(self, queries: Sequence[Callable[[GroupMachine, Now], tuple[Effects, T]]]) -> list[T]:
-        """Like `look` for each, in order. Others have their turn between two of them, and all wait for the store together."""
-        asking: list[asyncio.Task[T]] = []
-        try:
-            for query in queries:
-                asking.append(asyncio.get_running_loop().create_task(self.look(query)))
-                await asyncio.sleep(0)
-            return [await one for one in asking]
-        finally:
-            for one in asking:
-                one.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
+    async def look_in_turns(self, queries: Iterable[tuple[int, Callable[[GroupMachine, Now], tuple[Effects, T]]]]) -> list[T]:
+        """Like `look` for each, in order, with how much work it is in bytes of a turn. Others have their turn between two of them, and may
+        change what the next one finds; returns when all of them are durable. Raises as `ask`, some of them done.
+        """
+        results: list[T] = []
+        for size_bytes, query in queries:
+            await self._turns.take(size_bytes)
+            if self._appending.undurable_bytes > self.settings.undurable_bytes_max // 2:
+                await self._settled()
+            self._check_room()
+            machine = self._active()
+
+            def step(machine: GroupMachine = machine, query: Callable[[GroupMachine, Now], tuple[Effects, T]] = query) -> Effects:
+                effects, result = query(machine, self._now())
+                results.append(result)
+                return effects
+
+            self._run(step, self._carry_out)
+        await self._settled()
+        return results
+
+    async def _settled(self, *, fence_check: bool = False) -> None:
+        """Returns when everything until now is durable."""
+        await self.look(lambda _machine, _now: (Effects(), None), fence_check=fence_check)
 
     def offset_count(self, group_id: str) -> int:
         """How many offsets the group has now. Raises as `ask`."""
         return self._active().durable.offset_count(group_id)
+
+    def completing_bytes(self, group_id: str) -> int:
+        """How much of a turn it is to end the group's rebalance; 0: none runs."""
+        group = None if self._machine is None else self._machine.groups.get(group_id)
+        return group.completing_bytes if group is not None and group.state is GroupState.PREPARING_REBALANCE else 0
+
+    def is_empty(self, group_id: str) -> bool:
+        """Whether there is such a group now, without members. Raises as `ask`."""
+        return self._active().is_empty(group_id)
 
     def group_ids(self) -> list[str]:
         """All that there are now, also those that only have offsets. Raises as `ask`."""
@@ -276,7 +309,7 @@ class GroupCoordinatorShard:
         def is_gone(name: str, topic_id: TopicId | None) -> bool:
             return name in names if topic_id is None else topic_id in ids
 
-        self._walks.drop_topics(machine, is_gone, list(machine.durable.offsets))
+        self._walks.drop_topics(machine, is_gone)
 
     def drop_abandoned(self) -> None:
         """The image says that lanes are gone: so are their groups."""
@@ -371,19 +404,19 @@ class GroupCoordinatorShard:
                 future.set_exception(NotOwner(f"a group of coordinator {self.partition} was made anew from its log: find its coordinator again"))
 
     def _run_by_itself(self, step: Callable[[], Effects]) -> bool:
-        """A step that nobody asked for, and that others do not depend on. False: it was taken back."""
+        """A step that nobody asked for, and that others do not depend on. False: it was taken back, because nothing can be stored now."""
         try:
             self._run(step, self._carry_out)
-            return True
         except NotReady as error:
             if (left_out := self._complaints.due("stored", now=asyncio.get_running_loop().time())) is not None:
                 _log.warning("a step of group coordinator %d is taken again later (%d left out): %s", self.partition, left_out, error)
+            return False
         except Exception:
             if self.failure is not None:
                 raise
             if (left_out := self._complaints.due("step", now=asyncio.get_running_loop().time())) is not None:
                 _log.exception("a step of group coordinator %d was taken back, this is a bug in bmq (%d left out)", self.partition, left_out)
-        return False
+        return True
 
     def _carry_out(self, effects: Effects) -> None:
         if effects.records:
@@ -464,12 +497,10 @@ class GroupCoordinatorShard:
             await asyncio.sleep(self.settings.offsets_check_interval_ms / 1000)
             machine = self._active()
             self.drop_abandoned()  # a member that was joining when its lane went
+            if self._walks.has_left_topics:
+                self._walks.has_left_topics = False
+                self._walks.drop_topics(machine, self._is_gone)
             await self._walks.expire(machine, self._expiry_allowed)
-
-    def _nobody(self) -> Ticket:
-        """A ticket for which nobody waits."""
-        self._next_ticket += 1
-        return Ticket(self._next_ticket - 1)
 
     def _is_gone(self, name: str, topic_id: TopicId | None) -> bool:
         return self.topics.id_of(name) is None if topic_id is None else self.topics.name_of(topic_id) is None

@@ -1,6 +1,10 @@
 """How many bytes groups take, of one coordinator and of its broker. Pure."""
 
 from dataclasses import dataclass
+from typing import Final
+
+ELEMENT_WORK_BYTES: Final = 250
+"""As much work of a turn as an offset that is deleted, a member that goes, or a group that is looked at."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,11 @@
-"""Steps that write a whole group's generation anew: a few bytes of a request may mean a MB. So much of them in each turn of the loop."""
+"""Steps of groups that are much work for a few bytes of a request: to write a whole generation anew, to describe it, to delete what a group has.
+
+So much of them in each turn of the loop, whoever asks for them.
+"""
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 TURN_BYTES: Final = 256 * 1024
@@ -23,9 +27,20 @@ class Turns:
         if not self._waiting and self._has_room(size_bytes):
             self._use(size_bytes)
             return
+        await self._enter(size_bytes)
+
+    def then(self, size_bytes: int, step: Callable[[], None]) -> None:
+        """Does a step in a turn that has room for so much: now, or later."""
+        if not self._waiting and self._has_room(size_bytes):
+            self._use(size_bytes)
+            step()
+        else:
+            self._enter(size_bytes).add_done_callback(lambda _: step())
+
+    def _enter(self, size_bytes: int) -> "asyncio.Future[None]":
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((size_bytes, turn))
-        await turn
+        return turn
 
     def _has_room(self, size_bytes: int) -> bool:
         return not self._used_bytes or self._used_bytes + size_bytes <= TURN_BYTES

@@ -4,45 +4,57 @@ The reasons (version 5) are for people and go into the log alone.
 """
 
 import logging
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
+from bmq.grouping import in_groups
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
+from bmq_broker.groups.machine import Effects, GroupMachine
 from bmq_broker.groups.membership import leave
-from bmq_broker.groups.requests import Leave, Leaver, LeaveReply
+from bmq_broker.groups.requests import Leave, Leaver, Now
 from bmq_broker.groups.service import GroupCoordinatorShard
+from bmq_broker.groups.tally import ELEMENT_WORK_BYTES
 from bmq_broker.handlers.group_errors import code_of, group_id_error, is_at_least
 
 _log = logging.getLogger(__name__)
 _BATCH_VERSION: Final = 3
+_LEAVERS_PER_TURN: Final = 1_000
+"""Who leave together, with one rebalance for all of them: some ms."""
+
+_Left = list[dict[str, Any]]
 
 
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:
-    """One result per member."""
+    """One result per member. Of very many those that are named first go first, and others have their turn before the next go."""
     error = group_id_error(request.group_id)
     if error is not None:
         return failed(request, error)
     is_batch = bool(request.members) or is_at_least(caller, _BATCH_VERSION)
-    if is_batch:
-        leavers = tuple(Leaver(member.member_id, member.group_instance_id) for member in request.members)
-        for member in request.members:
-            if vars(member).get("reason"):
-                _log.debug("member %r leaves group %r: %s", member.member_id, request.group_id, member.reason[:255])
-    else:
-        leavers = (Leaver(request.member_id, None),)
-    asked = Leave(group_id=request.group_id, leavers=leavers)
-    reply = await shard.ask(lambda machine, now, ticket: leave(machine, now, asked, ticket), LeaveReply)
+    members = request.members if is_batch else [Message(member_id=request.member_id, group_instance_id=None)]
+    left = [one for some in await shard.look_in_turns(_departures(shard, request.group_id, members)) for one in some]
     if not is_batch:
-        return {"throttle_time_ms": 0, "error_code": code_of(reply.results[0][1]), "members": []}
-    return {
-        "throttle_time_ms": 0,
-        "error_code": ErrorCode.none,
-        "members": [
-            {"member_id": leaver.member_id, "group_instance_id": leaver.instance_id, "error_code": code_of(refusal)}
-            for leaver, refusal in reply.results
-        ],
-    }
+        return {"throttle_time_ms": 0, "error_code": left[0]["error_code"], "members": []}
+    return {"throttle_time_ms": 0, "error_code": ErrorCode.none, "members": left}
+
+
+def _departures(shard: GroupCoordinatorShard, group_id: str, members: Sequence[Message]) -> Iterator[tuple[int, Any]]:
+    for some in in_groups(members, _LEAVERS_PER_TURN):
+        yield ELEMENT_WORK_BYTES * len(some) + shard.completing_bytes(group_id), partial(_leave, group_id, some)
+
+
+def _leave(group_id: str, members: Sequence[Message], machine: GroupMachine, now: Now) -> tuple[Effects, _Left]:
+    for member in members:
+        if vars(member).get("reason"):
+            _log.debug("member %r leaves group %r: %s", member.member_id, group_id, member.reason[:255])
+    leavers = tuple(Leaver(member.member_id, member.group_instance_id) for member in members)
+    effects, refusals = leave(machine, now, Leave(group_id=group_id, leavers=leavers))
+    return effects, [
+        {"member_id": leaver.member_id, "group_instance_id": leaver.instance_id, "error_code": code_of(refusal)}
+        for leaver, refusal in zip(leavers, refusals, strict=True)
+    ]
 
 
 def failed(request: Message, error: ErrorCode) -> dict[str, Any]:

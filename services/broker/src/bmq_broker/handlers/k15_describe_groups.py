@@ -5,7 +5,7 @@ from typing import Any, Final
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.groups.admin import describe, described_bytes
+from bmq_broker.groups.admin import describe, described_bytes, describing_bytes
 from bmq_broker.groups.machine import GroupMachine
 from bmq_broker.groups.requests import GroupDescription
 from bmq_broker.groups.service import GroupCoordinatorShard
@@ -32,7 +32,8 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         group = describe(machine, group_id)
         return _missing(group_id, caller) if group is None else _encode(group, operations)
 
-    return {"throttle_time_ms": 0, "groups": await shard.look_each(request.groups, query, fence_check=True)}
+    groups = await shard.look_each(request.groups, query, work_bytes=describing_bytes, fence_check=True)
+    return {"throttle_time_ms": 0, "groups": groups}
 
 
 def failed(request: Message, error: ErrorCode) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """DeleteGroups, versions 0 to 3."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from bmq_broker.groups.machine import Effects, GroupMachine
 from bmq_broker.groups.offsets import drop_some
 from bmq_broker.groups.requests import Now
 from bmq_broker.groups.service import GroupCoordinatorShard
-from bmq_broker.groups.states import GroupState
+from bmq_broker.groups.tally import ELEMENT_WORK_BYTES
 from bmq_broker.groups.walks import OFFSETS_PER_TURN
 from bmq_broker.handlers.group_errors import code_of
 
@@ -21,32 +21,35 @@ _MESSAGES: Final = {
     ErrorCode.non_empty_group: "The group has members: stop them first",
 }
 
-
-_Deletion = Callable[[GroupMachine, Now], tuple[Effects, list[ErrorCode]]]
+_Deletion = tuple[int, Callable[[GroupMachine, Now], tuple[Effects, list[ErrorCode]]]]
 
 
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:
     """Only empty groups can go; their offsets go with them, many of them in several turns: whoever joins between two keeps those that are left."""
-    deletions: list[_Deletion] = []
+    codes = await shard.look_in_turns(_deletions(shard, request.groups_names))
+    return _encode(request, [code for some in codes for code in some])
+
+
+def _deletions(shard: GroupCoordinatorShard, group_ids: Sequence[str]) -> Iterator[_Deletion]:
+    """As many groups together as one turn takes, and what there is too much for one before. A group is looked at when it is its turn."""
     together: list[str] = []
-    weight = 0
-    for group_id in request.groups_names:
+    elements = 0
+    for group_id in group_ids:
         count = shard.offset_count(group_id)
-        if together and weight + 1 + count > OFFSETS_PER_TURN:
-            deletions.append(partial(_delete, together))
-            together, weight = [], 0
-        deletions += [partial(_begin, group_id)] * ((count - 1) // OFFSETS_PER_TURN)
+        if together and elements + 1 + count > OFFSETS_PER_TURN:
+            yield ELEMENT_WORK_BYTES * elements, partial(_delete, together)
+            together, elements = [], 0
+        while shard.offset_count(group_id) > OFFSETS_PER_TURN and shard.is_empty(group_id):
+            yield ELEMENT_WORK_BYTES * OFFSETS_PER_TURN, partial(_begin, group_id)
         together.append(group_id)
-        weight += 1 + min(count, OFFSETS_PER_TURN)
-    deletions.append(partial(_delete, together))
-    return _encode(request, [code for codes in await shard.look_in_turns(deletions) for code in codes])
+        elements += 1 + min(count, OFFSETS_PER_TURN)
+    if together:
+        yield ELEMENT_WORK_BYTES * elements, partial(_delete, together)
 
 
 def _begin(group_id: str, machine: GroupMachine, now: Now) -> tuple[Effects, list[ErrorCode]]:
     """Some of the offsets of a group that has very many."""
-    group = machine.find(group_id)
-    is_empty = group is not None and group.state is GroupState.EMPTY
-    return drop_some(machine, group_id, OFFSETS_PER_TURN) if is_empty else Effects(), []
+    return drop_some(machine, group_id, OFFSETS_PER_TURN) if machine.is_empty(group_id) else Effects(), []
 
 
 def _delete(group_ids: list[str], machine: GroupMachine, now: Now) -> tuple[Effects, list[ErrorCode]]:
