@@ -50,7 +50,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
                 if size_bytes <= left_bytes or left_bytes == limit_bytes:
                     found[one["group_id"]] = one
                     left_bytes -= size_bytes
-                await pace.step()
+                await pace.step(1 + len(one.get("members") or ()))
     call.answer_bytes = limit_bytes - left_bytes
     admitted.keep(call.answer_bytes)
     return {"groups": [found.get(group_id) or _later(group_id) async for group_id in proxy.bulk.paced(call, asked)]}

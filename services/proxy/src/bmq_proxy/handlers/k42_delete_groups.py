@@ -26,9 +26,13 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     except BmqError as error:
         answers = [(asked, error)]
     found: dict[str, dict[str, Any]] = {}
+    pace = proxy.bulk.pace(call)
     for group_ids, answer in answers:
         if isinstance(answer, BmqError):
-            found |= {group_id: {"group_id": group_id, "error_code": coordinator_code(answer)} for group_id in group_ids}
+            results = [{"group_id": group_id, "error_code": coordinator_code(answer)} for group_id in group_ids]
         else:
-            found |= {one["group_id"]: one for one in map(fields_of, fields_of(answer)["results"])}
+            results = fields_of(answer)["results"]
+        for one in map(fields_of, results):
+            found[one["group_id"]] = one
+            await pace.step()
     return {"results": [found[group_id] for group_id in asked]}
