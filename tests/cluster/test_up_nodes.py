@@ -3,6 +3,7 @@
 import itertools
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -232,3 +233,23 @@ def test_processes_cannot_share_memory(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "error: --nodes 1c2b2p and --store memory://: processes share no memory: choose a folder or a bucket\n"
+
+
+def test_a_port_that_is_taken_is_named_before_anything_is_made(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for option, other in (("--listen", "--admin"), ("--admin", "--listen")):
+            command = [str(BMQ), "up", "--nodes", SHAPE, "--data", "made", option, f"127.0.0.1:{port}", other, "127.0.0.1:0"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path)
+            why = "address already in use: choose another address, or stop what listens there"
+            assert done.stderr == f"error: proxy 1: {option} 127.0.0.1:{port}: {why}\n"
+            assert done.returncode == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_address_for_kafka_clients_is_told_from_the_admin_address(started: Callable[[], UpNodes], tmp_path: Path) -> None:
+    cluster = started()
+    command = [str(BMQ), "cluster", "status", "--admin", cluster.servers]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path)
+    assert (done.returncode, "it is not an admin address, perhaps the one for Kafka clients" in done.stderr) == (4, True), done.stderr
+    assert cluster.stop() == 0, cluster.tail_of_log()

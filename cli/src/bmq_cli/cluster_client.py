@@ -4,7 +4,7 @@ import ipaddress
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from http.client import HTTPException
+from http.client import BadStatusLine, HTTPException
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
@@ -140,6 +140,8 @@ class ClusterClient:
             reason = getattr(error, "reason", error)
             why = f"no answer within {self.timeout_s:g} s" if isinstance(reason, TimeoutError) else one_line(_reason(reason))
             remedy = "start one with `bmq up`, or name another node's admin address with --admin"
+            if isinstance(reason, ConnectionResetError | BadStatusLine):
+                remedy = "it is not an admin address, perhaps the one for Kafka clients: name the one that `bmq up` calls (admin) with --admin"
             raise _NotReached(ApiFailed(f"cannot connect to {url}", why, remedy, code=ExitCode.NO_CONNECTION)) from error
 
 

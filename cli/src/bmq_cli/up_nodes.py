@@ -12,6 +12,7 @@ from bmq.runtime.loop import run_service
 from bmq.runtime.shared_folder import SharedFolder
 from bmq.runtime.store_url import StoreKind, parse_store_url
 from bmq_cli.addresses import WILDCARD_HOSTS
+from bmq_cli.listening import check_free
 from bmq_cli.nodes import FIRST_IDS, Address, NodePlan, plan_nodes, shape_of
 from bmq_cli.server_values import Role
 from bmq_cli.starting import keep_private, make_bucket
@@ -34,7 +35,7 @@ def up_nodes(
     cluster_configs: Mapping[str, str],
     limits: Mapping[str, str],
 ) -> int:
-    """Runs the cluster until it is told to end, or cannot go on; the exit code. Raises ConfigurationError, StoreUnusable."""
+    """Runs the cluster until it is told to end, or cannot go on; the exit code. Raises ConfigurationError, CannotListen, StoreUnusable."""
     parsed = parse_store_url(url)
     if parsed.kind is StoreKind.MEMORY:
         raise ConfigurationError(f"--nodes {shape} and --store {url}: processes share no memory: choose a folder or a bucket")
@@ -45,6 +46,10 @@ def up_nodes(
         admin=admin,
         options=_options(listen, admin_token_file=admin_token_file, linger_ms=linger_ms, cluster_configs=cluster_configs, limits=limits),
     )
+    for plan in plans:
+        if plan.listen is not None:
+            check_free(f"{plan.name}: --listen", plan.listen)
+        check_free(f"{plan.name}: --admin", plan.admin)
     make_bucket(url)
     keep_private(url)
     folder = SharedFolder.open(parsed.folder) if parsed.folder is not None else None
