@@ -74,14 +74,14 @@ class World:
         self.context = replace(context_of(self.kube, NOBODY, {}), rng=SystemRng())
         self._runner = Runner(self.context, WorkQueue(), KINDS)
 
-    async def look(self, name: str, kind: str = "Cluster") -> tuple[str, str, str]:
+    async def look(self, name: str, kind: str = "Cluster", *, namespace: str = "shop") -> tuple[str, str, str]:
         """Status, reason and message of its Ready; empty where it is gone."""
-        self.context.known.clusters.forget(("shop", name))
-        await self._runner._reconcile(Key(kind, "shop", name))
-        return self.ready(name, kind)
+        self.context.known.clusters.forget((namespace, name))
+        await self._runner._reconcile(Key(kind, namespace, name))
+        return self.ready(name, kind, namespace=namespace)
 
-    def ready(self, name: str, kind: str = "Cluster") -> tuple[str, str, str]:
-        status = self.kube.manifests[kind, "shop", name].get("status", {})
+    def ready(self, name: str, kind: str = "Cluster", *, namespace: str = "shop") -> tuple[str, str, str]:
+        status = self.kube.manifests[kind, namespace, name].get("status", {})
         found = next(one for one in status["conditions"] if one["type"] == "Ready")
         return found["status"], found["reason"], found["message"]
 

@@ -100,6 +100,28 @@ def test_a_cluster_that_never_had_nodes_erases_nothing() -> None:
     run(use, doomed(), ACCOUNT)
 
 
+def test_a_cluster_none_of_whose_nodes_was_ever_ready_erases_nothing() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.pods_are_made(ready=False)
+        await world.look("prod")
+        _, reason, text = await goes(world)
+        assert reason == "NeverRan" and "none of its controllers was ever ready" in text
+        assert not world.has("Job", "prod-erase")
+
+    run(use, doomed())
+
+
+def test_a_cluster_that_was_ready_only_while_no_operator_looked_is_known_to_have_run() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.pods_are_made()
+        await goes(world)
+        assert world.has("Job", "prod-erase")
+
+    run(use, doomed())
+
+
 @pytest.mark.parametrize("noted", [True, False], ids=["noted", "made by an operator that did not note it"])
 def test_a_cluster_that_ran_is_erased_by_the_store_that_it_ran_over(noted: bool) -> None:
     async def use(world: World) -> None:
@@ -131,6 +153,8 @@ def test_a_cluster_that_ran_is_erased_by_the_store_that_it_ran_over(noted: bool)
 @pytest.mark.parametrize("kind", ["Job", "ServiceAccount"])
 def test_another_ones_job_or_account_is_not_used_to_erase(kind: str) -> None:
     async def use(world: World) -> None:
+        await world.look("prod")
+        world.pods_are_made()
         await world.look("prod")
         name = "prod-erase" if kind == "Job" else "prod"
         world.kube.keep({"kind": kind, "metadata": {"name": name, "namespace": "shop"}, "status": {"succeeded": 1}})

@@ -3,7 +3,10 @@
 from typing import Any
 
 import pytest
-from clusters_world import World, cluster, run
+from clusters_world import World, cluster, doomed, run
+
+from bmq_operator.clusters.stores import CLAIM_S
+from bmq_operator.conditions import timestamp
 
 ELDER = "2000-01-01T00:00:00Z"
 ACCOUNT = {"kind": "ServiceAccount", "metadata": {"name": "elder", "namespace": "shop"}}
@@ -68,3 +71,173 @@ def test_a_cluster_that_is_gone_leaves_its_store_to_the_next_one() -> None:
         assert (await world.look("elder"))[1] != "StoreShared"
 
     run(use, cluster(), cluster("elder", created=ELDER))
+
+
+CLAIM_MS = CLAIM_S * 1_000
+
+
+def elsewhere(name: str, **spec: Any) -> dict[str, Any]:
+    """A Cluster of a namespace whose authors have nothing to do with the others'."""
+    return cluster(name, meta={"namespace": "dev", "uid": f"uid-of-dev-{name}"}, **spec)
+
+
+def made_now(world: World) -> None:
+    """As an API server notes it of what it makes."""
+    for (kind, _, _), one in world.kube.manifests.items():
+        if kind == "StatefulSet":
+            one["metadata"].setdefault("creationTimestamp", timestamp(world.context.clock.now_ms()))
+
+
+def passes(world: World, ms: int) -> None:
+    world.context.clock.ms += ms  # type: ignore[attr-defined]
+
+
+async def squats(world: World, name: str = "squatter") -> None:
+    await world.look(name, namespace="dev")
+    made_now(world)
+    await world.look(name, namespace="dev")
+
+
+def use_of(world: World, name: str, namespace: str = "shop") -> str:
+    return str(world.kube.manifests["Cluster", namespace, name]["status"]["storeUse"])
+
+
+def has_nodes(world: World, name: str, namespace: str = "shop") -> bool:
+    return ("StatefulSet", namespace, f"{name}-controller") in world.kube.manifests
+
+
+def test_who_names_a_store_and_never_reaches_it_keeps_its_owner_out_for_minutes_and_ends_once_that_has_it() -> None:
+    async def use(world: World) -> None:
+        await squats(world)
+        assert use_of(world, "squatter", "dev") == "Begun"
+        world.kube.keep(cluster())
+        _, reason, text = await world.look("prod")
+        assert reason == "StoreShared" and "dev/squatter, which has begun with it" in text
+        passes(world, CLAIM_MS - 1_000)
+        assert (await world.look("prod"))[1] == "StoreShared"
+        passes(world, 1_000)
+        assert (await world.look("prod"))[1] != "StoreShared"
+        made_now(world)
+        await world.look("squatter", namespace="dev")
+        assert has_nodes(world, "squatter", "dev"), "which of the two reaches it is open"
+        world.pods_are_made()
+        for name in [name for kind, _, name in world.kube.manifests if kind == "Pod" and name.startswith("squatter")]:
+            world.kube.drop("Pod", "shop", name)  # they wait for keys
+        await world.look("prod")
+        assert use_of(world, "prod") == "Reached"
+        assert (await world.look("squatter", namespace="dev"))[1] == "StoreShared"
+        assert not has_nodes(world, "squatter", "dev") and has_nodes(world, "prod")
+        passes(world, CLAIM_MS * 100)
+        assert (await world.look("squatter", namespace="dev"))[1] == "StoreShared"
+        assert (await world.look("prod"))[1] != "StoreShared"
+
+    run(use, elsewhere("squatter"))
+
+
+def test_who_is_made_again_and_again_does_not_go_before_who_waits() -> None:
+    async def use(world: World) -> None:
+        await squats(world)
+        world.kube.keep(cluster(created="2001-10-01T00:00:00Z"))
+        assert (await world.look("prod"))[1] == "StoreShared"
+        for kind, namespace, name in list(world.kube.manifests):
+            if namespace == "dev":
+                world.kube.drop(kind, namespace, name)
+        world.kube.keep(elsewhere("squatter", created="2001-11-01T00:00:00Z"))
+        world.kube.manifests["Cluster", "dev", "squatter"]["metadata"]["uid"] = "another"
+        _, reason, text = await world.look("squatter", namespace="dev")
+        assert reason == "StoreShared" and "waited for by Cluster shop/prod" in text
+        assert (await world.look("prod"))[1] != "StoreShared"
+        assert has_nodes(world, "prod")
+
+    run(use, elsewhere("squatter"))
+
+
+def test_a_paused_one_that_waits_keeps_nobody_from_the_store() -> None:
+    async def use(world: World) -> None:
+        await squats(world)
+        world.kube.keep(cluster("elder", created=ELDER, paused=True))
+        assert (await world.look("elder"))[1] == "StoreShared"
+        passes(world, CLAIM_MS)
+        world.kube.keep(cluster())
+        assert (await world.look("prod"))[1] != "StoreShared"
+
+    run(use, elsewhere("squatter"))
+
+
+def test_an_embedded_minio_is_its_clusters_whoever_named_it_before() -> None:
+    async def use(world: World) -> None:
+        await squats(world)
+        world.kube.keep(cluster(store={"minio": {"embedded": True}}))
+        assert (await world.look("prod"))[1] != "StoreShared"
+        assert world.has("StatefulSet", "prod-minio")
+        _, reason, text = await world.look("squatter", namespace="dev")
+        assert reason == "StoreShared" and "is the MinIO of Cluster shop/prod" in text
+        assert not has_nodes(world, "squatter", "dev")
+
+    run(use, elsewhere("squatter", store={"url": "s3://bmq?endpoint=http://prod-minio.shop.svc:9000"}))
+
+
+@pytest.mark.parametrize("noted", ["Reached", ""], ids=["noted", "noted by an operator before"])
+@pytest.mark.parametrize(
+    "spec",
+    [{"store": {"url": "s3://b"}, "ofAnotherVersion": True}, {"store": {"url": "s3://b", "more": 1}}, {"store": 7}, 7],
+    ids=["another field", "another field of the store", "no store", "no spec"],
+)
+def test_a_cluster_that_is_not_understood_keeps_the_store_that_it_reached(spec: Any, noted: str) -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.pods_are_made()
+        await world.look("prod")
+        assert use_of(world, "prod") == "Reached"
+        world.there("Cluster", "prod")["status"]["storeUse"] = noted
+        world.there("Cluster", "prod")["spec"] = spec
+        world.context.known.stores_taken.clear()
+        assert (await world.look("prod"))[1] == "NotUnderstood"
+        world.kube.keep(doomed("copy", created=ELDER, clusterId="shop-prod"))
+        assert (await world.look("copy"))[1] == "StoreShared"
+        assert not has_nodes(world, "copy")
+        world.begins_deletion("copy")
+        for _ in range(3):
+            await world.look("copy")
+        assert not world.has("Job", "copy-erase")
+
+    run(use, cluster())
+
+
+def test_what_reached_its_store_after_it_was_looked_at_last_has_it() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        made_now(world)
+        await world.look("prod")
+        assert use_of(world, "prod") == "Begun"
+        world.there("Cluster", "prod")["spec"]["ofAnotherVersion"] = True
+        world.there("StatefulSet", "prod-controller")["status"] = {"readyReplicas": 1}
+        passes(world, CLAIM_MS * 2)
+        world.kube.keep(cluster("copy"))
+        assert (await world.look("copy"))[1] == "StoreShared"
+
+    run(use, cluster())
+
+
+def test_an_owner_erases_its_store_though_one_that_never_reached_it_named_it_too() -> None:
+    async def use(world: World) -> None:
+        await squats(world)
+        passes(world, CLAIM_MS)
+        world.kube.keep(doomed())
+        await world.look("prod")
+        world.pods_are_made()
+        await world.look("prod")
+        assert use_of(world, "prod") == "Reached"
+        world.kube.manifests["Cluster", "dev", "squatter"]["status"]["storeUse"] = "Begun"
+        for kind, namespace, name in list(world.kube.manifests):
+            if namespace == "dev" and kind == "StatefulSet":
+                world.kube.manifests[kind, namespace, name]["status"] = {}
+        world.begins_deletion("prod")
+        for _ in range(4):
+            await world.look("prod")
+            world.pods_are_made()
+            for name in [name for kind, _, name in world.kube.manifests if kind == "Pod" and name.startswith("squatter")]:
+                world.kube.drop("Pod", "shop", name)
+        assert world.has("Job", "prod-erase")
+
+    run(use, elsewhere("squatter"))

@@ -14,7 +14,8 @@ from bmq_operator.allowed import Allowed, why_not_database, why_not_names, why_n
 from bmq_operator.clusters.configuration import config_name
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
-from bmq_operator.clusters.gathering import NotToBe, gather
+from bmq_operator.clusters.gathering import gather
+from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.settings import OperatorSettings
 
 

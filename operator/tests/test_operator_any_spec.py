@@ -22,7 +22,8 @@ from bmq.resources.topic import Topic
 from bmq.runtime.system import SystemRng
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Existing
-from bmq_operator.clusters.gathering import NotToBe, gather
+from bmq_operator.clusters.gathering import gather
+from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.tables.places import claims
 
 SPECS = 600

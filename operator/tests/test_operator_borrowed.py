@@ -34,7 +34,8 @@ from bmq.resources.topic import TopicSpec
 from bmq_operator.allowed import VALUES, Allowed
 from bmq_operator.borrowed import RULES, Named, Own, reaches, rule_of, why_not_allowed
 from bmq_operator.clusters.existing import Existing
-from bmq_operator.clusters.gathering import NotToBe, gather
+from bmq_operator.clusters.gathering import gather
+from bmq_operator.clusters.refused import NotToBe
 
 Field = tuple[type[BaseModel], str]
 OWN: dict[Field, str] = {

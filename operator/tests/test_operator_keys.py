@@ -12,9 +12,10 @@ from kube_of_a_test import CLUSTER, KubeOfATest, context_of
 from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import bring_about, read_existing
-from bmq_operator.clusters.gathering import NotToBe, gather
+from bmq_operator.clusters.gathering import gather
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import next_list, reference, talk, why_unusable
+from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.clusters.rotation import replacing
 
 OLD, NEW = "an-old-secret-of-24-characters", "a-new-secret-of-24-characters!"

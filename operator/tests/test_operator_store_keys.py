@@ -12,8 +12,9 @@ from bmq.resources.cluster import Cluster
 from bmq.runtime.system import SystemRng
 from bmq_operator.clusters.configuration import store_place
 from bmq_operator.clusters.existing import Existing
-from bmq_operator.clusters.gathering import NotToBe, gather
+from bmq_operator.clusters.gathering import gather
 from bmq_operator.clusters.inputs import Inputs
+from bmq_operator.clusters.refused import NotToBe
 
 GS, AZ, S3 = "gs://bucket", "az://container?account=me", "s3://bucket?region=eu-1"
 

@@ -1,6 +1,6 @@
 """Cluster: controllers, brokers and proxies over one store."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -297,11 +297,19 @@ class ListenerStatus(Part):
     bootstrap_servers: str = Field(default="", description="What clients are given; empty: not known yet.")
 
 
+StoreUse: TypeAlias = Literal["", "Begun", "Reached"]
+
+
 class ClusterStatus(Status):
     """What the cluster is."""
 
     cluster_id: str = Field(default="", description="The id that Kafka clients see.")
     store: str = Field(default="", description="The store's URL that its nodes were first made with: deletionPolicy Delete erases no other.")
+    store_use: StoreUse = Field(
+        default="",
+        description="Reached: a controller of its own was ready, which takes that it has read and written there: the store is this Cluster's. "
+        "Begun: it has, or had, nodes, and none got there. Empty with a store: an older operator noted it, which counts as Reached.",
+    )
     version: str = Field(default="", description="The version that all nodes run.")
     bootstrap_servers: str = Field(default="", description="What Kafka clients inside the Kubernetes cluster are given.")
     admin_url: str = Field(default="", description="The admin REST API.")

@@ -16,9 +16,11 @@ from bmq_operator.applied import write
 from bmq_operator.clusters.configuration import account, store_of_nodes, store_url
 from bmq_operator.clusters.desired import owned
 from bmq_operator.clusters.existing import Existing, ObjectTaken, owner_of, untaken
-from bmq_operator.clusters.gathering import NotToBe, data_may_go, may_be
+from bmq_operator.clusters.gathering import data_may_go, may_be
 from bmq_operator.clusters.names import COMPONENT_LABEL, ROLES, Names, claim_is_of_minio
 from bmq_operator.clusters.pods import config_map_of, erase_job
+from bmq_operator.clusters.refused import NotToBe, not_to_be
+from bmq_operator.clusters.stores import has_reached, use_of_store
 from bmq_operator.clusters.troubles import last_words
 from bmq_operator.conditions import Finding, next_conditions
 from bmq_operator.context import Context
@@ -38,18 +40,25 @@ async def delete(context: Context, cluster: Cluster, existing: Existing) -> Outc
             f'the records would be deleted with the Cluster: confirm it by the annotation {CONFIRM_DELETION}: "true", or set deletionPolicy: Retain'
         )
         return _waiting(context, cluster, "DeletionUnconfirmed", text, again_after_s=None)
-    if not cluster.status.store and (ran_over := store_ran_over(cluster, existing)):
-        # An older operator did not note it, and once the nodes are gone nothing else tells it.
-        noted = cluster.model_copy(update={"status": cluster.status.model_copy(update={"store": ran_over})})
+    known = {"store": cluster.status.store or store_ran_over(cluster, existing), "store_use": use_of_store(cluster, existing)}
+    if known != {"store": cluster.status.store, "store_use": cluster.status.store_use}:
+        # Once the nodes are gone nothing else tells it.
+        noted = cluster.model_copy(update={"status": cluster.status.model_copy(update=known)})
         return _waiting(context, noted, "Deleting", "the nodes are to end before the records go", again_after_s=0.0)
-    for (kind, _), one in existing.objects.items():
-        # Those of lanes, too: nothing may write any more.
-        if kind == "StatefulSet" and one["metadata"]["labels"].get(COMPONENT_LABEL) != "minio":
-            await context.kube.delete("StatefulSet", cluster.metadata.namespace, one["metadata"]["name"], uid=one["metadata"]["uid"])
+    await end_nodes(context, existing)
     if nodes := _pods(existing, *ROLES):
         text = f"waiting for {len(nodes)} nodes to end before the records go: {', '.join(nodes[:3])}{', ...' if len(nodes) > 3 else ''}"
         return _waiting(context, cluster, "Deleting", text)
     return await (_delete_volume if cluster.spec.store.minio.embedded else _erase)(context, cluster, existing)
+
+
+async def end_nodes(context: Context, existing: Existing) -> list[str]:
+    """Those of lanes, too: nothing may write any more. The names of their StatefulSets. Raises KubeError."""
+    found = [one["metadata"] for (kind, _), one in existing.objects.items() if kind == "StatefulSet"]
+    nodes = [meta for meta in found if meta["labels"].get(COMPONENT_LABEL) != "minio"]
+    for meta in nodes:
+        await context.kube.delete("StatefulSet", meta["namespace"], meta["name"], uid=meta["uid"])
+    return [meta["name"] for meta in nodes]
 
 
 def store_ran_over(cluster: Cluster, existing: Existing) -> str:
@@ -100,10 +109,11 @@ async def _erase(context: Context, cluster: Cluster, existing: Existing) -> Outc
 async def _may_erase(context: Context, cluster: Cluster) -> None:
     """Raises KubeError; NotToBe, ObjectTaken where the Job may not run by this spec."""
     await may_be(context, cluster)
-    if cluster.status.store != store_url(cluster):
-        had = f"they ran over {cluster.status.store}" if cluster.status.store else "it never had any"
+    if cluster.status.store != store_url(cluster) or not has_reached(cluster):
+        had = "it never had any" if not cluster.status.store else f"they ran over {cluster.status.store}"
+        had = had if cluster.status.store != store_url(cluster) else "none of its controllers was ever ready"
         text = f"nodes of this Cluster are not known to have run over {store_url(cluster)} ({had}), so what is there may be another's"
-        raise NotToBe(Finding(status="False", reason="NeverRan", message=text))
+        raise not_to_be("NeverRan", text)
     there = await context.kube.get("ServiceAccount", cluster.metadata.namespace, Names.of(cluster).cluster)
     untaken(there, cluster)
     if there is None:

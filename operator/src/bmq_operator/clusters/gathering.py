@@ -4,37 +4,25 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
-from pydantic import ValidationError
-
-from bmq.resources.base import ObjectMeta
 from bmq.resources.cluster import Cluster
 from bmq.resources.references import CONFIRM_DELETION
 from bmq_operator.borrowed import Own, why_not_allowed
-from bmq_operator.clusters.configuration import store_place, store_url, text_of
+from bmq_operator.clusters.configuration import text_of
 from bmq_operator.clusters.existing import Existing, owner_of
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import ADMIN_TOKEN, CLUSTER_SECRET, Keys, keys_of, named, next_list, reference, texts_of
 from bmq_operator.clusters.keys import why_unusable as why_unusable_key
 from bmq_operator.clusters.names import CLUSTER_LABEL, ROLES, Names, claim_is_of_minio, minio_selector, why_unusable
 from bmq_operator.clusters.pods import config_map_of
+from bmq_operator.clusters.refused import NotToBe, not_to_be
 from bmq_operator.clusters.rolled import pod_management
 from bmq_operator.clusters.rotation import known_keys, used_keys
 from bmq_operator.clusters.store_keys import store_keys
-from bmq_operator.conditions import Finding
+from bmq_operator.clusters.stores import nobody_shares_the_store
 from bmq_operator.context import Context
-from bmq_operator.known import CLUSTERS_MAX
 from bmq_operator.kube import FIELD_MANAGER, Manifest
-from bmq_operator.understood import understood
 
 SECRET_BYTES = 24
-
-
-class NotToBe(Exception):
-    """The Cluster cannot be as its spec says. `finding` says why and what helps; nothing of it is changed."""
-
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.message)
-        self.finding = finding
 
 
 async def gather(context: Context, cluster: Cluster, existing: Existing, *, advertised: str) -> Inputs:
@@ -45,13 +33,13 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
     auth = await context.kube.get("Secret", names.namespace, names.auth)
     sets = existing.stateful_sets()
     if cluster.spec.store.minio.embedded and not minio.get("password") and "minio" in sets:
-        raise _not_to_be("SecretMissing", _lost_of_minio(names))
+        raise not_to_be("SecretMissing", _lost_of_minio(names))
     if cluster.spec.store.minio.embedded and "minio" not in sets:
         await _volume_is_its_own(context, names)
     known = known_keys(cluster, existing, auth)
     used = used_keys(names, existing)
     if lost := sorted(used.keys() - known.keys()):
-        raise _not_to_be("SecretMissing", _lost(names, lost[0], used[lost[0]]))
+        raise not_to_be("SecretMissing", _lost(names, lost[0], used[lost[0]]))
     running = {name: known[name] for name in sorted(used)}
     current = known.get(_current(sets), next(reversed(running.values()), None))
     wanted = Keys(*((value,) for value in _wanted(context, names, auth, current)))
@@ -88,13 +76,13 @@ async def may_be(context: Context, cluster: Cluster) -> str:
     """What has to hold before anything runs by a Cluster's spec, be it nodes, those of a lane, or the Job that erases; its keys to the store, as one
     text to compare. Raises KubeError, NotToBe."""
     if why := why_unusable(cluster):
-        raise _not_to_be("NameUnusable", why)
+        raise not_to_be("NameUnusable", why)
     settings, namespace = context.settings, cluster.metadata.namespace
     own = Own(images=(settings.image,))
     if (beyond := await why_not_allowed(context.kube, cluster.spec, namespace=namespace, allow=settings.allow, own=own)) is not None:
         raise NotToBe(beyond)
     keys = await _keys_to_store(context, cluster)
-    await _nobody_shares_the_store(context, cluster)
+    await nobody_shares_the_store(context, cluster)
     return keys
 
 
@@ -121,7 +109,7 @@ def _wanted(context: Context, names: Names, auth: Manifest | None, current: Keys
     for key, values in ((CLUSTER_SECRET, () if current is None else current.cluster), (ADMIN_TOKEN, () if current is None else current.admin)):
         value = texts.get(key) or (values[0] if values else _random(context))
         if why := why_unusable_key(names.auth, key, value):
-            raise _not_to_be("SecretUnusable", why)
+            raise not_to_be("SecretUnusable", why)
         found.append(value)
     return found[0], found[1]
 
@@ -146,55 +134,6 @@ def data_may_go(cluster: Cluster) -> bool:
     return cluster.spec.deletion_policy == "Delete" and cluster.metadata.annotations.get(CONFIRM_DELETION) == "true"
 
 
-async def _nobody_shares_the_store(context: Context, cluster: Cluster) -> None:
-    """Of two Clusters over one store that one has it which had nodes there first, however the URLs are written. What is to be erased nobody else may
-    have run over. A Cluster that has never had any, be it refused or waiting for something, keeps nobody from it."""
-    url, place, own = store_url(cluster), store_place(cluster), cluster.metadata
-    if own.deletion_timestamp is None and await _ran(context, cluster):
-        return  # whoever came later was refused
-    ran: list[ObjectMeta] = []
-    there: set[str] = set()
-    for namespace in context.settings.watched_namespaces:
-        for manifest in await context.kube.list("Cluster", namespace):
-            try:
-                other = understood(Cluster, manifest)
-            except ValidationError:
-                continue  # nothing is made of it, and what it says of itself tells why
-            if other.metadata.uid == cluster.metadata.uid or store_place(other) != place:
-                continue
-            if await _ran(context, other):
-                ran.append(other.metadata)
-            there.add(other.metadata.uid)
-    # From here on nothing is awaited: of two Clusters that have yet to begin one begins, as there is one operator that leads.
-    begins = context.known.stores_taken
-    taker = begins.get(place)
-    if taker is not None and taker.uid != own.uid and taker.uid in there:
-        ran.append(taker)
-    if ran:
-        whose = f"{ran[0].namespace}/{ran[0].name}"
-        raise _not_to_be("StoreShared", f"store.url {url!r} is the store of Cluster {whose}: give each a bucket or a prefix of its own")
-    if own.deletion_timestamp is None:
-        if place not in begins and len(begins) >= CLUSTERS_MAX:
-            del begins[next(iter(begins))]
-        begins[place] = own
-
-
-async def _ran(context: Context, cluster: Cluster) -> bool:
-    """Whether it has, or had, nodes: by its status, or, where the operator ended before it wrote that, by what it made."""
-    if cluster.status.store:
-        return True
-    made = await context.kube.get("StatefulSet", cluster.metadata.namespace, Names.of(cluster).role("controller"))
-    return made is not None and owner_of(made) == cluster.metadata.uid
-
-
-def has_not_begun(context: Context, cluster: Cluster) -> None:
-    """Nothing could be made of it: its store is not taken."""
-    place = store_place(cluster)
-    taker = context.known.stores_taken.get(place)
-    if taker is not None and taker.uid == cluster.metadata.uid:
-        del context.known.stores_taken[place]
-
-
 async def _volume_is_its_own(context: Context, names: Names) -> None:
     """A StatefulSet mounts whatever claim has the name. One that an earlier Cluster of this name left says by its labels that it is of MinIO."""
     claim = await context.kube.get("PersistentVolumeClaim", names.namespace, names.minio_claim)
@@ -204,7 +143,7 @@ async def _volume_is_its_own(context: Context, names: Names) -> None:
             f"PersistentVolumeClaim {names.minio_claim} was there before, and MinIO would write into its volume: delete it, or create the Cluster "
             f"with another name. Where it has this Cluster's records, give it the labels {labels}"
         )
-        raise _not_to_be("NameTaken", text)
+        raise not_to_be("NameTaken", text)
 
 
 async def _keys_to_store(context: Context, cluster: Cluster) -> str:
@@ -216,14 +155,14 @@ async def _keys_to_store(context: Context, cluster: Cluster) -> str:
     secret = await context.kube.get("Secret", cluster.metadata.namespace, name)
     if secret is None:
         text = f"store.credentials.secretName: there is no Secret {name!r} in namespace {cluster.metadata.namespace}: create it, or name another one"
-        raise _not_to_be("SecretMissing", text)
+        raise not_to_be("SecretMissing", text)
     values = texts_of(secret)
     for one in keys:
         if not values.get(one.key):
             has = ", ".join(sorted(values)) or "none"
             another = "Secret" if one.field == "secretName" else "key"
             text = f"store.credentials.{one.field}: the Secret {name!r} has no key {one.key!r} (it has: {has}): add it, or name another {another}"
-            raise _not_to_be("SecretKeyMissing", text)
+            raise not_to_be("SecretKeyMissing", text)
     return "\n".join(values[one.key] for one in keys)
 
 
@@ -252,7 +191,3 @@ def _proxies(cluster: Cluster, stateful_set: Manifest | None) -> int | None:
 
 def _random(context: Context) -> str:
     return (bytes(context.rng.nonce()) + bytes(context.rng.nonce()))[:SECRET_BYTES].hex()
-
-
-def _not_to_be(reason: str, message: str) -> NotToBe:
-    return NotToBe(Finding(status="False", reason=reason, message=message))

@@ -8,20 +8,22 @@ import structlog
 
 from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.asking import Answer, ask_state
-from bmq_operator.clusters.deletion import delete, store_ran_over
+from bmq_operator.clusters.deletion import delete, end_nodes, store_ran_over
 from bmq_operator.clusters.desired import desired
 from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
-from bmq_operator.clusters.gathering import NotToBe, gather, has_not_begun
+from bmq_operator.clusters.gathering import gather
 from bmq_operator.clusters.lane_nodes import LaneNodes, lanes_status, next_lane_step
 from bmq_operator.clusters.lane_objects import delete_without_lane, keys_to_lanes
 from bmq_operator.clusters.listeners import advertised_file, listener_statuses, node_address
 from bmq_operator.clusters.minio import volume_note
 from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_LABEL, ROLES, Component, Names
 from bmq_operator.clusters.nodes import Pod, is_ready, lanes_seen, pods_seen, settled
+from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.clusters.report import Found, report
 from bmq_operator.clusters.rolled import replace_stuck
 from bmq_operator.clusters.rotation import nodes_behind, replacing
 from bmq_operator.clusters.steps import marked, take
+from bmq_operator.clusters.stores import SHARED, gives_way, has_not_begun, use_of_store
 from bmq_operator.clusters.troubles import trouble
 from bmq_operator.clusters.upgrade import Idle, Step, View, Wait, next_step
 from bmq_operator.clusters.volume import keep_volume
@@ -93,6 +95,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         held=brought.held,
         listeners=listener_statuses(cluster, existing, nodes),
         ran_over=store_ran_over(cluster, existing),
+        store_use=use_of_store(cluster, existing),
         notes=[note for note in (brought.note, volume_note(cluster, sets.get("minio"))) if note is not None],
     )
     status = report(cluster, found, now_ms=now_ms)
@@ -152,7 +155,8 @@ async def _bring_about(context: Context, cluster: Cluster, existing: Existing, n
         done += await replace_stuck(context, existing)
     except NotToBe as reason:
         has_not_begun(context, cluster)
-        return Brought(obstacle=reason.finding)
+        ended = await end_nodes(context, existing) if reason.finding.reason == SHARED and gives_way(cluster) else []
+        return Brought(changed=bool(ended), obstacle=reason.finding)
     except ObjectTaken as taken:
         has_not_begun(context, cluster)
         return Brought(changed=True, obstacle=Finding(status="False", reason="NameTaken", message=str(taken)))

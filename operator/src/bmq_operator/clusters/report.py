@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bmq.resources.cluster import Cluster, ClusterStatus, ListenerStatus, RoleStatus
+from bmq.resources.cluster import Cluster, ClusterStatus, ListenerStatus, RoleStatus, StoreUse
 from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.names import ADMIN_PORT, KAFKA_PORT, ROLES, Component, Names, selector_of
 from bmq_operator.clusters.nodes import Pod
@@ -33,6 +33,7 @@ class Found:
     listeners: Sequence[ListenerStatus] = ()
     ran_over: str = ""
     """The store of its nodes."""
+    store_use: StoreUse = ""
     notes: Sequence[Finding] = ()
     """What else is worth a condition."""
 
@@ -48,6 +49,7 @@ def report(cluster: Cluster, found: Found, *, now_ms: int) -> ClusterStatus:
         conditions=next_conditions(cluster.status.conditions, findings, generation=cluster.metadata.generation, now_ms=now_ms),
         cluster_id=cluster.cluster_id,
         store=cluster.status.store or found.ran_over,
+        store_use=found.store_use,
         version=_version(found.pods) or cluster.status.version,
         bootstrap_servers=f"{names.host(names.bootstrap)}:{KAFKA_PORT}",
         admin_url=f"http://{names.host(names.admin)}:{ADMIN_PORT}",

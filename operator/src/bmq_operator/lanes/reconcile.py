@@ -11,8 +11,9 @@ from bmq_operator.admin import AdminClient, AdminError, AdminProblem
 from bmq_operator.applied import as_wanted, make_way, write
 from bmq_operator.borrowed import Own, why_never_allowed
 from bmq_operator.clusters.existing import owner_of
-from bmq_operator.clusters.gathering import NotToBe, may_be
+from bmq_operator.clusters.gathering import may_be
 from bmq_operator.clusters.names import OF_LANE, OF_NAMESPACE, Names, selector_of
+from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.conditions import Finding, next_conditions, timestamp
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
