@@ -22,6 +22,7 @@ from bmq_broker.coverage import Coverage
 from bmq_broker.groups.durable import DurableState
 from bmq_broker.groups.snapshot import decode_state, encode_state
 from bmq_broker.manifests import KEPT_VERSIONS
+from bmq_broker.metrics import PARTITIONS
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.settings import BrokerSettings
 from bmq_sim.loop import on_virtual_time
@@ -314,6 +315,7 @@ async def test_a_shared_segment_with_what_lost_versions_named_stays(opened: bool
     for tp in tps[:1] if opened else []:  # one that may name it is enough to keep it, and the others are not asked
         with pytest.raises(PartitionStopped, match="begins at offset 2, and the log ends at 2"):
             await cluster.append(tp, b"a second c")
+    assert PARTITIONS.labels("stopped")._value.get() == 1
     await cluster.stop()
     assert (await repaired(cluster)).failed == []
     await cluster.start("fourth")

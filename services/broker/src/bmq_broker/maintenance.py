@@ -279,4 +279,5 @@ class Maintenance:
         BUFFERED_BYTES.set(self._commit.buffered_bytes)
         PARTITIONS.labels("appending").set(len(self._ownership.partitions))
         PARTITIONS.labels("leaving").set(len(self._departures))
-        PARTITIONS.labels("stopped").set(self._roller.stopped_count + self._ownership.stopped_count)
+        refusing = sum(1 for each in self._ownership.partitions.values() if each.stray is not None and each.cannot_roll is None)
+        PARTITIONS.labels("stopped").set(self._roller.stopped_count + self._ownership.stopped_count + refusing)
