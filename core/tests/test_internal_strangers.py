@@ -1,6 +1,7 @@
 """Who belongs elsewhere, speaks another version or another protocol is refused, and disturbs nobody."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,11 @@ from bmq.values import NodeId
             Identity(cluster_id="another", node_id=NodeId(1)),
             SERVER.node_id,
             f"node 1 belongs to cluster 'another' and this is node 7 of cluster '{CLUSTER}'",
+        ),
+        (
+            replace(CLIENT, copy="c0"),
+            SERVER.node_id,
+            "node 1 runs over copy c0 of this cluster's store and node 7 over the store that this cluster began",
         ),
         (CLIENT, NodeId(8), "node 1 looks for node 8 at this address, which is node 7's now"),
     ],

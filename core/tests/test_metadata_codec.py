@@ -45,7 +45,7 @@ NONCE = Nonce(b"n" * 16)
 TOPIC = UUID(int=5)
 
 EVERYTHING: list[AnyRecord] = [
-    ClusterCreated(cluster_id="abc"),
+    ClusterCreated(cluster_id="abc", copy="c0"),
     LeaderElected(controller_epoch=2, node_id=1, host="c", port=7),
     LeaderAlive(heard=(1, 3)),
     NodeRegistered(node_id=1, broker_epoch=1, boot=UUID(int=1), roles=("broker", "proxy"), host="h", port=9, rack="a"),
@@ -105,7 +105,7 @@ def test_entries_and_snapshots_of_an_older_bmq_are_read() -> None:
     parts = [snapshot(image)[:ENVELOPE_SIZE_BYTES], msgspec.msgpack.encode(before)]
     data = b"".join([*parts, encode_crc(crc_of(parts))])
     nodes = {node_id: replace(node, internal_host="", internal_port=0, pool="", lane="", listeners={}) for node_id, node in image.nodes.items()}
-    assert decode_snapshot(data, what="snapshot")[0] == replace(image, nodes=nodes, controller_host="", controller_port=0)
+    assert decode_snapshot(data, what="snapshot")[0] == replace(image, nodes=nodes, controller_host="", controller_port=0, copy="")
 
 
 def test_a_record_with_an_unknown_tag_is_refused_by_name() -> None:

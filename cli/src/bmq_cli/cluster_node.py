@@ -112,7 +112,7 @@ class ClusterNode:
         known = loaded.image.cluster_id
         self._check_cluster(known)
         self._server = server = InternalServer(
-            {}, self._identity(known or config.cluster_id), strangers_max=limits_of(config.limits).internal_strangers_max
+            {}, self._identity(known or config.cluster_id, loaded.image.copy), strangers_max=limits_of(config.limits).internal_strangers_max
         )
         await bound("internal_listen", config.internal_listen, self._listen(server))
         if config.has(Role.CONTROLLER):
@@ -123,7 +123,7 @@ class ClusterNode:
             self._run("follow metadata", follower.run())
         image = await self._until_founded()
         self._check_cluster(image.cluster_id)
-        server.me = me = self._identity(image.cluster_id)
+        server.me = me = self._identity(image.cluster_id, image.copy)
         self._control = control = RemoteController(self._feed, me=me)
         self._owners = Owners(self._feed, me=me, own=self._own_broker)
         self._may_ask.set()
@@ -174,11 +174,11 @@ class ClusterNode:
             await self._control.close()
         await cancelled(self._tasks)
 
-    def _identity(self, cluster_id: str) -> Identity:
+    def _identity(self, cluster_id: str, copy: str) -> Identity:
         key = self._config.cluster_secret
         accepted = tuple(line.encode() for line in self._config.cluster_secrets_accepted.splitlines() if line)
         secret = ClusterSecret(key=key.encode(), nonce=self._rng.nonce, accepted=accepted) if key else None
-        return Identity(cluster_id=cluster_id, node_id=self._node_id, secret=secret)
+        return Identity(cluster_id=cluster_id, node_id=self._node_id, secret=secret, copy=copy)
 
     # --- roles ---
 

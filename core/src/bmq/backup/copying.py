@@ -9,6 +9,8 @@ Objects never change, so a copy is wrong only by what it lacks. The order makes 
    gone while the same version is the newest is lost (`_is_lost`): no copy is made, or one without it.
 4. The metadata log, to its end at that time, provided that nothing since 1 changed who owns what or which stream ends where; else again from 1,
    which copies only what is new. It is copied last, entries from the newest down and then the snapshots: what was interrupted is no store.
+   Above all of them stands one entry of the copy's own, which says that it is a copy and which one: its nodes know the addresses of those that the
+   store was copied from, and would register there, in the place of theirs, with the same ids, the same cluster id and the same secret.
 
 Everything acknowledged before 1 is in the copy, of what came later a part: of each partition a beginning, not all of them up to one moment. A group's
 offset that was committed meanwhile may be there without the records below it (docs/backup.md says what to do).
@@ -27,10 +29,11 @@ from bmq.audit.metadata_audit import Metadata, NoMetadata, audit_metadata
 from bmq.audit.reading import TRIES_MAX, Reader
 from bmq.errors import BmqError, Conflict, FormatError, ObjectMissing, StoreError
 from bmq.grouping import in_groups
-from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, decode_records
+from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, decode_records, encode_records
 from bmq.metadata.image import Image, Topic
 from bmq.metadata.records import (
     AnyRecord,
+    ClusterCreated,
     ConfigsChanged,
     FeatureLevel,
     LaneDeclared,
@@ -51,7 +54,7 @@ from bmq.metadata.records import (
 from bmq.names import is_internal
 from bmq.ports import ObjectMeta, ObjectStore, Rng
 from bmq.storage.durable import Backoff, together
-from bmq.storage.flatlog import decode_entry
+from bmq.storage.flatlog import Entry, decode_entry, encode_entry
 from bmq.storage.keys import SHARED_PREFIX, manifest_page_prefix, manifest_prefix, partition_prefix
 from bmq.storage.manifest_format import check_page, decode_manifest
 from bmq.storage.numbered import number_of, numbered_key
@@ -93,7 +96,7 @@ class NotCopied(BmqError):
 
 @dataclass(slots=True)
 class Copied:
-    """What was done. `position`: the metadata entry that the copy ends with."""
+    """What was done. `position`: the metadata entry that the copy ends with, its own."""
 
     cluster_id: str = ""
     position: int = 0
@@ -140,7 +143,7 @@ class Copier:
             whole = await self._topics(start.image, others) and whole
             end = await self._settled(start)
             if end is not None and whole and await self._metadata(end):
-                self._done.cluster_id, self._done.position = end.image.cluster_id, end.position
+                self._done.cluster_id, self._done.position = end.image.cluster_id, end.position + 1
                 return self._done
             start = await audit_metadata(self._source, Report())
             self._done.lost.clear()
@@ -359,9 +362,18 @@ class Copier:
                 data[meta.key] = await self._source.get(meta.key)
             except ObjectMissing:
                 return False
+        await self._own_entry(end)
         for meta in (*sorted(entries, key=lambda each: each.key, reverse=True), *snapshots):
             await self._put(meta.key, data[meta.key])
         return True
+
+    async def _own_entry(self, end: Metadata) -> None:
+        """The one that says which copy this is."""
+        nonce = self._rng.nonce()
+        payload = encode_records([ClusterCreated(cluster_id=end.image.cluster_id, copy=nonce.hex())])
+        number, epoch = end.position + 1, end.image.controller_epoch
+        entry = Entry(number=number, epoch=epoch, nonce=nonce, predecessor=end.nonce, claim=True, payload=payload)
+        await self._put(numbered_key(LOG_PREFIX, number), b"".join(encode_entry(entry)))
 
     async def _listed(self, prefix: str) -> list[ObjectMeta]:
         return [meta async for meta in self._source.list(prefix)]

@@ -1,7 +1,7 @@
 """The first frame of each side: who speaks, to whom, for which cluster, in which version, and who knows the cluster's secret. Pure.
 
-A node of another cluster, a listener that belongs to another node now (an address was given away), a version that one side does not
-speak, or another secret is refused with one line that says what to do.
+A node of another cluster or of a copy of this one, a listener that belongs to another node now (an address was given away), a version that one
+side does not speak, or another secret is refused with one line that says what to do.
 """
 
 from dataclasses import dataclass
@@ -23,6 +23,8 @@ class Identity:
     cluster_id: str
     node_id: NodeId
     secret: ClusterSecret | None = None
+    copy: str = ""
+    """Over which copy of the cluster's store it runs (Image.copy)."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
@@ -35,6 +37,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     to_node_id: int
     purpose: int
     nonce: bytes = b""
+    copy: str = ""
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True):
@@ -44,6 +47,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True):
     cluster_id: str
     node_id: int
     proof: bytes = b""
+    copy: str = ""
 
 
 HELLO: Final = Packed[Hello](Hello)
@@ -55,7 +59,7 @@ BYTES: Final = Packed[bytes](bytes)
 def hello(me: Identity, to_node_id: NodeId, purpose: Purpose) -> Hello:
     """What a client of this bmq says."""
     nonce = me.secret.nonce() if me.secret is not None else b""
-    return Hello(PROTOCOL_VERSION_MIN, PROTOCOL_VERSION, me.cluster_id, me.node_id, to_node_id, purpose, nonce)
+    return Hello(PROTOCOL_VERSION_MIN, PROTOCOL_VERSION, me.cluster_id, me.node_id, to_node_id, purpose, nonce, me.copy)
 
 
 def welcome(me: Identity, said: Hello) -> Welcome:
@@ -64,6 +68,11 @@ def welcome(me: Identity, said: Hello) -> Welcome:
         raise WireError(
             f"node {said.node_id} belongs to cluster {said.cluster_id!r} and this is node {me.node_id} of cluster {me.cluster_id!r}: "
             "give both the same store and --cluster-id, or each cluster addresses of its own"
+        )
+    if said.copy != me.copy:
+        raise WireError(
+            f"node {said.node_id} runs over {_which(said.copy)} and node {me.node_id} over {_which(me.copy)}: "
+            "each of them is a cluster of its own, give both the same store, or each addresses of its own"
         )
     if said.to_node_id != me.node_id:
         raise WireError(f"node {said.node_id} looks for node {said.to_node_id} at this address, which is node {me.node_id}'s now")
@@ -77,7 +86,7 @@ def welcome(me: Identity, said: Hello) -> Welcome:
         raise WireError(f"node {said.node_id} opened a connection for purpose {said.purpose}, which this bmq does not know")
     if me.secret is not None and not said.nonce:
         raise WireError(f"node {said.node_id} has no cluster secret and node {me.node_id} asks for one: {REMEDY}")
-    return Welcome(version, me.cluster_id, me.node_id)
+    return Welcome(version, me.cluster_id, me.node_id, copy=me.copy)
 
 
 def check_proof(said: Hello, challenge: Challenge, proof: bytes) -> None:
@@ -94,5 +103,11 @@ def check_welcome(me: Identity, to_node_id: NodeId, answer: Welcome, challenge: 
         raise WireError(
             f"node {answer.node_id} of cluster {answer.cluster_id!r} answered where node {to_node_id} of cluster {me.cluster_id!r} was looked for"
         )
+    if answer.copy != me.copy:
+        raise WireError(f"node {answer.node_id} answered from {_which(answer.copy)}, and node {me.node_id} runs over {_which(me.copy)}")
     if not PROTOCOL_VERSION_MIN <= answer.version <= PROTOCOL_VERSION:
         raise WireError(f"node {answer.node_id} wants version {answer.version} of the internal protocol, which was not offered")
+
+
+def _which(copy: str) -> str:
+    return f"copy {copy} of this cluster's store" if copy else "the store that this cluster began with"

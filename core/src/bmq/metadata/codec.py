@@ -133,6 +133,7 @@ class _SnapshotBody(msgspec.Struct, array_like=True, kw_only=True):
     lanes: list[_LaneRow] = []
     next_lane: int = 1
     manifests: list[tuple[UUID, tuple[int, ...]]] = []
+    copy: str = ""
 
 
 _snapshot_decoder: Final = msgspec.msgpack.Decoder(_SnapshotBody)
@@ -171,6 +172,7 @@ def encode_snapshot(image: Image, *, entry_nonce: Nonce, nonce: Nonce) -> list[b
         lanes=[_lane_row(lane) for lane in image.lanes.values()],
         next_lane=image.next_lane,
         manifests=[(topic.topic_id, versions) for topic in image.topics.values() if any(versions := _versions(topic))],
+        copy=image.copy,
     )
     parts = [encode_envelope(magic=SNAPSHOT_MAGIC, version=SNAPSHOT_VERSION, nonce=nonce), _encoder.encode(body)]
     return [*parts, encode_crc(crc_of(parts))]
@@ -190,6 +192,7 @@ def decode_snapshot(data: bytes, *, what: str) -> tuple[Image, Nonce]:
     image = Image(
         position=body.position,
         cluster_id=body.cluster_id,
+        copy=body.copy,
         controller_epoch=body.controller_epoch,
         controller_id=NodeId(body.controller_id),
         controller_host=body.controller_host,

@@ -99,6 +99,7 @@ class _Builder:
     def __init__(self, image: Image) -> None:
         self._image = image
         self._cluster_id = image.cluster_id
+        self._copy = image.copy
         self._controller_epoch = image.controller_epoch
         self._controller_id = image.controller_id
         self._controller_host = image.controller_host
@@ -134,6 +135,7 @@ class _Builder:
         return Image(
             position=position,
             cluster_id=self._cluster_id,
+            copy=self._copy,
             controller_epoch=self._controller_epoch,
             controller_id=self._controller_id,
             controller_host=self._controller_host,
@@ -206,7 +208,7 @@ class _Builder:
             case LeaderAlive():
                 pass  # a standby looks at the record itself; what it says is old at once
             case ClusterCreated():
-                self._cluster_id = record.cluster_id
+                self._cluster_id, self._copy = record.cluster_id, record.copy
             case _:
                 assert_never(record)
 

@@ -92,6 +92,8 @@ class Image:
 
     position: int = 0
     cluster_id: str = ""
+    copy: str = ""
+    """Which copy of the cluster's store this is; "" for the one that it began with. Nodes over two of them have nothing to say to each other."""
     controller_epoch: int = 0
     controller_id: NodeId = NodeId(-1)
     controller_host: str = ""

@@ -14,9 +14,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class ClusterCreated(Record, frozen=True, tag="cluster"):
-    """The first record of all."""
+    """The first record of all; and the last one that a copy of the store was given: which copy it is. "" is the store that nobody copied."""
 
     cluster_id: str
+    copy: str = ""
 
 
 class LeaderElected(Record, frozen=True, tag="leader"):

@@ -67,7 +67,7 @@ class Operator:
 
     def _controller(self) -> RemoteController:
         if self._control is None:
-            self._control = RemoteController(self._feed, me=Identity(cluster_id=self.image.cluster_id, node_id=NODE_ID))
+            self._control = RemoteController(self._feed, me=Identity(cluster_id=self.image.cluster_id, node_id=NODE_ID, copy=self.image.copy))
         return self._control
 
     def _ask(self, what: str, call: Callable[[RemoteController], Awaitable[None]]) -> None:
