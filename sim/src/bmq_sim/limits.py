@@ -38,6 +38,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_broker.groups.loading:_BATCHES_PER_TURN": (1, 3),
     "bmq_broker.groups.deadlines:_DEADLINES_PER_TURN": (1,),
     "bmq_broker.groups.service:_LOOKS_PER_TURN": (1,),
+    "bmq_broker.groups.service:_REPLIES_PER_TURN": (1, 2),
     "bmq_broker.groups.subscription:TOPICS_MAX": (0, 1),
     "bmq_broker.groups.subscription:_KNOWN_MAX": (1,),
     "bmq_broker.groups.turns:TURN_BYTES": (1,),

@@ -313,6 +313,11 @@ class Group:
         """The longest of its members'."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
+    def waits_for_none_but(self, member_id: str) -> bool:
+        """Whether its rebalance ends when this one joins, "" a new member. It has to be one that ends as soon as nobody is missing."""
+        others = len(self.members) - (member_id in self.members) - len(self.joins) + (member_id in self.joins)
+        return self.first_rebalance_left_ms is None and others <= 0 and not self.pending - {member_id}
+
     def all_joined(self) -> bool:
         """Whether nobody has to be waited for."""
         return len(self.joins) == len(self.members) and not self.pending

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 from bmq.clock_guard import ClockGuard
 from bmq.errors import NotOwner, NotReady
-from bmq.grouping import in_weighed_groups
+from bmq.grouping import in_groups, in_weighed_groups
 from bmq.log_limit import RateLimited
 from bmq.ports import Rng
 from bmq.roles.log import CoordinatorLog
@@ -39,6 +39,8 @@ R = TypeVar("R", bound=Reply)
 Operation = Callable[[GroupMachine, Now, Ticket], Effects]
 
 _LOOKS_PER_TURN: Final = 200
+_REPLIES_PER_TURN: Final = 200
+"""Where more wait for the same step, the members of a large group, others have their turn before the next go on."""
 _COMPLAIN_EVERY_S: Final = 10.0
 
 
@@ -99,7 +101,7 @@ class GroupCoordinatorShard:
         self._decided: set[Ticket] = set()
         """Whose answers are there and wait for the store."""
         self._next_ticket = 0
-        self._deadlines = Deadlines(self._next_deadline_ms, self._fire_next)
+        self._deadlines = Deadlines(self._next_deadline_ms, self._fire_next, self._turns)
         self._walks = Walks(lambda: self._machine, self._run_by_itself, self._now, self._turns)
         self._housekeeper: asyncio.Task[None] | None = None
         self._complaints = RateLimited(interval_s=_COMPLAIN_EVERY_S)
@@ -170,15 +172,20 @@ class GroupCoordinatorShard:
         assert isinstance(reply, expected)
         return reply
 
-    async def writing_turn(self, group_id: str, *, member_id: str = "", instance_id: str | None = None) -> None:
-        """Before a request that may have the group's whole generation written: by a static member that comes back, or by its leader."""
+    async def turn(self, group_id: str, *, party: str, member_id: str = "", instance_id: str | None = None) -> None:
+        """Before a request of a member that may be much work: to write the group's whole generation, for one that comes back or by its leader, or to
+        begin the next one, for the last that was waited for. `party` is its address.
+        """
         group = None if self._machine is None else self._machine.groups.get(group_id)
         if group is None:
             return
         if group.state is GroupState.STABLE and not member_id and instance_id in group.static:
-            await self._turns.take(group.rewriting_bytes)
-        elif group.state is GroupState.COMPLETING_REBALANCE and member_id and group.leader == member_id:
-            await self._turns.take(group.completing_bytes)
+            await self._turns.take(group.rewriting_bytes, party=party)
+            return
+        known_id = member_id or group.static.get(instance_id or "", "")
+        leads = group.state is GroupState.COMPLETING_REBALANCE and member_id and group.leader == member_id
+        if leads or (group.state is GroupState.PREPARING_REBALANCE and group.waits_for_none_but(known_id)):
+            await self._turns.take(group.completing_bytes, party=party)
 
     async def ask_session(self, group_id: str, operation: Operation, expected: type[R]) -> R:
         """Like `ask`, for an operation that has no records and whose answer rests on the group's stored generation alone (Heartbeat).
@@ -221,11 +228,12 @@ class GroupCoordinatorShard:
         items: Sequence[Q],
         query: Callable[[GroupMachine, Q], T],
         *,
+        party: str,
         work_bytes: Callable[[GroupMachine, Q], int] = lambda _machine, _item: ELEMENT_WORK_BYTES,
         fence_check: bool = False,
     ) -> list[T]:
         """What `query` finds of each, in order; it changes nothing. `work_bytes`: how much of a turn that is. Others have their turn after a few of
-        them; returns as `look` does.
+        them; returns as `look` does. `party` is the asker's address.
         """
         self._check_room()
         results: list[T] = []
@@ -234,19 +242,19 @@ class GroupCoordinatorShard:
             return work_bytes(self._active(), item)
 
         for part in in_weighed_groups(items, work_of, count_max=_LOOKS_PER_TURN, weight_max=TURN_BYTES):
-            await self._turns.take(sum(map(work_of, part)))
+            await self._turns.take(sum(map(work_of, part)), party=party)
             machine = self._active()
             results += [query(machine, item) for item in part]
         await self._settled(fence_check=fence_check)
         return results
 
-    async def look_in_turns(self, queries: Iterable[tuple[int, Callable[[GroupMachine, Now], tuple[Effects, T]]]]) -> list[T]:
+    async def look_in_turns(self, queries: Iterable[tuple[int, Callable[[GroupMachine, Now], tuple[Effects, T]]]], *, party: str) -> list[T]:
         """Like `look` for each, in order, with how much work it is in bytes of a turn. Others have their turn between two of them, and may
-        change what the next one finds; returns when all of them are durable. Raises as `ask`, some of them done.
+        change what the next one finds; returns when all of them are durable. `party` is the asker's address. Raises as `ask`, some of them done.
         """
         results: list[T] = []
         for size_bytes, query in queries:
-            await self._turns.take(size_bytes)
+            await self._turns.take(size_bytes, party=party)
             if self._appending.undurable_bytes > self.settings.undurable_bytes_max // 2:
                 await self._settled()
             self._check_room()
@@ -449,7 +457,15 @@ class GroupCoordinatorShard:
         done.add_done_callback(deliver)
 
     def _answer(self, effects: Effects) -> None:
-        for ticket, reply in effects.replies:
+        if len(effects.replies) <= _REPLIES_PER_TURN:
+            self._deliver(effects.replies)
+            return
+        for replies in in_groups(effects.replies, _REPLIES_PER_TURN):
+            self._turns.then(ELEMENT_WORK_BYTES * len(replies), partial(self._deliver, replies))
+
+    def _deliver(self, replies: Sequence[tuple[Ticket, Reply | None]]) -> None:
+        """Whoever waits goes on in the loop's next turn, with an answer to encode and send."""
+        for ticket, reply in replies:
             future = self._waiting.get(ticket)
             if future is not None and not future.done():
                 future.set_result(reply)
@@ -477,19 +493,23 @@ class GroupCoordinatorShard:
     def _next_deadline_ms(self) -> int | None:
         return None if self._machine is None or self.failure is not None else self._machine.timers.next_ms()
 
-    def _fire_next(self) -> bool:
-        machine, fired = self._machine, True
+    def _fire_next(self) -> int | None:
+        machine, size_bytes = self._machine, ELEMENT_WORK_BYTES
         if machine is None:
-            return False
+            return None
+        found = True
 
         def step() -> Effects:
-            nonlocal fired
+            nonlocal found, size_bytes
             effects = timeouts.fire_next(machine, self._now())
-            fired = effects is not None
-            return Effects() if effects is None else effects
+            if effects is None:
+                found = False
+                return Effects()
+            size_bytes += ELEMENT_WORK_BYTES * len(effects.replies)
+            return effects
 
         self._run_by_itself(step)
-        return fired
+        return size_bytes if found else None
 
     async def _keep_house(self) -> None:
         """Expires offsets and idle groups, a few groups at a time."""

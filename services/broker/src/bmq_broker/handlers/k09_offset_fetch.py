@@ -13,6 +13,7 @@ from bmq_broker.groups.machine import GroupMachine
 from bmq_broker.groups.offsets import fetch, fetch_all
 from bmq_broker.groups.records import OffsetValue
 from bmq_broker.groups.service import GroupCoordinatorShard, TopicNames
+from bmq_broker.groups.tally import ELEMENT_WORK_BYTES
 from bmq_broker.handlers.group_errors import group_id_error, is_at_least
 from bmq_broker.handlers.group_topics import BY_ID_VERSION, AskedTopic, disagreement, look_up
 
@@ -41,7 +42,7 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
     def query(machine: GroupMachine, group: Message) -> dict[str, Any]:
         return _group(machine, names, _Group(group.group_id, _look_up(names, group.topics)), caller)
 
-    groups = await shard.look_each(asked, query, fence_check=True)
+    groups = await shard.look_each(asked, query, party=caller.client_host, work_bytes=_work_bytes, fence_check=True)
     if is_list:
         return {"throttle_time_ms": 0, "groups": groups}
     found = [{"name": topic["name"], "partitions": topic["partitions"]} for topic in groups[0]["topics"]]
@@ -60,6 +61,11 @@ def failed(request: Message, error: ErrorCode) -> dict[str, Any]:
         ],
         "groups": [{"group_id": group.group_id, "topics": [], "error_code": error} for group in fields.get("groups") or []],
     }
+
+
+def _work_bytes(machine: GroupMachine, group: Message) -> int:
+    count = machine.durable.offset_count(group.group_id) if group.topics is None else sum(len(one.partition_indexes) for one in group.topics)
+    return ELEMENT_WORK_BYTES * (1 + count)
 
 
 def _look_up(names: TopicNames, topics: list[Message] | None) -> list[tuple[Message, AskedTopic]] | None:

@@ -49,7 +49,7 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         requires_known_member=is_at_least(caller, _KNOWN_MEMBER_VERSION),
         can_skip_assignment=is_at_least(caller, _SKIP_ASSIGNMENT_VERSION),
     )
-    await shard.writing_turn(asked.group_id, member_id=asked.member_id, instance_id=asked.instance_id)
+    await shard.turn(asked.group_id, party=caller.client_host, member_id=asked.member_id, instance_id=asked.instance_id)
     reply = await shard.ask(
         lambda machine, now, ticket: join(machine, now, asked, ticket),
         JoinReply,

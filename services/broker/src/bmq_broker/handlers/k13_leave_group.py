@@ -34,7 +34,8 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         return failed(request, error)
     is_batch = bool(request.members) or is_at_least(caller, _BATCH_VERSION)
     members = request.members if is_batch else [Message(member_id=request.member_id, group_instance_id=None)]
-    left = [one for some in await shard.look_in_turns(_departures(shard, request.group_id, members)) for one in some]
+    departures = await shard.look_in_turns(_departures(shard, request.group_id, members), party=caller.client_host)
+    left = [one for some in departures for one in some]
     if not is_batch:
         return {"throttle_time_ms": 0, "error_code": left[0]["error_code"], "members": []}
     return {"throttle_time_ms": 0, "error_code": ErrorCode.none, "members": left}

@@ -35,7 +35,7 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         assignments.clear()  # the generation has what it took of them, and who waits for the leader's has no use for its own
         return effects
 
-    await shard.writing_turn(asked.group_id, member_id=asked.member_id)
+    await shard.turn(asked.group_id, party=caller.client_host, member_id=asked.member_id)
     reply = await shard.ask(operation, SyncReply)
     return {
         "throttle_time_ms": 0,

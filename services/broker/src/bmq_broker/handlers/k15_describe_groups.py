@@ -32,7 +32,7 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         group = describe(machine, group_id)
         return _missing(group_id, caller) if group is None else _encode(group, operations)
 
-    groups = await shard.look_each(request.groups, query, work_bytes=describing_bytes, fence_check=True)
+    groups = await shard.look_each(request.groups, query, party=caller.client_host, work_bytes=describing_bytes, fence_check=True)
     return {"throttle_time_ms": 0, "groups": groups}
 
 

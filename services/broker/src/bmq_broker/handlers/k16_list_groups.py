@@ -24,7 +24,7 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         return {"group_id": group.group_id, "protocol_type": group.protocol_type, "group_state": group.state.value, "group_type": _TYPE}
 
     group_ids = [] if types and _TYPE.lower() not in types else shard.group_ids()
-    found = await shard.look_each(group_ids, query)
+    found = await shard.look_each(group_ids, query, party=caller.client_host)
     return {"throttle_time_ms": 0, "error_code": ErrorCode.none, "groups": [group for group in found if group is not None]}
 
 

@@ -26,7 +26,7 @@ _Deletion = tuple[int, Callable[[GroupMachine, Now], tuple[Effects, list[ErrorCo
 
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:
     """Only empty groups can go; their offsets go with them, many of them in several turns: whoever joins between two keeps those that are left."""
-    codes = await shard.look_in_turns(_deletions(shard, request.groups_names))
+    codes = await shard.look_in_turns(_deletions(shard, request.groups_names), party=caller.client_host)
     return _encode(request, [code for some in codes for code in some])
 
 

@@ -26,7 +26,7 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
     error = group_id_error(request.group_id)
     if error is not None:
         return failed(request, error)
-    found = await shard.look_in_turns(_deletions(shard.topics, request))
+    found = await shard.look_in_turns(_deletions(shard.topics, request), party=caller.client_host)
     refusal = next((refusal for number, (refusal, _) in enumerate(found) if refusal is not None and not (number and _is_gone(refusal))), None)
     if refusal is not None:
         return failed(request, code_of(refusal))
