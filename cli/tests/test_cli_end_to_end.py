@@ -222,6 +222,11 @@ def test_a_reset_is_shown_then_done(bmq: Bmq, topic: str, tmp_path: Path) -> Non
     assert {"group": "unborn", "state": "empty"}.items() <= next(
         row for row in json.loads(bmq("groups", "list", "-o", "json").out) if row["group"] == "unborn"
     ).items()
+    every = ["groups", "reset-offsets", "moved", "--all-topics", "-o", "json"]
+    shifted = json.loads(bmq(*every, "--shift-by", "0", "--execute").out)["offsets"]
+    assert [(row["topic"], row["before"], row["after"]) for row in shifted] == [(topic, 3, 3), (topic, 0, 0)]
+    assert [row["after"] for row in json.loads(bmq(*every, "--to", "earliest").out)["offsets"]] == [0, 0]
+    assert bmq("groups", "reset-offsets", "nobody", "--all-topics", "--to", "end").code == 3
     assert bmq("groups", "delete", "unborn", "moved") == Result(0, "deleted group unborn\ndeleted group moved\n", "")
     assert bmq("groups", "describe", "moved").code == 3
 

@@ -161,6 +161,10 @@ def test_options_after_the_command_go_before_those_in_front_of_it() -> None:
         (["consume", "t", "-g", "g", "-p", "0"], None),
         (["produce", "t", "--json", "--key-separator", ":"], None),
         (["produce", "t", "-f", "/no/such/file"], "error: --file /no/such/file: No such file or directory\n"),
+        (
+            ["groups", "reset-offsets", "g", "--to", "end"],
+            "error: reset-offsets: it is not clear of which topics. give --topic or --all-topics\n",
+        ),
         (["groups", "reset-offsets", "g", "--topic", "t"], "error: reset-offsets: the target is not clear. give one of --to and --shift-by\n"),
     ],
 )

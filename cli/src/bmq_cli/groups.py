@@ -16,7 +16,7 @@ from bmq_cli.kafka_admin import ConsumerGroupDescription, at_or_after
 from bmq_cli.lag import Lag, first_unread_timestamps_ms, lag_of
 from bmq_cli.output import Column, Output, counted, fields
 from bmq_cli.positions import PartitionKey, resolve
-from bmq_cli.resets import Reset, parse_selection, plan_shift, plan_to, select
+from bmq_cli.resets import Reset, Selection, parse_selection, plan_shift, plan_to, select
 from bmq_cli.session import Session, with_session
 from bmq_cli.times import FORMS, parse_position
 from bmq_cli.topics import confirm, raise_failures
@@ -147,7 +147,10 @@ def reset_offsets(
     session: Session,
     name: GroupName,
     *,
-    topic: Annotated[list[str], typer.Option("--topic", metavar="T[:P,P]", help="Of this topic, or of these partitions of it; may be repeated.")],
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="T[:P,P]", help="Of this topic, or of these partitions of it; may be repeated.")
+    ] = None,
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="Of every partition of which the group has committed an offset.")] = False,
     to: Annotated[str | None, typer.Option("--to", metavar="POSITION", help=f"{FORMS}.")] = None,
     shift_by: Annotated[int | None, typer.Option("--shift-by", metavar="N", help="N records forward, or back when negative.")] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it. Without this, only show what would change.")] = False,
@@ -155,13 +158,13 @@ def reset_offsets(
     """Move a group's committed offsets. A dry run unless --execute; refused while the group has members."""
     if (to is None) == (shift_by is None):
         raise CommandFailed("reset-offsets", "the target is not clear", "give one of --to and --shift-by", code=ExitCode.USAGE)
+    if bool(topic) == all_topics:
+        raise CommandFailed("reset-offsets", "it is not clear of which topics", "give --topic or --all-topics", code=ExitCode.USAGE)
     position = None if to is None else parse_position(to, now_ms=now_ms(), option="--to")
-    selections = [parse_selection(text) for text in topic]
     connection = session.connection
-    group, committed = _group(connection, name)
+    group, committed = _existing_group(connection, name) if all_topics else _group(connection, name)
     refuse_active(name, group)
-    existing = {choice.topic: [item.id for item in connection.describe_topic(choice.topic).partitions] for choice in selections}
-    keys = select(selections, existing)
+    keys = _still_there(connection, committed) if all_topics else _chosen(connection, [parse_selection(text) for text in topic or ()])
     bounds = read_bounds(connection, keys)
     if position is not None:
         resets = plan_to(resolve(position, bounds, lambda timestamp_ms: _at_time(connection, keys, timestamp_ms)), committed)
@@ -208,6 +211,16 @@ def _existing_group(connection: Connection, name: str) -> tuple[ConsumerGroupDes
     if group.state is ConsumerGroupState.DEAD and not group.members and not committed:
         raise CommandFailed(f"group {name}", "there is no such group", "`bmq groups list` shows them", code=ExitCode.NOT_FOUND)
     return group, committed
+
+
+def _chosen(connection: Connection, selections: Sequence[Selection]) -> list[PartitionKey]:
+    existing = {choice.topic: [item.id for item in connection.describe_topic(choice.topic).partitions] for choice in selections}
+    return select(selections, existing)
+
+
+def _still_there(connection: Connection, keys: Iterable[PartitionKey]) -> list[PartitionKey]:
+    topics = connection.admin().list_topics(timeout=connection.timeout_s).topics
+    return sorted((topic, partition) for topic, partition in keys if topic in topics and partition in topics[topic].partitions)
 
 
 def _lags(connection: Connection, topics: set[str], committed: dict[PartitionKey, int]) -> dict[PartitionKey, Lag]:
