@@ -7,6 +7,7 @@ import pytest
 from clusters_world import World, cluster, run
 from kinds_of_a_test import INPUTS
 from kube_of_a_test import TRIAL
+from test_clusters_rotation import write_secret
 
 from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.desired import desired
@@ -64,8 +65,7 @@ def test_the_keys_of_a_copy_for_debugging_keep_no_replacement_of_keys_waiting() 
         await world.look("prod")
         world.pods_are_made()
         await stranger(world, "debug-7", owners=[])
-        auth = world.there("Secret", "prod-auth")
-        auth["data"] = {"cluster-secret": "bmV3IG9uZSB3aXRob3V0IHdoaXRlIHNwYWNl".replace("I", "J"), "admin-token": auth["data"]["admin-token"]}
+        write_secret(world)
         for _ in range(4):
             await world.look("prod")
             for role in ("controller", "broker", "proxy"):  # rolled by Kubernetes' own controller

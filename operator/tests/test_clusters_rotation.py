@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 from clusters_world import World, cluster, run
 
+from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.asking import Answer
+from bmq_operator.clusters.existing import read_existing
 from bmq_operator.clusters.keys import reference
 from bmq_operator.clusters.nodes import ClusterState, Node
+from bmq_operator.clusters.reconcile import _bring_about
 from bmq_operator.kube import KubeProblem
 
 NEW = "a-new-secret-of-24-characters!"
@@ -51,6 +54,13 @@ def told(world: World, kind: str) -> str:
     return next((one["message"] for one in world.there("Cluster", "prod")["status"]["conditions"] if one["type"] == kind), "")
 
 
+async def held(world: World) -> list[str]:
+    """What a Cluster that is paused would do."""
+    read = Cluster.model_validate({key: world.there("Cluster", "prod")[key] for key in ("metadata", "spec")})
+    found = await _bring_about(world.context, read, await read_existing(world.kube, read), {})  # type: ignore[arg-type]
+    return list(found.held)
+
+
 def rolled(world: World, prefix: str, *, but: bool = False) -> None:
     for name in [name for kind, _, name in world.kube.manifests if kind == "Pod" and name.startswith(prefix) != but]:
         world.kube.drop("Pod", "shop", name)
@@ -86,6 +96,27 @@ def test_a_rotation_ends_though_a_lane_is_refused(owner: dict[str, Any]) -> None
         keys = [one for one in template["spec"]["containers"][1]["env"] if "SECRET" in one["name"] or "TOKEN" in one["name"]]
         assert {one["valueFrom"]["secretKeyRef"]["name"] for one in keys} == {used_by(world, "prod-proxy")}
         assert len(keys) == 4
+
+    run(use, cluster(), lane())
+
+
+def test_what_a_paused_cluster_would_do_for_lanes_and_pods_that_are_stuck_is_told() -> None:
+    async def use(world: World) -> None:
+        await runs(world, OF_CLUSTER)
+        write_secret(world)
+        world.there("Cluster", "prod")["spec"]["paused"] = True
+        probe = copy.deepcopy(world.there("StatefulSet", "prod-proxy"))
+        meta = probe["metadata"] | {"name": "prod-probe", "labels": probe["metadata"]["labels"] | {"app.kubernetes.io/component": "probe"}}
+        probe["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"] = "probe"
+        del meta["uid"]
+        world.kube.keep(probe | {"metadata": meta})
+        world.pods_are_made(ready=False)
+        world.there("Pod", "prod-probe-0")["metadata"]["labels"]["controller-revision-hash"] = "r0"
+        before = str(world.kube.manifests)
+        said = await held(world)
+        assert "to give StatefulSet prod-lane-dev-proxy the newest keys" in said
+        assert "to replace Pod prod-probe-0 (probe), which was not ready and had old settings" in said
+        assert str(world.kube.manifests) == before
 
     run(use, cluster(), lane())
 
@@ -133,6 +164,7 @@ def test_objects_whose_lane_is_gone_go(another: dict[str, Any] | None) -> None:
         world.there("Cluster", "prod")["spec"]["paused"] = True
         await world.look("prod")
         assert world.has("StatefulSet", "prod-lane-dev-proxy"), "nothing is changed of a Cluster that is paused"
+        assert "to delete StatefulSet prod-lane-dev-proxy, as there is no Lane teams/dev" in " ".join(await held(world))
         world.there("Cluster", "prod")["spec"]["paused"] = False
         await world.look("prod")
         assert sorted(world.kube.deleted) == ["PodDisruptionBudget prod-lane-dev-proxy", "Service prod-lane-dev", "StatefulSet prod-lane-dev-proxy"]

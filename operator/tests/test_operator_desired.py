@@ -232,3 +232,33 @@ def test_what_clients_inside_are_told_of_a_proxy_is_a_service_of_that_proxy_alon
         assert not selects(own["spec"]["selector"], pod | {"statefulset.kubernetes.io/pod-name": f"demo-proxy-{ordinal + 1}"})
         assert "clusterIP" not in own["spec"], "the IP has to outlive pods"
         assert [one["port"] for one in own["spec"]["ports"]] == [int(port)]
+
+
+@pytest.mark.parametrize(
+    ("told", "grace_s"),
+    [
+        *((text, 140) for text in ("120000", "120_000", "+120000", " 120000 ", "120000.0")),
+        ("9000000", 620),
+        ("$(FROM_ELSEWHERE)", 620),
+        *((text, 35) for text in ("", "-5", "1e5", "two minutes", "9" * 5_000)),
+    ],
+)
+@pytest.mark.parametrize("where", ["settings", "placement"])
+def test_a_pod_is_given_the_time_that_its_node_takes_to_stop_however_that_is_written(told: str, grace_s: int, where: str) -> None:
+    written: dict[str, Any] = {"settings": {"env": {"BMQ_STOP_TIMEOUT_MS": told}}}
+    if where == "placement":
+        written = {"brokers": {"placement": {"env": [{"name": "BMQ_STOP_TIMEOUT_MS", "value": told}]}}}
+    meta = {"name": "demo", "namespace": "shop", "uid": "uid-demo"}
+    cluster = Cluster.model_validate({"metadata": meta, "spec": {"store": {"url": "s3://b"}, **written}})
+    sets = {one["metadata"]["name"]: one for one in desired(cluster, INPUTS) if one["kind"] == "StatefulSet"}
+    assert sets["demo-broker"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == grace_s
+
+
+def test_what_settings_say_goes_before_what_placement_says_of_the_time_to_stop() -> None:
+    variable = "BMQ_STOP_TIMEOUT_MS"
+    spec = {"settings": {"env": {variable: "60000"}}, "brokers": {"placement": {"env": [{"name": variable, "value": "120000"}]}}}
+    cluster = Cluster.model_validate({"metadata": {"name": "demo", "namespace": "shop", "uid": "u"}, "spec": {"store": {"url": "s3://b"}, **spec}})
+    [broker] = [one for one in desired(cluster, INPUTS) if (one["kind"], one["metadata"]["name"]) == ("StatefulSet", "demo-broker")]
+    pod = broker["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] == 80
+    assert {one["name"]: one.get("value") for one in pod["containers"][0]["env"]}[variable] == "60000"

@@ -223,7 +223,8 @@ class Runner:
             return
         finding = Finding(status="False", reason="NotUnderstood", message=text)
         conditions = next_conditions([], [finding], generation=generation, now_ms=self._context.clock.now_ms())
-        await self._write(key, {"conditions": [one.written() for one in conditions]}, uid=manifest["metadata"]["uid"])
+        kept = [one for one in old if one.get("type") != finding.type]
+        await self._write(key, {"conditions": [*(one.written() for one in conditions), *kept]}, uid=manifest["metadata"]["uid"])
         await self._post(manifest, (Event(reason="NotUnderstood", message=text, warning=True),))
 
 

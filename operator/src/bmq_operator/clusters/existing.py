@@ -1,7 +1,7 @@
 """What there is of a Cluster in Kubernetes: read, made, changed and deleted. Which objects those are is decided in `desired`."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,9 +76,11 @@ async def read_existing(kube: Kube, cluster: Cluster) -> Existing:
     )
 
 
-async def bring_about(kube: Kube, cluster: Cluster, existing: Existing, wanted: Iterable[Manifest], *, dry: bool = False) -> list[str]:
-    """Makes and changes what differs, and deletes what the Cluster owns and no longer needs; what was done, in words. `dry`: what would be done, and
-    nothing is.
+async def bring_about(
+    kube: Kube, cluster: Cluster, existing: Existing, wanted: Iterable[Manifest], *, restored: Set[str] = frozenset(), dry: bool = False
+) -> list[str]:
+    """Makes and changes what differs, and deletes what the Cluster owns and no longer needs; what was done, in words. `restored`: Secrets that are
+    taken where nobody owns them. `dry`: what would be done, and nothing is.
 
     Raises KubeError, ObjectTaken.
     """
@@ -90,7 +92,8 @@ async def bring_about(kube: Kube, cluster: Cluster, existing: Existing, wanted: 
         there = existing.get(kind, name)
         if there is None:
             there = await kube.get(kind, cluster.metadata.namespace, name)
-        untaken(there, cluster)
+        if not (there is not None and kind == "Secret" and name in restored and not owner_of(there)):
+            untaken(there, cluster)
         if there is None or not as_wanted(there, manifest):
             if not dry:
                 await write(kube, manifest, there)

@@ -2,7 +2,7 @@
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from bmq.resources.cluster import Cluster
 from bmq.resources.references import CONFIRM_DELETION
@@ -38,6 +38,8 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
         await _volume_is_its_own(context, names)
     known = known_keys(cluster, existing, auth)
     used = used_keys(names, existing)
+    put_back = await _put_back(context, names, used.keys() - known.keys())
+    known |= put_back
     if lost := sorted(used.keys() - known.keys()):
         raise not_to_be("SecretMissing", _lost(names, lost[0], used[lost[0]]))
     running = {name: known[name] for name in sorted(used)}
@@ -57,6 +59,7 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
         keys_name=keys_name,
         keys={name: keys for name, keys in running.items() if name.startswith(names.keys)} | {keys_name: now},
         configs=await _configs(context, names, existing),
+        restored=frozenset(put_back) | (frozenset((names.minio,)) if "minio" in sets else frozenset()),
         auth_is_theirs=auth is not None and not owner_of(auth) and keys_of(auth) is not None,
         minio_user=minio_user,
         minio_digest=hmac.new(minio_password.encode(), minio_user.encode(), hashlib.sha256).hexdigest()[:16],
@@ -84,6 +87,17 @@ async def may_be(context: Context, cluster: Cluster) -> str:
     keys = await _keys_to_store(context, cluster)
     await nobody_shares_the_store(context, cluster)
     return keys
+
+
+async def _put_back(context: Context, names: Names, missing: Set[str]) -> dict[str, Keys]:
+    """Of the Secrets that nodes use and the Cluster has no more, those that somebody restored by what was in them. A name that nodes use is nobody
+    else's, and who may write Secrets here could write the one with the next keys as well."""
+    found = {}
+    for name in sorted(one for one in missing if one.startswith(names.keys)):
+        secret = await context.kube.get("Secret", names.namespace, name)
+        if secret is not None and not owner_of(secret) and (keys := keys_of(secret)) is not None:
+            found[name] = keys
+    return found
 
 
 async def _configs(context: Context, names: Names, existing: Existing) -> dict[str, str]:

@@ -24,6 +24,8 @@ class Inputs:
     configs: Mapping[str, str] = field(default_factory=dict)
     """The ConfigMaps with `server.yaml` that nodes use, or would if one were brought back to what it was, by name: what each says. First the one that
     the newest nodes use."""
+    restored: frozenset[str] = frozenset()
+    """Secrets of the Cluster's own that somebody put back where they were missing, without an owner: they are taken as they are."""
     auth_is_theirs: bool = False
     """Whether somebody else made the Secret with `cluster_secret` and `admin_token`: it is read, and left alone."""
     minio_user: str = ""

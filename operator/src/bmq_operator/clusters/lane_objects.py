@@ -11,11 +11,15 @@ from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
 
 
-async def keys_to_lanes(context: Context, existing: Existing, base: Manifest) -> tuple[list[str], list[str]]:
-    """Brings the keys of lanes' nodes to those of `base`; what was done, and what was refused, in words. Raises KubeError."""
+async def keys_to_lanes(context: Context, existing: Existing, base: Manifest, *, dry: bool = False) -> tuple[list[str], list[str]]:
+    """Brings the keys of lanes' nodes to those of `base`; what was done, and what was refused, in words. `dry`: what would be done, and nothing is.
+    Raises KubeError."""
     done, refused = [], []
     for (kind, name), there in existing.objects.items():
         if kind != "StatefulSet" or not there["metadata"]["labels"].get(LANE_LABEL) or (change := with_keys_of(there, base)) is None:
+            continue
+        if dry:
+            done.append(f"to give {kind} {name} the newest keys")
             continue
         try:
             await context.kube.merge(kind, there["metadata"]["namespace"], name, change)
@@ -29,9 +33,9 @@ async def keys_to_lanes(context: Context, existing: Existing, base: Manifest) ->
     return done, refused
 
 
-async def delete_without_lane(context: Context, cluster: Cluster, existing: Existing) -> list[str]:
+async def delete_without_lane(context: Context, cluster: Cluster, existing: Existing, *, dry: bool = False) -> list[str]:
     """Deletes what the Cluster owns of lanes whose Lanes are gone, as those cannot have taken it with them: without an operator nothing else does;
-    what was done, in words. Raises KubeError."""
+    what was done, in words. `dry`: what would be done, and nothing is. Raises KubeError."""
     done = []
     gone: dict[tuple[str, str, str], bool] = {}
     for (kind, name), there in existing.objects.items():
@@ -43,8 +47,9 @@ async def delete_without_lane(context: Context, cluster: Cluster, existing: Exis
         if key not in gone:
             gone[key] = await _is_gone(context, cluster, *key)
         if gone[key]:
-            await context.kube.delete(kind, meta["namespace"], name, uid=meta["uid"])
-            done.append(f"deleted {kind} {name}, as there is no Lane {key[0]}/{key[1]} for it any more")
+            if not dry:
+                await context.kube.delete(kind, meta["namespace"], name, uid=meta["uid"])
+            done.append(f"{'to delete' if dry else 'deleted'} {kind} {name}, as there is no Lane {key[0]}/{key[1]} for it any more")
     return done
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pydantic import TypeAdapter, ValidationError
+
 from bmq.resources.cluster import Cluster
 from bmq.resources.pods import Placement, Resources
 from bmq_operator.clusters.inputs import Inputs
@@ -31,7 +33,7 @@ STOP_TIMEOUT_MS: Final = 15_000
 """The default of `bmq server`'s stop_timeout_ms."""
 STOP_TIMEOUT_MS_MAX: Final = 600_000
 """The most that it takes."""
-_DIGITS_MAX: Final = 9
+_NUMBER: Final = TypeAdapter(int)
 GRACE_S: Final = 20
 """How much longer than its own stop timeout a pod may take."""
 CONTAINER: Final = "bmq"
@@ -196,9 +198,7 @@ def resources_of(resources: Resources) -> dict[str, Any]:
 def _pod(cluster: Cluster, inputs: Inputs, workload: Workload) -> Manifest:
     names = Names.of(cluster)
     spec = cluster.spec
-    told = spec.settings.env.get("BMQ_STOP_TIMEOUT_MS", "")
-    # What nodes would refuse, which they say themselves when they start, is not acted on here.
-    stop_ms = min(int(told), STOP_TIMEOUT_MS_MAX) if told.isdecimal() and len(told) <= _DIGITS_MAX else STOP_TIMEOUT_MS
+    stop_ms = _stop_timeout_ms(_plain(cluster, workload).get("BMQ_STOP_TIMEOUT_MS", ""))
     volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {}}, {"name": CONFIG_VOLUME, "configMap": {"name": workload.config_map}}]
     mounts: list[Manifest] = [{"name": "tmp", "mountPath": "/tmp"}, {"name": CONFIG_VOLUME, "mountPath": "/etc/bmq", "readOnly": True}]
     if workload.advertised_config_map:
@@ -255,11 +255,26 @@ def _ports(workload: Workload) -> list[Manifest]:
     return [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()]
 
 
+def _stop_timeout_ms(told: str) -> int:
+    """As nodes read it, which take a number in all ways to write one (120_000, +120000). What they would refuse, which they say themselves when they
+    start, is not acted on; a variable in its place is read by them alone, and so may be the most."""
+    if "$(" in told:
+        return STOP_TIMEOUT_MS_MAX
+    try:
+        found = _NUMBER.validate_python(told)
+    except ValidationError:
+        return STOP_TIMEOUT_MS
+    return min(found, STOP_TIMEOUT_MS_MAX) if found >= 0 else STOP_TIMEOUT_MS
+
+
+def _plain(cluster: Cluster, workload: Workload) -> dict[str, str]:
+    """What people, and a role, say by variables: later ones go before earlier ones of the same name."""
+    return {one.name: one.value for one in workload.placement.env} | cluster.spec.settings.env | dict(workload.env)
+
+
 def _env(cluster: Cluster, inputs: Inputs, workload: Workload) -> list[Manifest]:
-    """Later ones go before earlier ones of the same name; what only the operator may say is last."""
-    plain: dict[str, str] = {one.name: one.value for one in workload.placement.env}
-    plain |= cluster.spec.settings.env
-    plain |= workload.env
+    """What only the operator may say is last."""
+    plain = _plain(cluster, workload)
     # By its IP: a name may lead to the pod's predecessor for as long as a DNS server remembers it.
     plain |= {"BMQ_ADVERTISED_INTERNAL": f"{'[$(POD_IP)]' if inputs.ipv6 else '$(POD_IP)'}:{INTERNAL_PORT}"}
     plain |= {"BMQ_ROLES": workload.component, "BMQ_NODE_ID_BASE": str(workload.node_ids_from)}

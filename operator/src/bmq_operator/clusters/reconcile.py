@@ -21,7 +21,7 @@ from bmq_operator.clusters.nodes import Pod, is_ready, lanes_seen, pods_seen, se
 from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.clusters.report import Found, report
 from bmq_operator.clusters.rolled import replace_stuck
-from bmq_operator.clusters.rotation import nodes_behind, replacing
+from bmq_operator.clusters.rotation import halted, nodes_behind, replacing
 from bmq_operator.clusters.steps import marked, take
 from bmq_operator.clusters.stores import SHARED, gives_way, has_not_begun, use_of_store
 from bmq_operator.clusters.troubles import trouble
@@ -141,39 +141,44 @@ async def _ask(context: Context, cluster: Cluster, pods: tuple[Pod, ...]) -> Ans
 
 
 async def _bring_about(context: Context, cluster: Cluster, existing: Existing, nodes: dict[str, str]) -> Brought:
-    """Makes and changes objects."""
+    """Makes and changes objects, or says why nothing is."""
     try:
-        advertised = advertised_file(cluster, existing, nodes)
-        inputs = await gather(context, cluster, existing, advertised=advertised)
-        wanted = desired(cluster, inputs)
-        done = await bring_about(context.kube, cluster, existing, _now(cluster, existing, wanted), dry=cluster.spec.paused)
-        if cluster.spec.paused:
-            has_not_begun(context, cluster)
-            behind = nodes_behind(Names.of(cluster), existing, inputs.keys_name)
-            return Brought(held=done, note=replacing(inputs, behind) if existing.stateful_sets() else None)
-        done += await delete_without_lane(context, cluster, existing)
-        done += await replace_stuck(context, existing)
+        return await _try_to(context, cluster, existing, nodes)
     except NotToBe as reason:
-        has_not_begun(context, cluster)
-        ended = await end_nodes(context, existing) if reason.finding.reason == SHARED and gives_way(cluster) else []
-        return Brought(changed=bool(ended), obstacle=reason.finding)
+        obstacle = reason.finding
     except ObjectTaken as taken:
-        has_not_begun(context, cluster)
-        return Brought(changed=True, obstacle=Finding(status="False", reason="NameTaken", message=str(taken)))
+        obstacle = Finding(status="False", reason="NameTaken", message=str(taken))
     except KubeProblem as problem:
         if problem.status == 409:
             raise
-        has_not_begun(context, cluster)
-        refused = Finding(status="False", reason="Refused", message=f"the API server refuses an object: {problem.message}")
-        return Brought(changed=True, obstacle=refused)
-    names = Names.of(cluster)
+        obstacle = Finding(status="False", reason="Refused", message=f"the API server refuses an object: {problem.message}")
+    has_not_begun(context, cluster)
+    if obstacle.reason == SHARED and gives_way(cluster):
+        await end_nodes(context, existing)
+    auth = await context.kube.get("Secret", cluster.metadata.namespace, Names.of(cluster).auth)
+    return Brought(changed=True, obstacle=obstacle, note=halted(cluster, existing, auth, reason=obstacle.reason))
+
+
+async def _try_to(context: Context, cluster: Cluster, existing: Existing, nodes: dict[str, str]) -> Brought:
+    """Raises KubeError, NotToBe, ObjectTaken."""
+    names, dry = Names.of(cluster), cluster.spec.paused
+    advertised = advertised_file(cluster, existing, nodes)
+    inputs = await gather(context, cluster, existing, advertised=advertised)
+    wanted = desired(cluster, inputs)
+    done = await bring_about(context.kube, cluster, existing, _now(cluster, existing, wanted), restored=inputs.restored, dry=dry)
+    done += await delete_without_lane(context, cluster, existing, dry=dry)
+    done += await replace_stuck(context, existing, dry=dry)
     base = next(one for one in wanted if (one["kind"], one["metadata"]["name"]) == ("StatefulSet", names.role("proxy")))
-    given, unchanged = await keys_to_lanes(context, existing, base)
+    given, unchanged = await keys_to_lanes(context, existing, base, dry=dry)
     done += given
+    behind = nodes_behind(names, existing, inputs.keys_name)
+    if dry:
+        has_not_begun(context, cluster)
+        return Brought(held=done, note=replacing(inputs, behind) if existing.stateful_sets() else None)
     await _show_addresses(context, cluster, existing, advertised)
     if done:
         _log.info("objects brought about", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", done=done)
-    return Brought(changed=bool(done), note=replacing(inputs, nodes_behind(names, existing, inputs.keys_name), unchanged))
+    return Brought(changed=bool(done), note=replacing(inputs, behind, unchanged))
 
 
 async def _show_addresses(context: Context, cluster: Cluster, existing: Existing, advertised: str) -> None:

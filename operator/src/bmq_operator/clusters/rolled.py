@@ -18,8 +18,9 @@ def pod_management(existing: Existing) -> dict[str, str]:
     return {one: sets[one]["spec"].get("podManagementPolicy", "OrderedReady") for one in COMPONENTS if one in sets}
 
 
-async def replace_stuck(context: Context, existing: Existing) -> list[str]:
-    """Deletes pods that are not ready and made from an older template than there is now; what was done, in words. Raises KubeError."""
+async def replace_stuck(context: Context, existing: Existing, *, dry: bool = False) -> list[str]:
+    """Deletes pods that are not ready and made from an older template than there is now; what was done, in words. `dry`: what would be done, and
+    nothing is. Raises KubeError."""
     sets = existing.stateful_sets()
     makers = {sets[one]["metadata"]["uid"]: sets[one] for one in COMPONENTS if one in sets and settled(sets[one])}
     done = []
@@ -28,6 +29,8 @@ async def replace_stuck(context: Context, existing: Existing) -> list[str]:
         newest = "" if maker is None else maker.get("status", {}).get("updateRevision", "")
         outdated = bool(newest) and meta["labels"].get(REVISION_LABEL) != newest
         if outdated and not is_ready(pod) and "deletionTimestamp" not in meta:
-            await context.kube.delete("Pod", meta["namespace"], meta["name"], uid=meta["uid"])
-            done.append(f"replaced Pod {meta['name']} ({meta['labels'].get(COMPONENT_LABEL)}), which was not ready and had old settings")
+            if not dry:
+                await context.kube.delete("Pod", meta["namespace"], meta["name"], uid=meta["uid"])
+            what = f"Pod {meta['name']} ({meta['labels'].get(COMPONENT_LABEL)}), which was not ready and had old settings"
+            done.append(f"{'to replace' if dry else 'replaced'} {what}")
     return done

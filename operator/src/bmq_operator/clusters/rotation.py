@@ -6,6 +6,7 @@ alive, whatever became of its Lane: its template is brought to the newest keys, 
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from bmq.resources.cluster import Cluster
@@ -61,6 +62,19 @@ def replacing(inputs: Inputs, behind: Sequence[str] = (), refused: Sequence[str]
         text += f"; to be replaced in this round: {', '.join(behind[:NAMED_MAX])}{more}"
     text += "".join(f"; {one}" for one in refused)
     return Finding(type="KeysAsWritten", status="False", reason="Replacing", message=text)
+
+
+def halted(cluster: Cluster, existing: Existing, auth: Manifest | None, *, reason: str) -> Finding | None:
+    """What is told of keys while the Cluster cannot be as its spec says, so that nothing is replaced: which ones count does not change by that."""
+    names, sets = Names.of(cluster), existing.stateful_sets()
+    current = reference(sets["controller"]["spec"]["template"]["spec"])[0] if "controller" in sets else ""
+    now = known_keys(cluster, existing, auth).get(current)
+    if now is None:
+        return None
+    written = (None if auth is None else keys_of(auth)) or now
+    inputs = Inputs(default_image="", cluster_secret=written.cluster[0], admin_token=written.admin[0], keys_name=current, keys={current: now})
+    found = replacing(inputs, nodes_behind(names, existing, current))
+    return None if found is None else replace(found, message=f"{found.message}; none is replaced until what {reason} says is corrected")
 
 
 def nodes_behind(names: Names, existing: Existing, keys_name: str) -> list[str]:
