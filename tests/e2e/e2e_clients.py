@@ -21,8 +21,9 @@ def read_all(servers: str, topic: str, *, client_id: str = "e2e") -> list[bytes]
         while left > 0:
             assert monotonic() < deadline, f"{left} records of {topic} were not read within {END_S} s"
             for message in consumer.consume(1000, timeout=1):
-                if message.error() is None and message.offset() < ends[message.partition()][1]:
-                    values.append(message.value())
+                offset, partition, value = message.offset(), message.partition(), message.value()
+                if message.error() is None and offset is not None and partition is not None and offset < ends[partition][1]:
+                    values.append(value or b"")
                     left -= 1
         return values
     finally:

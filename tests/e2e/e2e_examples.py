@@ -24,7 +24,7 @@ SESSIONS: Final = [["ann", 1], ["ann", 2], ["bob", 1]]
 
 def application(name: str, image: str, *, topics: dict[str, str], conf: dict[str, str]) -> dict[str, Any]:
     """An example's manifest that ends: with `--once`, this image and these settings, topics of other names; what has a schedule begins at once."""
-    import yaml
+    import yaml  # type: ignore[import-untyped]
 
     manifest: dict[str, Any] = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
     spec = manifest["spec"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 from chart_helm import CHART, ROOT, helm
 from e2e_images import Images
 from e2e_kubectl import Kubectl, Manifest

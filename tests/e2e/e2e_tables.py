@@ -89,7 +89,7 @@ class Bucket:
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
             "AWS_REGION": "us-east-1",
         }
-        command = [SPARK, e2e_records.__file__, str(count), str(first_ms), f"s3a://{BUCKET}/{table}", str(folder)]
+        command = [str(SPARK), str(e2e_records.__file__), str(count), str(first_ms), f"s3a://{BUCKET}/{table}", str(folder)]
         done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=300)
         assert not done.returncode, done.stderr
         return dict(json.loads(done.stdout.splitlines()[-1]))
@@ -115,7 +115,8 @@ class Tables:
 
     def application(self, owner: str) -> str:
         """The name of the one that a resource has; waits until it has it."""
-        return self.kubectl.until(f"{owner} has an application", lambda: [one["metadata"]["name"] for one in self.applications(owner)])[0]
+        names = self.kubectl.until(f"{owner} has an application", lambda: [str(one["metadata"]["name"]) for one in self.applications(owner)])
+        return names[0]
 
     def killed(self, application: str, role: str) -> None:
         """Kills a pod of a running application, and waits until another one runs in its place."""

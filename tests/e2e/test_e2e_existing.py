@@ -82,11 +82,11 @@ def test_an_operator_that_ended_while_it_made_an_object_leaves_nothing_that_stay
         assert not as_wanted(there, wanted), "the next look would not write it"
         less = config(where, a="1")
         await write(kube, wanted, there)
-        there = await kube.get("ConfigMap", where, "config")
-        assert there is not None and managers(there) == {(FIELD_MANAGER, "Apply")}
-        await write(kube, less, there)
-        there = await kube.get("ConfigMap", where, "config")
-        assert there is not None and there["data"] == {"a": "1"}
+        found = await kube.get("ConfigMap", where, "config")
+        assert found is not None and managers(found) == {(FIELD_MANAGER, "Apply")}
+        await write(kube, less, found)
+        found = await kube.get("ConfigMap", where, "config")
+        assert found is not None and found["data"] == {"a": "1"}
 
     run(kubernetes, use)
 

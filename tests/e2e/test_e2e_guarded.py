@@ -38,7 +38,7 @@ def test_other_keys_reach_all_nodes_those_of_a_refused_lane_too_while_it_serves_
     replace_keys(kubectl, NEW_KEYS)
     kubectl.until_condition(RESOURCE, kind="KeysAsWritten", status="False", reason="Replacing", timeout_s=30)
 
-    words = set()
+    words: set[str] = set()
 
     def replaced() -> bool:
         words.add(write(kubectl, f"word {len(words)}"))

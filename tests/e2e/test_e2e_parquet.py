@@ -6,6 +6,7 @@ What does not work stands beside it: tables before there is a Spark Operator, an
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep, time
 from typing import Any
@@ -95,6 +96,9 @@ def test_a_million_records_are_in_the_table_once_though_driver_and_executor_are_
     def committed() -> int:
         return tables.committed(f"parquet-{TOPIC}", TOPIC)
 
+    def has_all(number: int) -> bool:
+        return committed() == number
+
     with ThreadPoolExecutor(1) as producers:
         pending = producers.submit(produced, 0)
         name = tables.application(TOPIC)
@@ -111,7 +115,7 @@ def test_a_million_records_are_in_the_table_once_though_driver_and_executor_are_
                 pending.result()
             there = (numbers[-1] + 1) * step * e2e_records.PARTITIONS
             print(f"{there} records written after {monotonic() - at:.0f} s, {committed()} of them in the table")
-            kubectl.until(f"all {there} records are in the table", lambda all_=there: committed() == all_, timeout_s=CAUGHT_UP_S)
+            kubectl.until(f"all {there} records are in the table", partial(has_all, there), timeout_s=CAUGHT_UP_S)
             print(f"{role} killed: {there} records in the table after {monotonic() - at:.0f} s")
     written = e2e_records.PARTITIONS * COUNT
     print(f"{written} records {monotonic() - began:.0f} s after the first one; {tables.bucket.commits(TOPIC)} commits")
@@ -204,8 +208,12 @@ def test_the_examples_run_on_kubernetes_to_their_end(tables: Tables, spark: Spar
     kubectl.apply(*(e2e_examples.application(name, spark.images.jobs, topics=renamed, conf=SMALL) for name in names))
     [run, *_] = kubectl.until("a run of enriched-orders", lambda: runs_of(kubectl, names[1]))
     kubectl("patch", f"scheduled{APPLICATIONS}", names[1], "--type=merge", "--patch", '{"spec": {"suspend": true}}')  # one run is enough
+
+    def has_ended(name: str) -> bool:
+        return state_of(kubectl, name) in ENDED
+
     for name in (names[0], run):
-        kubectl.until(f"{name} ended", lambda name=name: state_of(kubectl, name) in ENDED, timeout_s=STARTED_S)
+        kubectl.until(f"{name} ended", partial(has_ended, name), timeout_s=STARTED_S)
         print(f"{name} ended {monotonic() - began:.0f} s after it was applied")
     assert {state_of(kubectl, names[0]), state_of(kubectl, run)} == {"COMPLETED"}, spark.log()
     sessions = e2e_examples.rows(SPARK, bucket.fetched(e2e_examples.BUCKET, "warehouse/events/sessions/data/", tmp_path))

@@ -1,7 +1,7 @@
 """A Cluster's probe: a pod that says how long a record takes, labelled as the chart's PodMonitor expects, and gone when it is not wanted any more."""
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from e2e_kubectl import Kubectl
 from e2e_release import CLUSTER
 from e2e_running import RESOURCE, Running

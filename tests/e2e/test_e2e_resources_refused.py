@@ -6,7 +6,7 @@ import subprocess
 from typing import Any, Final
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from e2e_bounds import broken, messages, with_null
 from e2e_cluster import ROOT, Kubernetes
 from e2e_kubectl import Kubectl, Manifest, Refused

@@ -3,6 +3,7 @@
 import base64
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from e2e_clients import read_all
@@ -110,7 +111,7 @@ def test_a_cluster_over_a_copy_has_what_was_acknowledged_before_the_copy_and_the
     nodes = kubectl.exec("second-controller-0", "bmq", "cluster", "nodes", "--token", token, container="bmq")
     assert "broker" in nodes
 
-    of_second = {"clusterRef": {"name": "second"}, "topicName": "drill", "partitions": 2}
+    of_second: dict[str, Any] = {"clusterRef": {"name": "second"}, "topicName": "drill", "partitions": 2}
     kubectl.apply(topic("drill-restored", **of_second), lane("drill-restored", cluster="second", laneName="drill"))
     for resource in ("topics.bmq.io/drill-restored", "lanes.bmq.io/drill-restored"):
         found = kubectl.until_condition(resource, status="False", reason="AlreadyExists")

@@ -22,7 +22,7 @@ def scale(kubectl: Kubectl, replicas: int) -> None:
     def done() -> bool:
         shown = status_of(kubectl, RESOURCE)
         brokers = shown["brokers"]
-        return brokers["replicas"] == brokers["ready"] == brokers["desired"] == replicas
+        return bool(brokers["replicas"] == brokers["ready"] == brokers["desired"] == replicas)
 
     kubectl.until(f"{replicas} brokers", done, timeout_s=150)
     kubectl.until_ready(RESOURCE)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 from chart_helm import ROOT
 from e2e_cluster import Kubernetes
 from e2e_kubectl import Kubectl, Manifest
