@@ -212,3 +212,18 @@ def test_objects_of_a_lane_that_cannot_be_looked_for_stay() -> None:
         assert world.has("StatefulSet", "prod-lane-dev-proxy")
 
     run(use, cluster(), lane())
+
+
+def test_nodes_that_lost_their_owner_are_told_and_left() -> None:
+    async def use(world: World) -> None:
+        await runs(world, OF_CLUSTER)
+        del world.there("StatefulSet", "prod-lane-dev-proxy")["metadata"]["ownerReferences"]
+        world.kube.deleted.clear()
+        await world.look("prod")
+        assert "nobody owns prod-lane-dev-proxy, as after a deletion with --cascade=orphan" in told(world, "NodesOwned")
+        assert world.kube.deleted == []
+        world.kube.drop("StatefulSet", "shop", "prod-lane-dev-proxy")
+        await world.look("prod")
+        assert told(world, "NodesOwned") == ""
+
+    run(use, cluster(), lane())

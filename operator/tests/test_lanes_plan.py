@@ -160,6 +160,7 @@ def test_of_two_for_one_lane_the_oldest_wins() -> None:
     other = Rival(kind="Lane", namespace="other", name="first", uid="u1", created="2026-01-01T00:00:00Z", owned=False)
     found = plan(situation(lane(LaneStatus()), rivals=[other]))
     assert (said(found), found.lane_name, "Lane other/first" in found.finding.message) == (("False", "Collision"), "", True)
+    assert found.objects is False, "the other one needs their names"
     assert plan(situation(lane(), PRESENT, rivals=[other])).finding.reason == "AsWritten", "who has it keeps it"
 
 

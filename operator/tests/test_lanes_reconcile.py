@@ -130,6 +130,26 @@ def test_lanes_made_at_once_have_slots_of_their_own_and_one_that_went_is_given_a
     WORLDS.run(bmq, use)
 
 
+def test_who_loses_a_lane_to_another_resource_leaves_it_none_of_its_objects(bmq: StartedBmq) -> None:
+    async def use(world: World) -> None:
+        world.write("younger", laneName="both", created="2001-09-09T02:00:00Z")
+        await world.look("younger")
+        world.write("elder", laneName="both")
+        world.manifest("elder")["status"] = world.manifest("younger")["status"] | {"nodeIdsFrom": 20_200}  # as a backup restores it
+        assert said(await world.look("elder")) == ("False", "NameTaken")
+        world.context.known.lane_claims.forget("claims")
+        assert said(await world.look("younger")) == ("False", "Collision")
+        assert [key for key in world.kube.manifests if "-lane-" in key[2]] == []
+        assert said(await world.look("elder")) == ("False", "ProxiesStarting")
+        world.context.known.lane_claims.forget("claims")
+        assert said(await world.look("younger")) == ("False", "Collision")
+        assert ("StatefulSet", "shop", "bmq-lane-both-proxy") in world.kube.manifests, "those are the other one's"
+        for name in ("younger", "elder"):
+            await world.look(name, deletionTimestamp="2001-09-09T01:46:40Z")
+
+    WORLDS.run(bmq, use)
+
+
 def test_a_lane_whose_time_is_over_deletes_itself(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("short", ttlSeconds=60, proxies={"replicas": 0})

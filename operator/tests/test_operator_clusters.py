@@ -13,7 +13,7 @@ from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.existing import Existing
 from bmq_operator.clusters.listeners import advertised_file, listener_statuses, node_address
 from bmq_operator.clusters.minio import volume_note
-from bmq_operator.clusters.nodes import ClusterState, Node, Pod, pods_seen
+from bmq_operator.clusters.nodes import ClusterState, Node, Pod, pods_seen, state_from
 from bmq_operator.clusters.reconcile import reconcile
 from bmq_operator.clusters.report import Found, report
 from bmq_operator.clusters.upgrade import Wait
@@ -217,3 +217,13 @@ def test_a_size_of_the_volume_that_cannot_be_had_any_more_is_told() -> None:
     note = volume_note(cluster(store={"minio": {"embedded": True, "storage": "20Gi"}}), there)
     assert note is not None
     assert "it has 10Gi, and 20Gi was written" in note.message
+
+
+def test_partitions_that_wait_for_a_lanes_own_brokers_are_told_and_hold_nothing_up() -> None:
+    answer = {"cluster_id": "c", "partitions_unowned": 5, "partitions_unowned_of_lanes": 5}
+    state = state_from(answer, [], {"ok": True, "steps": []})
+    assert (state.unowned, state.unowned_of_lanes) == (0, 5)
+    status, reason, text = ready(replace(FOUND, answer=Answer(state=replace(STATE, unowned=state.unowned, unowned_of_lanes=state.unowned_of_lanes))))
+    assert (status, reason) == ("True", "Ready") and "5 partitions wait for brokers of their lane's own" in text
+    of_an_older_controller = {"cluster_id": "c", "partitions_unowned": 5}
+    assert state_from(of_an_older_controller, [], {"ok": True, "steps": []}).unowned == 5

@@ -10,6 +10,7 @@ from bmq.metadata.image import HAS_READ_MAX, Image
 from bmq.metadata.invariants import InvariantBroken, check_step
 from bmq.roles.controller import NewTopic
 from bmq.values import NodeId
+from bmq_controller.api.own_pages import unowned_of_lanes
 from bmq_controller.machine.lanes import LaneWanted, change_lane, create_lane, delete_expired, delete_lanes, expired
 from bmq_controller.main import start_controller
 from bmq_sim.clock import SimClock, SimRng
@@ -67,12 +68,22 @@ def test_a_lane_with_brokers_of_its_own_has_its_topics_there_and_takes_them_alon
     assert topic is not None
     assert topic.configs == {"bmq.pool": "lane-dev"}
     assert cluster.owners("dev:a") == [-1, -1]
+    assert unowned_of_lanes(cluster.image) == 2
     cluster.register(7, pool="lane-dev")
     assert cluster.owners("dev:a") == [7, 7]
+    assert unowned_of_lanes(cluster.image) == 0
     cluster.commit(change_lane(cluster.image, LaneWanted(name="dev")).records)
     topic = cluster.image.topic("dev:a")
     assert topic is not None
     assert topic.configs == {}
+
+
+def test_a_lanes_topic_that_waits_for_the_bases_brokers_counts_as_one_of_the_bases() -> None:
+    cluster = Committed(brokers=0)
+    with_lane(cluster)
+    cluster.create(NewTopic(name="a", partitions=2, lane="dev"), NewTopic(name="b"))
+    assert cluster.owners("dev:a") == [-1, -1]
+    assert unowned_of_lanes(cluster.image) == 0
 
 
 def test_a_lane_goes_with_its_topics_and_a_later_one_of_its_name_has_another_number() -> None:

@@ -39,6 +39,8 @@ class Existing:
     """Those that the StatefulSets and the Job among `objects` made."""
     strangers: tuple[Manifest, ...] = ()
     """Further pods with the Cluster's label: copies for debugging, or pods whose StatefulSet is gone already."""
+    orphans: tuple[Manifest, ...] = ()
+    """StatefulSets with the Cluster's label and no owner."""
 
     def get(self, kind: str, name: str) -> Manifest | None:
         return self.objects.get((kind, name))
@@ -73,6 +75,7 @@ async def read_existing(kube: Kube, cluster: Cluster) -> Existing:
         objects=by_name,
         pods=tuple(pod for pod in pods if id(pod) in own),
         strangers=tuple(pod for pod in pods if id(pod) not in own),
+        orphans=tuple(one for listed in objects for one in listed if one["kind"] == "StatefulSet" and not owner_of(one)),
     )
 
 

@@ -64,7 +64,8 @@ class ClusterState:
     cluster_id: str = ""
     nodes: Mapping[int, Node] = field(default_factory=dict)
     unowned: int = 0
-    """Partitions that nobody owns."""
+    """Partitions that nobody owns, but those that wait for brokers of a lane's own: what becomes of these is the lane's affair."""
+    unowned_of_lanes: int = 0
     store_ok: bool | None = None
     store_detail: str = ""
 
@@ -106,7 +107,8 @@ def state_from(cluster: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]], s
             )
             for one in nodes
         },
-        unowned=cluster["partitions_unowned"],
+        unowned=cluster["partitions_unowned"] - cluster.get("partitions_unowned_of_lanes", 0),
+        unowned_of_lanes=cluster.get("partitions_unowned_of_lanes", 0),
         store_ok=store["ok"],
         store_detail=failed_step(store),
     )

@@ -21,7 +21,7 @@ from bmq_operator.clusters.nodes import Pod, is_ready, lanes_seen, pods_seen, se
 from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.clusters.report import Found, report
 from bmq_operator.clusters.rolled import replace_stuck
-from bmq_operator.clusters.rotation import halted, nodes_behind, replacing
+from bmq_operator.clusters.rotation import halted, nodes_behind, of_nobody, replacing
 from bmq_operator.clusters.steps import marked, take
 from bmq_operator.clusters.stores import SHARED, gives_way, has_not_begun, use_of_store
 from bmq_operator.clusters.troubles import trouble
@@ -96,7 +96,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         listeners=listener_statuses(cluster, existing, nodes),
         ran_over=store_ran_over(cluster, existing),
         store_use=use_of_store(cluster, existing),
-        notes=[note for note in (brought.note, volume_note(cluster, sets.get("minio"))) if note is not None],
+        notes=[note for note in (brought.note, volume_note(cluster, sets.get("minio")), of_nobody(existing)) if note is not None],
     )
     status = report(cluster, found, now_ms=now_ms)
     return Outcome(status=status, events=events, again_after_s=_again_after(step, status.conditions[0].status))

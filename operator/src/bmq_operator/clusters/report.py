@@ -90,6 +90,8 @@ def _ready(cluster: Cluster, found: Found, store: Finding) -> Finding:
         text = f"{state.unowned} partitions have no owner: nobody reads or writes them until a broker takes them"
         return Finding(status="False", reason="PartitionsUnowned", message=text)
     also = "".join(f"; {note.message}" for note in found.notes if note.type == "KeysAsWritten")
+    if state.unowned_of_lanes:
+        also += f"; {state.unowned_of_lanes} partitions wait for brokers of their lane's own"
     return Finding(status="True", reason="Ready", message=f"a controller leads, all pods are ready, the store answers{also}")
 
 

@@ -82,6 +82,20 @@ def nodes_behind(names: Names, existing: Existing, keys_name: str) -> list[str]:
     return sorted({user for user, name in _nodes(names, existing) if name != keys_name})
 
 
+def of_nobody(existing: Existing) -> Finding | None:
+    """What is told of StatefulSets of nodes that lost their owner (--cascade=orphan): they are in no rotation, and nothing that only has a Cluster's
+    labels is changed or deleted by the operator."""
+    found = sorted(str(one["metadata"]["name"]) for one in existing.orphans if one["metadata"]["labels"].get(COMPONENT_LABEL) in ROLES)
+    if not found:
+        return None
+    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
+    text = (
+        f"nobody owns {', '.join(found[:NAMED_MAX])}{more}, as after a deletion with --cascade=orphan: nodes of it get neither new keys nor "
+        "settings, and lose touch with the others once keys are replaced. Delete it: what is wanted is made anew"
+    )
+    return Finding(type="NodesOwned", status="False", reason="Orphaned", message=text)
+
+
 def with_keys_of(there: Manifest, base: Manifest) -> Manifest | None:
     """What is to be changed of a StatefulSet of nodes so that they have the keys of this one, and start with the configuration that there is now
     (a JSON merge patch over this very version); None: nothing is."""

@@ -141,7 +141,8 @@ def _obstacle(situation: Situation) -> Plan | None:
     other = winner(lane.metadata, owned=bool(lane.status.lane_name), rivals=situation.rivals)
     if other is not None:
         why = f"{other.title} stands for the lane {lane.lane_name} already: delete one of the two, or write another laneName"
-        return Plan(finding=_not_ready("Collision", why), lane_name="", node_ids_from=-1, again_after_s=SOON_S)
+        # What it has under names that the other one needs goes, as that could make nothing else.
+        return Plan(finding=_not_ready("Collision", why), lane_name="", node_ids_from=-1, objects=False, again_after_s=SOON_S)
     return None
 
 

@@ -50,6 +50,7 @@ class ClusterView(BaseModel):
     topics: int
     partitions: int
     partitions_unowned: int
+    partitions_unowned_of_lanes: int = Field(default=0, description="Those of them that wait for brokers of a lane's own")
     partitions_moving: int
     cordoned: list[int]
     features: dict[str, int]

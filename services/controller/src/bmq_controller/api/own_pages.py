@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
+from bmq.lanes import lane_of
+from bmq.metadata.image import Image
+from bmq.topic_config import pool_of
 from bmq_controller.api.sources import ApiSources
 from bmq_controller.machine.balance_model import NOBODY
 
@@ -29,10 +32,19 @@ def cluster_document(sources: ApiSources) -> dict[str, Any]:
         "topics": len(image.topics),
         "partitions": sum(image.owned_counts.values()),
         "partitions_unowned": image.owned_counts.get(NOBODY, 0),
+        "partitions_unowned_of_lanes": unowned_of_lanes(image),
         "partitions_moving": len(image.moving),
         "cordoned": sorted(image.cordoned),
         "features": dict(image.features),
     }
+
+
+def unowned_of_lanes(image: Image) -> int:
+    """Partitions without an owner that only brokers of a lane's own may have: nothing that the base's brokers do changes it."""
+    if not image.owned_counts.get(NOBODY, 0):
+        return 0
+    of_lanes = (topic for topic in image.topics.values() if lane_of(topic.name) and pool_of(topic.configs))
+    return sum(meta.node_id == NOBODY for topic in of_lanes for meta in topic.partitions)
 
 
 def self_document(sources: ApiSources) -> dict[str, Any]:
