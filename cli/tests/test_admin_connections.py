@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from bmq.limits import limits_of
-from bmq_cli.admin_connections import AdminConnection
+from bmq_cli.admin_connections import CLOSED, AdminConnection
 from bmq_cli.admin_server import AdminServer
 from bmq_controller.api.asgi import BODY_BYTES_MAX
 from bmq_controller.api.front import AdminFront
@@ -117,6 +117,22 @@ def test_who_is_refused_and_goes_on_sending_still_gets_the_answer_and_is_cut_off
                 await writer.drain()
         while held_by(server):
             await asyncio.sleep(0)
+
+    run(test)
+
+
+@pytest.mark.parametrize(("begins", "complained"), [(b"", 0.0), (b"GET /", 1.0)], ids=["who rests", "who begins another request and does not end it"])
+def test_who_was_answered_is_closed_after_a_while_and_complained_of_only_where_a_request_was_begun(begins: bytes, complained: float) -> None:
+    async def test(server: AdminServer, pages: Pages) -> None:
+        before = CLOSED.labels("admin_request_within_ms")._value.get()
+        reader, writer = await connect(server)
+        writer.write(GET % b"a")
+        assert await answer_of(reader) == (200, b"/a")
+        writer.write(begins)
+        assert await reader.read() == b""
+        writer.close()
+        assert CLOSED.labels("admin_request_within_ms")._value.get() - before == complained
+        assert not held_by(server)
 
     run(test)
 

@@ -298,7 +298,14 @@ class AdminConnection(H11Protocol):
 
     def _expect_request(self) -> None:
         self._cancel_deadline()
-        self._deadline = self.loop.call_later(self.known.limits.admin_request_within_ms / 1000, self.known.close, self, "admin_request_within_ms")
+        self._deadline = self.loop.call_later(self.known.limits.admin_request_within_ms / 1000, self._overdue)
+
+    def _overdue(self) -> None:
+        """Who was answered and has not begun another request rests between two of them, as a scraper does: nobody has to hear of its end."""
+        if self.cycle is not None and not self._bytes:
+            self.transport.close()
+        else:
+            self.known.close(self, "admin_request_within_ms")
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:
