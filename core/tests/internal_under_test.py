@@ -16,7 +16,7 @@ from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range
 from bmq.roles.controller import ConfigChange, ConfigResource, Heartbeat, HeartbeatReply, NewTopic, Reassignment, Registration, TopicResult
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread
+from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread, let_go
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from bmq_sim.loop import run as run_in_virtual_time
 
@@ -83,6 +83,7 @@ class MemoryOwner:
         self.asked: list[tuple[Any, ...]] = []
         self.answers: list[TailAnswer] = []
         self.hold_reads: asyncio.Event | None = None
+        self.hold_calls: asyncio.Event | None = None
         self.reply: Any = None
 
     def append(self, tp: TopicPartition, records: Buffer, *, produce_version: int) -> "asyncio.Future[Appended]":
@@ -147,6 +148,9 @@ class MemoryOwner:
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
         self.asked.append((partition, api_key, request, caller))
         self._check()
+        if self.hold_calls is not None:
+            let_go(api_key, request)
+            await self.hold_calls.wait()
         return self.reply
 
     def _check(self) -> None:

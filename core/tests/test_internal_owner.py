@@ -1,9 +1,11 @@
 """A broker in another process answers as the same broker in this one."""
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
@@ -23,6 +25,8 @@ from bmq.wire.message import Message
 
 every_loop = pytest.mark.parametrize("run", RUNNERS, ids=RUNNER_IDS)
 CALLER = Caller(client_id="consumer-1", client_host="/10.0.0.7", api_version=9)
+WAITING: Final = 10
+SAID_BYTES: Final = 1 << 20
 
 
 @asynccontextmanager
@@ -219,6 +223,41 @@ def test_a_group_call_carries_messages_exactly(run: Runner) -> None:
             assert owner.asked == [(33, 8, request, CALLER)]
             assert reply == owner.reply
             assert isinstance(reply, dict)
+
+    run(main())
+
+
+def has_asked(owner: MemoryOwner, count: int) -> bool:
+    return len(owner.asked) == count
+
+
+@every_loop
+def test_what_waits_for_others_of_its_group_keeps_no_bytes_of_its_request_on_either_side(run: Runner) -> None:
+    async def main() -> None:
+        owner = MemoryOwner()
+        owner.hold_calls = asyncio.Event()
+        taken: list[int] = []
+        async with remote(owner) as there:
+            await there.status([tp(0)])
+            owner.asked.clear()
+            tracemalloc.start()
+            try:
+                before_bytes = tracemalloc.get_traced_memory()[0]
+                calls = []
+                for number in range(WAITING):
+                    caller = Caller(client_id="c", client_host="/h", taken=partial(taken.append, number))
+                    request = Message(group_id="g", protocols=[Message(name="range", metadata=bytes(SAID_BYTES))])
+                    calls.append(asyncio.ensure_future(there.group_call(0, 11, request, caller)))
+                    await until(partial(has_asked, owner, number + 1))
+                    del request
+                owner.asked.clear()
+                grown_bytes = tracemalloc.get_traced_memory()[0] - before_bytes
+            finally:
+                tracemalloc.stop()
+            assert taken == list(range(WAITING))
+            assert grown_bytes < 4 * SAID_BYTES < WAITING * SAID_BYTES // 2
+            owner.hold_calls.set()
+            await asyncio.gather(*calls)
 
     run(main())
 

@@ -30,6 +30,7 @@ TURN_S_MAX: Final = 0.1
 TRIES: Final = 3
 NOT_READING: Final = 12
 WORDY: Final = 1_000
+WAITING: Final = 5
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +135,27 @@ def test_all_offsets_of_a_group_with_much_metadata_are_held_for_few_who_do_not_r
             held_bytes.append(node.ask(lambda: node.node.proxy.proxy.bulk.answers.held_bytes))
         assert MIB < max(held_bytes) < ANSWERS_BYTES + 2 * WORDY * 4_000
     node.ask(lambda: have(None))
+
+
+def test_who_waits_for_others_of_its_group_keeps_no_memory_for_its_request(node: AbusedNode) -> None:
+    """A rebalance timeout has no bound, in Kafka neither."""
+    memory = node.node.proxy.server.endpoint.request_memory
+    with contextlib.ExitStack() as open_ones:
+        for number in range(WAITING):
+            stranger = open_ones.enter_context(contextlib.closing(Client(node.kafka)))
+            stranger.send_some(framed(11, 3, join(f"large-{number}", [{"name": "p", "metadata": bytes(METADATA_BYTES)}])), within_s=5)
+        until_s = time.monotonic() + 10
+        while _waiting(node) < WAITING or node.ask(lambda: memory.held_bytes) > 64 * KIB:
+            assert time.monotonic() < until_s, (_waiting(node), node.ask(lambda: memory.held_bytes))
+            time.sleep(0.02)
+    while _waiting(node):
+        time.sleep(0.02)
+
+
+def _waiting(node: AbusedNode) -> int:
+    """JoinGroups that wait for others."""
+    shards = node.node.broker._coordinators._shards.values()
+    return node.ask(lambda: sum(len(group.joins) for shard in shards for group in shard._machine.groups.values()))
 
 
 @pytest.fixture

@@ -108,6 +108,7 @@ class InternalClient:
         Raises NotSent, ConnectionLost (also where the time was up), and what the other side raised.
         """
         call = self._take(api, header, decode, (), None)
+        del header  # an answer may take long
         try:
             async with asyncio.timeout(timeout_s):
                 result: T = await call.future

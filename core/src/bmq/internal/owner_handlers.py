@@ -67,7 +67,9 @@ def owner_handlers(owner: Owner) -> Handlers:
 
     async def group_call(call: GroupCall) -> Any:
         caller = Caller(client_id=call.client_id, client_host=call.client_host, api_version=call.api_version)
-        return await owner.group_call(call.partition, call.api_key, unpack_message(call.request), caller)
+        partition, api_key, request = call.partition, call.api_key, unpack_message(call.request)
+        del call  # an answer may take as long as the group wants
+        return await owner.group_call(partition, api_key, request, caller)
 
     return {
         Api.APPEND: append_route(owner),

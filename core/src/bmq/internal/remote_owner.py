@@ -41,7 +41,7 @@ from bmq.internal.owner_calls import (
 from bmq.internal.packing import pack_message, unpack_message
 from bmq.internal.tail_cache import TailCache
 from bmq.internal.tail_follower import TailFollower
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread, let_go
+from bmq.roles.owner import SAID, Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread, let_go
 from bmq.values import NodeId, Offset, TopicPartition
 
 T = TypeVar("T")
@@ -159,9 +159,12 @@ class RemoteOwner:
         """See Owner."""
         packed = pack_message(request)
         header = GROUP_CALL.encode(GroupCall(partition, api_key, caller.client_id, caller.client_host, caller.api_version, packed))
-        del packed
         let_go(api_key, request)
-        return await self._control.call(Api.GROUP_CALL, header, _message)
+        calling = self._control.call(Api.GROUP_CALL, header, _message)
+        del packed, header  # while it is on its way the connection has it, and counts it
+        if api_key in SAID:
+            caller.taken()
+        return await calling
 
 
 async def _read(call: Awaitable[T]) -> T:

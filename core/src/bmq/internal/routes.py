@@ -71,7 +71,9 @@ def answered_by(request: Packed[R], run: Callable[[R], Awaitable[T]], encode: Ca
     """A call whose work is a coroutine of its decoded header."""
 
     async def work(asked: R) -> T:
-        return await run(asked)
+        running = run(asked)
+        del asked  # whoever runs has it as long as it is needed
+        return await running
 
     def begin(incoming: Incoming) -> "asyncio.Future[T]":
         return asyncio.get_running_loop().create_task(work(request.decode(incoming.header)))

@@ -1,8 +1,8 @@
 """What a proxy asks of the broker that owns a partition (or a group). Keys are topic ids; batches are opaque bytes."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from typing_extensions import Buffer
@@ -99,11 +99,16 @@ class Unread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks: recorded with group members. `api_version` is the request's as the client sent it (-1: the newest); some answers depend on it."""
+    """Who asks: recorded with group members. `api_version` is the request's as the client sent it (-1: the newest); some answers depend on it.
+
+    `taken` is called once who serves a JoinGroup or SyncGroup has, and counts, what it says: the request itself is needed no more, though its
+    answer may take as long as its group wants.
+    """
 
     client_id: str
     client_host: str
     api_version: int = -1
+    taken: Callable[[], None] = field(default=lambda: None, compare=False, repr=False)
 
 
 class Owner(Protocol):
@@ -153,7 +158,8 @@ class Owner(Protocol):
         """
 
 
-_SAID: Final = {ApiKey.JOIN_GROUP: "protocols", ApiKey.SYNC_GROUP: "assignments"}
+SAID: Final = {ApiKey.JOIN_GROUP: "protocols", ApiKey.SYNC_GROUP: "assignments"}
+"""Requests that wait for others of their group, and what each of them says."""
 
 
 def let_go(api_key: int, request: Any) -> None:
@@ -161,5 +167,5 @@ def let_go(api_key: int, request: Any) -> None:
 
     A hundred thousand texts of three letters are 300 KB that are counted, and as many objects that are not.
     """
-    said: list[Any] = vars(request).get(_SAID.get(ApiKey(api_key), ""), [])
+    said: list[Any] = vars(request).get(SAID.get(ApiKey(api_key), ""), [])
     said.clear()

@@ -61,8 +61,10 @@ def plain(proxy: Proxy, key: ApiKey, handler: Handler) -> Route:
     async def run_wide(call: Call, body: Buffer) -> Answer:
         decode = partial(decoded, bulk, call, body)
         if key in WAIT_FOR_OTHERS:
-            # Who waits for others of its group would keep all wide requests waiting.
-            return await run(call, await bulk.apart(call, decode))
+            # Who waits for others of its group would keep all wide requests waiting, and its frame in memory.
+            request = await bulk.apart(call, decode)
+            del body, decode
+            return await run(call, request)
         async with bulk.wide(call, memoryview(body).nbytes, decode) as request:
             return await run(call, request)
 

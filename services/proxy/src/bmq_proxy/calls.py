@@ -15,11 +15,12 @@ from bmq_proxy.budget import MemoryBudget
 class Lease:
     """The memory of one request frame. Given back when the last holder lets go: the answer, and every append that still points into it."""
 
-    __slots__ = ("_budget", "_holders", "size_bytes")
+    __slots__ = ("_budget", "_holders", "_is_held", "size_bytes")
 
     def __init__(self, budget: MemoryBudget, size_bytes: int) -> None:
         self._budget = budget
         self._holders = 1
+        self._is_held = True
         self.size_bytes = size_bytes
         budget.hold(size_bytes)
 
@@ -32,6 +33,12 @@ class Lease:
         self._holders -= 1
         assert self._holders >= 0
         if not self._holders:
+            self.give_back()
+
+    def give_back(self) -> None:
+        """Nobody has the frame any more, though whoever holds it may still wait for something else."""
+        if self._is_held:
+            self._is_held = False
             self._budget.release(self.size_bytes)
 
 

@@ -136,5 +136,5 @@ class Coordinators:
         if topic.topic_id not in self._metadata.image.topics:
             raise NotOwner(f"{CONSUMER_OFFSETS} was deleted")
         owner = self._owner_for(TopicPartition(topic.topic_id, partition))
-        caller = Caller(client_id=call.client_id, client_host=call.client_host, api_version=call.version)
+        caller = Caller(client_id=call.client_id, client_host=call.client_host, api_version=call.version, taken=call.lease.give_back)
         return await owner.group_call(partition, api_key, request, caller)

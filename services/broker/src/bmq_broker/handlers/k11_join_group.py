@@ -7,8 +7,9 @@ from bmq.roles.owner import Caller, let_go
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
+from bmq_broker.groups.machine import Effects, GroupMachine
 from bmq_broker.groups.membership import give_up_join, join
-from bmq_broker.groups.requests import Join, JoinReply
+from bmq_broker.groups.requests import Join, JoinReply, Now, Ticket
 from bmq_broker.groups.service import GroupCoordinatorShard
 from bmq_broker.handlers.group_errors import code_of, fits_record, group_id_error, is_at_least
 
@@ -50,8 +51,14 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         can_skip_assignment=is_at_least(caller, _SKIP_ASSIGNMENT_VERSION),
     )
     await shard.turn(asked.group_id, party=caller.client_host, member_id=asked.member_id, instance_id=asked.instance_id)
+
+    def operation(machine: GroupMachine, now: Now, ticket: Ticket) -> Effects:
+        effects = join(machine, now, asked, ticket)
+        caller.taken()
+        return effects
+
     reply = await shard.ask(
-        lambda machine, now, ticket: join(machine, now, asked, ticket),
+        operation,
         JoinReply,
         given_up=lambda machine, now, ticket: give_up_join(machine, now, asked, ticket),
     )

@@ -32,6 +32,7 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
 
     def operation(machine: GroupMachine, now: Now, ticket: Ticket) -> Effects:
         effects = sync(machine, now, asked, ticket)
+        caller.taken()
         assignments.clear()  # the generation has what it took of them, and who waits for the leader's has no use for its own
         return effects
 
