@@ -56,6 +56,13 @@ class World:
                 return outcome
         raise AssertionError("it never comes to rest")
 
+    async def intends(self, name: str) -> None:
+        """The one look that writes down what is to be made."""
+        manifest = self.manifest(name)
+        outcome = await self._reconciled(manifest)
+        assert outcome.status is not None and outcome.again_after_s == 0.0
+        manifest["status"] = outcome.status.written()
+
     async def _reconciled(self, manifest: dict[str, Any]) -> Outcome:
         if self.kind == "Topic":
             return await topics.reconcile(self.context, Topic.model_validate(manifest))

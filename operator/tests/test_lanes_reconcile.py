@@ -150,6 +150,18 @@ def test_who_loses_a_lane_to_another_resource_leaves_it_none_of_its_objects(bmq:
     WORLDS.run(bmq, use)
 
 
+def test_a_lane_that_somebody_else_makes_between_the_intent_and_the_declaration_is_not_its_own_though_it_looks_the_same(bmq: StartedBmq) -> None:
+    async def use(world: World) -> None:
+        world.write("meanwhile", proxies={"replicas": 0})
+        await world.intends("meanwhile")
+        await world.client.post("lanes", body={"name": "meanwhile"})
+        assert said(await world.look("meanwhile")) == ("False", "AlreadyExists")
+        assert (await world.look("meanwhile", deletionTimestamp="2001-09-09T01:46:40Z")).finished
+        assert await lane(world, "meanwhile") is not None
+
+    WORLDS.run(bmq, use)
+
+
 def test_a_lane_whose_time_is_over_deletes_itself(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("short", ttlSeconds=60, proxies={"replicas": 0})

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from kube_of_a_test import CLUSTER
@@ -10,6 +11,7 @@ from reconciled_world import CREATED, World, Worlds, message, said
 from tests.started_bmq import StartedBmq
 
 from bmq.resources.topic import Topic, TopicStatus
+from bmq_operator.admin import AdminUnreachable
 from bmq_operator.topics.reconcile import holds, reconcile
 
 
@@ -87,6 +89,39 @@ def test_a_creation_that_was_refused_leaves_no_claim_to_what_somebody_else_makes
         gone = await world.look("payments", deletionTimestamp=CREATED, annotations={"bmq.io/delete-data": "true"})
         there = await world.client.get("topics", "payments")
         assert gone.finished and (there["topic_id"], there["configs"]) == (made["topic_id"], configs)
+
+    WORLDS.run(bmq, use)
+
+
+def test_what_somebody_else_makes_between_the_intent_and_the_creation_is_not_its_own_though_it_looks_the_same(bmq: StartedBmq) -> None:
+    async def use(world: World) -> None:
+        world.write("meanwhile", partitions=3, deletionPolicy="Delete")
+        await world.intends("meanwhile")
+        made = await world.client.post("topics", body={"name": "meanwhile", "partitions": 3, "configs": {}})
+        assert said(await world.look("meanwhile")) == ("False", "AlreadyExists")
+        assert (await world.look("meanwhile", deletionTimestamp=CREATED, annotations={"bmq.io/delete-data": "true"})).finished
+        assert (await world.client.get("topics", "meanwhile"))["topic_id"] == made["topic_id"]
+
+    WORLDS.run(bmq, use)
+
+
+def test_what_may_have_been_made_by_a_creation_whose_answer_was_lost_is_its_own(bmq: StartedBmq) -> None:
+    async def use(world: World) -> None:
+        world.write("unanswered", partitions=3)
+        await world.intends("unanswered")
+        client = world.context.admin(bmq.admin, TOKEN)
+        ask = client._ask
+
+        async def loses(method: str, *arguments: Any, **more: Any) -> Any:
+            found = await ask(method, *arguments, **more)
+            if method == "POST":
+                client._ask = ask  # type: ignore[method-assign]
+                raise AdminUnreachable("the answer was lost")
+            return found
+
+        client._ask = loses  # type: ignore[method-assign]
+        assert said(await world.look("unanswered"))[1] in ("ClusterNotReady", "AsWritten")
+        assert said(await world.look("unanswered")) == ("True", "AsWritten")
 
     WORLDS.run(bmq, use)
 

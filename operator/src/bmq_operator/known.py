@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bmq_operator.clusters.lane_nodes import LaneWaits
+from bmq_operator.intents import Intents
 from bmq_operator.sharing import Shared
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Known:
     """By Cluster: first node ids that were given to Lanes, by their uid, and may not be in their status yet."""
     stores_taken: "dict[tuple[str, ...], ObjectMeta]" = field(default_factory=dict)
     """Which Cluster began to run over a store, by its place: there may be nothing yet by which others could tell."""
+    intents: Intents = field(default_factory=Intents)
+    """Of Topics and Lanes."""
     lane_waits: LaneWaits = field(default_factory=LaneWaits)
     """For how long nodes of lanes wait for others of the same lane."""
     driverless: dict[str, int] = field(default_factory=dict)

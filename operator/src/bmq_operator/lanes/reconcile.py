@@ -41,6 +41,8 @@ async def reconcile(context: Context, lane: Lane) -> Outcome:
     referred = await refer(context, lane.metadata, lane.spec.cluster_ref)
     situation = await _situation(context, lane, referred)
     planned = plan(situation)
+    if planned.lane_name and not lane.status.lane_name and situation.present is None:
+        context.known.intents.mean(lane.metadata.uid)
     for _ in range(STEPS_MAX):
         if planned.action is None:
             break
@@ -103,6 +105,7 @@ async def _situation(context: Context, lane: Lane, referred: Referred) -> Situat
         proxies=await _ready(context, cluster, lane, "proxy"),
         brokers=await _ready(context, cluster, lane, "broker"),
         namespace_ending=context.namespace_ending,
+        made_none=context.known.intents.made_none(lane.metadata.uid),
     )
 
 
@@ -161,7 +164,8 @@ async def _ready(context: Context, cluster: Cluster | None, lane: Lane, componen
 async def _carry_out(context: Context, lane: Lane, referred: Referred, planned: Plan) -> None:
     match planned.action:
         case CreateLane(body=body):
-            await _client(referred).post("lanes", body=body)
+            with context.known.intents.asking(lane.metadata.uid):
+                await _client(referred).post("lanes", body=body)
         case ChangeLane(body=body, version=version):
             await _client(referred).put("lanes", lane.lane_name, body=body, if_match=version)
         case DeleteLane(version=version):

@@ -50,6 +50,8 @@ class Situation:
     proxies: Ready = Ready()
     brokers: Ready = Ready()
     namespace_ending: bool = False
+    made_none: bool = False
+    """Whether this operator wrote the intent, and has asked for nothing since that may have come about."""
 
 
 def present_from(view: Mapping[str, Any]) -> PresentLane:

@@ -115,7 +115,7 @@ def _existing(situation: Situation) -> Plan:
     status = topic.status
     if present is None:
         return _missing(topic)
-    if not status.owned or not _may_be_its_own(topic, present):
+    if not status.owned or not _may_be_its_own(situation, present):
         if topic.spec.existing == "Refuse":
             why = f"the topic {topic.topic_name} was there before this resource: write existing: Adopt to have it managed, or another topicName"
             return Plan(finding=_not_ready("AlreadyExists", why), owned=False, topic_id=present.topic_id, partitions=present.partitions)
@@ -192,7 +192,7 @@ def _deletion(situation: Situation) -> Plan:
             pass
     if _winner(situation) is not None or present is None or (status.topic_id and present.topic_id != status.topic_id):
         return gone
-    if not _may_be_its_own(topic, present):
+    if not _may_be_its_own(situation, present):
         return gone
     mine = Plan(
         finding=Finding(status="Unknown", reason="Deleting", message="the topic is being deleted"),
@@ -224,11 +224,14 @@ def _winner(situation: Situation) -> Rival | None:
     return winner(topic.metadata, owned=topic.status.owned, rivals=situation.rivals)
 
 
-def _may_be_its_own(topic: Topic, present: Present) -> bool:
-    """Whether the intent that was written down may have come to this topic. Of one whose id is not known only its look tells: a creation whose answer
-    was lost has made it as it is written, and one that was refused has made none."""
+def _may_be_its_own(situation: Situation, present: Present) -> bool:
+    """Whether the intent that was written down may have come to this topic. Of one whose id is not known only its look tells, where anything was
+    asked for: a creation whose answer was lost has made it as it is written, and one that was refused has made none."""
+    topic = situation.topic
     if topic.status.topic_id:
         return True
+    if situation.made_none:
+        return False
     ready = condition(topic.status.conditions)
     was_refused = ready is not None and ready.reason == REFUSED
     same = present.partitions == topic.spec.partitions and not list(config_differences(topic.spec.config, present.configs))

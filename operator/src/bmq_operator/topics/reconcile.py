@@ -37,6 +37,7 @@ async def reconcile(context: Context, topic: Topic) -> Outcome:
     planned = plan(await _situation(context, topic, referred))
     if planned.owned and not topic.status.owned:
         _take(context, topic)
+        context.known.intents.mean(topic.metadata.uid)
     for _ in range(STEPS_MAX):
         try:
             if planned.needs_record_count:
@@ -87,6 +88,7 @@ async def _situation(context: Context, topic: Topic, referred: Referred) -> Situ
         present=present,
         rivals=await _rivals(context, topic, referred),
         namespace_ending=context.namespace_ending,
+        made_none=context.known.intents.made_none(topic.metadata.uid),
     )
 
 
@@ -132,7 +134,8 @@ async def _carry_out(context: Context, topic: Topic, referred: Referred, planned
     client, known, name = _client(referred), _topics(context, referred), topic.topic_name
     match planned.action:
         case Create(partitions=partitions, configs=configs):
-            made = view_of(await client.post("topics", body={"name": name, "partitions": partitions, "configs": dict(configs)}))
+            with context.known.intents.asking(topic.metadata.uid):
+                made = view_of(await client.post("topics", body={"name": name, "partitions": partitions, "configs": dict(configs)}))
             await known.learn(name, made)
             return topic.model_copy(update={"status": topic.status.model_copy(update={"owned": True, "topic_id": made.topic_id})})
         case Grow(total=total, version=version):

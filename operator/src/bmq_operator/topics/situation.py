@@ -30,3 +30,5 @@ class Situation:
     rivals: Sequence[Rival] = field(default=())
     holds_records: bool | None = None
     namespace_ending: bool = False
+    made_none: bool = False
+    """Whether this operator wrote the intent, and has asked for nothing since that may have come about."""
