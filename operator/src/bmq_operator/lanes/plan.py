@@ -131,7 +131,7 @@ def _obstacle(situation: Situation) -> Plan | None:
             return _as_it_was(lane, _not_ready("NamespaceNotAllowed", why), again_after_s=SOON_S)
         case ClusterState.NOT_READY:
             finding = Finding(status="Unknown", reason="ClusterNotReady", message=f"{reference} does not answer, and is asked again: {situation.why}")
-            return _as_it_was(lane, finding, objects=False, again_after_s=SOON_S)
+            return _as_it_was(lane, finding, again_after_s=SOON_S)
         case ClusterState.READY:
             pass
     if situation.unusable:
