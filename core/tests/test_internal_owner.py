@@ -19,8 +19,10 @@ from bmq.internal.apis import Api
 from bmq.internal.frames import Kind, decode_frame, encode_frame
 from bmq.internal.limits import TAIL_BYTES_MAX
 from bmq.internal.owner_calls import decode_tails, encode_tails
+from bmq.roles.group_pages import GroupPage
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, PartitionStatus, Position, TailAnswer, TailRequest, Unread
 from bmq.values import LeaderEpoch, ManifestVersion, Offset
+from bmq.wire.apis import ApiKey
 from bmq.wire.message import Message
 
 every_loop = pytest.mark.parametrize("run", RUNNERS, ids=RUNNER_IDS)
@@ -229,6 +231,41 @@ def test_a_group_call_carries_messages_exactly(run: Runner) -> None:
 
 def has_asked(owner: MemoryOwner, count: int) -> bool:
     return len(owner.asked) == count
+
+
+class PagingOwner(MemoryOwner):
+    """Its list of groups has pages, unless it is of an older version."""
+
+    def __init__(self, pages: int) -> None:
+        super().__init__()
+        self._pages = pages
+
+    async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
+        self.asked.append(request)
+        if not self._pages:
+            return {"error_code": 0, "groups": [{"group_id": "all"}]}
+        page = GroupPage.parse(request.after) if request.after else GroupPage(0, self._pages, "salt")
+        return {"error_code": self.code if page.number else 0, "groups": [{"group_id": f"g{page.number}"}], "after": page.next}
+
+    code = 0
+
+
+@every_loop
+@pytest.mark.parametrize("pages", [0, 1, 5])
+def test_a_list_of_groups_comes_in_pages_and_of_an_older_node_at_once(run: Runner, pages: int) -> None:
+    async def main() -> None:
+        owner = PagingOwner(pages)
+        async with remote(owner) as there:
+            reply = await there.group_call(3, ApiKey.LIST_GROUPS, Message(states_filter=["Stable"], types_filter=[]), CALLER)
+            names = [f"g{number}" for number in range(pages)] or ["all"]
+            assert reply == {"error_code": 0, "groups": [{"group_id": name} for name in names]}
+            assert len(owner.asked) == max(1, pages)
+            assert {tuple(request.states_filter) for request in owner.asked} == {("Stable",)}
+            owner.code = 14
+            reply = await there.group_call(3, ApiKey.LIST_GROUPS, Message(states_filter=[], types_filter=[]), CALLER)
+            assert reply["error_code"] == (14 if pages > 1 else 0)
+
+    run(main())
 
 
 @every_loop

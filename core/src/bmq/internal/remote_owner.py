@@ -1,7 +1,7 @@
 """A broker of another process as a proxy sees it: `bmq.roles.owner.Owner` over four connections, made when they are first needed."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -41,8 +41,10 @@ from bmq.internal.owner_calls import (
 from bmq.internal.packing import pack_message, unpack_message
 from bmq.internal.tail_cache import TailCache
 from bmq.internal.tail_follower import TailFollower
+from bmq.roles.group_pages import AFTER, PAGES_MAX, asking, joined
 from bmq.roles.owner import SAID, Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread, let_go
 from bmq.values import NodeId, Offset, TopicPartition
+from bmq.wire.apis import ApiKey
 
 T = TypeVar("T")
 
@@ -156,7 +158,18 @@ class RemoteOwner:
         return await _read(self._control.call(Api.UNREAD, header, lambda frame: decode_unread(frame, count), timeout_s=READ_TIMEOUT_S))
 
     async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
-        """See Owner."""
+        """See Owner. A list of groups comes in pages."""
+        if api_key != ApiKey.LIST_GROUPS:
+            return await self._group_call(partition, api_key, request, caller)
+        pages: list[dict[str, Any]] = []
+        after = ""
+        while (not pages or after) and len(pages) < PAGES_MAX:
+            page = await self._group_call(partition, api_key, asking(request, after), caller)
+            pages.append(dict(page if isinstance(page, Mapping) else vars(page)))
+            after = pages[-1].get(AFTER, "")
+        return joined(pages)
+
+    async def _group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
         packed = pack_message(request)
         header = GROUP_CALL.encode(GroupCall(partition, api_key, caller.client_id, caller.client_host, caller.api_version, packed))
         let_go(api_key, request)
