@@ -5,7 +5,7 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringT
 
 from bmq_spark.errors import JobStopped
 from bmq_spark.iceberg.evolution import Change, changes, columns, ddl, spark_columns
-from bmq_spark.iceberg.writing import Rows
+from bmq_spark.iceberg.writing import LETTER, Rows
 from bmq_spark.jobs.buried import Buried
 from bmq_spark.values.evolution import FieldMissing
 
@@ -64,7 +64,7 @@ def test_a_row_is_made_only_of_columns_that_have_a_place_for_each_of_its_fields(
     have = spark_columns(how.schema)
     wider = columns(StructType([StructField("by another", LongType()), *have.fields]))
     (made,) = Rows(typing=how, columns=wider, buried=Buried(), settled=True)([records])
-    assert made.to_pylist()[0] | {"key": "k", "value": {"a": 1, "b": "x"}, "by another": None, "offset": 0, "reason": None} == made.to_pylist()[0]
+    assert made.to_pylist()[0] | {"key": "k", "value": {"a": 1, "b": "x"}, "by another": None, "offset": 0, LETTER: None} == made.to_pylist()[0]
     for gone in [name for name in how.schema.names if name != "value"]:
         with pytest.raises(FieldMissing, match=f"field {gone}: the rows have it and the table does not"):
             list(Rows(typing=how, columns=wider.remove(wider.get_field_index(gone)), buried=Buried(), settled=True)([records]))

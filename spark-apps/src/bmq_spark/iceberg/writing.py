@@ -7,6 +7,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
 
 from bmq_spark.iceberg.evolution import spark_columns
 from bmq_spark.iceberg.notes import Notes
@@ -15,17 +16,24 @@ from bmq_spark.iceberg.tables import IcebergTable
 from bmq_spark.iceberg.upsert import merge_statement, remember_statement
 from bmq_spark.jobs.buried import Buried
 from bmq_spark.jobs.places import Places
-from bmq_spark.jobs.records import REASON, Typing, dead_letters
+from bmq_spark.jobs.records import DEAD_LETTERS, Typing, dead_letters
 from bmq_spark.values import conform, observe
 from bmq_spark.values.inference import NOTHING, union
 
+LETTER: Final = "_bmq_dead_letter"
+"""The column beside a table's own that has a record which does not fit, as its dead letter; null where it fits. Spelt as nobody names a column."""
+_LETTER_TYPE: Final = pa.struct(list(DEAD_LETTERS))
 _SOURCE: Final = "bmq_batch"
 SEEN: Final = "seen binary"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """What a worker makes of records: rows of the table's columns, and the reason where there is one; nothing of those that are buried."""
+    """What a worker makes of records: rows of the table's columns, and LETTER; nothing of those that are buried.
+
+    One look at a record decides both: a second one might find what the first did not, in a registry that has learnt a schema meanwhile, and the
+    record would be in neither table.
+    """
 
     typing: Typing
     columns: pa.Schema
@@ -37,28 +45,24 @@ class Rows:
         """Takes records."""
         for batch in batches:
             rows, reasons = self.typing.rows(batch)
-            arrays = _columns(rows, self.columns)
-            made = pa.RecordBatch.from_arrays([*arrays, reasons], schema=self.columns.append(REASON))
             fit, unfit = self.buried.split(batch, reasons, settled=self.settled)
+            arrays = [*_columns(rows, self.columns), _letters(batch, reasons, unfit)]
+            made = pa.RecordBatch.from_arrays(arrays, schema=self.columns.append(pa.field(LETTER, _LETTER_TYPE)))
             yield made.filter(pc.or_(fit, unfit)) if self.buried.places else made
 
     def of(self, records: DataFrame) -> DataFrame:
         """Runs where the records are."""
-        return records.mapInArrow(self, spark_columns(self.columns.append(REASON)))
+        return records.mapInArrow(self, spark_columns(self.columns.append(pa.field(LETTER, _LETTER_TYPE))))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Letters:
-    """What a worker makes of the records that do not fit, but for those that are buried."""
+def that_fit(rows: DataFrame) -> DataFrame:
+    """Of what `Rows` made: the table's rows."""
+    return rows.filter(sql.col(LETTER).isNull()).drop(LETTER)
 
-    typing: Typing
-    buried: Buried
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Takes records."""
-        for batch in batches:
-            reasons = self.typing.rows(batch)[1]
-            yield dead_letters(batch, reasons, self.buried.split(batch, reasons)[1])
+def letters_of(rows: DataFrame) -> DataFrame:
+    """Of what `Rows` made: the dead letters."""
+    return rows.filter(sql.col(LETTER).isNotNull()).select(f"{LETTER}.*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +113,14 @@ def remember(tombstones: DataFrame, table: IcebergTable) -> None:
         session.sql(remember_statement(table.name.sql, _SOURCE))
     finally:
         session.catalog.dropTempView(_SOURCE)
+
+
+def _letters(records: pa.RecordBatch, reasons: pa.Array, which: pa.Array) -> pa.Array:
+    """A dead letter for each of the records that is one, else null; nothing is copied of the others."""
+    if not which.true_count:
+        return pa.nulls(len(which), type=_LETTER_TYPE)
+    places = pc.subtract(pc.cumulative_sum(which.cast(pa.int64())), 1)
+    return dead_letters(records, reasons, which).to_struct_array().take(pc.if_else(which, places, pa.scalar(None, pa.int64())))
 
 
 def _columns(rows: pa.RecordBatch, columns: pa.Schema) -> list[pa.Array]:

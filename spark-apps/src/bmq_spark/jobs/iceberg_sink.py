@@ -13,11 +13,9 @@ from typing import Final
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sql
 
 from bmq_spark.errors import BmqError
 from bmq_spark.iceberg.catalogs import TableName
-from bmq_spark.iceberg.evolution import spark_columns
 from bmq_spark.iceberg.maintenance import Upkeep, maintain
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.publishing import commit, moved
@@ -34,7 +32,7 @@ from bmq_spark.iceberg.upsert import (
     tombstone_columns,
     winners,
 )
-from bmq_spark.iceberg.writing import SEEN, Letters, Rows, Seen, append, remember, seen_in, upsert
+from bmq_spark.iceberg.writing import SEEN, Rows, Seen, append, letters_of, remember, seen_in, that_fit, upsert
 from bmq_spark.jobs.buried import Buried
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.decoders import inferred
@@ -133,8 +131,8 @@ class IcebergSink:
                 rows = rows.persist(KEPT)
                 if _any_unfit(rows):
                     rows = self._grown(rows, batch, buried) if self._infers else rows
-                    letters = self._bury(batch, notes, buried, dead) if _any_unfit(rows) else 0
-            summary = self._write(rows.filter(sql.col("reason").isNull()).drop("reason"), notes, have, batch)
+                    letters = self._bury(letters_of(rows), batch, notes, dead) if _any_unfit(rows) else 0
+            summary = self._write(that_fit(rows), notes, have, batch)
         finally:
             rows.unpersist()
         count = {key: int(summary.get(key, 0)) for key in ("added-records", "added-data-files", "added-files-size")}
@@ -214,13 +212,12 @@ class IcebergSink:
             remember(gone, self._tombstones)
         return won
 
-    def _bury(self, batch: Batch, notes: Notes, buried: Buried, have: Places) -> int:
+    def _bury(self, letters: DataFrame, batch: Batch, notes: Notes, have: Places) -> int:
         """Commits the batch's dead letters, as far as their table has not got them; how many. `have`: the places of their table."""
         if self._dead is None:
             self._dead = self._create(self._table.name.dead_letters, DEAD_LETTERS, "")
             have = self._dead.places()
-        task = Letters(typing=self._typing, buried=buried)
-        letters = batch.records.mapInArrow(task, spark_columns(DEAD_LETTERS))
+        self._dead.evolve(DEAD_LETTERS)  # somebody may have renamed or dropped columns
         theirs = replace(notes, places=ahead(have, batch.ends))
         return int(append(letters, self._dead, theirs, have=have, verify=batch.verify).get("added-records", 0))
 
@@ -246,4 +243,4 @@ class IcebergSink:
 
 
 def _any_unfit(rows: DataFrame) -> bool:
-    return rows.filter(sql.col("reason").isNotNull()).limit(1).count() > 0
+    return letters_of(rows).limit(1).count() > 0
