@@ -26,6 +26,8 @@ SORTED_BY: Final = ("topic", "partition", "offset")
 _DELTA_COLUMNS: Final = ("offset", "timestamp")
 _NAME: Final = re.compile(r"bmq-([0-9a-f]{12})-([0-9]{10})-([0-9]{5})-([0-9]{5})-([0-9a-f]{16})\.parquet")
 _MERGED_NAME: Final = re.compile(r"bmq-merged-([0-9]{20})-([0-9a-f]{16})-([0-9]{5})\.parquet")
+_FOLDERS: Final = re.compile(r"((date=[^/]+/)(hour=[^/]+/)?)?")
+"""Those in which a table's own files lie. What is below others may be another table's, whose folder somebody has put into this one's."""
 
 
 class PartitionBy(StrEnum):
@@ -112,8 +114,8 @@ def query_mark(query_id: str) -> str:
 
 
 def batch_of_name(key: str) -> NamedBatch | None:
-    """The batch that a file was written for; None where it is no batch's."""
-    found = _NAME.fullmatch(key.rpartition("/")[2])
+    """The batch that a file was written for; None where it is no batch's of this table."""
+    found = _named(key, _NAME)
     return None if found is None else NamedBatch(found[1], int(found[2]))
 
 
@@ -123,9 +125,14 @@ def merged_name(base: int, nonce: str, number: int) -> str:
 
 
 def base_of_name(key: str) -> int | None:
-    """The version from which a merge began; None where the file is none of a merge."""
-    found = _MERGED_NAME.fullmatch(key.rpartition("/")[2])
+    """The version from which a merge began; None where the file is none of a merge of this table."""
+    found = _named(key, _MERGED_NAME)
     return None if found is None else int(found[1])
+
+
+def _named(key: str, names: re.Pattern[str]) -> re.Match[str] | None:
+    folder, slash, name = key.rpartition("/")
+    return names.fullmatch(name) if _FOLDERS.fullmatch(folder + slash) else None
 
 
 def folder_numbers(timestamps: pa.Array, by: PartitionBy) -> npt.NDArray[np.int64]:

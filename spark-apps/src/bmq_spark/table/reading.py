@@ -45,7 +45,8 @@ def frame(spark: "SparkSession", location: Location, snapshot: Snapshot) -> "Dat
     schema = from_arrow_schema(snapshot.schema, prefer_timestamp_ntz=True)
     if not snapshot.by_key:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*(location.hadoop(key) for key in snapshot.by_key))
+    # The paths are what they are: brackets and braces in a folder's name are no patterns.
+    return spark.read.option("__globPaths__", "false").schema(schema).parquet(*(location.hadoop(key) for key in snapshot.by_key))
 
 
 def dataset(uri: str, version: int | None = None) -> "ds.Dataset":
