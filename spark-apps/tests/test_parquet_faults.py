@@ -107,6 +107,24 @@ def test_what_retention_took_before_the_job_came_stops_it_until_somebody_accepts
     assert gaps == [(topic, 0, 10, 20)]
 
 
+def test_what_retention_took_of_a_partition_that_had_nothing_stops_the_job_also_without_its_checkpoint(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = topic_of(bmq.servers, partitions=2)
+    options = arguments(bmq.servers, tmp_path / "t", topic)
+    produce(bmq.servers, topic, NUMBERS[:10], partition=0)
+    run(parse(options), spark)
+    assert Table.open(Location.parse(str(tmp_path / "t"))).snapshot().offsets == {topic: {0: 10, 1: 0}}
+    produce(bmq.servers, topic, NUMBERS[10:], partition=1)
+    admin = AdminClient({"bootstrap.servers": bmq.servers})
+    for answer in admin.delete_records([TopicPartition(topic, 1, 15)]).values():
+        answer.result(timeout=30)
+    shutil.rmtree(tmp_path / "t" / "_bmq" / "checkpoint")
+    assert f"{topic}/1 0–14: 15 offsets are gone from the log" in refusal(options, spark)
+    assert run(parse([*options, "--accept-loss"]), spark).rows == 5
+    assert numbers_in(tmp_path / "t") == [*range(10), *range(25, 30)]
+
+
 @pytest.mark.parametrize("source", ["kafka", "bmq"])
 def test_a_partition_that_was_added_and_whose_first_records_were_deleted_stops_nothing(
     bmq: Bmq, spark: SparkSession, tmp_path: Path, source: str

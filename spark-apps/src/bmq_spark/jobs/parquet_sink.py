@@ -20,7 +20,7 @@ from bmq_spark.jobs.decoders import inferred, is_inferred, typing_of
 from bmq_spark.jobs.ending import say
 from bmq_spark.jobs.identity import check_identity
 from bmq_spark.jobs.parquet_task import OUTCOME, ParquetTask, seen_in
-from bmq_spark.jobs.places import Places, Range, place
+from bmq_spark.jobs.places import Places, Range, each, place
 from bmq_spark.jobs.records import DEAD_LETTERS, Typing
 from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.locations import Location
@@ -140,7 +140,7 @@ class ParquetSink:
             self._table.commit_batch(
                 (batch.query_id, batch.batch_id),
                 added=files,
-                offsets=[Covered(topic=part.topic, partition=part.partition, first=part.start, next=part.end) for part in batch.ranges],
+                offsets=_covered(batch, before.offsets),
                 schema=self._typing.schema,
                 notes={"dead_letters": str(sum(file.rows for file in letters))} if letters else None,
             )
@@ -248,6 +248,18 @@ def coalesced(records: DataFrame, offsets: int, *, cores: int, files: Sequence[D
     rows, size_bytes = sum(file.rows for file in newest), sum(file.bytes for file in newest)
     each = min(TASK_RECORDS, max(1000, TASK_BYTES * rows // size_bytes)) if size_bytes else TASK_RECORDS
     return records.coalesce(max(1, min(cores, math.ceil(offsets / each))))
+
+
+def _covered(batch: Batch, table: Places) -> list[Covered]:
+    """What a batch takes, and of partitions that the table knows nothing of, where they stand though they have nothing yet.
+
+    Without that only Spark's checkpoint would know that their later records are due: were it lost, what retention takes of these meanwhile would be
+    missed by nobody.
+    """
+    found = [Covered(topic=part.topic, partition=part.partition, first=part.start, next=part.end) for part in batch.ranges]
+    there = {(part.topic, part.partition) for part in batch.ranges}
+    quiet = [(*where, end) for *where, end in each(batch.ends) if tuple(where) not in there and place(table, where[0], where[1]) is None]
+    return found + [Covered(topic=topic, partition=partition, first=end, next=end) for topic, partition, end in quiet]
 
 
 def _first(places: Places, part: Range) -> int:
