@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from bmq.ports import Clock
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.jobs.ending import ended, say
 from bmq_spark.jobs.places import Places
 from bmq_spark.locations import Location
 from bmq_spark.options import size_bytes, time_ms
 from bmq_spark.table import DEAD_LETTERS_FOLDER, TARGET_BYTES, Table
+from bmq_spark.table.clocks import why_not_by_age
 from bmq_spark.table.compaction import MIN_FILES, Compacted, compact
 from bmq_spark.table.delta import publish
 from bmq_spark.table.log import now_ms
@@ -70,22 +72,27 @@ def parse(arguments: Sequence[str]) -> CompactOptions:
     )
 
 
-def run(options: CompactOptions, spark: "SparkSession | None" = None, *, at_ms: int | None = None) -> list[str]:
-    """The table, then its dead letters where there are some; `at_ms` stands for now. Returns the summary lines. Raises BmqError."""
+def run(options: CompactOptions, spark: "SparkSession | None" = None, *, at_ms: int | None = None, clock: Clock | None = None) -> list[str]:
+    """The table, then its dead letters where there are some; `at_ms` stands for now. Returns the summary lines. Raises BmqError.
+
+    Where this machine's `clock` is not the store's, files are merged, and none are deleted.
+    """
     location = Location.parse(options.output)
     table = Table.open(location)
     prove(location)
+    if (why := why_not_by_age(location, clock)) is not None:
+        say(f"warning: {why}")
     at = now_ms() if at_ms is None else at_ms
-    lines = [_maintain(table, options, spark, at)]
+    lines = [_maintain(table, options, spark, at, by_age=why is None)]
     if Table.exists(dead := location.child(DEAD_LETTERS_FOLDER)):
-        lines.append(_maintain(Table.open(dead), options, spark, at, below=table.snapshot().offsets))
+        lines.append(_maintain(Table.open(dead), options, spark, at, by_age=why is None, below=table.snapshot().offsets))
     for line in lines:
         say(line)
     return lines
 
 
-def _maintain(table: Table, options: CompactOptions, spark: "SparkSession | None", at_ms: int, *, below: Places | None = None) -> str:
-    expired = None if options.retention_ms is None else expire(table, before_ms=at_ms - options.retention_ms, below=below)
+def _maintain(table: Table, options: CompactOptions, spark: "SparkSession | None", at_ms: int, *, by_age: bool, below: Places | None = None) -> str:
+    expired = None if options.retention_ms is None or not by_age else expire(table, before_ms=at_ms - options.retention_ms, below=below)
     done = compact(
         table,
         target_bytes=options.target_file_size_bytes,
@@ -96,8 +103,8 @@ def _maintain(table: Table, options: CompactOptions, spark: "SparkSession | None
     )
     # Who reads without the log has to be told of the merged files before the small ones go.
     publish(table)
-    gone = vacuum(table, before_ms=at_ms - options.vacuum_older_than_ms)
-    line = f"{table.location.hadoop()} version {table.snapshot().version}: {_merged(done)}; {_vacuumed(gone)}"
+    line = f"{table.location.hadoop()} version {table.snapshot().version}: {_merged(done)}"
+    line += f"; {_vacuumed(vacuum(table, before_ms=at_ms - options.vacuum_older_than_ms))}" if by_age else "; deleted nothing"
     return line if expired is None else f"{line}; retention took out {expired.files} files with {expired.rows} rows"
 
 

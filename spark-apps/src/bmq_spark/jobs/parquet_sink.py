@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from pyspark.sql import DataFrame, SparkSession
 
 from bmq.errors import StoreError
+from bmq.ports import Clock
 from bmq_spark.errors import CommitRefused, ConfigurationError, JobStopped
 from bmq_spark.jobs.buried import Buried
 from bmq_spark.jobs.cluster import Topic
@@ -26,6 +27,7 @@ from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.locations import Location
 from bmq_spark.options import JobOptions
 from bmq_spark.table import DEAD_LETTERS_FOLDER, Covered, DataFile, FileName, Gap, Layout, PartitionBy, Snapshot, Table, data_files, frame
+from bmq_spark.table.clocks import why_not_by_age
 from bmq_spark.table.delta import LOG as DELTA_LOG
 from bmq_spark.table.delta import publish
 from bmq_spark.table.log import now_ms
@@ -52,6 +54,7 @@ class ParquetSink:
         partition_by: PartitionBy,
         target_bytes: int,
         retention_ms: int | None,
+        clock: Clock | None = None,
     ) -> None:
         """`open` checks that the table is of these."""
         self.location = table.location
@@ -66,6 +69,7 @@ class ParquetSink:
         self._query_id = ""
         self._retention_ms = retention_ms
         self._expired_ms = 0
+        self._clock = clock
 
     @classmethod
     def open(
@@ -77,6 +81,7 @@ class ParquetSink:
         partition_by: PartitionBy,
         target_bytes: int,
         retention_ms: int | None,
+        clock: Clock | None = None,
     ) -> Self:
         """The table there, which is made if there is none.
 
@@ -95,7 +100,16 @@ class ParquetSink:
                     "give the option that value, or another --output"
                 )
         typing = typing_of(options, snapshot.schema)
-        return cls(spark, table, typing, infers=is_inferred(options), partition_by=partition_by, target_bytes=target_bytes, retention_ms=retention_ms)
+        return cls(
+            spark,
+            table,
+            typing,
+            infers=is_inferred(options),
+            partition_by=partition_by,
+            target_bytes=target_bytes,
+            retention_ms=retention_ms,
+            clock=clock,
+        )
 
     @property
     def id(self) -> str:
@@ -156,10 +170,13 @@ class ParquetSink:
         )
 
     def expire(self) -> None:
-        """Takes out what is older than the retention, once an hour at most. Raises BmqError."""
+        """Takes out what is older than the retention, once an hour at most, where this machine's clock is the store's. Raises BmqError."""
         if self._retention_ms is None or now_ms() - self._expired_ms < EXPIRY_INTERVAL_MS:
             return
         self._expired_ms = now_ms()
+        if (why := why_not_by_age(self.location, self._clock)) is not None:
+            say(f"warning: {why}")
+            return
         before_ms = self._expired_ms - self._retention_ms
         expired = [(self._table, expire(self._table, before_ms=before_ms))]
         if self._dead:
@@ -258,8 +275,11 @@ def _covered(batch: Batch, table: Places) -> list[Covered]:
     """
     found = [Covered(topic=part.topic, partition=part.partition, first=part.start, next=part.end) for part in batch.ranges]
     there = {(part.topic, part.partition) for part in batch.ranges}
-    quiet = [(*where, end) for *where, end in each(batch.ends) if tuple(where) not in there and place(table, where[0], where[1]) is None]
-    return found + [Covered(topic=topic, partition=partition, first=end, next=end) for topic, partition, end in quiet]
+    return found + [
+        Covered(topic=topic, partition=partition, first=end, next=end)
+        for topic, partition, end in each(batch.ends)
+        if (topic, partition) not in there and place(table, topic, partition) is None
+    ]
 
 
 def _first(places: Places, part: Range) -> int:
