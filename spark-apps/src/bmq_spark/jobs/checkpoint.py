@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from bmq_spark.errors import JobStopped
 from bmq_spark.jobs.hadoop_files import HadoopFolder
@@ -50,7 +51,7 @@ class Checkpoint:
     def claim(self) -> None:
         """Raises JobStopped where it is another table's, or another program's."""
         text = self._folder.read(OWNER)
-        if text is None:
+        if not text:  # none, or what a full disk or a kill has left of the first run
             if strange := sorted(set(self._folder.names()) & {"metadata", "offsets", "commits"}):
                 raise JobStopped(
                     f"--checkpoint {self._folder.uri}: holds {strange[0]} of another program's stream: give this job a --checkpoint of its own"
@@ -93,7 +94,7 @@ class Query:
     def __init__(self, folder: HadoopFolder, number: int) -> None:
         self._folder = folder
         self._name = f"{number:04}"
-        self._notes = json.loads(folder.read(f"{self._name}.json") or "{}")
+        self._notes = _notes_in(folder.read(f"{self._name}.json") or "{}")
 
     @property
     def uri(self) -> str:
@@ -140,6 +141,15 @@ class Query:
         newest = max(numbers)
         finished = str(newest) in self._folder.names(f"{self._name}/commits")
         return Planned(batch_id=newest, end=self.end(newest) or {}, finished=finished)
+
+
+def _notes_in(text: str) -> Mapping[str, Any]:
+    """Nothing where they were cut off, by a full disk or a kill: such a query goes on with nothing, and the next one is begun."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def checkpoint_gone(uri: str) -> JobStopped:
