@@ -75,7 +75,8 @@ def check_ids(positions: Positions, topics: Sequence[SourceTopic]) -> None:
 def limited(backlogs: Sequence[Backlog], *, bytes_max: int | None, records_max: int | None) -> dict[tuple[str, int], int]:
     """Up to where one trigger reads, by topic's name and partition: each partition gets a share of the limits by what waits in it.
 
-    At least one record is read where there is one. What is in no segment yet comes when all that is in segments fits.
+    Each in which something waits gets on by one record at least, however much waits in others: these may never be done. What is in no segment yet
+    comes when all that is in segments fits.
     """
     ends = {(each.topic, each.partition): each.end for each in backlogs}
     if records_max is not None and sum(each.end - each.from_offset for each in backlogs) > records_max:
@@ -95,10 +96,9 @@ def _shared(
     for each, size in zip(backlogs, sizes, strict=True):
         share = budget * size // total
         end = _end_by_bytes(each, share) if by_bytes else each.from_offset + share
+        if size:
+            end = max(end, each.from_offset + 1)
         found[each.topic, each.partition] = min(end, ends[each.topic, each.partition])
-    if all(found[each.topic, each.partition] == each.from_offset for each in backlogs):
-        largest = max(zip(sizes, backlogs, strict=True), key=lambda pair: pair[0])[1]
-        found[largest.topic, largest.partition] = min(largest.from_offset + 1, largest.end)
     return found
 
 
