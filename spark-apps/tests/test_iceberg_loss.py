@@ -8,7 +8,7 @@ from iceberg_catalogs import Opened
 from pyspark.sql import SparkSession
 
 from bmq_spark.iceberg.catalogs import Catalog
-from bmq_spark.iceberg.maintenance import Upkeep
+from bmq_spark.iceberg.maintenance import Upkeep, maintain, now_ms
 from bmq_spark.jobs.iceberg_sink import IcebergSink
 from bmq_spark.jobs.places import Range
 
@@ -46,3 +46,20 @@ def test_retention_takes_old_rows_and_old_dead_letters(spark: SparkSession, hado
     sink.maintain()
     for table, left in ((name, "new"), (name.dead_letters, b"\xff new")):
         assert hadoop.load(table).scan().to_arrow().column("value").to_pylist() == [left]
+
+
+@pytest.mark.parametrize("ahead_ms", [365 * DAY_MS, -365 * DAY_MS])
+def test_maintenance_by_a_clock_that_is_not_the_stores_takes_nothing(
+    spark: SparkSession, hadoop: Opened, capsys: pytest.CaptureFixture[str], ahead_ms: int
+) -> None:
+    name = hadoop.table(f"clock_{'ahead' if ahead_ms > 0 else 'behind'}")
+    sink = IcebergSink(spark, name, typing(), settings())
+    now = (datetime.datetime.now(datetime.UTC) - MIDNIGHT) // datetime.timedelta(minutes=1)
+    for offset in range(2):
+        sink.add(batch(spark, offset, [Record(offset=offset, value=b"%d" % offset, minute=now)]))
+    upkeep = Upkeep(target_file_size_bytes=128 << 20, keep_snapshots_ms=1, retention_ms=2 * DAY_MS)
+    done = maintain(spark, sink.table, upkeep, clock_ms=lambda: now_ms() + ahead_ms)
+    assert (done.snapshots_expired, done.orphans_removed) == (0, 0)
+    assert "set the clock" in capsys.readouterr().err
+    assert sorted(hadoop.load(name).scan().to_arrow().column("value").to_pylist()) == ["0", "1"]
+    assert maintain(spark, sink.table, upkeep).snapshots_expired >= 2

@@ -4,20 +4,25 @@ Every step is bounded, is a commit of its own, and may be killed: the next run d
 beside others that maintain: a table's places are its properties, which no step touches.
 """
 
+import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
+from bmq.store_clock import skew_of
 from bmq_spark.errors import ConfigurationError, JobStopped
 from bmq_spark.iceberg.notes import PLACES, Notes
 from bmq_spark.iceberg.publishing import commit
 from bmq_spark.iceberg.tables import IcebergTable
+from bmq_spark.jobs.ending import say
 from bmq_spark.jobs.explaining import cause
 from bmq_spark.jobs.places import Places, each, place
+from bmq_spark.table.clocks import SKEW_MS_MAX
 
 ORPHAN_AGE_MIN_MS: Final = 24 * 3_600_000
 """Iceberg's own floor: files of a write under way have no snapshot yet."""
@@ -65,22 +70,33 @@ class Upkept:
         )
 
 
-def maintain(spark: SparkSession, table: IcebergTable, upkeep: Upkeep, *, below: Places | None = None) -> Upkept:
-    """Runs every step once. Raises JobStopped with what failed; the steps before it are committed.
+def now_ms() -> int:
+    """Of this machine's clock, in ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def maintain(
+    spark: SparkSession, table: IcebergTable, upkeep: Upkeep, *, below: Places | None = None, clock_ms: Callable[[], int] = now_ms
+) -> Upkept:
+    """Runs every step once; where this machine's clock is not the store's, none that deletes by age. Raises JobStopped with what failed; the steps
+    before it are committed.
 
     `below`, of dead letters: up to where the table of the rows has each partition. What lies further stays, however old:
     a batch that was killed between the two commits comes again, and has to find what it has buried.
     """
-    now_ms = int(time.time() * 1000)
+    at_ms = clock_ms()
+    expired, orphans = 0, []
     try:
-        if upkeep.retention_ms is not None:
-            _delete_old_rows(spark, table, now_ms - upkeep.retention_ms, below)
+        by_age = _is_the_stores(spark, table, clock_ms)
+        if upkeep.retention_ms is not None and by_age:
+            _delete_old_rows(spark, table, at_ms - upkeep.retention_ms, below)
         if not upkeep.tidies:
             return Upkept()
         rewritten = _merge_files(spark, table, upkeep)
         manifests = _rewrite_manifests(spark, table)
-        expired = _expire(spark, table, now_ms - upkeep.keep_snapshots_ms)
-        orphans = _call(spark, table, "remove_orphan_files", older_than=_timestamp(now_ms - upkeep.orphan_age_ms))
+        if by_age:
+            expired = _expire(spark, table, at_ms - upkeep.keep_snapshots_ms)
+            orphans = _call(spark, table, "remove_orphan_files", older_than=_timestamp(at_ms - upkeep.orphan_age_ms))
     except (PySparkException, Py4JError) as error:
         raise JobStopped(f"table {table.name}: maintenance: {cause(str(error))}: what was done before stays; run it again") from error
     return Upkept(
@@ -90,6 +106,26 @@ def maintain(spark: SparkSession, table: IcebergTable, upkeep: Upkeep, *, below:
         snapshots_expired=expired,
         orphans_removed=len(orphans),
     )
+
+
+def _is_the_stores(spark: SparkSession, table: IcebergTable, clock_ms: Callable[[], int]) -> bool:
+    """Whether this machine's clock is that of the table's store, by the time of a file just made; else a line says that it is not."""
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(f"{table.location}/_bmq/clock-{secrets.token_hex(16)}")
+    files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # type: ignore[no-untyped-call,unused-ignore]
+    before_ms = clock_ms()
+    try:
+        files.create(path, True).close()
+        skew_ms = skew_of(before_ms=before_ms, after_ms=clock_ms(), modified_ms=int(files.getFileStatus(path).getModificationTime()))
+    finally:
+        files.delete(path, False)
+    if abs(skew_ms) > SKEW_MS_MAX:
+        which = "behind" if skew_ms > 0 else "ahead of"
+        say(
+            f"warning: {table.name}: this machine's clock is {abs(skew_ms) // 1000} s {which} the store's: no row, snapshot or orphan goes because "
+            "of its age until they agree: set the clock"
+        )
+    return abs(skew_ms) <= SKEW_MS_MAX
 
 
 def _delete_old_rows(spark: SparkSession, table: IcebergTable, before_ms: int, below: Places | None) -> None:
