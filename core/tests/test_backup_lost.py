@@ -12,7 +12,7 @@ from bmq.audit.reading import Progress, Reader
 from bmq.backup.copying import Copied, Copier, NotCopied
 from bmq.metadata.codec import LOG_PREFIX
 from bmq.ports import ObjectMeta
-from bmq.storage.keys import segment_prefix
+from bmq.storage.keys import manifest_prefix, segment_prefix
 from bmq.storage.numbered import numbered_key
 
 THIRD = tp(ORDERS, 2)
@@ -80,7 +80,7 @@ def test_what_a_newer_version_released_meanwhile_is_not_lost() -> None:
             return getattr(world.store, name)
 
         def list(self, listed: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
-            if listed == "shared/" and key not in world.objects:
+            if listed == "shared/" and key not in world.objects and any(each.startswith(manifest_prefix(THIRD)) for each in target.objects):
                 world.objects[key] = version
                 del world.objects[old[0].key]
             return world.store.list(listed, after=after)

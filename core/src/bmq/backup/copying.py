@@ -6,7 +6,8 @@ Objects never change, so a copy is wrong only by what it lacks. The order makes 
 2. The WAL, until two listings in a row agree (`_agree`). Whatever the owners roll and delete afterwards is in manifests that come later. Right behind
    it the coordinators' partitions, and both again where one names a snapshot of what may lie above its copied log (`_wal_and_coordinators`).
 3. Of each partition the manifest, then what it names. What a newer version released meanwhile lives on for ten minutes; is it gone, again. What is
-   gone while the same version is the newest is lost (`_is_lost`): no copy is made, or one without it.
+   gone while the same version is the newest is lost (`_is_lost`): no copy is made, or one without it. Where that is a shared segment that was made
+   meanwhile, the other partitions in it follow as far as to the version that names their part of it (`_even`).
 4. The metadata log, to its end at that time, provided that nothing since 1 changed who owns what or which stream ends where; else again from 1,
    which copies only what is new. It is copied last, entries from the newest down and then the snapshots: what was interrupted is no store.
    Above all of them stands one entry of the copy's own, which says that it is a copy and which one: its nodes know the addresses of those that the
@@ -27,6 +28,7 @@ from typing import Final, NamedTuple, TypeVar
 from bmq.audit.findings import Report
 from bmq.audit.metadata_audit import Metadata, NoMetadata, audit_metadata
 from bmq.audit.reading import TRIES_MAX, Reader
+from bmq.backup.shared_runs import SharedRuns
 from bmq.errors import BmqError, Conflict, FormatError, ObjectMissing, StoreError
 from bmq.grouping import in_groups
 from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, decode_records, encode_records
@@ -56,6 +58,7 @@ from bmq.ports import ObjectMeta, ObjectStore, Rng
 from bmq.storage.durable import Backoff, together
 from bmq.storage.flatlog import Entry, decode_entry, encode_entry
 from bmq.storage.keys import SHARED_PREFIX, manifest_page_prefix, manifest_prefix, partition_prefix
+from bmq.storage.manifest import Manifest
 from bmq.storage.manifest_format import check_page, decode_manifest
 from bmq.storage.numbered import number_of, numbered_key
 from bmq.storage.wal import WalHeader, decode_head
@@ -69,6 +72,7 @@ LOST_TOLD_MAX: Final = 5
 WAL_ROUNDS_MAX: Final = 200
 MANIFEST_ROUNDS_MAX: Final = 20
 COORDINATOR_ROUNDS_MAX: Final = 4
+EVEN_ROUNDS_MAX: Final = 20
 OFFSET_MAX: Final = 2**63 - 1
 MEMORY_BYTES: Final = 256 << 20
 """Of objects that are on their way; one larger than this goes alone."""
@@ -131,6 +135,9 @@ class Copier:
         """Below which offset the coordinators' logs are in the copied WAL or in manifests that are copied after it."""
         self._versions: dict[TopicPartition, int] = {}
         """The newest manifest version in the copy, or that was looked for."""
+        self._ends: dict[TopicPartition, int] = {}
+        """Where those versions that this pass copied end."""
+        self._shared = SharedRuns()
 
     async def run(self) -> Copied:
         """Raises NotCopied, NoMetadata (the source is no store), StoreLost, StoreError (the target)."""
@@ -138,9 +145,12 @@ class Copier:
         await self._check(start)
         for _ in range(PASSES_MAX):
             self._done.passes += 1
+            self._ends.clear()
+            self._shared = SharedRuns([meta.key for meta in await self._listed(SHARED_PREFIX)])
             whole = await self._wal_and_coordinators(start.image)
             others = [topic_id for topic_id, topic in start.image.topics.items() if not is_internal(topic.name)]
             whole = await self._topics(start.image, others) and whole
+            whole = whole and await self._even()
             end = await self._settled(start)
             if end is not None and whole and await self._metadata(end):
                 self._done.cluster_id, self._done.position = end.image.cluster_id, end.position + 1
@@ -183,7 +193,7 @@ class Copier:
             grown.update(topic_id for topic_id, topic in topics.items() if self._is_behind(topic))
             if not grown:
                 return now
-            if not await self._topics(now.image, grown):
+            if not await self._topics(now.image, grown) or not await self._even():
                 return None
             known, position, whole = {**known, **{each: topics[each] for each in grown}}, now.position, now
 
@@ -232,13 +242,8 @@ class Copier:
         newest = max(await self._listed(manifest_prefix(tp)), key=lambda meta: meta.key, default=None)
         if newest is None:
             return 0
-        try:
-            entry = decode_entry(await self._source.get(newest.key), what=newest.key)
-            named = decode_manifest(entry.payload).coordinator_snapshot
-        except ObjectMissing:
-            return 0
-        except FormatError as error:
-            raise NotCopied(f"{newest.key}: {error}: the source is damaged: bmq store check says where; mend it first") from error
+        manifest = await self._manifest_there(newest.key)
+        named = None if manifest is None else manifest.coordinator_snapshot
         return 0 if named is None else named.offset
 
     async def _wal(self) -> bool:
@@ -273,35 +278,58 @@ class Copier:
 
     async def _topics(self, image: Image, topics: Iterable[TopicId]) -> bool:
         """Whether everything that the manifests name is there."""
-        tps = _partitions(image, topics)
+        return await self._copy_named(dict.fromkeys(_partitions(image, topics)))
+
+    async def _even(self) -> bool:
+        """Whether no shared segment in the copy has more of a partition than its log there. Those of which one has follow, and no further: what they
+        name then was made no later, so that this ends however much is rolled meanwhile. Their owner may be about to name it.
+        """
+        backoff = Backoff(self._rng)
+        for _ in range(EVEN_ROUNDS_MAX):
+            behind = await self._shared.beyond(self._there, self._ends)
+            if not behind:
+                return True
+            if not await self._copy_named(behind):
+                return False
+            if not behind.keys().isdisjoint(await self._shared.beyond(self._there, self._ends)):
+                await backoff.wait()
+        return False
+
+    async def _copy_named(self, partitions: Mapping[TopicPartition, int | None]) -> bool:
+        """Copies what their manifests name; of those with an offset as of the first version that ends above it."""
         shared: dict[str, _Naming] = {}
         whole = True
-        for group in in_groups(tps, self._source.at_once):
-            for found in await together(self._partition(tp, shared) for tp in group):
+        for group in in_groups(list(partitions.items()), self._source.at_once):
+            for found in await together(self._partition(tp, shared, beyond=beyond) for tp, beyond in group):
                 whole = whole and found
         if not whole:
             return False
+        self._shared.named(shared)
         missing: dict[_Naming, set[str]] = defaultdict(set)
         for key in await self._missing(shared.keys(), SHARED_PREFIX):
             missing[shared[key]].add(key)
         return all([await self._is_lost(naming, keys) for naming, keys in missing.items()])
 
-    async def _partition(self, tp: TopicPartition, shared: "dict[str, _Naming]") -> bool:
+    async def _partition(self, tp: TopicPartition, shared: "dict[str, _Naming]", *, beyond: int | None) -> bool:
         """Nothing but what the newest version names: a segment that a later one names would look as if that one were lost."""
         prefix = manifest_prefix(tp)
         for _ in range(MANIFEST_ROUNDS_MAX):
             versions = await self._listed(prefix)
+            if beyond is not None:
+                versions = await self._as_far_as(tp, versions, beyond)
             if len(await self._copy_all(versions, prefix)) == len(versions):
                 break
         else:
             return False
         newest = max(versions, key=lambda meta: meta.key, default=None)
         if newest is None:
+            self._ends[tp] = 0
             return True
         self._versions[tp] = number_of(manifest_prefix(tp), newest.key) or 0
         manifest = await self._read(newest.key, lambda data: decode_manifest(decode_entry(data, what=newest.key).payload))
+        self._ends[tp] = manifest.next_offset
         snapshot = manifest.coordinator_snapshot
-        if snapshot is not None and snapshot.offset > max(manifest.next_offset, self._covered.get(tp, 0)):
+        if beyond is None and snapshot is not None and snapshot.offset > max(manifest.next_offset, self._covered.get(tp, 0)):
             return False
         naming = _Naming(tp, newest.key)
         named = set(manifest.keys())
@@ -318,6 +346,24 @@ class Copier:
         shared.update((key, naming) for key in named if key.startswith(SHARED_PREFIX))
         missing = await self._missing({key for key in named - pages if not key.startswith(SHARED_PREFIX)}, partition_prefix(tp))
         return not missing or await self._is_lost(naming, missing)
+
+    async def _as_far_as(self, tp: TopicPartition, versions: list[ObjectMeta], beyond: int) -> list[ObjectMeta]:
+        """Up to the first that is not copied yet and ends above that offset; all where none does."""
+        for at, meta in enumerate(versions):
+            if (number_of(manifest_prefix(tp), meta.key) or 0) > self._versions.get(tp, 0):
+                manifest = await self._manifest_there(meta.key)
+                if manifest is not None and manifest.next_offset > beyond:
+                    return versions[: at + 1]
+        return versions
+
+    async def _manifest_there(self, key: str) -> Manifest | None:
+        """In the source; None where it is gone again. Raises NotCopied where it is not what bmq wrote."""
+        try:
+            return decode_manifest(decode_entry(await self._source.get(key), what=key).payload)
+        except ObjectMissing:
+            return None
+        except FormatError as error:
+            raise NotCopied(f"{key}: {error}: the source is damaged: bmq store check says where; mend it first") from error
 
     async def _missing(self, named: Collection[str], prefix: str) -> set[str]:
         """Copies what is named, and returns what the source did not have."""
