@@ -154,7 +154,7 @@ class Script:
 
     def do_fetch(self, plain: list[str], pairs: dict[str, str]) -> None:
         if not plain:
-            found = " ".join(f"{topic}/{index}={value.offset}" for topic, index, value in offsets.fetch_all(self.machine, "g"))
+            found = " ".join(f"{topic}/{index}={value.offset}" for (topic, index), value in sorted(self.machine.durable.offsets.get("g", {}).items()))
             self.said.append(f"fetch: {found or 'nothing'}")
         for place in plain:
             topic, index = place.split("/")

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any, Final
 
 import pytest
-from group_shard import DESCRIBE, JOIN, SYNC, Coordinator, coordinator
+from group_shard import COMMIT, DESCRIBE, FETCH, JOIN, SYNC, Coordinator, Topics, coordinator
 
 from bmq_broker.groups.service import GroupCoordinatorShard
 from bmq_broker.groups.tally import ELEMENT_WORK_BYTES
 from bmq_broker.groups.turns import TURN_BYTES, Turns
-from bmq_broker.handlers import k15_describe_groups
+from bmq_broker.handlers import k09_offset_fetch, k15_describe_groups
 from bmq_sim.loop import on_virtual_time
 
 MEMBERS: Final = 700
@@ -167,3 +167,28 @@ async def test_many_descriptions_of_a_large_group_are_one_in_a_turn(monkeypatch:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@on_virtual_time
+async def test_all_offsets_of_a_group_are_looked_at_a_thousand_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = Topics("t", "u")
+    async with coordinator(topics=topics) as one:
+        for name in ("u", "t"):
+            parts = [{"partition_index": index, "committed_offset": index, "committed_metadata": ""} for index in range(900)]
+            await one.ask(COMMIT, 8, group_id="g", generation_id_or_member_epoch=-1, topics=[{"name": name, "partitions": parts[::-1]}])
+        watch, looked = Watch(), Counter[int]()
+        fetch = k09_offset_fetch.fetch
+
+        def counted(*asked: Any) -> Any:
+            looked[watch.turn] += 1
+            return fetch(*asked)
+
+        monkeypatch.setattr(k09_offset_fetch, "fetch", counted)
+        monkeypatch.setattr(k09_offset_fetch, "OFFSETS_PER_TURN", 400)
+        watch.run()
+        replies = await asyncio.gather(*(one.ask(FETCH, 8, groups=[{"group_id": "g", "topics": None}]) for _ in range(5)))
+        for reply in replies:
+            found = [(topic.name, [(each.partition_index, each.committed_offset) for each in topic.partitions]) for topic in reply.groups[0].topics]
+            assert found == [(name, [(index, index) for index in range(900)]) for name in ("t", "u")]
+        assert looked.total() == 5 * 1_800
+        assert max(looked.values()) <= TURN_ELEMENTS

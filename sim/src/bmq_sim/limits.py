@@ -128,7 +128,9 @@ IMPORTED: Final[Mapping[str, Sequence[str]]] = {
     "bmq.storage.stream_seal:OWNER_DELETES_AT_ONCE": ("bmq.storage.stream",),
     "bmq_broker.carrying:PARTITIONS_AT_ONCE": ("bmq_broker.rolling",),
     "bmq_broker.groups.turns:TURN_BYTES": ("bmq_broker.groups.service",),
-    "bmq_broker.groups.walks:OFFSETS_PER_TURN": ("bmq_broker.handlers.k42_delete_groups", "bmq_broker.handlers.k47_offset_delete"),
+    "bmq_broker.groups.walks:OFFSETS_PER_TURN": tuple(
+        f"bmq_broker.handlers.{name}" for name in ("k09_offset_fetch", "k42_delete_groups", "k47_offset_delete")
+    ),
     "bmq_broker.heartbeats:REPORTS_MAX": ("bmq_broker.main",),
     "bmq_broker.roll_writing:SHARED_BYTES_MAX": ("bmq_broker.rolling",),
     "bmq_broker.roll_writing:SHARED_RUNS_MAX": ("bmq_broker.rolling",),

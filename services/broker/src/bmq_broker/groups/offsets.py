@@ -66,11 +66,6 @@ def fetch(machine: GroupMachine, group_id: str, topic: str, partition: int, topi
     return value
 
 
-def fetch_all(machine: GroupMachine, group_id: str) -> list[tuple[str, int, OffsetValue]]:
-    """(topic, partition, offset), by topic and partition."""
-    return sorted((topic, partition, value) for (topic, partition), value in machine.durable.offsets.get(group_id, {}).items())
-
-
 def delete_offsets(machine: GroupMachine, request: DeleteOffsets) -> tuple[Effects, Refusal | None, list[Refusal | None]]:
     """(effects, refusal of all, refusal of each partition). Topics that the group consumes are left alone."""
     effects = Effects()

@@ -225,7 +225,7 @@ class GroupCoordinatorShard:
 
     async def look_each(
         self,
-        items: Sequence[Q],
+        items: Iterable[Q],
         query: Callable[[GroupMachine, Q], T],
         *,
         party: str,
@@ -281,6 +281,10 @@ class GroupCoordinatorShard:
         """How much of a turn it is to end the group's rebalance; 0: none runs."""
         group = None if self._machine is None else self._machine.groups.get(group_id)
         return group.completing_bytes if group is not None and group.state is GroupState.PREPARING_REBALANCE else 0
+
+    def places(self, group_id: str) -> list[tuple[str, int]]:
+        """Topics and partitions of which the group has offsets now, in no order. Raises as `ask`."""
+        return list(self._active().durable.offsets.get(group_id, ()))
 
     def is_empty(self, group_id: str) -> bool:
         """Whether there is such a group now, without members. Raises as `ask`."""

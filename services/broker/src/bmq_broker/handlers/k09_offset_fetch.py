@@ -4,33 +4,43 @@ Every group of a request must live in this coordinator's partition: who routes r
 consumer protocol (KIP-848) are not looked at; `require_stable` finds everything stable, because there are no transactional offsets yet.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from bmq.grouping import in_groups
 from bmq.roles.owner import Caller
+from bmq.values import TopicId
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_broker.groups.machine import GroupMachine
-from bmq_broker.groups.offsets import fetch, fetch_all
+from bmq_broker.groups.offsets import fetch
 from bmq_broker.groups.records import OffsetValue
 from bmq_broker.groups.service import GroupCoordinatorShard, TopicNames
 from bmq_broker.groups.tally import ELEMENT_WORK_BYTES
+from bmq_broker.groups.walks import OFFSETS_PER_TURN
 from bmq_broker.handlers.group_errors import group_id_error, is_at_least
-from bmq_broker.handlers.group_topics import BY_ID_VERSION, AskedTopic, disagreement, look_up
+from bmq_broker.handlers.group_topics import BY_ID_VERSION, disagreement, look_up
 
 _GROUPS_VERSION: Final = 8
 _ALL_TOPICS_VERSION: Final = 2
 
 
-class _Group(NamedTuple):
-    """`topics` None: all of the group's; otherwise (as asked, as known, partitions)."""
+class _Part(NamedTuple):
+    """So many `partitions` of a topic (`name` None: unknown) are looked at, and added to its answer; of all offsets only those that there are."""
 
     group_id: str
-    topics: list[tuple[Message, AskedTopic]] | None
+    name: str | None = None
+    topic_id: TopicId | None = None
+    partitions: Sequence[int] = ()
+    into: list[dict[str, Any]] | None = None
+    is_all: bool = False
+    elements: int = 0
 
 
 async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller) -> dict[str, Any]:
-    """-1 where nothing is committed, also for groups that do not exist. Asked about a list of groups, in any version, it answers with one."""
-    names = shard.topics
+    """-1 where nothing is committed, also for groups that do not exist. Asked about a list of groups, in any version, it answers with one. Of very
+    many offsets some are looked at in each turn of the loop.
+    """
     fields = vars(request)
     is_list = bool(fields.get("groups")) or is_at_least(caller, _GROUPS_VERSION)
     if is_list:
@@ -38,11 +48,12 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
     else:
         topics = [] if request.topics is None and not is_at_least(caller, _ALL_TOPICS_VERSION) else request.topics
         asked = [Message(group_id=request.group_id, topics=topics)]
-
-    def query(machine: GroupMachine, group: Message) -> dict[str, Any]:
-        return _group(machine, names, _Group(group.group_id, _look_up(names, group.topics)), caller)
-
-    groups = await shard.look_each(asked, query, party=caller.client_host, work_bytes=_work_bytes, fence_check=True)
+    groups: list[dict[str, Any]] = []
+    parts = _parts(shard, asked, caller, groups)
+    await shard.look_each(parts, _look, party=caller.client_host, work_bytes=_work_bytes, fence_check=True)
+    for group, answer in zip(asked, groups, strict=True):
+        if group.topics is None:
+            answer["topics"] = [topic for topic in answer["topics"] if topic["partitions"]]
     if is_list:
         return {"throttle_time_ms": 0, "groups": groups}
     found = [{"name": topic["name"], "partitions": topic["partitions"]} for topic in groups[0]["topics"]]
@@ -63,45 +74,60 @@ def failed(request: Message, error: ErrorCode) -> dict[str, Any]:
     }
 
 
-def _work_bytes(machine: GroupMachine, group: Message) -> int:
-    count = machine.durable.offset_count(group.group_id) if group.topics is None else sum(len(one.partition_indexes) for one in group.topics)
-    return ELEMENT_WORK_BYTES * (1 + count)
+def _parts(shard: GroupCoordinatorShard, asked: Iterable[Message], caller: Caller, groups: list[dict[str, Any]]) -> Iterator[_Part]:
+    """Adds an answer for each group, whose partitions come as the parts are looked at. A group is looked up when it is its turn."""
+    for group in asked:
+        answer: dict[str, Any] = {"group_id": group.group_id, "topics": [], "error_code": ErrorCode.none}
+        groups.append(answer)
+        yield _Part(group.group_id)
+        answer["error_code"] = group_id_error(group.group_id, may_be_empty=True) or ErrorCode.none
+        if answer["error_code"] == ErrorCode.none:
+            yield from _all_of(shard, group.group_id, answer) if group.topics is None else _asked_of(shard.topics, group, caller, answer)
 
 
-def _look_up(names: TopicNames, topics: list[Message] | None) -> list[tuple[Message, AskedTopic]] | None:
-    return None if topics is None else [(topic, look_up(names, topic)) for topic in topics]
+def _asked_of(names: TopicNames, group: Message, caller: Caller, answer: dict[str, Any]) -> Iterator[_Part]:
+    topics = [(topic, look_up(names, topic)) for topic in group.topics]
+    if not is_at_least(caller, BY_ID_VERSION) and any(known.disagrees for _, known in topics):
+        answer["error_code"] = disagreement(caller)
+        return
+    for topic, known in topics:
+        into: list[dict[str, Any]] = []
+        answer["topics"].append({**known.fields(topic), "partitions": into})
+        name = None if known.disagrees else known.name
+        for some in in_groups(topic.partition_indexes, OFFSETS_PER_TURN):
+            yield _Part(group.group_id, name, known.topic_id, some, into, elements=len(some))
 
 
-def _group(machine: GroupMachine, names: TopicNames, group: _Group, caller: Caller) -> dict[str, Any]:
-    error = group_id_error(group.group_id, may_be_empty=True)
-    if error is None and not is_at_least(caller, BY_ID_VERSION) and any(known.disagrees for _, known in group.topics or ()):
-        error = disagreement(caller)
-    if error is not None:
-        return {"group_id": group.group_id, "topics": [], "error_code": error}
-    if group.topics is None:
-        return {"group_id": group.group_id, "topics": _all_topics(machine, names, group.group_id), "error_code": ErrorCode.none}
-    topics = [_topic(machine, group.group_id, asked, known) for asked, known in group.topics]
-    return {"group_id": group.group_id, "topics": topics, "error_code": ErrorCode.none}
+def _all_of(shard: GroupCoordinatorShard, group_id: str, answer: dict[str, Any]) -> Iterator[_Part]:
+    """By topic and partition; without those of topics that were deleted, of whose offsets the tombstones are still to come."""
+    indexes: dict[str, list[int]] = {}
+    for places in in_groups(shard.places(group_id), OFFSETS_PER_TURN):
+        yield _Part(group_id, elements=len(places))
+        for name, index in places:
+            indexes.setdefault(name, []).append(index)
+    for name in sorted(indexes):
+        topic_id = shard.topics.id_of(name)
+        if topic_id is not None:
+            into: list[dict[str, Any]] = []
+            answer["topics"].append({"name": name, "topic_id": topic_id, "partitions": into})
+            for some in in_groups(sorted(indexes[name]), OFFSETS_PER_TURN):
+                yield _Part(group_id, name, topic_id, some, into, is_all=True, elements=len(some))
 
 
-def _topic(machine: GroupMachine, group_id: str, asked: Message, known: AskedTopic) -> dict[str, Any]:
-    if known.name is None or known.disagrees:
-        partitions = [_partition(index, None, ErrorCode.unknown_topic_id) for index in asked.partition_indexes]
-    else:
-        partitions = [_partition(index, fetch(machine, group_id, known.name, index, known.topic_id)) for index in asked.partition_indexes]
-    return {**known.fields(asked), "partitions": partitions}
+def _work_bytes(_machine: GroupMachine, part: _Part) -> int:
+    return ELEMENT_WORK_BYTES * (1 + part.elements)
 
 
-def _all_topics(machine: GroupMachine, names: TopicNames, group_id: str) -> list[dict[str, Any]]:
-    """Without those of topics that were deleted, of whose offsets the tombstones are still to come."""
-    topics: dict[str, dict[str, Any]] = {}
-    for name, index, value in fetch_all(machine, group_id):
-        topic_id = names.id_of(name)
-        if topic_id is None or (value.topic_id is not None and value.topic_id != topic_id):
-            continue
-        topic = topics.setdefault(name, {"name": name, "topic_id": topic_id, "partitions": []})
-        topic["partitions"].append(_partition(index, value))
-    return list(topics.values())
+def _look(machine: GroupMachine, part: _Part) -> None:
+    if part.into is None:
+        return
+    if part.name is None:
+        part.into.extend(_partition(index, None, ErrorCode.unknown_topic_id) for index in part.partitions)
+        return
+    for index in part.partitions:
+        value = fetch(machine, part.group_id, part.name, index, part.topic_id)
+        if value is not None or not part.is_all:
+            part.into.append(_partition(index, value))
 
 
 def _partition(index: int, value: OffsetValue | None, error: ErrorCode = ErrorCode.none) -> dict[str, Any]:
