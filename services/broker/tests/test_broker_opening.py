@@ -2,16 +2,18 @@
 
 import asyncio
 
+from broker_under_test import small
 from held_store import HeldStore
 from moving_brokers import Brokers
 
 from bmq.errors import NotOwner, NotReady
-from bmq.roles.owner import TailAnswer, TailRequest
+from bmq.roles.owner import Appended, TailAnswer, TailRequest
 from bmq.values import Offset, TopicPartition
 from bmq_broker.broker import READ_PATIENCE_S, STATUS_PATIENCE_S
 from bmq_sim.loop import on_virtual_time
 
 LEFT_BY_1 = "wal/0000000001/"
+WRITTEN_BY_2 = "wal/0000000002/"
 
 
 async def with_one_that_is_being_opened(store: HeldStore) -> tuple[Brokers, TopicPartition, TopicPartition]:
@@ -100,3 +102,30 @@ async def test_figures_of_others_are_given_without_those_of_a_partition_that_is_
     assert [status.tp for status in await brokers.roles[2].owner.status([moved, here])] == [here]
     assert now_s() - began_s < STATUS_PATIENCE_S + 0.01
     await brokers.stop()
+
+
+@on_virtual_time
+async def test_a_batch_that_is_refused_when_its_partition_opens_is_not_overtaken_by_those_that_waited_behind_it() -> None:
+    store = HeldStore()
+    brokers = Brokers(store, settings=small(buffer_max_bytes=10_000))
+    await brokers.start(1, 2)
+    (moved,) = brokers.controller.create_topic("moved", partitions=1, owner=1)
+    (here,) = brokers.controller.create_topic("here", partitions=1, owner=2)
+    await numbered(brokers, moved, 0)
+    await brokers.append(here, b"a")
+    store.held |= {LEFT_BY_1, WRITTEN_BY_2}
+    await brokers.moved(moved, to=2)
+    waiting = [numbered(brokers, moved, number) for number in (1, 2)]
+    fills = brokers.append(here, bytes(11_000))
+    store.let_go(LEFT_BY_1)
+    await asyncio.wait(waiting, timeout=1)
+    assert [type(one.exception()) if one.done() else None for one in waiting] == [NotReady, NotReady]
+    store.let_go(WRITTEN_BY_2)
+    await fills
+    assert [(await numbered(brokers, moved, number)).base_offset for number in (1, 2)] == [1, 2]
+    await brokers.stop()
+
+
+def numbered(brokers: Brokers, tp: TopicPartition, number: int) -> "asyncio.Future[Appended]":
+    """A batch of an idempotent producer, of one record."""
+    return brokers.append(tp, b"%d" % number, producer_id=7, producer_epoch=0, base_sequence=number)

@@ -10,6 +10,7 @@ from typing_extensions import Buffer
 from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, InvalidBatch, InvalidProducerEpoch, NotOwner, NotReady, OffsetOutOfRange, OutOfOrderSequence, RequestError
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread
+from bmq.roles.unheard import REFUSALS
 from bmq.turns import Turns
 from bmq.values import LeaderEpoch, Offset, TopicPartition
 from bmq.wire.batch_headers import LOG_APPEND_TIME_BIT
@@ -75,16 +76,18 @@ class Broker:
                 self._append(partition, records, produce_version, future)
                 return future
 
-            def then(outcome: Partition | BmqError) -> None:
+            def then(outcome: Partition | BmqError) -> BmqError | None:
                 if future.done():
-                    return
+                    return None
                 if isinstance(outcome, BmqError):
                     future.set_exception(outcome)
-                    return
+                    return None
                 try:
                     self._append(outcome, records, produce_version, future)
                 except Exception as error:  # noqa: BLE001 - the others that wait for the partition are still served
                     future.set_exception(error)
+                    return error if isinstance(error, REFUSALS) else None
+                return None
 
             self._ownership.when_open(tp, memoryview(records).nbytes, then)
         except BmqError as error:

@@ -33,6 +33,9 @@ log = structlog.get_logger()
 LOG_INTERVAL_S = 10.0
 NO_NODE = NodeId(-1)
 
+Waiting = Callable[[Partition | BmqError], BmqError | None]
+"""Takes the partition, or why it cannot be had; returns what those that wait behind it are to be told instead."""
+
 
 class Ownership:
     """The open partitions of one broker incarnation."""
@@ -64,7 +67,7 @@ class Ownership:
         self._opening: dict[TopicPartition, asyncio.Task[Partition]] = {}
         self._given_up: set[asyncio.Task[Partition]] = set()
         """Openings of partitions that left meanwhile, until they have ended."""
-        self._waiting: dict[TopicPartition, deque[tuple[int, Callable[[Partition | BmqError], None]]]] = {}
+        self._waiting: dict[TopicPartition, deque[tuple[int, Waiting]]] = {}
         self._slots = asyncio.Semaphore(settings.open_concurrency)
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
         self._ended: BmqError | None = None
@@ -124,8 +127,11 @@ class Ownership:
         if self._ended is not None:
             raise self._ended.with_traceback(None)
 
-    def when_open(self, tp: TopicPartition, size_bytes: int, then: Callable[[Partition | BmqError], None]) -> None:
-        """Calls `then` with the partition, in the order of these calls, once it is open. Raises NotReady where too much waits already."""
+    def when_open(self, tp: TopicPartition, size_bytes: int, then: Waiting) -> None:
+        """Calls `then` with the partition, in the order of these calls, once it is open. Raises NotReady where too much waits already.
+
+        What `then` returns is told to those behind it instead: what is to be sent again first must not be overtaken.
+        """
         if self.waiting_bytes and self.waiting_bytes + size_bytes > self._settings.pending_bytes_max:
             raise NotReady(f"{self.waiting_bytes} bytes wait for partitions that are being opened")
         self._waiting.setdefault(tp, deque()).append((size_bytes, then))
@@ -353,7 +359,7 @@ class Ownership:
     def _serve_waiting(self, tp: TopicPartition, outcome: Partition | BmqError) -> None:
         for size_bytes, then in self._waiting.pop(tp, ()):
             self.waiting_bytes -= size_bytes
-            then(outcome)
+            outcome = then(outcome) or outcome
 
     async def _open(self, tp: TopicPartition) -> Partition:
         meta = self._check_owned(tp)
