@@ -11,6 +11,7 @@ from bmq.limits import LIMITS
 from bmq.wire import limits as wire_limits
 from bmq_cli.server_config import ServerConfig, about
 from bmq_cli.server_values import KIB, size_text
+from bmq_controller.api import asgi, front
 
 _INTRODUCTION: Final = """\
 # What one client may do
@@ -96,6 +97,11 @@ def limits_reference() -> str:
             "",
             *_constants(internal_limits),
             "",
+            "## Bounds of the admin address",
+            "",
+            *_constants(asgi),
+            *_constants(front)[2:],
+            "",
         ]
     )
 
@@ -117,6 +123,8 @@ def _constants(module: ModuleType) -> list[str]:
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue
         name = statement.target.id
+        if module in (asgi, front) and (name.startswith("_") or not isinstance(getattr(module, name), int | float)):
+            continue  # these have more than bounds
         text = ""
         if isinstance(follows, ast.Expr) and isinstance(follows.value, ast.Constant):
             text = " ".join(str(follows.value.value).split())

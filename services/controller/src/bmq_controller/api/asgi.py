@@ -13,9 +13,11 @@ Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 """An ASGI 3 application."""
 
 BODY_BYTES_MAX: Final = 1 << 20
+"""The body of a request."""
 PART_BYTES: Final = 64 << 10
 """Of an answer so much is handed to the server at a time."""
 BODY_WITHIN_S: Final = 10.0
+"""How long a body may take to arrive."""
 BODIES_BYTES_MAX: Final = 32 << 20
 """Of all bodies that are arriving."""
 

@@ -34,8 +34,9 @@ from bmq_controller.api.request_ids import request_id_of, with_request_id
 from bmq_controller.api.sources import ApiSources, Tokens
 
 REQUESTS_AT_ONCE: Final = 64
+"""Requests that are worked on at a time; the others wait, by turns of addresses."""
 REQUESTS_PER_ADDRESS: Final = 16
-"""Of them."""
+"""How many of them may be one address's."""
 BODY_ELEMENTS_MAX: Final = 5_000
 """Commas in a body: each element may become an error of its own."""
 HANDED_ON_AT_ONCE: Final = 256
@@ -47,7 +48,9 @@ METRICS_PER_ADDRESS: Final = 4
 METRICS_WITHIN_S: Final = 20.0
 """Whoever has not taken its page by then does not read."""
 SLOW_S: Final = 2.0
+"""A request that took longer is told in the log."""
 FAILED_FROM: Final = 500
+"""So is one that was answered with such a status or a higher one."""
 COMPLAIN_EVERY_S: Final = 5.0
 """A line of each kind for each page; who asks may ask again at once."""
 ANSWER_WITHIN_S: Final = 35.0
