@@ -6,6 +6,7 @@ from nodes_in_one_loop import STEP_S, Cluster, run, until
 
 from bmq.audit.reading import Progress, Reader
 from bmq.backup.copying import Copier
+from bmq.metadata.journal import MetadataJournal
 from bmq.ports import ObjectStore
 from bmq.roles.controller import NewTopic
 from bmq.runtime.open_store import open_store
@@ -51,6 +52,8 @@ def test_nodes_over_a_copy_leave_those_over_the_original_alone_and_write_to_the_
         assert await append(proxy, tp) == 0
         epochs = dict(proxy.image.last_epochs)
         restored = Cluster(await copied(cluster.store))
+        there = (await MetadataJournal(restored.store, rng=SystemRng()).load()).image
+        assert set(there.nodes) == {101}, "clients are told of no proxy of the original; a broker is fenced for what it wrote"
         try:
             theirs = await started(restored)
             assert [await append(theirs, tp), await append(theirs, tp)] == [1, 2]

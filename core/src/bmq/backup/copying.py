@@ -44,6 +44,7 @@ from bmq.metadata.records import (
     LeaderElected,
     NodeCordoned,
     NodeListeners,
+    NodeUnregistered,
     PartitionChange,
     PartitionMoveBegun,
     PartitionsAdded,
@@ -414,9 +415,10 @@ class Copier:
         return True
 
     async def _own_entry(self, end: Metadata) -> None:
-        """The one that says which copy this is."""
-        nonce = self._rng.nonce()
-        payload = encode_records([ClusterCreated(cluster_id=end.image.cluster_id, copy=nonce.hex())])
+        """The one that says which copy this is. Proxies are gone in it: clients would be told the addresses of those that serve the original."""
+        nonce, nodes = self._rng.nonce(), end.image.nodes.values()
+        gone = [NodeUnregistered(node_id=node.node_id, broker_epoch=node.broker_epoch) for node in nodes if "broker" not in node.roles]
+        payload = encode_records([ClusterCreated(cluster_id=end.image.cluster_id, copy=nonce.hex()), *gone])
         number, epoch = end.position + 1, end.image.controller_epoch
         entry = Entry(number=number, epoch=epoch, nonce=nonce, predecessor=end.nonce, claim=True, payload=payload)
         await self._put(numbered_key(LOG_PREFIX, number), b"".join(encode_entry(entry)))
