@@ -98,7 +98,8 @@ def test_a_cluster_over_a_copy_has_what_was_acknowledged_before_the_copy_and_the
     store = {"url": store_url(running, BUCKET), "credentials": {"secretName": "second-store"}}
     kubectl.apply(store_secret(running), kept, second(running, store=store, clusterId=cluster_id))
     kubectl.until_ready("clusters.bmq.io/second", timeout_s=180)
-    restored = [int(line) for line in in_second(kubectl, "consume", "drill").split()]
+    found = kubectl.until("partitions of a broker that is not there have an heir", lambda: in_second(kubectl, "consume", "drill"), timeout_s=60)
+    restored = [int(line) for line in found.split()]
     assert restored == list(range(len(restored)))
     assert before <= len(restored) <= len(written), "what was acknowledged before the copy is missing"
     assert sorted(in_second(kubectl, "consume", "drill", "--lane", "drill").split()) == list("abcde"), "the lane's records"
@@ -114,8 +115,8 @@ def test_a_cluster_over_a_copy_has_what_was_acknowledged_before_the_copy_and_the
     of_second: dict[str, Any] = {"clusterRef": {"name": "second"}, "topicName": "drill", "partitions": 2}
     kubectl.apply(topic("drill-restored", **of_second), lane("drill-restored", cluster="second", laneName="drill"))
     for resource in ("topics.bmq.io/drill-restored", "lanes.bmq.io/drill-restored"):
-        found = kubectl.until_condition(resource, status="False", reason="AlreadyExists")
-        assert "write existing: Adopt" in found["message"]
+        told = kubectl.until_condition(resource, status="False", reason="AlreadyExists")
+        assert "write existing: Adopt" in told["message"]
     kubectl.apply(
         topic("drill-restored", **of_second, existing="Adopt"), lane("drill-restored", cluster="second", laneName="drill", existing="Adopt")
     )
