@@ -42,7 +42,7 @@ def test_tiny_numbers_hold_for_a_run_and_no_longer_wherever_they_are_imported() 
         return {f"{holder}:{place}": getattr(importlib.import_module(holder), place.split(":")[1]) for place in holders for holder in holders[place]}
 
     shipped = values()
-    with small(Random(1)):
+    with small(lambda name: Random(f"1/{name}")):
         changed = values()
         assert sum(changed[place] != shipped[place] for place in shipped) > 0
         for place in IMPORTED:

@@ -1,14 +1,15 @@
 """Constants of the services beyond which another way through the code opens: a seed has them tiny, as it has tiny settings.
 
 They are what nobody who runs bmq has to set. All nodes of a run have the same, for some decide what an image or a stored object is.
+Each is drawn by its name: an entry that is added, or goes, leaves what every seed makes of the others.
 `FIXED` names every other number of those modules with why no seed changes it; a test compares both with the modules.
 """
 
 import contextlib
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 from bmq.limits import Limits
 
@@ -198,21 +199,39 @@ SMALL_LIMITS: Final[Mapping[str, Sequence[int]]] = {
 """Limits of a proxy that decide in which turn of the loop a request is begun, by name. Half of the seeds have what is shipped, of each."""
 
 
-def limits_of(rng: Random) -> Limits:
+Chance = Callable[[str], Random]
+"""A stream of chance for each name, as `World.rng`."""
+T = TypeVar("T")
+
+
+def limits_of(chance: Chance) -> Limits:
     """What a node of this seed lets a client do."""
-    chosen = {name: (rng.random() < 1 / 2, rng.choice(choices)) for name, choices in SMALL_LIMITS.items()}
-    return Limits(**{name: value for name, (is_small, value) in chosen.items() if is_small})
+    drawn = {name: chance(f"limits of requests: {name}") for name in SMALL_LIMITS}
+    return Limits(**{name: rng.choice(SMALL_LIMITS[name]) for name, rng in drawn.items() if rng.random() < 1 / 2})
+
+
+class Draws:
+    """Settings of a seed, each drawn by its name: one that is added, or goes, leaves what every seed makes of the others."""
+
+    def __init__(self, chance: Chance, of: str) -> None:
+        """`of`: whose settings."""
+        self._chance = chance
+        self._of = of
+
+    def choice(self, name: str, choices: Sequence[T]) -> T:
+        """One of them."""
+        return self._chance(f"{self._of}: {name}").choice(choices)
 
 
 @contextlib.contextmanager
-def small(rng: Random) -> Iterator[None]:
+def small(chance: Chance) -> Iterator[None]:
     """Has the constants as this seed wants them, until the block ends."""
     shipped = _shipped()
     try:
         for place, choices in SMALL.items():
-            choice = rng.choice(choices)
+            rng = chance(f"limits: {place}")
             if rng.random() < 2 / 3 and place in shipped:
-                _set(place, choice)
+                _set(place, rng.choice(choices))
         yield
     finally:
         for place, value in shipped.items():

@@ -4,11 +4,9 @@ import asyncio
 import contextvars
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 from bmq.errors import BmqError
-from bmq.limits import Limits
 from bmq.metadata.image import Image
 from bmq.ports import ObjectStore
 from bmq.roles.owner import Appended, Owner
@@ -27,7 +25,7 @@ from bmq_sim.checkers import InvariantViolated
 from bmq_sim.client import Address
 from bmq_sim.clock import SimClock, SimRng
 from bmq_sim.history import OwnerAppend, Place
-from bmq_sim.limits import limits_of
+from bmq_sim.limits import Chance, Draws, limits_of
 from bmq_sim.owners_eyes import OwnersEyes
 from bmq_sim.process import ProcessState, SimProcess
 from bmq_sim.rest import Admin
@@ -43,57 +41,58 @@ MIB = 1024 * 1024
 class NodeSettings:
     """Settings of a seed: small enough that rolls, merges, snapshots and deletions happen within a few kilobytes."""
 
-    def __init__(self, rng: Random, limits: Limits, *, tail_limit_factor: int | None = None) -> None:
-        """`limits`: of its proxy. `tail_limit_factor`: how many times its budget the tail may grow before nothing more is written; None: far."""
-        tail_budget_bytes = rng.choice((500, 2_000, 20_000))
+    def __init__(self, chance: Chance, *, tail_limit_factor: int | None = None) -> None:
+        """`tail_limit_factor`: how many times its budget the tail may grow before nothing more is written; None: far."""
+        draws = Draws(chance, "settings")
+        tail_budget_bytes = draws.choice("tail_budget_bytes", (500, 2_000, 20_000))
         broker = BrokerSettings(
-            linger_ms=rng.choice((0.0, 5.0, 100.0)),
-            eager=rng.random() < 0.5,
-            flush_bytes=rng.choice((300, 4096)),
-            in_flight_max=rng.choice((2, 8)),
+            linger_ms=draws.choice("linger_ms", (0.0, 5.0, 100.0)),
+            eager=draws.choice("eager", (False, True)),
+            flush_bytes=draws.choice("flush_bytes", (300, 4096)),
+            in_flight_max=draws.choice("in_flight_max", (2, 8)),
             tail_budget_bytes=tail_budget_bytes,
             tail_limit_bytes=1_000_000 if tail_limit_factor is None else tail_budget_bytes * tail_limit_factor,
-            wal_budget_bytes=rng.choice((1_000, 5_000, 50_000)),
-            carry_share=rng.choice((0.0, 0.25, 4.0)),
-            carry_parts=rng.choice((1, 4)),
-            ranges_max=rng.choice((1, 2, 4)),
-            stop_roll_bytes=rng.choice((1, 1_000)),
-            maintenance_interval_ms=rng.choice((200, 1_000, 5_000)),
-            retention_interval_ms=rng.choice((300, 5_000)),
-            segment_linger_ms=rng.choice((0, 2_000, 20_000)),
+            wal_budget_bytes=draws.choice("wal_budget_bytes", (1_000, 5_000, 50_000)),
+            carry_share=draws.choice("carry_share", (0.0, 0.25, 4.0)),
+            carry_parts=draws.choice("carry_parts", (1, 4)),
+            ranges_max=draws.choice("ranges_max", (1, 2, 4)),
+            stop_roll_bytes=draws.choice("stop_roll_bytes", (1, 1_000)),
+            maintenance_interval_ms=draws.choice("maintenance_interval_ms", (200, 1_000, 5_000)),
+            retention_interval_ms=draws.choice("retention_interval_ms", (300, 5_000)),
+            segment_linger_ms=draws.choice("segment_linger_ms", (0, 2_000, 20_000)),
             merge_below_bytes=4_096,
-            merge_count=rng.choice((2, 4)),
-            shared_look_ms=rng.choice((100, 1_000)),
+            merge_count=draws.choice("merge_count", (2, 4)),
+            shared_look_ms=draws.choice("shared_look_ms", (100, 1_000)),
             shared_look_ms_max=5_000,
             collect_again_ms=20_000,
             stopped_retry_ms=500,
         )
         groups = GroupSettings(
-            initial_rebalance_delay_ms=rng.choice((0, 1_000)),
-            snapshot_record_interval=rng.choice((5, 20, 10_000)),
+            initial_rebalance_delay_ms=draws.choice("initial_rebalance_delay_ms", (0, 1_000)),
+            snapshot_record_interval=draws.choice("snapshot_record_interval", (5, 20, 10_000)),
             offsets_check_interval_ms=1_000,
         )
-        if groups.snapshot_record_interval == 5:  # no draw of its own: seeds keep what they have
+        if draws.choice("groups' rates", (False, False, True)):
             groups = replace(
                 groups, stored_burst_bytes=6_000, stored_per_minute_bytes=60_000, rewritten_burst_bytes=20_000, rewritten_per_minute_bytes=600_000
             )
         controller = ControllerSettings(
-            snapshot_entries=rng.choice((3, 10, 1_000)),
-            leading_check_s=rng.choice((1.0, 5.0)),
+            snapshot_entries=draws.choice("snapshot_entries", (3, 10, 1_000)),
+            leading_check_s=draws.choice("leading_check_s", (1.0, 5.0)),
             collect_delay_s=2.0,
             collect_interval_s=1.0,
-            stray_interval_s=rng.choice((2.0, 20.0)),
+            stray_interval_s=draws.choice("stray_interval_s", (2.0, 20.0)),
         )
-        offsets_topic_partitions = rng.choice((1, 3))
-        broker = replace(broker, manifest_entries_max=rng.choice((2, 5, 1_024)))
+        offsets_topic_partitions = draws.choice("offsets_topic_partitions", (1, 3))
+        broker = replace(broker, manifest_entries_max=draws.choice("manifest_entries_max", (2, 5, 1_024)))
         proxy = ProxySettings(
             offsets_topic_partitions=offsets_topic_partitions,
-            cache_idle_ms=rng.choice((1_000, 300_000)),
-            request_memory_bytes=rng.choice((20_000, 64 * MIB, 64 * MIB)),
-            fetch_memory_bytes=rng.choice((3_000, 64 * MIB, 64 * MIB)),
-            catch_up_cache_bytes=rng.choice((8_000, 64 * MIB, 64 * MIB)),
-            tail_cache_bytes=rng.choice((4_000, 32 * MIB, 32 * MIB)),
-            limits=limits,
+            cache_idle_ms=draws.choice("cache_idle_ms", (1_000, 300_000)),
+            request_memory_bytes=draws.choice("request_memory_bytes", (20_000, 64 * MIB, 64 * MIB)),
+            fetch_memory_bytes=draws.choice("fetch_memory_bytes", (3_000, 64 * MIB, 64 * MIB)),
+            catch_up_cache_bytes=draws.choice("catch_up_cache_bytes", (8_000, 64 * MIB, 64 * MIB)),
+            tail_cache_bytes=draws.choice("tail_cache_bytes", (4_000, 32 * MIB, 32 * MIB)),
+            limits=limits_of(chance),
         )
         self.made = ShippedSettings(node_id=NODE_ID, port=PORT, broker=broker, groups=groups, controller=controller, proxy=proxy)
 
@@ -206,7 +205,7 @@ class Supervisor:
     def __init__(self, world: World, settings: NodeSettings | None = None) -> None:
         self._world = world
         self._rng = world.rng("supervisor")
-        self._settings = settings or NodeSettings(world.rng("settings"), limits_of(world.rng("limits of requests")))
+        self._settings = settings or NodeSettings(world.rng)
         self.clock = SimClock()
         """The machine's: of every incarnation."""
         self.incarnations: list[Incarnation] = []

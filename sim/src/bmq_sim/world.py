@@ -105,7 +105,7 @@ class Outcome:
 def simulate(scenario: Scenario, seed: int, *, trace: Callable[[str], None] | None = None, listing: ListingKind | None = None) -> Outcome:
     """Runs one seed, over a store that lists so, or as the scenario wants. Never raises for what the scenario finds: that is in the outcome."""
     world = World(seed, trace=trace, listing=listing)
-    with _quiet(trace), small(world.rng("limits")):
+    with _quiet(trace), small(world.rng):
         error = None
         try:
             run(scenario(world), loop=world.loop)

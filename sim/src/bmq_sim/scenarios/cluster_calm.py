@@ -7,7 +7,6 @@ from bmq_sim.checkers import InvariantViolated
 from bmq_sim.cluster.cluster import SimCluster
 from bmq_sim.cluster.settings import ClusterSettings
 from bmq_sim.history import Place
-from bmq_sim.limits import limits_of
 from bmq_sim.network import NetworkFaults
 from bmq_sim.scenarios.workload import TOPIC, Clients, finish
 from bmq_sim.store import StoreFaults
@@ -22,7 +21,7 @@ async def scenario(world: World) -> None:
     rng = world.rng("scenario")
     world.network.faults = NetworkFaults(latency_s_min=0.0001, latency_s_max=0.002, split_probability=rng.choice((0.0, 0.3)))
     world.store.faults = StoreFaults(latency_s_min=0.001, latency_s_max=0.02)
-    cluster = SimCluster(world, SHAPE, ClusterSettings(world.rng("settings"), limits_of(world.rng("limits of requests"))))
+    cluster = SimCluster(world, SHAPE, ClusterSettings(world.rng))
     cluster.start()
     async with asyncio.timeout(SERVING_S):
         await cluster.until_serving()

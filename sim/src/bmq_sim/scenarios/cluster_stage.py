@@ -10,7 +10,6 @@ from bmq_sim.cluster.cluster import SimCluster
 from bmq_sim.cluster.evidence import Evidence
 from bmq_sim.cluster.faults import Faults
 from bmq_sim.cluster.settings import ClusterSettings
-from bmq_sim.limits import limits_of
 from bmq_sim.scenarios.cluster_workload import ClusterWorkload
 from bmq_sim.scenarios.workload import finish
 from bmq_sim.world import World
@@ -38,9 +37,7 @@ class Stage:
     ) -> None:
         """See ClusterSettings and ClusterWorkload."""
         self.world = world
-        settings = ClusterSettings(
-            world.rng("settings"), limits_of(world.rng("limits of requests")), balance_interval_s=balance_interval_s, deletes_soon=deletes_soon
-        )
+        settings = ClusterSettings(world.rng, balance_interval_s=balance_interval_s, deletes_soon=deletes_soon)
         self.cluster = SimCluster(world, shape, settings)
         self.evidence = Evidence(world, self.cluster)
         self.activity = Activity(world, self.cluster, self.evidence)

@@ -3,7 +3,6 @@
 import asyncio
 
 from bmq_sim.history import Place
-from bmq_sim.limits import limits_of
 from bmq_sim.node import NodeSettings, Supervisor
 from bmq_sim.scenarios.workload import TOPIC, Clients, finish
 from bmq_sim.world import World, ordinary_store_faults
@@ -13,7 +12,7 @@ async def scenario(world: World) -> None:
     """One run."""
     rng = world.rng("scenario")
     world.store.faults = ordinary_store_faults(rng)
-    supervisor = Supervisor(world, NodeSettings(world.rng("settings"), limits_of(world.rng("limits of requests")), tail_limit_factor=2))
+    supervisor = Supervisor(world, NodeSettings(world.rng, tail_limit_factor=2))
     supervisor.start()
     places = [Place(TOPIC, partition) for partition in range(2)]
     clients = Clients(world=world, supervisor=supervisor, places=places)
