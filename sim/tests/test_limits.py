@@ -3,11 +3,20 @@
 import ast
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
+from typing import Final, TypeVar
+from unittest.mock import patch
 
-from bmq_sim.limits import FIXED, IMPORTED, SMALL, small
+from bmq_cli.server_values import Role
+from bmq_sim.cluster.settings import ClusterSettings, NodeSpec
+from bmq_sim.limits import FIXED, IMPORTED, SMALL, Draws, small
 from bmq_sim.lines import watched_modules
+from bmq_sim.node import NodeSettings
+from bmq_sim.world import World
+
+T = TypeVar("T")
+BROKER: Final = NodeSpec(node_id=101, role=Role.BROKER)
 
 SETTINGS = re.compile(r"_?[A-Z][A-Z0-9_]*")
 
@@ -48,3 +57,31 @@ def test_tiny_numbers_hold_for_a_run_and_no_longer_wherever_they_are_imported() 
         for place in IMPORTED:
             assert len({changed[one] for one in changed if one.endswith(place)}) == 1
     assert values() == shipped
+
+
+def test_an_entry_more_moves_none_of_the_others() -> None:
+    def values(table: dict[str, Sequence[int]], seed: int) -> dict[str, int]:
+        with patch("bmq_sim.limits.SMALL", new=table), small(lambda name: Random(f"{seed}/{name}")):
+            return {place: getattr(importlib.import_module(place.split(":")[0]), place.split(":")[1]) for place in SMALL}
+
+    fewer = dict(reversed(list(SMALL.items())[1::2]))
+    for seed in range(5):
+        whole, some = values(dict(SMALL), seed), values(fewer, seed)
+        assert [place for place in fewer if some[place] != whole[place]] == []
+
+
+def test_a_setting_more_moves_none_of_the_others() -> None:
+    class MoreDraws(Draws):
+        def choice(self, name: str, choices: Sequence[T]) -> T:
+            super().choice(f"before {name}", (1, 2, 3))
+            return super().choice(name, choices)
+
+    for seed in range(5):
+        world, other = World(seed), World(seed)
+        with patch("bmq_sim.node.Draws", new=MoreDraws), patch("bmq_sim.cluster.settings.Draws", new=MoreDraws):
+            more, more_of_cluster = NodeSettings(other.rng), ClusterSettings(other.rng)
+            started = [more_of_cluster.of(BROKER) for _ in range(2)]
+        assert more.made == NodeSettings(world.rng).made
+        settings = ClusterSettings(world.rng)
+        assert [settings.of(BROKER) for _ in range(2)] == started
+        assert started[0].broker != started[1].broker
