@@ -80,8 +80,8 @@ def test_a_setting_more_moves_none_of_the_others() -> None:
         world, other = World(seed), World(seed)
         with patch("bmq_sim.node.Draws", new=MoreDraws), patch("bmq_sim.cluster.settings.Draws", new=MoreDraws):
             more, more_of_cluster = NodeSettings(other.rng), ClusterSettings(other.rng)
-            started = [more_of_cluster.of(BROKER) for _ in range(2)]
+            started = [more_of_cluster.of(BROKER, start=start) for start in (1, 2)]
         assert more.made == NodeSettings(world.rng).made
         settings = ClusterSettings(world.rng)
-        assert [settings.of(BROKER) for _ in range(2)] == started
+        assert [settings.of(BROKER, start=start) for start in (1, 2)] == started
         assert started[0].broker != started[1].broker

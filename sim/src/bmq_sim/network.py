@@ -116,6 +116,8 @@ class Network:
         self.rng = rng or Random(0)
         self.bytes_delivered = 0
         self.watcher: Watcher | None = None
+        self.names: dict[str, str] = {}
+        """Hosts by further names, which come and go."""
         self._listeners: dict[Address, SimServer] = {}
         self._transports: dict[int, SimTransport] = {}
         self._blocked: set[tuple[str, str]] = set()
@@ -140,7 +142,7 @@ class Network:
         self, loop: asyncio.AbstractEventLoop, protocol_factory: Callable[[], asyncio.BaseProtocol], host: Any, port: Any
     ) -> tuple[SimTransport, asyncio.BaseProtocol]:
         """Raises ConnectionRefusedError where nobody listens, TimeoutError where the way stays blocked."""
-        here, there = (current_host(), self._next_port(FIRST_CLIENT_PORT)), (_resolve(host), int(port))
+        here, there = (current_host(), self._next_port(FIRST_CLIENT_PORT)), (self.names.get(str(host)) or _resolve(host), int(port))
         latency_s = self.latency_s()
         await self._wait_for_way(here[0], there[0])
         if latency_s:

@@ -226,6 +226,10 @@ class Supervisor:
         """Where Kafka clients begin."""
         return tuple((host, PORT) for host in HOSTS)
 
+    def addresses_for(self, client: str) -> tuple[Address, ...]:
+        """Where a Kafka client begins, by its name: all begin at the same."""
+        return self.addresses
+
     @property
     def admins(self) -> Sequence[Admin]:
         """Where the admin API is asked."""

@@ -10,7 +10,7 @@ from bmq.metadata.image import Image
 from bmq.storage.flatlog import decode_entry
 from bmq_sim.cluster.cluster import SimCluster
 from bmq_sim.cluster.evidence import Evidence
-from bmq_sim.cluster.settings import INTERNAL_PORT
+from bmq_sim.cluster.settings import is_internal
 from bmq_sim.cluster.steps import Step, calls_in, step_of_request
 from bmq_sim.process import ProcessState
 from bmq_sim.store import Fault, Request
@@ -139,13 +139,13 @@ class _Wire:
 
     def wrote(self, transport: SimTransport, data: bytes) -> None:
         """Calls begin at the client's end and are answered at the server's."""
-        if transport.remote[1] == INTERNAL_PORT:
+        if is_internal(transport.remote[1]):
             for call in calls_in(data):
                 if not call.begins:
                     self._activity.call_ended(transport.number, call.correlation_id)
                 elif call.step is not None:
                     self._activity.call_began(transport, call.correlation_id, call.step)
-        elif transport.local[1] == INTERNAL_PORT and transport.peer is not None:
+        elif is_internal(transport.local[1]) and transport.peer is not None:
             for call in calls_in(data):
                 self._activity.call_ended(transport.peer.number, call.correlation_id)
 

@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 
 from bmq.metadata.image import Image
+from bmq.values import NodeId
 from bmq_broker.main import BrokerRole
 from bmq_cli.server_values import Role
 from bmq_sim.checkers import InvariantViolated
 from bmq_sim.client import Address
 from bmq_sim.cluster.operator import Operator
 from bmq_sim.cluster.process import SimNode
-from bmq_sim.cluster.settings import KAFKA_PORT, ClusterSettings, NodeSpec
+from bmq_sim.cluster.settings import OUTSIDE, ClusterSettings, NodeSpec
 from bmq_sim.owners_eyes import OwnersEyes
 from bmq_sim.rest import Admin
 from bmq_sim.world import World
@@ -19,6 +20,8 @@ from bmq_sim.world import World
 FIRST_IDS: Mapping[Role, int] = {Role.PROXY: 1, Role.BROKER: 101, Role.CONTROLLER: 201}
 """As `bmq up --nodes` numbers its nodes."""
 STARTS_MAX = 200
+FOUND_WITHIN_S = 60.0
+"""In which who was told something else about a node hears better, once all is well."""
 RACKS = ("a", "b")
 
 
@@ -35,6 +38,7 @@ class SimCluster:
         self._settings = settings
         self._rng = world.rng("cluster")
         self._watching: list[asyncio.Task[None]] = []
+        self._settled = False
         self._eyes = OwnersEyes(world.store, image=self.image, brokers=self._brokers)
         for role, count in shape.items():
             for _ in range(count):
@@ -45,7 +49,13 @@ class SimCluster:
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Where Kafka clients find proxies."""
-        return tuple((node.host, KAFKA_PORT) for node in self.with_role(Role.PROXY))
+        return tuple(node.address for node in self.with_role(Role.PROXY))
+
+    def addresses_for(self, client: str) -> tuple[Address, ...]:
+        """Where this client finds proxies: some of them come by the further listener."""
+        if self._settings.listeners_change and self._world.rng(f"listener of {client}").random() < 1 / 2:
+            return tuple(node.outside for node in self.with_role(Role.PROXY))
+        return self.addresses
 
     @property
     def admins(self) -> Sequence[Admin]:
@@ -61,6 +71,8 @@ class SimCluster:
         for node in nodes:
             self._watch(node)
         self._watching.append(asyncio.get_running_loop().create_task(self._eyes.run(), name="owners' eyes"))
+        if self._settings.listeners_change:
+            self._watching.append(asyncio.get_running_loop().create_task(self._move_listeners(), name="listeners move"))
 
     def _brokers(self) -> Iterator[BrokerRole]:
         for node in self.nodes.values():
@@ -78,6 +90,7 @@ class SimCluster:
 
     def settle(self) -> None:
         """No more accidents: wakes who hangs, sets the clocks right."""
+        self._settled = True
         for node in self.nodes.values():
             node.resume()
             node.clock.skew_ms = 0
@@ -96,6 +109,37 @@ class SimCluster:
         if ended:
             raise InvariantViolated("these nodes ended by themselves:\n  " + "\n  ".join(ended))
         self._eyes.check()
+
+    async def until_found(self) -> None:
+        """Returns when the metadata say of every node that is wanted where it is. Raises InvariantViolated where they go on saying something else."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + FOUND_WITHIN_S
+        while wrong := [line for node in self.nodes.values() if node.wanted for line in self._not_found(node)]:
+            if loop.time() > until_s:
+                raise InvariantViolated("the metadata say where nodes are: " + "\n  ".join(wrong))
+            await asyncio.sleep(1)
+
+    def _not_found(self, node: SimNode) -> Iterator[str]:
+        told = self.image().nodes.get(NodeId(node.spec.node_id))
+        if told is None:
+            if node.spec.role is not Role.CONTROLLER:
+                yield f"{node.host} is not registered"
+            return
+        if (told.internal_host, told.internal_port) != node.internal:
+            yield f"{node.host} is called at {node.internal}, told is {told.internal_host}:{told.internal_port}"
+        if node.spec.role is Role.PROXY:
+            outside = {OUTSIDE: node.outside} if self._settings.listeners_change else {}
+            if ((told.host, told.port), dict(told.listeners)) != (node.address, outside):
+                yield f"clients reach {node.host} at {node.address} and {outside}, told is {told.host}:{told.port} and {told.listeners}"
+
+    async def _move_listeners(self) -> None:
+        rng = self._world.rng("listeners move")
+        while not self._settled:
+            await asyncio.sleep(rng.random() * rng.choice((4.0, 20.0)))
+            proxies = self.with_role(Role.PROXY)
+            if not self._settled and proxies:
+                self._world.work.operations["listener moved"] += 1
+                rng.choice(proxies).move()
 
     # --- the nodes ---
 

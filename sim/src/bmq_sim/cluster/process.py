@@ -8,11 +8,16 @@ from bmq.metadata.image import Image
 from bmq_broker.main import BrokerRole
 from bmq_cli.cluster_node import ClusterNode
 from bmq_cli.living import CannotGoOn, live
+from bmq_cli.server_values import Role
 from bmq_controller.api.front import AdminFront
+from bmq_sim.client import Address
 from bmq_sim.clock import SimClock, SimRng
-from bmq_sim.cluster.settings import ClusterSettings, NodeSpec
+from bmq_sim.cluster.settings import INTERNAL_PORT, KAFKA_PORT, OUTSIDE, OUTSIDE_PORT, ClusterSettings, NodeSpec
 from bmq_sim.process import ProcessState, SimProcess
 from bmq_sim.world import World
+
+ADVERTISED_S_MAX = 2.0
+"""After which a node has read where it is reached."""
 
 
 class ServerProcess:
@@ -29,6 +34,8 @@ class ServerProcess:
         self._settings = settings
         self._clock = clock
         self._rng = SimRng(world.rng(self.process.name))
+        self._advertising = world.rng(f"listeners of {self.process.name}")
+        self._number = number
         self._stop = asyncio.Event()
         self._node: ClusterNode | None = None
 
@@ -68,6 +75,10 @@ class ServerProcess:
         self._world.note(f"{self.process.name} starts")
         self.process.start(self._live())
 
+    def advertise(self, address: str) -> None:
+        """Has the file of its listeners say that clients reach the further one there: it reads that file again from time to time."""
+        self.process.start(self._advertise(address), name=f"{self.process.name} is reached at {address}")
+
     def stop(self) -> None:
         """SIGTERM."""
         if not self.stopping:
@@ -77,11 +88,18 @@ class ServerProcess:
     async def _live(self) -> None:
         spec, settings = self.spec, self._settings
         store = self._world.store.for_node(spec.host)
-        self._node = node = ClusterNode(store, clock=self._clock, rng=self._rng, config=settings.config(spec), settings=settings.of(spec))
+        config, made = settings.config(spec, start=self._number), settings.of(spec, start=self._number)
+        self._node = node = ClusterNode(store, clock=self._clock, rng=self._rng, config=config, settings=made)
         await live(node, start=node.start(), stop=self._stop, serving=self._serves, failed=self._failed)
         self._world.note(f"{self.process.name} exits")
         # Outside of the process, which must not run any more.
         self._world.loop.call_soon(self._world.loop.kill, self.process, context=contextvars.Context())
+
+    async def _advertise(self, address: str) -> None:
+        await asyncio.sleep(ADVERTISED_S_MAX * self._advertising.random())
+        while self._node is None:
+            await asyncio.sleep(ADVERTISED_S_MAX)
+        self._node.advertise({OUTSIDE: address})
 
     def _serves(self) -> None:
         self.serving = True
@@ -106,11 +124,40 @@ class SimNode:
         self.current: ServerProcess | None = None
         self._world = world
         self._settings = settings
+        self._names = 0
+        self.move()
 
     @property
     def host(self) -> str:
         """The name of its host."""
         return self.spec.host
+
+    @property
+    def address(self) -> Address:
+        """Where its Kafka listener is, or is first to be."""
+        return self.host, self._settings.port(self.spec, KAFKA_PORT, start=max(1, self.starts))
+
+    @property
+    def internal(self) -> Address:
+        """Where other nodes call it."""
+        return self.host, self._settings.port(self.spec, INTERNAL_PORT, start=max(1, self.starts))
+
+    @property
+    def outside(self) -> Address:
+        """Where clients reach its further listener."""
+        return f"door-{self._names}.{self.host}", self._settings.port(self.spec, OUTSIDE_PORT, start=max(1, self.starts))
+
+    def move(self) -> None:
+        """Its further listener is reached by another name, and by the last one no more."""
+        self._world.network.names.pop(self.outside[0], None)
+        self._names += 1
+        self._world.network.names[self.outside[0]] = self.host
+        self._advertise()
+
+    def _advertise(self) -> None:
+        if self.current is not None and self.current.alive and self._settings.listeners_change and self.spec.role is Role.PROXY:
+            self._world.note(f"{self.host} is reached at {self.outside}")
+            self.current.advertise("{}:{}".format(*self.outside))
 
     @property
     def alive(self) -> bool:
@@ -129,6 +176,7 @@ class SimNode:
         self.starts += 1
         self.current = ServerProcess(self._world, self.spec, number=self.starts, settings=self._settings, clock=self.clock)
         self.current.start()
+        self._advertise()
 
     def keep_end(self) -> None:
         """Notes why the last process ended, where it ended by itself."""

@@ -1,6 +1,5 @@
 """Settings of a simulated cluster's nodes: small enough that rolls, merges, snapshots, moves and deletions happen within a few kilobytes."""
 
-from collections import Counter
 from dataclasses import dataclass, replace
 
 from bmq_broker.groups.settings import GroupSettings
@@ -13,6 +12,16 @@ from bmq_sim.limits import Chance, Draws, limits_of
 
 KAFKA_PORT = 9092
 INTERNAL_PORT = 9190
+OUTSIDE_PORT = 9292
+OUTSIDE = "outside"
+"""A further listener of every proxy, in seeds where listeners change."""
+SHIFTS = 3
+"""So many ports a node may have for each purpose, from start to start."""
+
+
+def is_internal(port: int) -> bool:
+    """Whether nodes call each other there."""
+    return port in range(INTERNAL_PORT, INTERNAL_PORT + SHIFTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +39,20 @@ class NodeSpec:
 
 
 class ClusterSettings:
-    """Of one seed. Every start of a node asks for its own: what may differ from release to release differs from start to start."""
+    """Of one seed. Every start of a node asks for its own: what may differ from release to release differs from start to start.
+
+    In half of the seeds the ports of every node do, too, and proxies have a second listener, which is reached by names that come and go.
+    """
 
     def __init__(self, chance: Chance, *, balance_interval_s: float = 0.0, deletes_soon: bool = False) -> None:
         """`balance_interval_s` 0: the cluster moves nothing by itself. `deletes_soon`: hardly anything stays in the
         WAL, and hardly for a moment what was given up."""
         self._deletes_soon = deletes_soon
         self._chance = chance
-        self._starts: Counter[int] = Counter()
         self._limits = limits_of(chance)
         draws = Draws(chance, "settings")
+        self.listeners_change = draws.choice("listeners_change", (False, True))
+        """Whether nodes move to other ports when they start again, and proxies to other names."""
         self.size_factor = draws.choice("size_factor", (1, 1, 10))
         """By how much everything is larger than the smallest that works."""
         self.offsets_topic_partitions = draws.choice("offsets_topic_partitions", (1, 3))
@@ -66,27 +79,35 @@ class ClusterSettings:
                 rewritten_per_minute_bytes=600_000,
             )
 
-    def config(self, spec: NodeSpec) -> ServerConfig:
-        """What the node's configuration file says."""
+    def port(self, spec: NodeSpec, first: int, *, start: int) -> int:
+        """Where start `start` of the node listens for what others have from port `first` on."""
+        if not self.listeners_change:
+            return first
+        return first + Draws(self._chance, f"ports of start {start} of {spec.host}").choice(str(first), range(SHIFTS))
+
+    def config(self, spec: NodeSpec, *, start: int) -> ServerConfig:
+        """What the node's configuration file says when it starts for the time `start`."""
+        has_outside = self.listeners_change and spec.role is Role.PROXY
         return ServerConfig(
             node_id=spec.node_id,
             roles=(spec.role,),
             store="memory://",
             rack=spec.rack,
-            listen=f"{spec.host}:{KAFKA_PORT}",
-            internal_listen=f"{spec.host}:{INTERNAL_PORT}",
+            listen=f"{spec.host}:{self.port(spec, KAFKA_PORT, start=start)}",
+            internal_listen=f"{spec.host}:{self.port(spec, INTERNAL_PORT, start=start)}",
+            listeners={OUTSIDE: f"0.0.0.0:{self.port(spec, OUTSIDE_PORT, start=start)}"} if has_outside else {},
+            advertised_listeners_file="simulated" if has_outside else "",
             admin="off",
         )
 
-    def of(self, spec: NodeSpec) -> RoleSettings:
-        """For one more start of the node."""
-        self._starts[spec.node_id] += 1
-        made = role_settings(self.config(spec), one_disk=False, log_dir="simulated")
+    def of(self, spec: NodeSpec, *, start: int) -> RoleSettings:
+        """For a start of the node."""
+        made = role_settings(self.config(spec, start=start), one_disk=False, log_dir="simulated")
         proxy = replace(made.proxy, offsets_topic_partitions=self.offsets_topic_partitions, limits=self._limits)
-        return replace(made, controller=self.controller, groups=self.groups, broker=self._broker(spec), proxy=proxy)
+        return replace(made, controller=self.controller, groups=self.groups, broker=self._broker(spec, start), proxy=proxy)
 
-    def _broker(self, spec: NodeSpec) -> BrokerSettings:
-        draws, factor = Draws(self._chance, f"settings of start {self._starts[spec.node_id]} of {spec.host}"), self.size_factor
+    def _broker(self, spec: NodeSpec, start: int) -> BrokerSettings:
+        draws, factor = Draws(self._chance, f"settings of start {start} of {spec.host}"), self.size_factor
         made = BrokerSettings(
             linger_ms=draws.choice("linger_ms", (0.0, 5.0, 100.0)),
             eager=draws.choice("eager", (False, True)),

@@ -3,8 +3,7 @@
 import asyncio
 
 from bmq_cli.server_values import Role
-from bmq_sim.client import LIST_OFFSETS, SimClient
-from bmq_sim.cluster.settings import KAFKA_PORT
+from bmq_sim.client import LIST_OFFSETS, Address, SimClient
 from bmq_sim.consumer import LATEST
 from bmq_sim.history import EndOffset, Place
 from bmq_sim.process import SimProcess
@@ -34,7 +33,7 @@ async def scenario(world: World) -> None:
         world.store.cut_off(host, CUT_OFF_S)
         for other in others:
             world.network.block_both_ways(host, other)
-    asking = [SimProcess(f"asks-{number}", host=f"asks-{number}").start(_ask(world, stage.workload, proxy.host, number)) for number in range(ASKS)]
+    asking = [SimProcess(f"asks-{number}", host=f"asks-{number}").start(_ask(world, stage.workload, proxy.address, number)) for number in range(ASKS)]
     await asyncio.sleep(CUT_OFF_S)
     for host in island:
         for other in others:
@@ -45,10 +44,10 @@ async def scenario(world: World) -> None:
     await stage.end()
 
 
-async def _ask(world: World, workload: ClusterWorkload, host: str, number: int) -> None:
+async def _ask(world: World, workload: ClusterWorkload, address: Address, number: int) -> None:
     """ "Latest" of some partition, from the proxy of the island itself, again and again."""
     rng = world.rng(f"asks-{number}")
-    client = SimClient(f"asks-{number}", [(host, KAFKA_PORT)], rng=rng)
+    client = SimClient(f"asks-{number}", [address], rng=rng)
     await asyncio.sleep(CUT_OFF_S * rng.random())
     place: Place = rng.choice(workload.followed)
     part = {"partition_index": place.partition, "timestamp": LATEST}

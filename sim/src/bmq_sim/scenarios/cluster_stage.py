@@ -60,6 +60,7 @@ class Stage:
         self.workload.clients.before_check = self.evidence.take
         await finish(self.workload.clients, within_s=HEALED_WITHIN_S)
         self.evidence.check_metadata()
+        await self.cluster.until_found()
         await self.workload.write_once_more()
         await asyncio.sleep(QUIET_S)
         self.evidence.check_objects(collected=self.workload.rolls_soon)

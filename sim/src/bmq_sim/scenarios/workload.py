@@ -23,9 +23,8 @@ HEALED_WITHIN_S = 900.0
 class Deployment(Protocol):
     """What clients run against: one node, or a cluster."""
 
-    @property
-    def addresses(self) -> tuple[Address, ...]:
-        """Where Kafka clients begin."""
+    def addresses_for(self, client: str) -> tuple[Address, ...]:
+        """Where a Kafka client begins, by its name."""
 
     def settle(self) -> None:
         """No more accidents."""
@@ -54,8 +53,8 @@ class Clients:
 
     def client(self, name: str, *, host: str | None = None) -> SimClient:
         """A new client program's connections; `host` is the one that it tries first."""
-        addresses = sorted(self.supervisor.addresses, key=lambda address: address[0] != host)
-        return SimClient(name, addresses, rng=self.world.rng(name), resolve=lambda: self.supervisor.addresses)
+        addresses = sorted(self.supervisor.addresses_for(name), key=lambda address: address[0] != host)
+        return SimClient(name, addresses, rng=self.world.rng(name), resolve=lambda: self.supervisor.addresses_for(name))
 
     def idempotent(self, name: str, place: Place, *, batches: int, pace_s: float, batch_records_max: int = BATCH_RECORDS_MAX) -> None:
         """One more idempotent producer."""
