@@ -30,6 +30,8 @@ SCENARIO = {
     "overtake-in-retry": "cluster-moves",
     "remade-topic-overtakes": "cluster-lagging",
     "leases-run-in-sleep": "cluster-leader-sleeps",
+    "first-address-for-ever": "cluster-topics",
+    "listeners-told-once": "cluster-topics",
     "collect-shared-of-one": "garbage",
     "collect-shared-by-first": "garbage",
     "forget-originals-when-copy-is-sent": "quiet",

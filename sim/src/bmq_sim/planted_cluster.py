@@ -11,6 +11,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from bmq.errors import Conflict, ObjectMissing, OffsetOutOfRange, StoreError
+from bmq.roles.controller import Heartbeat
 from bmq.storage import stream_seal
 from bmq.storage.durable import TroubleLog
 from bmq.storage.numbered import wal_key
@@ -18,6 +19,7 @@ from bmq.storage.wal import Seal, encode_seal
 from bmq.values import StreamId
 from bmq_broker import broker
 from bmq_broker import main as broker_main
+from bmq_cli import owners
 from bmq_controller import collector
 from bmq_controller.machine import leases
 from bmq_proxy import appends
@@ -206,6 +208,27 @@ def _leases_run_in_sleep() -> AbstractContextManager[Any]:
     return patch.object(leases.Leases, "tick", autospec=True, side_effect=tick)
 
 
+def _first_address_for_ever() -> AbstractContextManager[Any]:
+    """A proxy calls a broker where that was found first, wherever it is registered since."""
+    real = owners._place
+    first: dict[tuple[str, int], Any] = {}
+
+    def place(image: Any, node_id: Any) -> Any:
+        found = real(image, node_id)
+        return found if found is None else first.setdefault((image.cluster_id, node_id), found)
+
+    return patch("bmq_cli.owners._place", new=place)
+
+
+def _listeners_told_once() -> AbstractContextManager[Any]:
+    """A proxy says where clients reach it when it registers, and never that this has changed."""
+
+    def heartbeat(**fields: Any) -> Heartbeat:
+        return Heartbeat(**{**fields, "listeners": None})
+
+    return patch("bmq_cli.membership.Heartbeat", new=heartbeat)
+
+
 PLANTED_IN_CLUSTERS: Final[Mapping[str, Plant]] = {
     "fenced-goes-on-deleting": _fenced_goes_on_deleting,
     "deposed-sweeps-unknown": _deposed_sweeps_unknown,
@@ -217,4 +240,6 @@ PLANTED_IN_CLUSTERS: Final[Mapping[str, Plant]] = {
     "overtake-in-retry": _overtake_in_retry,
     "remade-topic-overtakes": _remade_topic_overtakes,
     "leases-run-in-sleep": _leases_run_in_sleep,
+    "first-address-for-ever": _first_address_for_ever,
+    "listeners-told-once": _listeners_told_once,
 }
