@@ -11,6 +11,7 @@ SEEDS = {
     "cluster-calm": 5,
     "cluster-island": 1,
     "cluster-lagging": 2,
+    "cluster-lagging-brokers": 1,
     "cluster-late-handover": 1,
     "cluster-late-seal": 1,
     "cluster-late-versions": 1,

@@ -58,6 +58,7 @@ class ClockJumps:
 
     def _jump(self) -> None:
         self._be_right()
+        self._world.work.injected["clock"] += 1
         self._clock.skew_ms = round(JUMP_MS_MAX * (2 * self._rng.random() - 1))
         self._world.work.faults["clock"] += 1
         lasts_s = self._rng.choice(LASTS_S) * self._rng.random()

@@ -11,7 +11,7 @@ import gc
 import heapq
 import inspect
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
 from pathlib import Path
@@ -80,6 +80,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.executor_delay_s: Callable[[], float] | None = None
         """How long a call in the executor takes, in virtual time; None: it is over at once."""
         self.unhandled: list[BaseException] = []
+        self.injected: Counter[str] = Counter()
+        """What processes met, by kind: kill, pause."""
         self._now = START_S
         self._steps_max = steps_max
         self._end_s = START_S + virtual_s_max
@@ -167,6 +169,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def kill(self, process: SimProcess) -> None:
         """kill -9: nothing of it runs any more, no `finally`, no destructor. Its sockets close; requests on their way stay on their way."""
+        if process.state is not ProcessState.DEAD:
+            self.injected["kill"] += 1
+            self.end(process)
+
+    def end(self, process: SimProcess) -> None:
+        """The process has come to its end by itself. The same, and nobody's fault."""
         if process.state is ProcessState.DEAD:
             return
         # Kept until the run is over: a coroutine that is finalised runs its `finally` blocks.
@@ -176,6 +184,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def pause(self, process: SimProcess) -> None:
         """SIGSTOP: everything of it that would run waits."""
         if process.state is ProcessState.RUNNING:
+            self.injected["pause"] += 1
             process.state = ProcessState.PAUSED
 
     def resume(self, process: SimProcess) -> None:

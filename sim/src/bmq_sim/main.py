@@ -19,7 +19,7 @@ from bmq_sim.planted import PLANTED, plant
 from bmq_sim.reasons import SAMPLE, all_names, name_of, of_nothing, reasons, stale, without_reason
 from bmq_sim.scenarios import SCENARIOS
 from bmq_sim.store import ListingKind
-from bmq_sim.work import Work, added, summary, table
+from bmq_sim.work import Work, added, faults_table, summary, table
 from bmq_sim.world import Outcome, simulate
 
 CHUNK = 20
@@ -29,6 +29,7 @@ RARER: Mapping[str, int] = {
     "cluster-calm": 25,
     "cluster-island": 250,
     "cluster-lagging": 100,
+    "cluster-lagging-brokers": 100,
     "cluster-late-handover": 250,
     "cluster-late-seal": 250,
     "cluster-late-versions": 100,
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [options.scenario] if options.scenario else sorted(SCENARIOS)
     if options.seed is not None:
         return _show(names[0] if options.scenario else "engine", options)
-    failed, work, ran = 0, Work(), Lines()
+    failed, works, ran = 0, {name: Work() for name in names}, Lines()
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(max_workers=options.jobs)) if options.jobs > 1 else None
         begun = {}  # all of them at once, so that no process waits for the end of a scenario
@@ -58,7 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             chunks = [seeds[start : start + size] for start in range(0, len(seeds), size)]
             begun[name] = (pool.map if pool else map)(partial(_chunk, name, options), chunks)
         for name, chunks_run in begun.items():
-            failed += _run(name, chunks_run, work, ran, planted=options.planted)
+            failed += _run(name, chunks_run, works[name], ran, planted=options.planted)
+    work = Work()
+    for one in works.values():
+        work.add(one)
+    if options.faults:
+        print(faults_table(works), flush=True)
     if options.counts is not None:
         work = added(work, options.counts)
     unexplained = _tell_unrun(ran, options.ran) if options.unrun else 0
@@ -165,6 +171,7 @@ def _parser() -> argparse.ArgumentParser:
         "--listing", choices=list(ListingKind), type=ListingKind, help="how the store lists (default: as the scenario or its seed wants)"
     )
     parser.add_argument("--counts", type=Path, metavar="FILE", help="add what was done to the counts in FILE, and print the sum")
+    parser.add_argument("--faults", action="store_true", help="print what went wrong in each scenario, as a table")
     parser.add_argument(
         "--unrun",
         action="store_true",

@@ -5,6 +5,7 @@ sends them again once the way is open); they never drop some bytes of a stream a
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -116,6 +117,8 @@ class Network:
         self.rng = rng or Random(0)
         self.bytes_delivered = 0
         self.watcher: Watcher | None = None
+        self.injected: Counter[str] = Counter()
+        """What went wrong, by kind (bmq_sim.work.INJECTED)."""
         self.names: dict[str, str] = {}
         """Hosts by further names, which come and go."""
         self._listeners: dict[Address, SimServer] = {}
@@ -168,6 +171,7 @@ class Network:
 
     def block(self, source: str, target: str) -> None:
         """Nothing gets from host `source` to host `target` until `heal`; the other way stays open."""
+        self.injected["no way"] += 1
         self._blocked.add((source, target))
 
     def block_both_ways(self, one: str, other: str) -> None:

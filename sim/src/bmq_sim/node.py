@@ -176,6 +176,7 @@ class Incarnation:
     def stop(self) -> None:
         """SIGTERM."""
         self._world.note(f"{self.name} is told to stop")
+        self._world.work.injected["stop"] += 1
         self._stop.set()
 
     async def _live(self) -> None:
@@ -188,7 +189,7 @@ class Incarnation:
         await live(node, start=node.serve(api, listen=self.host), stop=self._stop, serving=self._serves, failed=self._failed)
         world.note(f"{self.name} exits")
         # Outside of the process, which must not run any more.
-        world.loop.call_soon(world.loop.kill, self.process, context=contextvars.Context())
+        world.loop.call_soon(world.loop.end, self.process, context=contextvars.Context())
 
     def _serves(self) -> None:
         self.serving = True

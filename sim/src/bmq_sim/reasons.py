@@ -20,6 +20,7 @@ SAMPLE: Final[Mapping[str, int]] = {
     "cluster-calm": 1,
     "cluster-island": 1,
     "cluster-lagging": 1,
+    "cluster-lagging-brokers": 1,
     "cluster-late-handover": 1,
     "cluster-late-seal": 1,
     "cluster-late-versions": 1,

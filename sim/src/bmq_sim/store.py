@@ -125,6 +125,8 @@ class SimStore:
         self.requests: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
         self.trace: Callable[[str], None] | None = None
+        self.injected: Counter[str] = Counter()
+        """Requests with which something went wrong, by kind."""
         self.deleted: set[str] = set()
         """Every key that was ever deleted."""
         self.created_again: list[str] = []
@@ -187,14 +189,15 @@ class SimStore:
         """Counts the request, and lets the watcher see it."""
         self.requests[request.verb] += 1
         watcher = self.watcher
-        if watcher is None:
-            yield request
-            return
-        watcher.began(request)
+        if watcher is not None:
+            watcher.began(request)
         try:
             yield request
         finally:
-            watcher.ended(request)
+            if request.fault is not None:
+                self.injected[request.fault] += 1
+            if watcher is not None:
+                watcher.ended(request)
 
     # --- the store's own actions ---
 

@@ -171,6 +171,7 @@ class SimTransport(asyncio.Transport):
     def lose(self) -> None:
         """The connection breaks: a suffix of what is in flight either way is lost, both ends see a reset."""
         peer = self._peer
+        self._network.injected["cut"] += 1
         for end in (self, peer):
             if end is not None and not end._over:
                 keep = self._network.rng.randrange(len(end._in_flight) + 1)

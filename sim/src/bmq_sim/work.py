@@ -2,11 +2,16 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from bmq_sim.store import Fault
+
 WIDTH = 9
+INJECTED = ("kill", "pause", "stop", "no way", "cut", "clock", "damage", *Fault)
+"""Whatever can go wrong: with a process, between two hosts (a way that is blocked, a connection that is lost), with a clock, with what is stored,
+with a request to the store."""
 
 
 @dataclass(slots=True)
@@ -27,6 +32,8 @@ class Work:
     """Of those who run the cluster."""
     faults: Counter[str] = field(default_factory=Counter)
     """By kind."""
+    injected: Counter[str] = field(default_factory=Counter)
+    """By kind of INJECTED: what went wrong at all, in any scenario; of the store each request counts that met it."""
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By kind of fault and step that the node was in."""
 
@@ -41,6 +48,7 @@ class Work:
         self.operations.update(other.operations)
         self.faults.update(other.faults)
         self.pairs.update(other.pairs)
+        self.injected.update(other.injected)
 
 
 def table(work: Work, kinds: Sequence[str], steps: Sequence[str]) -> str:
@@ -49,6 +57,14 @@ def table(work: Work, kinds: Sequence[str], steps: Sequence[str]) -> str:
     lines = [_line(step, (*(str(work.pairs[kind, step]) for kind in kinds), str(_least(work.pairs[kind, step] for kind in kinds)))) for step in steps]
     least = _line("least", (*(str(_least(work.pairs[kind, step] for step in steps)) for kind in kinds), ""))
     return "\n".join((head, *lines, least))
+
+
+def faults_table(works: Mapping[str, Work]) -> str:
+    """By scenario what went wrong, as docs/simulator.md has it."""
+    lines = [("scenario", "seeds", *INJECTED), ("---",) * (len(INJECTED) + 2)]
+    for name, work in works.items():
+        lines.append((name, str(work.seeds), *(f"{work.injected[kind]:,}" for kind in INJECTED)))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def summary(work: Work) -> str:
@@ -66,6 +82,7 @@ def added(work: Work, file: Path) -> Work:
     rows = {name: getattr(kept, name) for name in _NUMBERS} | {
         "operations": kept.operations,
         "faults": kept.faults,
+        "injected": kept.injected,
         "pairs": [[kind, step, count] for (kind, step), count in sorted(kept.pairs.items())],
     }
     file.write_text(json.dumps(rows, indent=1))
@@ -83,6 +100,7 @@ def _read(file: Path) -> Work:
         **{name: rows[name] for name in _NUMBERS},
         operations=Counter(rows["operations"]),
         faults=Counter(rows["faults"]),
+        injected=Counter(rows.get("injected", {})),
         pairs=Counter({(kind, step): count for kind, step, count in rows["pairs"]}),
     )
 

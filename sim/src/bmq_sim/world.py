@@ -119,6 +119,8 @@ def _counted(world: World, virtual_s: float) -> Work:
     work, history = world.work, world.history
     acknowledged = [attempt for attempt in history.attempts if attempt.acknowledged is not None]
     work.virtual_s = virtual_s
+    for injected in (world.loop.injected, world.network.injected, world.store.injected):
+        work.injected.update(injected)
     work.batches = len(acknowledged)
     work.records = sum(len(attempt.values) for attempt in acknowledged)
     work.read = len(history.seen)

@@ -72,6 +72,7 @@ class Faults:
             case Kind.CUT:
                 world.network.lose_connections(node.host, probability=rng.choice((0.5, 1.0)))
             case Kind.CLOCK:
+                world.work.injected["clock"] += 1
                 node.clock.skew_ms = round(rng.choice((0.001, 0.03, 1.0)) * SKEW_MS_MAX * (2 * rng.random() - 1))
             case Kind.UNREACHABLE:
                 world.store.cut_off(node.host, self._duration_s())

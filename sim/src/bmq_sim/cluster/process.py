@@ -83,6 +83,7 @@ class ServerProcess:
         """SIGTERM."""
         if not self.stopping:
             self._world.note(f"{self.process.name} is told to stop")
+            self._world.work.injected["stop"] += 1
             self._stop.set()
 
     async def _live(self) -> None:
@@ -93,7 +94,7 @@ class ServerProcess:
         await live(node, start=node.start(), stop=self._stop, serving=self._serves, failed=self._failed)
         self._world.note(f"{self.process.name} exits")
         # Outside of the process, which must not run any more.
-        self._world.loop.call_soon(self._world.loop.kill, self.process, context=contextvars.Context())
+        self._world.loop.call_soon(self._world.loop.end, self.process, context=contextvars.Context())
 
     async def _advertise(self, address: str) -> None:
         await asyncio.sleep(ADVERTISED_S_MAX * self._advertising.random())

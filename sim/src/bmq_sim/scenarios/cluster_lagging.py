@@ -1,8 +1,10 @@
-"""Proxies whose metadata is seconds behind, while partitions move and topics are deleted and made again under their names.
+"""Proxies, or brokers, whose metadata is seconds behind, while partitions move and topics are deleted and made again under their names.
 
 What a proxy that lags is asked, it answers by the cluster of a moment ago: it knows no topic that is new, sends to owners that were, and learns of
 both in the middle of what a client has in flight. Every idempotent producer has five batches in flight, by name or by id, and begins as soon as
 its topic is there: its first batch is refused where its second one may find the topic.
+
+A broker that lags goes on as owner of what it has to hand over, knows nothing of what it is to take, and works for topics that are gone.
 """
 
 import asyncio
@@ -27,13 +29,22 @@ TOPIC = "again"
 PARTITIONS = 4
 MADE_TIMES = 6
 CAUGHT_UP_S = 1.5
-"""How long a proxy that has caught up may keep up."""
+"""How long a node that has caught up may keep up."""
 LAG_S_MAX = 4.0
-"""Shorter than a lease: nobody takes the proxy for dead."""
+"""Shorter than a lease: nobody takes the node for dead."""
 
 
-async def scenario(world: World) -> None:
+async def proxies(world: World) -> None:
     """One run."""
+    await _run(world, Role.PROXY)
+
+
+async def brokers(world: World) -> None:
+    """One run."""
+    await _run(world, Role.BROKER)
+
+
+async def _run(world: World, role: Role) -> None:
     rng = world.rng("scenario")
     world.network.faults = NetworkFaults(latency_s_min=0.001, latency_s_max=0.02, jitter_s=rng.choice((0.02, 0.1)), split_probability=0.1)
     world.store.faults = StoreFaults(latency_s_min=0.002, latency_s_max=rng.choice((0.02, 0.1)))
@@ -41,7 +52,7 @@ async def scenario(world: World) -> None:
     await stage.begin()
     lagging = _Lagging(world, stage)
     async with moving(stage.campaign, pause_s_max=rng.choice((0.5, 3.0))):
-        tasks = [asyncio.get_running_loop().create_task(lagging.run(node), name=f"{node.host} lags") for node in stage.cluster.with_role(Role.PROXY)]
+        tasks = [asyncio.get_running_loop().create_task(lagging.run(node), name=f"{node.host} lags") for node in stage.cluster.with_role(role)]
         await SimProcess(TOPIC, host=TOPIC).start(_Remaking(world, stage).run())
         for task in tasks:
             task.cancel()
@@ -50,30 +61,30 @@ async def scenario(world: World) -> None:
 
 
 class _Lagging:
-    """Keeps from a proxy for a while what controllers say and what the metadata log has, and nothing else."""
+    """Keeps from a node for a while what controllers say and what the metadata log has, and nothing else."""
 
     def __init__(self, world: World, stage: Stage) -> None:
         self._world = world
         self._rng = world.rng("lags")
         self._cluster = stage.cluster
 
-    async def run(self, proxy: SimNode) -> None:
+    async def run(self, node: SimNode) -> None:
         """Until it is cancelled."""
         world, rng = self._world, self._rng
         while True:
             await asyncio.sleep(CAUGHT_UP_S * rng.random())
             lag_s = LAG_S_MAX * rng.random()
-            world.note(f"{proxy.host} hears nothing new for {lag_s:.3f} s")
+            world.note(f"{node.host} hears nothing new for {lag_s:.3f} s")
             for controller in self._cluster.with_role(Role.CONTROLLER):
-                world.network.block(controller.host, proxy.host)
+                world.network.block(controller.host, node.host)
             usual = world.store.faults
             unread = StoreFaults(latency_s_min=usual.latency_s_min, latency_s_max=usual.latency_s_max, unavailable_prefix="meta/", timeout_s=0.2)
-            world.store.trouble(proxy.host, unread, lag_s)
+            world.store.trouble(node.host, unread, lag_s)
             await asyncio.sleep(lag_s)
             for controller in self._cluster.with_role(Role.CONTROLLER):
-                world.network.unblock_both_ways(controller.host, proxy.host)
+                world.network.unblock_both_ways(controller.host, node.host)
             newest = self._cluster.image().position
-            while proxy.current is None or proxy.current.image.position < newest:
+            while node.current is None or node.current.image.position < newest:
                 await asyncio.sleep(0.05)
 
 

@@ -56,6 +56,7 @@ async def scenario(world: World) -> None:
         if losing.random() < LOST_SHARE:
             damage = _Newest(world, tp, losing, supervisor)
         damage.do()
+        world.work.injected["damage"] += 1
         await asyncio.sleep(rng.choice((1, 10, 30)) * rng.random())
         killed = rng.random() < 0.4
         if killed:
