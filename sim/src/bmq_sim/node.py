@@ -53,8 +53,14 @@ class NodeSettings:
             tail_budget_bytes=tail_budget_bytes,
             tail_limit_bytes=1_000_000 if tail_limit_factor is None else tail_budget_bytes * tail_limit_factor,
             wal_budget_bytes=draws.choice("wal_budget_bytes", (1_000, 5_000, 50_000)),
+            wal_objects_max=draws.choice("wal_objects_max", (3, 20, 1_000)),
+            shared_below_bytes=draws.choice("shared_below_bytes", (1, 1_000, MIB)),
+            buffer_max_bytes=draws.choice("buffer_max_bytes", (1_000, 256 * MIB, 256 * MIB)),
+            pending_bytes_max=draws.choice("pending_bytes_max", (1_000, 32 * MIB, 32 * MIB)),
             carry_share=draws.choice("carry_share", (0.0, 0.25, 4.0)),
             carry_parts=draws.choice("carry_parts", (1, 4)),
+            roll_concurrency=draws.choice("roll_concurrency", (1, 2)),
+            open_concurrency=draws.choice("open_concurrency", (1, 32)),
             ranges_max=draws.choice("ranges_max", (1, 2, 4)),
             stop_roll_bytes=draws.choice("stop_roll_bytes", (1, 1_000)),
             maintenance_interval_ms=draws.choice("maintenance_interval_ms", (200, 1_000, 5_000)),
@@ -70,6 +76,7 @@ class NodeSettings:
         groups = GroupSettings(
             initial_rebalance_delay_ms=draws.choice("initial_rebalance_delay_ms", (0, 1_000)),
             snapshot_record_interval=draws.choice("snapshot_record_interval", (5, 20, 10_000)),
+            snapshot_byte_interval=draws.choice("snapshot_byte_interval", (2_000, 16 * MIB, 16 * MIB)),
             offsets_check_interval_ms=1_000,
         )
         if draws.choice("groups' rates", (False, False, True)):
@@ -77,6 +84,7 @@ class NodeSettings:
                 groups, stored_burst_bytes=6_000, stored_per_minute_bytes=60_000, rewritten_burst_bytes=20_000, rewritten_per_minute_bytes=600_000
             )
         controller = ControllerSettings(
+            records_per_entry=draws.choice("records_per_entry", (1, 5_000)),
             snapshot_entries=draws.choice("snapshot_entries", (3, 10, 1_000)),
             leading_check_s=draws.choice("leading_check_s", (1.0, 5.0)),
             collect_delay_s=2.0,

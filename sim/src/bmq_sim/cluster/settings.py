@@ -10,6 +10,7 @@ from bmq_cli.server_values import Role
 from bmq_controller.settings import ControllerSettings
 from bmq_sim.limits import Chance, Draws, limits_of
 
+MIB = 1024 * 1024
 KAFKA_PORT = 9092
 INTERNAL_PORT = 9190
 OUTSIDE_PORT = 9292
@@ -57,6 +58,7 @@ class ClusterSettings:
         """By how much everything is larger than the smallest that works."""
         self.offsets_topic_partitions = draws.choice("offsets_topic_partitions", (1, 3))
         self.controller = ControllerSettings(
+            records_per_entry=draws.choice("records_per_entry", (1, 5_000)),
             snapshot_entries=draws.choice("snapshot_entries", (3, 10, 1_000)),
             leading_check_s=draws.choice("leading_check_s", (1.0, 5.0)),
             collect_delay_s=5.0,
@@ -68,6 +70,7 @@ class ClusterSettings:
         self.groups = GroupSettings(
             initial_rebalance_delay_ms=draws.choice("initial_rebalance_delay_ms", (0, 1_000)),
             snapshot_record_interval=draws.choice("snapshot_record_interval", (5, 20, 10_000)),
+            snapshot_byte_interval=draws.choice("snapshot_byte_interval", (2_000, 16 * MIB, 16 * MIB)),
             offsets_check_interval_ms=5_000,
         )
         if draws.choice("groups' rates", (False, False, True)):
@@ -116,7 +119,13 @@ class ClusterSettings:
             tail_budget_bytes=draws.choice("tail_budget_bytes", (500, 2_000, 20_000)) * factor,
             tail_limit_bytes=1_000_000 * factor,
             wal_budget_bytes=draws.choice("wal_budget_bytes", (1_000, 5_000, 50_000)) * factor,
+            wal_objects_max=draws.choice("wal_objects_max", (3, 20, 1_000)),
+            shared_below_bytes=draws.choice("shared_below_bytes", (1, 1_000, MIB)),
+            buffer_max_bytes=draws.choice("buffer_max_bytes", (1_000 * factor, 256 * MIB, 256 * MIB)),
+            pending_bytes_max=draws.choice("pending_bytes_max", (1_000 * factor, 32 * MIB, 32 * MIB)),
             inherited_roll_ms=draws.choice("inherited_roll_ms", (500, 10_000)),
+            roll_concurrency=draws.choice("roll_concurrency", (1, 2)),
+            open_concurrency=draws.choice("open_concurrency", (1, 32)),
             ranges_max=draws.choice("ranges_max", (1, 2, 4)),
             stop_roll_bytes=draws.choice("stop_roll_bytes", (1, 1_000)) * factor,
             stop_timeout_ms=draws.choice("stop_timeout_ms", (1_000, 15_000)),
