@@ -34,6 +34,7 @@ class ServerProcess:
         self._settings = settings
         self._clock = clock
         self._rng = SimRng(world.rng(self.process.name))
+        self._address = ""
         self._advertising = world.rng(f"listeners of {self.process.name}")
         self._number = number
         self._stop = asyncio.Event()
@@ -77,7 +78,8 @@ class ServerProcess:
 
     def advertise(self, address: str) -> None:
         """Has the file of its listeners say that clients reach the further one there: it reads that file again from time to time."""
-        self.process.start(self._advertise(address), name=f"{self.process.name} is reached at {address}")
+        self._address = address
+        self.process.start(self._advertise(), name=f"{self.process.name} is reached at {address}")
 
     def stop(self) -> None:
         """SIGTERM."""
@@ -96,11 +98,11 @@ class ServerProcess:
         # Outside of the process, which must not run any more.
         self._world.loop.call_soon(self._world.loop.end, self.process, context=contextvars.Context())
 
-    async def _advertise(self, address: str) -> None:
+    async def _advertise(self) -> None:
         await asyncio.sleep(ADVERTISED_S_MAX * self._advertising.random())
         while self._node is None:
             await asyncio.sleep(ADVERTISED_S_MAX)
-        self._node.advertise({OUTSIDE: address})
+        self._node.advertise({OUTSIDE: self._address})
 
     def _serves(self) -> None:
         self.serving = True
