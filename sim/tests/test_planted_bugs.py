@@ -75,7 +75,6 @@ FOUND_BY = {
     "stopped-for-ever": 30,
     "newest-there-is-the-newest": 18,
     "restored-reads-covered-ranges": 13,
-    "cover-ranges-when-copy-is-sent": 326,
     "remade-topic-keeps-offsets": 3,
     "growing-places-all-anew": 4,
     "lane-topics-outlive-it": 8,
