@@ -53,12 +53,18 @@ class Evidence:
         if self._wrong:
             raise InvariantViolated("the metadata keep their invariants: " + "\n  ".join(self._wrong[:5]))
 
-    def check_objects(self, *, collected: bool) -> None:
-        """That nothing is missing which a manifest names; where all owners had time to, that everything else is gone. Raises InvariantViolated."""
-        store, image = self._world.store, self._cluster.image()
-        if wrong := [*missing(store, image)]:
+    def check_objects(self) -> None:
+        """That nothing is missing which a manifest names. Raises InvariantViolated."""
+        if wrong := [*missing(self._world.store, self._cluster.image())]:
             raise InvariantViolated("nothing reachable is deleted: " + "\n  ".join(wrong[:5]))
-        if collected and (wrong := [line for line in unreachable(store, image) if not _is_of_a_coordinator(line)]):
+
+    def uncollected(self) -> list[str]:
+        """What is named by nothing and still there."""
+        return [line for line in unreachable(self._world.store, self._cluster.image()) if not _is_of_a_coordinator(line)]
+
+    def check_collected(self) -> None:
+        """Where all owners had time to: that everything that nothing names is gone. Raises InvariantViolated."""
+        if wrong := self.uncollected():
             raise InvariantViolated("every object is reachable or collected: " + "\n  ".join(wrong[:5]))
 
     def _image_changed(self, old: Image, new: Image) -> None:
