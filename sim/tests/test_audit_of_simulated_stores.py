@@ -12,6 +12,7 @@ from bmq_broker import manifests
 from bmq_broker.groups.snapshot import decode_state
 from bmq_broker.partitions.producers import Producers
 from bmq_sim.clock import SimRng
+from bmq_sim.limits import Chance, small
 from bmq_sim.loop import VirtualLoop, run
 from bmq_sim.scenarios import SCENARIOS
 from bmq_sim.store import SimStore
@@ -22,14 +23,13 @@ STEPS_MAX = 8_000
 SEEDS = {"engine": 4, "takeover": 4, "garbage": 3, "quiet": 2, "tight-memory": 3}
 
 
-def moments(name: str, seed: int) -> tuple[list[dict[str, bytes]], int]:
-    """What is in the store at some moments of a run, and at its end; and how many manifest versions the seed kept."""
+def moments(name: str, seed: int) -> tuple[list[dict[str, bytes]], Chance]:
+    """What is in the store at some moments of a run, and at its end; and what draws the numbers that are tiny in this seed."""
     taken: list[dict[str, bytes]] = []
-    versions_kept = 0
+    drawn: list[Chance] = []
 
     async def scenario(world: World) -> None:
-        nonlocal versions_kept
-        versions_kept = manifests.KEPT_VERSIONS  # of this seed: bmq_sim.limits
+        drawn.append(world.rng)
 
         def take() -> None:
             taken.append({key: found.data for key, found in world.store.objects.items()})
@@ -42,14 +42,14 @@ def moments(name: str, seed: int) -> tuple[list[dict[str, bytes]], int]:
 
     outcome = simulate(scenario, seed)
     assert outcome.error is None, outcome.error
-    return taken, versions_kept
+    return taken, drawn[0]
 
 
-def audited(objects: dict[str, bytes], *, versions_kept: int) -> Report:
+def audited(objects: dict[str, bytes]) -> Report:
     options = AuditOptions(
         decode_producers=Producers.decode,
         decode_state=lambda topic, data: decode_state(data) if topic == "__consumer_offsets" else None,
-        versions_kept=versions_kept,
+        versions_kept=manifests.KEPT_VERSIONS,
         at_once=4,
     )
 
@@ -68,10 +68,11 @@ def audited(objects: dict[str, bytes], *, versions_kept: int) -> Report:
 def test_a_store_of_which_everything_was_killed_has_no_faults(name: str) -> None:
     wrong = []
     for seed in range(SEEDS[name]):
-        taken, versions_kept = moments(name, seed)
+        taken, chance = moments(name, seed)
         for at, objects in enumerate(taken):
             try:
-                report = audited(objects, versions_kept=versions_kept)
+                with small(chance):  # what a log is replayed with is what it was written with
+                    report = audited(objects)
             except NoMetadata:
                 continue  # before the first entry
             wrong += [f"{name} {seed} at {at}: {fault.kind} {fault.key} {fault.topic}: {fault.means}" for fault in report.findings[Level.FAULT]]
