@@ -15,10 +15,10 @@ _names = itertools.count(1)
 
 
 def topic_of(servers: str, *, partitions: int = 3, name: str | None = None) -> str:
-    """A new topic."""
+    """A new topic, which keeps records that have times of long ago."""
     made = name or f"parquet-{next(_names)}"
     admin = AdminClient({"bootstrap.servers": servers})
-    for answer in admin.create_topics([NewTopic(made, partitions)]).values():
+    for answer in admin.create_topics([NewTopic(made, partitions, config={"retention.ms": "-1"})]).values():
         answer.result(timeout=30)
     return made
 

@@ -54,7 +54,7 @@ def changed(batch: bytes, old: bytes, new: bytes) -> bytes:
 @pytest.fixture(scope="module", params=["kafka", "bmq"])
 def odd(bmq: Bmq, request: pytest.FixtureRequest) -> Odd:
     """Times and headers that clients seldom send. Spark's Kafka connector stops at a time beyond 64 bits of microseconds, and says so."""
-    wide = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+    wide = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}
     topic = f"odd-{request.param}"
     admin = AdminClient({"bootstrap.servers": bmq.servers})
     admin.create_topics([NewTopic(topic, 1, config=wide)])[topic].result(30)
