@@ -8,6 +8,7 @@ from clusters_world import World, cluster, run
 from test_clusters_rotation import OF_CLUSTER, lane, runs, write_secret
 
 from bmq_operator.clusters.pods import config_map_of
+from bmq_operator.kube import KubeProblem
 
 BROKEN = {"num.partitions": "many"}
 
@@ -78,6 +79,30 @@ def test_a_configuration_goes_once_neither_a_pod_nor_a_revision_names_it() -> No
         world.kube.drop("ControllerRevision", "shop", "prod-broker-1")
         await world.look("prod")
         assert configs(world) == {of_set(world, "prod-broker")}
+
+    run(use, cluster())
+
+
+def test_an_operator_whose_chart_is_older_and_lets_it_see_no_revisions_keeps_all_configurations() -> None:
+    async def use(world: World) -> None:
+        first = await begins(world)
+        listed = world.kube.list
+
+        async def refuses(kind: str, *of: Any, **more: Any) -> Any:
+            if kind == "ControllerRevision":
+                raise KubeProblem(status=403, reason="Forbidden", message="cannot list resource controllerrevisions")
+            return await listed(kind, *of, **more)
+
+        world.kube.list = refuses  # type: ignore[method-assign]
+        write(world, {"num.partitions": "3"})
+        await world.look("prod")
+        newest = of_set(world, "prod-broker")
+        for name in [name for kind, _, name in world.kube.manifests if kind == "Pod"]:
+            world.kube.drop("Pod", "shop", name)
+        world.pods_are_made()
+        await world.look("prod")
+        assert configs(world) == {first, newest}
+        assert of_set(world, "prod-broker") == newest
 
     run(use, cluster())
 

@@ -20,7 +20,7 @@ from bmq_operator.clusters.rotation import known_keys, used_keys
 from bmq_operator.clusters.store_keys import store_keys
 from bmq_operator.clusters.stores import nobody_shares_the_store
 from bmq_operator.context import Context
-from bmq_operator.kube import FIELD_MANAGER, Manifest
+from bmq_operator.kube import FIELD_MANAGER, KubeProblem, Manifest
 
 SECRET_BYTES = 24
 
@@ -107,8 +107,14 @@ async def _configs(context: Context, names: Names, existing: Existing) -> dict[s
     newest = [config_map_of(one["spec"]["template"]["spec"]) for one in existing.stateful_sets().values()]
     used = [*newest, *(config_map_of(spec) for spec in (*templates, *(pod.get("spec", {}) for pod in (*existing.pods, *existing.strangers))))]
     if there.keys() - set(used):
-        revisions = await context.kube.list("ControllerRevision", names.namespace, labels={CLUSTER_LABEL: names.cluster})
-        used += [config_map_of((one.get("data") or {}).get("spec", {}).get("template", {}).get("spec", {})) for one in revisions]
+        try:
+            revisions = await context.kube.list("ControllerRevision", names.namespace, labels={CLUSTER_LABEL: names.cluster})
+        except KubeProblem as problem:
+            if problem.status != 403:
+                raise
+            used += there  # the chart is older than this operator, and gives it no right to look: none is known to be of no use
+        else:
+            used += [config_map_of((one.get("data") or {}).get("spec", {}).get("template", {}).get("spec", {})) for one in revisions]
     return {name: there[name] for name in dict.fromkeys(used) if name in there}
 
 
