@@ -197,9 +197,10 @@ def _waits_s(process: BmqProcess, patient: PatientClient, api_key: int) -> tuple
 
     What other processes of this machine took of the processor meanwhile is not the request's doing.
     """
+    widest = max(wide(api_key), key=elements_in).frame  # made before: this process's interpreter is the patient client's, too
     own_s = nearly_all_within_s(patient.next_ones(QUIET))
     before, waited_s = patient.so_far(), process.waited_s()
     with contextlib.closing(Client(process.kafka)) as client:
-        client.ask_raw(max(wide(api_key), key=elements_in).frame)
+        client.ask_raw(widest)
     patient.next_ones(1)
     return own_s, max(patient.took_s[before:]) - (process.waited_s() - waited_s)

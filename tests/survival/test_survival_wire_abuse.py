@@ -23,6 +23,7 @@ from survival_wire import Peer, PeerClosed, batch_of, create_topic, fetch, fetch
 from bmq.wire.apis import ApiKey
 from bmq.wire.compression import Codec
 from bmq.wire.error_codes import ErrorCode
+from bmq.wire.limits import BATCH_RECORDS_MAX
 
 SEED = int(os.environ.get("BMQ_SEED", "20260"))
 MUTATIONS = int(os.environ.get("BMQ_MUTATIONS", "2000"))
@@ -80,7 +81,8 @@ def topics(bmq: Survivor) -> None:
         create_topic(peer, TOPIC)
         create_topic(peer, "large", configs=[("max.message.bytes", str(16 * MIB))])
         create_topic(peer, "bombs", partitions=8)
-        create_topic(peer, "tiny", partitions=4, configs=[("max.message.bytes", str(16 * MIB))])
+        create_topic(peer, "unopened", partitions=8, configs=[("bmq.validation", "header")])
+        create_topic(peer, "tiny", partitions=4, configs=[("max.message.bytes", str(16 * MIB)), ("bmq.validation", "header")])
 
 
 def test_mutated_and_random_frames_are_answered_or_end_their_connection(bmq: Survivor, neighbour: Neighbour) -> None:
@@ -140,28 +142,33 @@ def test_another_protocol_is_named_in_the_one_line_of_the_log(bmq: Survivor, nei
 
 
 def test_a_decompression_bomb_costs_at_most_its_cap(bmq: Survivor, neighbour: Neighbour) -> None:
-    """Each is found by its timestamp, which bmq can only do by opening it; many at once."""
+    """Where batches are opened before they are taken, and where each is found by its timestamp, which bmq can only do by opening it; many at once."""
     sizes_mib = {Codec.GZIP: (15, 60), Codec.SNAPPY: (15, 19), Codec.LZ4: (15, 60), Codec.ZSTD: (60, 100)}  # snappy reaches no more than 21 : 1
     bombs = [batch_of(bytes(size_mib * MIB), codec=codec, timestamp_ms=1_000) for codec, sizes in sizes_mib.items() for size_mib in sizes]
+    too_large = bombs[-1]
     with abusing("decompression bombs", bmq, neighbour) as abuse, ExitStack() as stack:
-        with abuse.peer() as peer:
+        with abuse.peer(timeout_s=60) as peer:
             for partition, bomb in enumerate(bombs):
-                assert produce(peer, "bombs", partition, bomb)[0] == ErrorCode.none
+                assert produce(peer, "unopened", partition, bomb)[0] == ErrorCode.none
+                assert produce(peer, "bombs", partition, bomb)[0] == (ErrorCode.message_too_large if bomb is too_large else ErrorCode.none)
         peers = [stack.enter_context(abuse.peer(timeout_s=60)) for _ in range(8)]
         for peer in peers:
-            peer.ask(ApiKey.LIST_OFFSETS, 5, _times("bombs", range(8), at_ms=1_000))
+            peer.ask(ApiKey.LIST_OFFSETS, 5, _times("unopened", range(8), at_ms=1_000))
         for peer in peers:
             peer.frame()
 
 
-def test_batches_of_a_million_tiny_records_do_not_stop_the_others(bmq: Survivor, neighbour: Neighbour) -> None:
+def test_batches_of_as_many_tiny_records_as_there_may_be_do_not_stop_the_others(bmq: Survivor, neighbour: Neighbour) -> None:
     """Each record has to be looked at: the header promises a timestamp that none of them has."""
-    honest = batch_of(*([b""] * 1_000_000), codec=Codec.ZSTD, timestamp_ms=1_000)
+    honest = batch_of(*([b""] * BATCH_RECORDS_MAX), codec=Codec.ZSTD, timestamp_ms=1_000)
     lying = with_max_timestamp(honest, 5_000)
-    with abusing("batches of a million records", bmq, neighbour) as abuse:
-        with abuse.peer() as peer:
+    one_more = batch_of(*([b""] * (BATCH_RECORDS_MAX + 1)), codec=Codec.ZSTD, timestamp_ms=1_000)
+    with abusing(f"batches of {BATCH_RECORDS_MAX} records", bmq, neighbour) as abuse:
+        with abuse.peer(timeout_s=60) as peer:
+            assert produce(peer, "tiny", 0, one_more)[0] == ErrorCode.invalid_record
             for partition in range(4):
-                assert produce(peer, "tiny", partition, lying)[0] == ErrorCode.none
+                for _ in range(4):
+                    assert produce(peer, "tiny", partition, lying)[0] == ErrorCode.none
         with abuse.peer(timeout_s=60) as peer:
             peer.call(ApiKey.LIST_OFFSETS, 5, _times("tiny", range(4), at_ms=4_000))
 
@@ -192,7 +199,7 @@ def test_frames_that_arrive_a_byte_at_a_time_hold_up_nobody(bmq: Survivor, neigh
 
 @pytest.mark.parametrize(("peers", "first_bytes"), [(200, 100), (400, 120_000)])
 def test_requests_of_100_mib_that_never_arrive_hold_up_nobody(bmq: Survivor, neighbour: Neighbour, peers: int, first_bytes: int) -> None:
-    """The second time more of them comes than there is memory for: then who sends large requests waits until those who stopped are cut off."""
+    """The second time more of them comes than there is memory for: then those who stopped are cut off for who sends large ones from elsewhere."""
     start = request(ApiKey.PRODUCE, 8, {"acks": -1, "timeout_ms": 1000, "topic_data": []})[4:14]
     with abusing(f"{peers} half requests of 100 MiB, {first_bytes} bytes of each", bmq, neighbour) as abuse, ExitStack() as stack:
         for _ in range(peers):
@@ -211,7 +218,7 @@ def test_requests_of_100_mib_that_never_arrive_hold_up_nobody(bmq: Survivor, nei
         print(f"three requests of 2 MiB took {monotonic() - began:.1f} s beside them")
         assert monotonic() - began < 15
         (reason,) = abuse.complaints()
-        assert "while memory is short" in reason
+        assert "which others wait for" in reason
 
 
 def test_readers_that_stop_reading_hold_up_nobody(bmq: Survivor, neighbour: Neighbour) -> None:
