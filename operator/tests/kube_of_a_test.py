@@ -108,7 +108,7 @@ def auth_secret(token: str) -> dict[str, Any]:
 
 def context_of(kube: KubeOfATest, url: str, clients: dict[tuple[str, str], AdminClient], **more: Any) -> Context:
     def admin(found: str, token: str) -> AdminClient:
-        return clients.setdefault((found, token), AdminClient(found, token=token, timeout_s=5))
+        return clients.setdefault((found, token), AdminClient(found, token=token, timeout_s=30))
 
     settings = OperatorSettings(admin_url_template=url, namespaces=())  # whatever the environment says
     return Context(kube=kube, settings=settings, clock=more.pop("clock", TestClock()), rng=None, admin=admin, **more)  # type: ignore[arg-type]
