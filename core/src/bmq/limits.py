@@ -218,7 +218,11 @@ class Limits:
         maximum=20_000,
     )
     fetch_partitions_max: int = _limit(
-        20_000, "Partitions in one Fetch request, forgotten ones included.", beyond=_CLOSED, maximum=100_000, minimum=1_000
+        20_000,
+        "Partitions in one Fetch request, forgotten ones included; and in one fetch session, however many requests it grew by.",
+        beyond="The connection is closed, and the log says why; of a session, FETCH_SESSION_ID_NOT_FOUND.",
+        maximum=100_000,
+        minimum=1_000,
     )
     fetch_partitions_held: int = _limit(
         100_000,

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import tracemalloc
 import weakref
 from dataclasses import replace
 from typing import Any
@@ -202,3 +203,30 @@ def test_a_request_that_drips_in_is_cut_off_and_one_that_is_only_long_is_not() -
     assert [one for one, _ in arriving.stuck(9.0)] == []
     assert [one for one, _ in arriving.stuck(12.0)] == [dripping]
     assert {one for one, _ in arriving.stuck(40.0)} == {dripping, long}
+
+
+def test_what_clients_call_themselves_is_not_kept_with_answers() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        tracemalloc.start()
+        try:
+            for number in range(100):
+                client.client_id = f"bmq_az={number}" + "z" * 30_000
+                assert (await client.ask(3, 9, {"topics": [{"name": "orders"}]})).topics[0].error_code == 0
+            gc.collect()
+            assert tracemalloc.get_traced_memory()[0] < 1_000_000
+        finally:
+            tracemalloc.stop()
+
+    run(test)
+
+
+def test_senders_are_told_apart_by_the_beginning_of_what_they_call_themselves() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        client.client_id = "c" * 30_000
+        client.send_produce("orders", {0: batch(b"a")})
+        assert codes((await client.receive())[1]) == [0]
+        (connection,) = proxy.role.server.endpoint.connections
+        assert connection.share is not None
+        assert len(str(connection.share.key)) < 1_000
+
+    run(test)

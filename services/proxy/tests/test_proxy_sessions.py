@@ -15,8 +15,14 @@ def ids() -> Callable[[], float]:
     return lambda: (next(numbers) * 0.618033988749) % 1
 
 
-def cache(*, sessions_max: int = 10, partitions_max: int = 1_000, eviction_ms: int = 120_000) -> SessionCache:
-    return SessionCache(sessions_max=sessions_max, partitions_max=partitions_max, eviction_ms=eviction_ms, random=ids())
+def cache(*, sessions_max: int = 10, partitions_max: int = 1_000, session_partitions_max: int = 1_000, eviction_ms: int = 120_000) -> SessionCache:
+    return SessionCache(
+        sessions_max=sessions_max,
+        partitions_max=partitions_max,
+        session_partitions_max=session_partitions_max,
+        eviction_ms=eviction_ms,
+        random=ids(),
+    )
 
 
 def wanted(partition: int, offset: int = 0) -> Wanted:
@@ -36,6 +42,47 @@ def test_the_first_answer_names_everything_and_the_next_only_what_changed() -> N
     fetching = sessions.begin(now_ms=1, session_id=session_id, session_epoch=1, wanted=[], topic_ids=False)
     assert [one.partition for one in fetching.wanted] == [0, 1, 2]
     assert fetching.changed([*quiet(1), Shown(6, 0, False, False), Shown(5, 1, False, False)]) == [1, 2]
+
+
+def test_an_answer_that_is_put_together_in_parts_is_the_same() -> None:
+    found = [Shown(5, 0, n % 3 == 0, n % 7 == 0) for n in range(40)]
+    told = []
+    for parts in ([(0, 40)], [(0, 10), (10, 13), (13, 40)]):
+        sessions = cache()
+        first = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(40)], topic_ids=False)
+        first.changed(quiet(40))
+        second = sessions.begin(now_ms=1, session_id=first.session_id, session_epoch=1, wanted=[], topic_ids=False)
+        changed = [one for begin, end in parts for one in second.changed(found[begin:end], first=begin)]
+        third = sessions.begin(now_ms=2, session_id=first.session_id, session_epoch=2, wanted=[], topic_ids=False)
+        told.append((changed, [one.partition for one in third.wanted]))
+    assert told[0] == told[1]
+    assert told[0][0] == [n for n in range(40) if n % 3 == 0 or n % 7 == 0]
+
+
+def test_a_session_does_not_come_by_small_steps_to_more_than_one_request_may_name() -> None:
+    sessions = cache(session_partitions_max=30)
+    fetching = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(20)], topic_ids=False)
+    session_id = fetching.session_id
+    further = [wanted(n) for n in range(20, 30)]
+    assert len(sessions.begin(now_ms=0, session_id=session_id, session_epoch=1, wanted=further, topic_ids=False).wanted) == 30
+    changed = sessions.begin(now_ms=0, session_id=session_id, session_epoch=2, wanted=[wanted(30)], forgotten=[("orders", 0)], topic_ids=False)
+    assert [one.partition for one in changed.wanted] == list(range(1, 31))
+    with pytest.raises(SessionNotFound):
+        sessions.begin(now_ms=0, session_id=session_id, session_epoch=3, wanted=[wanted(31)], topic_ids=False)
+    assert (len(sessions), sessions.partitions) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["x" * 250, "ü" * 10], ids=["too long", "of other letters"])
+def test_names_that_no_topic_has_are_not_remembered(name: str) -> None:
+    sessions = cache()
+    odd = Wanted(name, 0, 0, 1_000)
+    fetching = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(0), odd], topic_ids=False)
+    assert (fetching.session_id, [one.topic for one in fetching.wanted], len(sessions)) == (0, ["orders", name], 0)
+    fetching = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(0), Wanted("y" * 249, 0, 0, 1_000)], topic_ids=False)
+    assert fetching.session_id
+    with pytest.raises(SessionNotFound):
+        sessions.begin(now_ms=0, session_id=fetching.session_id, session_epoch=1, wanted=[odd], topic_ids=False)
+    assert (len(sessions), sessions.partitions) == (0, 0)
 
 
 def test_partitions_that_returned_records_go_to_the_end_of_the_line() -> None:

@@ -40,6 +40,8 @@ UNTAKEN_S_MAX = 3.0
 LINGER_S = 1.0
 """How long a peer that was told to go may take to close; closed from this side, what it has sent meanwhile would take its last answers from it."""
 LOOK_S = 0.01
+CLIENT_ID_CHARS = 256
+"""By so much of its client.id a sender is told apart, as long as its connection lasts: of ten thousand connections the whole would be 300 MiB."""
 WAITS_LONG = frozenset((ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
 """Whose answers wait for records, or for other members: how long they take says nothing."""
 TRACED = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
@@ -194,7 +196,7 @@ class Endpoint:
             return True
         share = connection.share
         if share is None:
-            share = connection.share = self.shares.open(call.client_id, connection.go_on, address=call.client_host)
+            share = connection.share = self.shares.open(call.client_id[:CLIENT_ID_CHARS], connection.go_on, address=call.client_host)
         admitted = self.shares.admit(share, call.lease.size_bytes, self._loop.time())
         if admitted is None:
             return False

@@ -1,8 +1,9 @@
 """Incremental fetch sessions (KIP-227): what a consumer wants to read, remembered between its requests. Pure: no clock, no I/O.
 
 A session is a table of partitions in the order in which they are served; one that returned records moves to the end, so that a
-response limit starves nobody. A response names only what changed. Sessions are bounded in number and in partitions altogether;
-who finds no room reads without a session, which is slower and otherwise the same.
+response limit starves nobody. A response names only what changed. Sessions are bounded in number, each in its partitions, and all in
+partitions altogether; who finds no room reads without a session, which is slower and otherwise the same. So does who asks for a topic of a name
+that none can have: what is remembered of a client is as long as names of topics are.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +12,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from bmq.errors import RequestError
+from bmq.names import TOPIC_NAME_LENGTH_MAX
 
 FINAL_EPOCH: Final = -1
 """A full fetch without a session; ends the one that it names."""
@@ -87,7 +89,7 @@ class _Session:
 
 
 class Fetching:
-    """One Fetch under way: `wanted` in the order to serve it. Call `changed` once with what was found."""
+    """One Fetch under way: `wanted` in the order to serve it. Tell `changed` what was found, of each once."""
 
     def __init__(self, wanted: Sequence[Wanted], session: _Session | None, *, full: bool) -> None:
         self.wanted = wanted
@@ -99,14 +101,15 @@ class Fetching:
         """For the response; 0 without a session."""
         return NO_SESSION if self._session is None else self._session.session_id
 
-    def changed(self, shown: Sequence[Shown]) -> list[int]:
-        """Indexes into `wanted` of what the response names, in order."""
-        assert len(shown) == len(self.wanted)
+    def changed(self, shown: Sequence[Shown], *, first: int = 0) -> list[int]:
+        """Indexes into `wanted` of what the response names, in order; `shown` are those from index `first` on, many or all of them."""
+        assert first + len(shown) <= len(self.wanted)
         session = self._session
         if session is None:
-            return list(range(len(shown)))
+            return list(range(first, first + len(shown)))
         told = []
-        for i, (wanted, one) in enumerate(zip(self.wanted, shown, strict=True)):
+        for i, one in enumerate(shown, first):
+            wanted = self.wanted[i]
             cached = session.partitions.get(wanted.key)
             if cached is None:
                 continue  # Forgotten by a later request of the same session.
@@ -124,9 +127,10 @@ class SessionCache:
     makes room for a larger one. `random` gives numbers in [0, 1) for ids.
     """
 
-    def __init__(self, *, sessions_max: int, partitions_max: int, eviction_ms: int, random: Callable[[], float]) -> None:
+    def __init__(self, *, sessions_max: int, partitions_max: int, session_partitions_max: int, eviction_ms: int, random: Callable[[], float]) -> None:
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
+        self._session_partitions_max = session_partitions_max
         self._eviction_ms = eviction_ms
         self._random = random
         self._sessions: dict[int, _Session] = {}  # Ordered by last use.
@@ -148,7 +152,7 @@ class SessionCache:
             self._drop(session_id)
             unique = {one.key: one for one in wanted}
             session = None
-            if session_epoch == INITIAL_EPOCH and unique:
+            if session_epoch == INITIAL_EPOCH and unique and len(unique) <= self._session_partitions_max and _may_be_there(unique.values()):
                 session = self._create(now_ms, unique, topic_ids=topic_ids)
             return Fetching(list(unique.values()), session, full=True)
         return self._continue(now_ms, session_id, session_epoch, wanted, forgotten, topic_ids=topic_ids)
@@ -173,6 +177,10 @@ class SessionCache:
         for key in forgotten:
             session.partitions.pop(key, None)
         self._partitions += len(session.partitions) - before
+        if len(session.partitions) > self._session_partitions_max or not _may_be_there(wanted):
+            # By small steps it came to more than one request may ask for: the client says again what it wants, in a request of its own.
+            self._drop(session_id)
+            raise SessionNotFound(f"fetch session {session_id} was to have {len(session.partitions)} partitions, or a name that no topic has")
         if not session.partitions:
             self._drop(session_id)
             return Fetching([], None, full=True)
@@ -221,3 +229,8 @@ class SessionCache:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partitions -= len(session.partitions)
+
+
+def _may_be_there(wanted: Iterable[Wanted]) -> bool:
+    """Whether all of them have ids, or names that are no longer than those of topics are."""
+    return all(isinstance(one.topic, UUID) or (len(one.topic) <= TOPIC_NAME_LENGTH_MAX and one.topic.isascii()) for one in wanted)

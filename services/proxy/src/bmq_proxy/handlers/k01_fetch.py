@@ -108,20 +108,20 @@ async def _run(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetchi
 async def _answered(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetching) -> Answer:
     started = asyncio.get_running_loop().time()
     wide = len(fetching.wanted) > WIDE_ELEMENTS
+    committed = request.isolation_level == READ_COMMITTED
     found, result = await _read(proxy, call, request, fetching)
     try:
-        if wide:
-            await proxy.bulk.turn(call)
-        codes = [_code(one) for one in found]
-        shown = [
-            Shown(one.high_watermark, one.log_start, one.size_bytes > 0, code != 0 or one.diverging_epoch >= 0)
-            for one, code in zip(found, codes, strict=True)
-        ]
-        if wide:
-            await proxy.bulk.turn(call)
-        told = fetching.changed(shown)
-        committed = request.isolation_level == READ_COMMITTED
-        topics = _topics([(fetching.wanted[i], _fetched(fetching.wanted[i].partition, found[i], codes[i], committed=committed)) for i in told])
+        topics: list[FetchedTopic] = []
+        told: list[int] = []
+        codes: list[int] = []
+        for first in range(0, len(found), WIDE_ELEMENTS):
+            if wide:
+                await proxy.bulk.turn(call)
+            some = found[first : first + WIDE_ELEMENTS]
+            codes += map(_code, some)
+            changed = fetching.changed([_shown(one, code) for one, code in zip(some, codes[first:], strict=True)], first=first)
+            _add(topics, [(fetching.wanted[i], _fetched(fetching.wanted[i].partition, found[i], codes[i], committed=committed)) for i in changed])
+            told += changed
         encode = partial(encode_fetch_response, call.version, topics, session_id=fetching.session_id)
         parts = await proxy.bulk.apart(call, encode) if len(told) > WIDE_ELEMENTS else encode()
         code = next((codes[i] for i in told if codes[i]), 0)
@@ -196,6 +196,10 @@ def _code(found: Found) -> int:
     return int(ErrorCode.unknown_topic_id if isinstance(found.error, UnknownTopicId) else code_for(found.error))
 
 
+def _shown(found: Found, code: int) -> Shown:
+    return Shown(found.high_watermark, found.log_start, found.size_bytes > 0, code != 0 or found.diverging_epoch >= 0)
+
+
 def _fetched(partition: int, found: Found, code: int, *, committed: bool) -> FetchedPartition:
     return FetchedPartition(
         partition=partition,
@@ -209,10 +213,9 @@ def _fetched(partition: int, found: Found, code: int, *, committed: bool) -> Fet
     )
 
 
-def _topics(partitions: Sequence[tuple[Wanted, FetchedPartition]]) -> list[FetchedTopic]:
+def _add(topics: list[FetchedTopic], partitions: Sequence[tuple[Wanted, FetchedPartition]]) -> None:
     """In the order in which they were served, neighbours of one topic together."""
-    topics: list[FetchedTopic] = []
-    last: TopicKey | None = None
+    last: TopicKey | None = (topics[-1].topic_id or topics[-1].name) if topics else None
     for wanted, fetched in partitions:
         if wanted.topic != last:
             last = wanted.topic
@@ -221,7 +224,6 @@ def _topics(partitions: Sequence[tuple[Wanted, FetchedPartition]]) -> list[Fetch
         served = topics[-1].partitions
         assert isinstance(served, list)
         served.append(fetched)
-    return topics
 
 
 def _refused(call: Call, code: int, request: FetchRequest | None = None) -> Answer:

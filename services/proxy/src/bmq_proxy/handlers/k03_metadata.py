@@ -46,7 +46,7 @@ _KEPT_TOPIC_BYTES = 300
 
 
 Viewer = tuple[str | None, str]
-"""The client's zone, and the listener by which it came."""
+"""The client's zone where a node is in it, and the listener by which it came: as many as there are, whatever clients call themselves."""
 _ANYBODY: Final[Viewer] = (None, DEFAULT_LISTENER)
 
 
@@ -116,10 +116,28 @@ class AnswerCache:
         return kept is not None and image.topics is kept.topics and image.nodes is kept.nodes and image.cluster_id == kept.cluster_id
 
 
+class Viewers:
+    """Who is told the same. A zone without nodes is as good as none: what is kept for it would be each time another's."""
+
+    def __init__(self) -> None:
+        self._nodes: object = None
+        self._zones: frozenset[str] = frozenset()
+
+    def of(self, image: Image, call: Call) -> Viewer:
+        """Among whom the client is."""
+        zone = zone_of(call.client_id)
+        if zone is None:
+            return None, call.listener
+        if image.nodes is not self._nodes:
+            self._nodes, self._zones = image.nodes, frozenset(node.rack for node in image.nodes.values() if node.rack)
+        return zone if zone in self._zones else None, call.listener
+
+
 def route(proxy: Proxy) -> Route:
     """Answers at once what it has answered before."""
     cache = AnswerCache(proxy.settings.metadata_cache_bytes)
     kept = KeptTopics(proxy.settings.metadata_cache_bytes)
+    viewers = Viewers()
     bulk = proxy.bulk
 
     async def run(call: Call, raw: bytes) -> Answer:
@@ -137,24 +155,22 @@ def route(proxy: Proxy) -> Route:
                 image = proxy.image
                 asked = await _asked(bulk, image, call, request)
             operations = ON_TOPIC if request.include_topic_authorized_operations else NOT_ASKED
-            topics, error = await _topics(proxy, kept, image, call, asked, operations=operations)
+            viewer = viewers.of(image, call)
+            topics, error = await _topics(proxy, kept, image, call, asked, viewer=viewer, operations=operations)
             reply = _reply(proxy, image, call, topics, operations=ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED)
             answer = await encoded(bulk, call, reply)
         answer.error = error
         if error == "none":
-            cache.keep(image, call.version, raw, replace(answer, flushed=None), _viewer(call))
+            cache.keep(image, call.version, raw, replace(answer, flushed=None), viewer)
         return answer
 
     def begin(call: Call, body: Buffer) -> Pending:
         raw = bytes(body)
-        found = cache.find(proxy.image, call.version, raw, _viewer(call))
+        image = proxy.image
+        found = cache.find(image, call.version, raw, viewers.of(image, call))
         return found or asyncio.get_running_loop().create_task(run(call, raw), name="Metadata")
 
     return Route(api=SERVED[ApiKey.METADATA], begin=begin)
-
-
-def _viewer(call: Call) -> Viewer:
-    return zone_of(call.client_id), call.listener
 
 
 async def _asked(bulk: Bulk, image: Image, call: Call, request: Any) -> list[Topic | Message]:
@@ -185,10 +201,10 @@ def _elements(asked: Sequence[Topic | Message]) -> int:
 
 
 async def _topics(
-    proxy: Proxy, kept: KeptTopics, image: Image, call: Call, asked: Sequence[Topic | Message], *, operations: int
+    proxy: Proxy, kept: KeptTopics, image: Image, call: Call, asked: Sequence[Topic | Message], *, viewer: Viewer, operations: int
 ) -> tuple[list[Encoded], str]:
     """Each topic encoded, and the name of the first error. Those with `operations`, which few ask for, are not kept."""
-    bulk, version, viewer = proxy.bulk, call.version, _viewer(call)
+    bulk, version = proxy.bulk, call.version
     proxies = proxies_of(proxy, image, call)
     topics: list[Encoded] = []
     error = "none"

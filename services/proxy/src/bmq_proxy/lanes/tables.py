@@ -97,6 +97,7 @@ class LaneTables:
             sessions=SessionCache(
                 sessions_max=settings.fetch_sessions_max,
                 partitions_max=settings.fetch_session_partitions_max,
+                session_partitions_max=settings.limits.fetch_partitions_max,
                 eviction_ms=settings.fetch_session_eviction_ms,
                 random=self._proxy.rng.random,
             ),

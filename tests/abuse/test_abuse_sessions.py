@@ -1,0 +1,54 @@
+"""Fetch sessions: what a request of a few bytes makes a proxy do, and what it keeps of clients, is bounded by what they named before."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+from abuse_node import AbusedNode, abused_node, may_hold_s
+from abuse_process import Client
+
+from bmq.limits import Limits
+from bmq.wire.error_codes import ErrorCode
+
+TURN_S_MAX: Final = 0.1
+NAMED: Final = 10_000
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
+    with abused_node(tmp_path_factory.mktemp("sessions")) as running:
+        yield running
+
+
+def fetch(client: Client, session_id: int, epoch: int, names: list[str]) -> Any:
+    """The answer of a session's next request, which adds so many partitions."""
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
+    asked = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1 << 20, "session_id": session_id, "session_epoch": epoch}
+    return client.ask(1, 11, {**asked, "topics": [{"topic": name, "partitions": [partition]} for name in names]})
+
+
+def test_a_session_that_grows_by_steps_makes_no_small_request_hold_everybody_up(node: AbusedNode) -> None:
+    most = Limits().fetch_partitions_max
+    with contextlib.closing(Client(node.kafka)) as client:
+        session_id = fetch(client, 0, 0, [f"none-{n}" for n in range(NAMED)]).session_id
+        assert session_id
+        epoch = 1
+        for first in range(NAMED, most, NAMED):
+            assert fetch(client, session_id, epoch, [f"none-{first + n}" for n in range(NAMED)]).error_code == 0
+            epoch += 1
+        node.longest_turn_s()
+        answer = fetch(client, session_id, epoch, [])
+        assert len(answer.responses) == most
+        assert node.longest_turn_s() < may_hold_s(TURN_S_MAX)
+        refused = fetch(client, session_id, epoch + 1, ["one more"])
+        assert (refused.error_code, refused.responses) == (ErrorCode.fetch_session_id_not_found, [])
+    assert node.ask(lambda: node.node.proxy.proxy.sessions.partitions) == 0
+
+
+def test_no_session_remembers_names_that_no_topic_can_have(node: AbusedNode) -> None:
+    with contextlib.closing(Client(node.kafka)) as client:
+        for number in range(3):
+            answer = fetch(client, 0, 0, [f"{number}-{n}-" + "x" * 30_000 for n in range(60)])
+            assert (answer.error_code, answer.session_id, len(answer.responses)) == (0, 0, 60)
+    assert node.ask(lambda: len(node.node.proxy.proxy.sessions)) == 0
