@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from clusters_world import World, cluster, run
-from test_clusters_rotation import write_secret
+from test_clusters_rotation import OF_LANE, rolled, runs, told, used_by, write_secret
 
 EMBEDDED: dict[str, Any] = {"store": {"minio": {"embedded": True}}}
 
@@ -115,5 +115,47 @@ def test_a_cluster_that_is_refused_and_replaces_no_keys_says_nothing_of_them() -
         world.there("Cluster", "prod")["spec"]["image"] = {"repository": "reg/not-allowed"}
         assert (await world.look("prod"))[1] == "NotAllowed"
         assert keys_told(world) == ""
+
+    run(use, cluster())
+
+
+def collected(world: World, uid: str) -> None:
+    """As Kubernetes does with what belonged to an object that is gone."""
+    for (kind, namespace, name), one in list(world.kube.manifests.items()):
+        if any(owner["uid"] == uid for owner in one["metadata"].get("ownerReferences", [])):
+            world.kube.drop(kind, namespace, name)
+    world.pods_are_made()
+
+
+def test_a_cluster_that_is_made_anew_runs_and_gives_the_nodes_of_lanes_that_stayed_its_keys() -> None:
+    async def use(world: World) -> None:
+        await runs(world, OF_LANE)
+        before = used_by(world, "prod-lane-dev-proxy")
+        world.kube.drop("Cluster", "shop", "prod")
+        collected(world, "uid-of-prod")
+        assert world.has("Pod", "prod-lane-dev-proxy-0") and not world.has("Secret", before)
+        again = cluster()
+        again["metadata"]["uid"] = "uid-of-the-second"
+        world.kube.keep(again)
+        assert (await world.look("prod"))[1] != "SecretMissing"
+        now = used_by(world, "prod-proxy")
+        assert now != before, "another Secret of the name that pods know would pass for what they have"
+        assert used_by(world, "prod-lane-dev-proxy") == now and world.has("Secret", now)
+        world.pods_are_made()
+        await world.look("prod")
+        assert "prod-lane-dev-proxy-0" in told(world, "KeysAsWritten")
+        rolled(world, "prod-lane-dev-proxy")
+        await world.look("prod")
+        assert told(world, "KeysAsWritten") == ""
+
+    run(use, cluster())
+
+
+def test_a_secret_that_nodes_of_the_base_use_besides_a_lanes_is_missed() -> None:
+    async def use(world: World) -> None:
+        await runs(world, OF_LANE)
+        world.kube.drop("Secret", "shop", used_by(world, "prod-proxy"))
+        status, reason, text = await world.look("prod")
+        assert (status, reason) == ("False", "SecretMissing") and "prod-keys-1" in text
 
     run(use, cluster())

@@ -40,15 +40,16 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
     used = used_keys(names, existing)
     put_back = await _put_back(context, names, used.keys() - known.keys())
     known |= put_back
-    if lost := sorted(used.keys() - known.keys()):
-        raise not_to_be("SecretMissing", _lost(names, lost[0], used[lost[0]]))
-    running = {name: known[name] for name in sorted(used)}
+    of_base = used_keys(names, existing, lanes=False)
+    if lost := sorted(of_base.keys() - known.keys()):
+        raise not_to_be("SecretMissing", _lost(names, lost[0], of_base[lost[0]]))
+    running = {name: known[name] for name in sorted(used) if name in known}
     current = known.get(_current(sets), next(reversed(running.values()), None))
     wanted = Keys(*((value,) for value in _wanted(context, names, auth, current)))
     secrets = next_list(wanted.cluster[0], (one.cluster for one in running.values()), current=() if current is None else current.cluster)
     tokens = next_list(wanted.admin[0], (one.admin for one in running.values()), current=() if current is None else current.admin)
     now = Keys(secrets, tokens)
-    keys_name = named(now, known, names.keys)
+    keys_name = named(now, known, names.keys, taken=used)
     minio_user, minio_password = minio.get("user") or "bmq", minio.get("password") or _random(context)
     if cluster.spec.store.minio.embedded:
         store = f"{minio_user}\n{minio_password}"
@@ -145,7 +146,7 @@ def _lost(names: Names, secret: str, user: str) -> str:
     sets = ", ".join(names.role(role) for role in ROLES)
     return (
         f"there is no Secret {secret!r} any more, and nodes run with what was in it ({user}): restore it. Where nobody has it, delete "
-        f"the StatefulSets {sets} and those of lanes: then all nodes begin anew with new keys, at once"
+        f"the StatefulSets {sets}: then all nodes begin anew with new keys, at once, and those of lanes follow"
     )
 
 

@@ -84,10 +84,12 @@ def reference(pod_spec: Manifest) -> tuple[str, str]:
     return "", ""
 
 
-def named(keys: Keys, known: Mapping[str, Keys], prefix: str) -> str:
-    """The Secret with these keys: one that there is, else the next number."""
+def named(keys: Keys, known: Mapping[str, Keys], prefix: str, *, taken: Iterable[str] = ()) -> str:
+    """The Secret with these keys: one that there is, else the next number. `taken`: names that nodes know, whatever became of the Secrets: another
+    one of such a name would pass for what they have."""
     found = next((name for name, one in known.items() if one == keys and name.startswith(prefix)), "")
-    numbers = [int(name.removeprefix(prefix)) for name in known if name.startswith(prefix) and name.removeprefix(prefix).isdecimal()]
+    names = {*known, *taken}
+    numbers = [int(name.removeprefix(prefix)) for name in names if name.startswith(prefix) and name.removeprefix(prefix).isdecimal()]
     return found or f"{prefix}{max(numbers, default=0) + 1}"
 
 

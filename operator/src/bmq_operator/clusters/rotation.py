@@ -1,7 +1,8 @@
 """How far the replacement of keys has come: which keys there are, who uses which of them, and who keeps it from going on. Pure.
 
 The next list of keys (`keys`) is chosen from what all nodes have, those of lanes too. A node that keeps an old key therefore keeps the old key
-alive, whatever became of its Lane: its template is brought to the newest keys, and nothing else of it.
+alive, whatever became of its Lane: its template is brought to the newest keys, and nothing else of it. What only nodes of lanes have and nobody
+knows any more (a Cluster was deleted and made anew, its Lanes stayed) keeps nothing alive: those are replaced.
 """
 
 import copy
@@ -13,7 +14,7 @@ from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.existing import Existing, owner_of
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import Keys, keys_of, reference
-from bmq_operator.clusters.names import COMPONENT_LABEL, CONFIG_HASH, ROLES, Names
+from bmq_operator.clusters.names import COMPONENT_LABEL, CONFIG_HASH, LANE_LABEL, ROLES, Names
 from bmq_operator.clusters.pods import CONFIG_VOLUME, CONTAINER, KEY_VARIABLES, config_map_of
 from bmq_operator.conditions import Finding
 from bmq_operator.kube import Manifest
@@ -34,12 +35,12 @@ def known_keys(cluster: Cluster, existing: Existing, auth: Manifest | None) -> d
     return found if written is None else found | {names.auth: written}
 
 
-def used_keys(names: Names, existing: Existing) -> dict[str, str]:
-    """Names of the Secrets that nodes, those of lanes too, take their keys from, and one that does each."""
+def used_keys(names: Names, existing: Existing, *, lanes: bool = True) -> dict[str, str]:
+    """Names of the Secrets that nodes, with `lanes` those of lanes too, take their keys from, and one that does each."""
     sets = [one for (kind, _), one in existing.objects.items() if kind == "StatefulSet"]
     templates = [(one["metadata"], one["spec"]["template"]["spec"]) for one in sets]
-    used = {name: user for user, name in _users(templates)}
-    return used | {name: user for user, name in _nodes(names, existing)}
+    used = {name: user for user, name in _users(templates, lanes=lanes)}
+    return used | {name: user for user, name in _nodes(names, existing, lanes=lanes)}
 
 
 def replacing(inputs: Inputs, behind: Sequence[str] = (), refused: Sequence[str] = ()) -> Finding | None:
@@ -117,18 +118,18 @@ def with_keys_of(there: Manifest, base: Manifest) -> Manifest | None:
     return {"metadata": {"resourceVersion": there["metadata"]["resourceVersion"]}, "spec": {"template": template}}
 
 
-def _nodes(names: Names, existing: Existing) -> Iterator[tuple[str, str]]:
+def _nodes(names: Names, existing: Existing, *, lanes: bool = True) -> Iterator[tuple[str, str]]:
     # Pods without an owner whose names are those of nodes are nodes: a StatefulSet that is made anew takes them over.
     nodes = {names.role(role) for role in ROLES}
     orphans = [one for one in existing.strangers if not owner_of(one) and one["metadata"]["name"].rpartition("-")[0] in nodes]
-    return _users([(one["metadata"], one.get("spec", {})) for one in (*existing.pods, *orphans)])
+    return _users([(one["metadata"], one.get("spec", {})) for one in (*existing.pods, *orphans)], lanes=lanes)
 
 
-def _users(specs: Sequence[tuple[Mapping[str, Any], Manifest]]) -> Iterator[tuple[str, str]]:
+def _users(specs: Sequence[tuple[Mapping[str, Any], Manifest]], *, lanes: bool) -> Iterator[tuple[str, str]]:
     """Names of what makes nodes, or is one, and of the Secrets that it takes its keys from."""
     for meta, spec in specs:
         name, _ = reference(spec)
-        if name and meta["labels"].get(COMPONENT_LABEL) in ROLES:
+        if name and meta["labels"].get(COMPONENT_LABEL) in ROLES and (lanes or not meta["labels"].get(LANE_LABEL)):
             yield str(meta["name"]), name
 
 
