@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from clusters_world import World, cluster, doomed, run
 
+from bmq_operator.workqueue import Key
+
 ACCOUNT = {"kind": "ServiceAccount", "metadata": {"name": "prod", "namespace": "shop"}}
 SECRET = {"kind": "Secret", "metadata": {"name": "db-admin", "namespace": "shop"}, "data": {"password": "aHVudGVyMg=="}}
 KEYS = {"secretName": "db-admin", "accessKeyIdKey": "password", "secretAccessKeyKey": "password"}
@@ -221,3 +223,70 @@ def test_a_volume_of_the_name_stays_when_a_cluster_goes_that_never_used_it() -> 
         assert world.has("PersistentVolumeClaim", "data-prod-minio-0")
 
     run(use, doomed(store=EMBEDDED, image={"repository": "evil.example/steal"}), claim(OF_MINIO))
+
+
+async def erases(world: World) -> dict[str, Any]:
+    await world.look("prod")
+    world.pods_are_made()
+    await world.look("prod")
+    await goes(world)
+    return world.there("Job", "prod-erase")
+
+
+def image_of(job: dict[str, Any]) -> str:
+    return str(job["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def test_the_job_that_erases_is_made_anew_once_the_spec_that_it_was_made_by_is_corrected() -> None:
+    async def use(world: World) -> None:
+        first = await erases(world)
+        assert image_of(first) == "bmq:typo"
+        await world.look("prod")
+        assert world.there("Job", "prod-erase")["metadata"]["uid"] == first["metadata"]["uid"], "as long as nothing is changed it stays"
+        world.there("Cluster", "prod")["spec"]["image"] = {"tag": "right"}
+        assert "is made anew" in (await world.look("prod"))[2]
+        await world.look("prod")
+        assert image_of(world.there("Job", "prod-erase")) == "bmq:right"
+        world.there("Job", "prod-erase")["status"] = {"succeeded": 1}
+        world.there("Cluster", "prod")["spec"]["image"] = {"tag": "again"}
+        await world.kube.merge("Cluster", "shop", "prod", {"metadata": {"finalizers": ["bmq.io/operator"]}})
+        await world._runner._reconcile(Key("Cluster", "shop", "prod"))
+        assert not world.held("prod"), "one that has erased everything is not begun anew"
+
+    run(use, doomed(image={"tag": "typo"}))
+
+
+def test_the_job_that_erases_stays_while_the_spec_is_one_that_is_refused() -> None:
+    async def use(world: World) -> None:
+        first = await erases(world)
+        world.there("Cluster", "prod")["spec"]["image"] = {"repository": "evil.example/steal"}
+        assert (await world.look("prod"))[1] == "NotAllowed"
+        assert world.there("Job", "prod-erase") == first
+
+    run(use, doomed())
+
+
+def test_a_job_that_kubernetes_gave_up_is_made_anew() -> None:
+    async def use(world: World) -> None:
+        first = await erases(world)
+        first["status"] = {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]}
+        await world.look("prod")
+        await world.look("prod")
+        again = world.there("Job", "prod-erase")
+        assert again["metadata"]["uid"] != first["metadata"]["uid"] and "status" not in again
+
+    run(use, doomed())
+
+
+def test_what_keeps_the_job_that_erases_from_running_is_told() -> None:
+    async def use(world: World) -> None:
+        job = await erases(world)
+        waiting = {"name": "bmq", "image": "bmq:typo", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}
+        owner = {"controller": True, "uid": job["metadata"]["uid"], "kind": "Job", "name": "prod-erase"}
+        meta = {"name": "prod-erase-x", "namespace": "shop", "labels": job["metadata"]["labels"], "ownerReferences": [owner]}
+        world.kube.keep({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {}, "status": {"containerStatuses": [waiting]}})
+        _, reason, text = await world.look("prod")
+        assert reason == "EraseFailed"
+        assert "bmq:typo cannot be pulled" in text and "Correct image" in text
+
+    run(use, doomed(image={"tag": "typo"}))

@@ -12,7 +12,7 @@ from typing import Final
 
 from bmq.resources.cluster import Cluster, ClusterStatus
 from bmq.resources.references import CONFIRM_DELETION
-from bmq_operator.applied import write
+from bmq_operator.applied import was_applied, write
 from bmq_operator.clusters.configuration import account, store_of_nodes, store_url
 from bmq_operator.clusters.desired import owned
 from bmq_operator.clusters.existing import Existing, ObjectTaken, owner_of, untaken
@@ -21,7 +21,7 @@ from bmq_operator.clusters.names import COMPONENT_LABEL, ROLES, Names, claim_is_
 from bmq_operator.clusters.pods import config_map_of, erase_job
 from bmq_operator.clusters.refused import NotToBe, not_to_be
 from bmq_operator.clusters.stores import has_reached, use_of_store
-from bmq_operator.clusters.troubles import last_words
+from bmq_operator.clusters.troubles import last_words, trouble
 from bmq_operator.conditions import Finding, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.kube import Manifest
@@ -86,24 +86,34 @@ async def _delete_volume(context: Context, cluster: Cluster, existing: Existing)
 async def _erase(context: Context, cluster: Cluster, existing: Existing) -> Outcome:
     names = Names.of(cluster)
     job = await context.kube.get("Job", names.namespace, names.erase)
+    wanted = owned(cluster, erase_job(cluster, image=context.settings.image))
+    ended = job is not None and bool(job.get("status", {}).get("succeeded"))
+    to_be_made = not ended and (job is None or not was_applied(job, wanted) or _has_failed(job))
     try:
         untaken(job, cluster)
-        if job is None:
+        if to_be_made:
             await _may_erase(context, cluster)
     except NotToBe as why:
         return _waiting(context, cluster, why.finding.reason, f"the records are not erased: {why.finding.message}. Else {_RETAIN}")
     except ObjectTaken as taken:
         return _waiting(context, cluster, "NameTaken", f"the records are not erased: {taken}. Else {_RETAIN}")
-    if job is None:
-        await write(context.kube, owned(cluster, erase_job(cluster, image=context.settings.image)), None)
-        return _waiting(context, cluster, "Deleting", f"the Job {names.erase} deletes the records from the store")
-    if job.get("status", {}).get("succeeded"):
+    if ended:
         return Outcome(finished=True)
-    why_failed = _last_words(existing, job)
-    if why_failed:
+    if to_be_made and job is not None:
+        # Kubernetes lets nobody change what a Job runs.
+        await context.kube.delete("Job", names.namespace, names.erase, uid=job["metadata"]["uid"])
+        return _waiting(context, cluster, "Deleting", f"the Job {names.erase} is made anew, by the spec as it is now")
+    if job is None:
+        await write(context.kube, wanted, None)
+    elif why_failed := _why_not_erased(existing, job):
         text = f"the Job {names.erase} could not delete the records: {why_failed}. It is tried again; with deletionPolicy: Retain the records stay"
         return _waiting(context, cluster, "EraseFailed", text)
     return _waiting(context, cluster, "Deleting", f"the Job {names.erase} deletes the records from the store")
+
+
+def _has_failed(job: Manifest) -> bool:
+    """Whether Kubernetes tries no more."""
+    return any((one["type"], one["status"]) == ("Failed", "True") for one in job.get("status", {}).get("conditions", ()))
 
 
 async def _may_erase(context: Context, cluster: Cluster) -> None:
@@ -126,10 +136,15 @@ def _pods(existing: Existing, *components: str) -> list[str]:
     return [str(pod["metadata"]["name"]) for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) in components]
 
 
-def _last_words(existing: Existing, job: Manifest) -> str:
-    for pod in existing.pods:
-        if owner_of(pod) != job["metadata"]["uid"]:
-            continue
+def _why_not_erased(existing: Existing, job: Manifest) -> str:
+    """What a pod of the Job said last, or what keeps one from running; empty: nothing is known to."""
+    pods = [pod for pod in existing.pods if owner_of(pod) == job["metadata"]["uid"]]
+    found = trouble(pods)
+    return _last_words(pods) or ("" if found is None else found.message)
+
+
+def _last_words(pods: list[Manifest]) -> str:
+    for pod in pods:
         for status in pod.get("status", {}).get("containerStatuses", ()):
             ended: Manifest = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated") or {}
             if ended.get("exitCode"):
