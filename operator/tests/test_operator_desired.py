@@ -191,6 +191,18 @@ def test_a_name_that_makes_names_which_kubernetes_refuses_is_told_with_a_remedy(
     assert word in why_unusable(cluster(spec, name))
 
 
+def in_namespace(namespace: str, name: str, **spec: Any) -> Cluster:
+    found = cluster(spec, name)
+    return found.model_copy(update={"metadata": found.metadata.model_copy(update={"namespace": namespace})})
+
+
+def test_a_cluster_whose_id_nodes_would_refuse_is_told_before_anything_is_made_as_the_id_cannot_be_changed() -> None:
+    assert why_unusable(in_namespace("n" * 32, "c" * 31)) == ""
+    said = why_unusable(in_namespace("n" * 32, "c" * 32))
+    assert "64 characters at most" in said and "create the Cluster with a clusterId" in said
+    assert why_unusable(in_namespace("n" * 63, "c" * 41, clusterId="prod")) == ""
+
+
 def test_the_longest_name_that_is_allowed_makes_names_of_63_characters_at_most() -> None:
     longest = cluster({"listeners": [{"name": "external-listen"}]}, "a" * 37)
     assert why_unusable(longest) == ""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from bmq.resources.cluster import Cluster
+from bmq.storage.binary import CLUSTER_ID_SIZE_BYTES
 
 Component = Literal["controller", "broker", "proxy", "minio"]
 
@@ -156,5 +157,8 @@ def why_unusable(cluster: Cluster) -> str:
     if needed > LABEL_LENGTH_MAX:
         shorter = len(names.cluster) - (needed - LABEL_LENGTH_MAX)
         return f"metadata.name {names.cluster!r} makes names of more than {LABEL_LENGTH_MAX} characters: create the Cluster with {shorter} at most"
+    if len(cluster.cluster_id) > CLUSTER_ID_SIZE_BYTES:
+        text = f"without clusterId the id of this Cluster is {cluster.cluster_id!r}, and nodes take {CLUSTER_ID_SIZE_BYTES} characters at most"
+        return f"{text}: create the Cluster with a clusterId, as it cannot be added later"
     clash = next((one.name for one in cluster.spec.listeners if one.name == "lane"), "")
     return f"listeners: the name {clash!r} would clash with the Services of lanes: choose another one" if clash else ""
