@@ -54,6 +54,18 @@ def test_the_only_broker_is_replaced_without_a_drain_as_nobody_could_take_its_pa
     assert isinstance(next_step(view(*pods)), DeletePod)
 
 
+def test_a_broker_that_goes_as_there_are_to_be_fewer_is_nobodys_heir_though_the_controller_has_forgotten_it() -> None:
+    pods = outdated("c-broker-1")
+    going = replace(pod("broker", 2), deleting=True)
+    first = next_step(replace(view(*pods), pods=(*pods, going)))
+    assert isinstance(first, Drain) and first.node_id == 1001
+    alone = tuple(one for one in outdated("c-broker-0") if one.name != "c-broker-1")
+    seen = view(*alone)
+    for nodes in ({}, {1002: Node(node_id=1002, alive=True)}, {1002: Node(node_id=1002, alive=False)}):
+        state = ClusterState(nodes={**seen.state.nodes, **nodes}, store_ok=True)  # type: ignore[union-attr]
+        assert isinstance(next_step(replace(seen, pods=(*alone, going), state=state)), DeletePod), "no other broker could take its partitions"
+
+
 @pytest.mark.parametrize(
     ("change", "word"),
     [

@@ -218,8 +218,7 @@ def _replace(pod: Pod, view: View, state: ClusterState, *, left: int) -> Step:
     if pod.component != "broker":
         return delete
     node = state.nodes[pod.node_id]
-    heirs = [one for one in view.pods if one.component == "broker" and one != pod and not state.nodes[one.node_id].cordoned]
-    if not heirs:
+    if not any(one.component == "broker" and one != pod and _takes_partitions(one, view, state) for one in view.pods):
         return delete  # nobody could take its partitions: they wait for the moment that it is away
     if not _is_drained(node) and not node.draining:
         text = f"{pod.name} is drained before it is replaced, {more}"
@@ -228,6 +227,12 @@ def _replace(pod: Pod, view: View, state: ClusterState, *, left: int) -> Step:
     if not _is_drained(node):
         return Wait(reason="Upgrading", message=f"{pod.name} is being drained: {node.partitions} partitions are left")
     return delete
+
+
+def _takes_partitions(pod: Pod, view: View, state: ClusterState) -> bool:
+    """Not one that goes, as there are to be fewer: the controller may have forgotten it already."""
+    node = state.nodes.get(pod.node_id)
+    return node is not None and node.alive and not node.cordoned and not pod.deleting and pod.ordinal < view.wanted["broker"]
 
 
 def _is_drained(node: Node) -> bool:
