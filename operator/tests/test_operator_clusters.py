@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from kube_of_a_test import CLUSTER, KubeOfATest, context_of
 
 from bmq.resources.cluster import Cluster, ClusterStatus
@@ -163,6 +164,35 @@ def test_what_kubernetes_adds_is_no_difference_and_what_somebody_changed_is() ->
     assert not covers(there | {"spec": there["spec"] | {"replicas": 3}}, wanted)  # type: ignore[operator]
     assert not covers({"spec": {"replicas": 2}}, wanted)
     assert not covers([1, 2], [1])
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "same"),
+    [
+        ("500m", "0.5", True),
+        ("1Gi", "1024Mi", True),
+        ("2k", "2000", True),
+        ("1", 1, True),
+        ("1500M", "1.5G", True),
+        ("1G", "1Gi", False),
+        ("5", "5m", False),
+        (None, "5m", False),
+    ],
+)
+def test_a_quantity_that_kubernetes_writes_in_a_way_of_its_own_is_no_difference(there: str | None, wanted: str | int, same: bool) -> None:
+    found = {} if there is None else {"cpu": there}
+    assert covers({"resources": {"requests": found}}, {"resources": {"requests": {"cpu": wanted}}}) is same
+    assert covers({"env": [{"name": "A", "value": there}]}, {"env": [{"name": "A", "value": wanted}]}) is (there == wanted), (
+        "of other texts it is one"
+    )
+
+
+def test_what_kubernetes_leaves_out_as_it_is_empty_is_no_difference() -> None:
+    wanted = {"affinity": {"nodeAffinity": None, "podAffinity": {"preferred": [], "required": {}}}}
+    assert covers({"affinity": {"podAffinity": {}}}, wanted)
+    assert not covers({"affinity": {"nodeAffinity": {"a": 1}, "podAffinity": {}}}, wanted)
+    assert not covers({"affinity": {}}, {"affinity": {"podAffinity": {"required": {"a": ""}}}})
+    assert not covers({}, {"replicas": 0}) and not covers({}, {"paused": False}) and not covers({}, {"text": ""})
 
 
 def service(name: str, *, node_port: int = 0, ingress: list[dict[str, str]] | None = None) -> dict[str, Any]:

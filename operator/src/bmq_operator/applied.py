@@ -7,6 +7,8 @@ manifest that was applied last; where that is another one, or there is none, the
 
 import hashlib
 import json
+import re
+from fractions import Fraction
 from typing import Any, Final
 
 from bmq_operator.kube import FIELD_MANAGER, Kube, KubeProblem, Manifest
@@ -16,6 +18,13 @@ APPLIED: Final = "bmq.io/applied"
 MAKER: Final = "bmq-operator-made"
 """The field manager of objects between their creation and the first apply."""
 _DIGEST_LENGTH: Final = 16
+_OF_QUANTITIES: Final = ("requests", "limits")
+_QUANTITY: Final = re.compile(r"(?P<number>[0-9]{1,30}(\.[0-9]{1,30})?)(?P<unit>m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|)")
+_UNITS: Final = (
+    {"": Fraction(1), "m": Fraction(1, 1000)}
+    | {unit: Fraction(1000**power) for power, unit in enumerate("kMGTP", 1)}
+    | {f"{unit}i": Fraction(1024**power) for power, unit in enumerate("KMGTP", 1)}
+)
 
 
 def as_wanted(there: Manifest, wanted: Manifest) -> bool:
@@ -83,12 +92,24 @@ def digest(manifest: Manifest) -> str:
 
 
 def covers(there: Any, wanted: Any) -> bool:
-    """Whether what is there says all that is wanted. What Kubernetes adds by itself does not count, lists have the same length.
-
-    Where Kubernetes writes a value in another way (500m for 0.5) this is False, and the object is applied once more, which changes nothing.
-    """
+    """Whether what is there says all that is wanted. What Kubernetes adds by itself does not count, lists have the same length; it leaves out what is
+    empty, and writes quantities in a way of its own (500m for 0.5)."""
     if isinstance(wanted, dict):
-        return isinstance(there, dict) and all(key in there and covers(there[key], one) for key, one in wanted.items())
+        return isinstance(there, dict) and all(_has(there, key, one) for key, one in wanted.items())
     if isinstance(wanted, list):
         return isinstance(there, list) and len(there) == len(wanted) and all(covers(a, b) for a, b in zip(there, wanted, strict=True))
     return bool(there == wanted)
+
+
+def _has(there: Manifest, key: str, wanted: Any) -> bool:
+    if key not in there:
+        return wanted in (None, {}, [])
+    if key in _OF_QUANTITIES and isinstance(wanted, dict):
+        return isinstance(there[key], dict) and all(quantity(there[key].get(name)) == quantity(one) for name, one in wanted.items())
+    return covers(there[key], wanted)
+
+
+def quantity(value: Any) -> Any:
+    """A quantity of Kubernetes' as a number; anything else as it is."""
+    found = _QUANTITY.fullmatch(str(value))
+    return value if found is None else Fraction(found["number"]) * _UNITS[found["unit"]]
