@@ -39,10 +39,10 @@ def managers(there: Manifest) -> set[tuple[str, str]]:
     return {(one["manager"], one["operation"]) for one in there["metadata"]["managedFields"] if not one.get("subresource")}
 
 
-async def refused(writing: Awaitable[Any]) -> None:
+async def refused(writing: Awaitable[Any], *, status: int = 409) -> None:
     with pytest.raises(KubeProblem) as problem:
         await writing
-    assert problem.value.status == 409, problem.value
+    assert problem.value.status == status, problem.value
 
 
 def test_what_was_made_belongs_to_the_operators_apply_alone_and_a_field_that_is_taken_away_goes(kubernetes: Kubernetes, kubectl: Kubectl) -> None:
@@ -105,5 +105,38 @@ def test_what_somebody_else_made_meanwhile_is_left_alone(kubernetes: Kubernetes,
         await refused(write(kube, config(where, ours="1"), theirs))
         await refused(kube.merge("ConfigMap", where, "config", {"data": {"ours": "1"}}, uid=theirs["metadata"]["uid"]))
         assert await kube.get("ConfigMap", where, "config") == again
+
+    run(kubernetes, use)
+
+
+def test_a_field_or_a_value_that_kubernetes_does_not_know_is_refused_and_not_tried_for_ever(kubernetes: Kubernetes, kubectl: Kubectl) -> None:
+    where = kubectl.namespace
+
+    async def use(kube: Kube) -> None:
+        for part in (
+            {"affinity": {"nodeAfinity": {}}},
+            {"affinity": {"nodeAffinity": "x"}},
+            {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": "100", "podAffinityTerm": {}}]}}},
+            {"imagePullSecrets": [{"name": "a"}, {"name": "a"}]},
+        ):
+            there = await write(kube, stateful_set(where, "A"), await kube.get("StatefulSet", where, "s"))
+            wrong = stateful_set(where, "A")
+            wrong["spec"]["template"]["spec"] |= part
+            await refused(write(kube, wrong, there), status=400)
+
+    run(kubernetes, use)
+
+
+def test_quantities_and_what_is_empty_are_no_difference_however_kubernetes_writes_them(kubernetes: Kubernetes, kubectl: Kubectl) -> None:
+    where = kubectl.namespace
+    wanted = stateful_set(where, "A")
+    pod = wanted["spec"]["template"]["spec"]
+    pod["containers"][0]["resources"] = {"requests": {"cpu": "0.5", "memory": "1024Mi"}, "limits": {"cpu": "1.25", "memory": "1.5Gi"}}
+    pod["affinity"] = {"nodeAffinity": None, "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}
+
+    async def use(kube: Kube) -> None:
+        await write(kube, wanted, None)
+        there = await kube.get("StatefulSet", where, "s")
+        assert there is not None and as_wanted(there, wanted), there["spec"]["template"]["spec"]
 
     run(kubernetes, use)

@@ -23,6 +23,7 @@ _APPLY: Final = "application/apply-patch+yaml"
 _MERGE: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
 _JSON: Final = "application/json"
+_NOT_TYPED: Final = "failed to create typed "
 
 
 class KubeError(Exception):
@@ -175,6 +176,9 @@ def _answer(status: int, data: bytes, asked: str) -> Manifest:
     if 200 <= status <= 299 and isinstance(answer, dict):
         return answer
     message = answer.get("message", "") if isinstance(answer, dict) else ""
+    if status == 500 and message.startswith(_NOT_TYPED):
+        # What was sent has an unknown field, or a value of another type: a server-side apply says so by 500, and would for ever.
+        raise KubeProblem(status=400, reason="BadRequest", message=message)
     if status == 429 or status >= 500:
         raise KubeUnreachable(f"{asked}: {status} {message}".rstrip())
     reason = answer.get("reason", "") if isinstance(answer, dict) else ""

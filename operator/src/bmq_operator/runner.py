@@ -27,6 +27,9 @@ from bmq_operator.workqueue import Key, WorkQueue
 FINALIZER: Final = "bmq.io/operator"
 RECONCILE_TIMEOUT_S: Final = 120.0
 KEEPS_AGAIN_S: Final = 2.0
+TELL_AFTER: Final = 5
+"""Looks that fail in a row before the resource tells so: half a minute."""
+TELL_S: Final = 20.0
 LAST_LOOK_S: Final = 20.0
 """How long the last look at a resource of a namespace that is being deleted may take."""
 
@@ -83,10 +86,11 @@ class Runner:
             async with asyncio.timeout(RECONCILE_TIMEOUT_S):
                 gone, again_after_s = await self._reconcile(key)
         except (KubeError, AdminError, TimeoutError) as error:
+            why = str(error) or "it took too long"
+            if self._queue.failures(key) + 1 >= TELL_AFTER:
+                await self._tell_failed(key, why)
             delay_s = self._queue.failed(key, jitter=self._context.rng.random())
-            _log.warning(
-                "a resource could not be looked after", resource=str(key), why=str(error) or "it took too long", again_in_s=round(delay_s, 1)
-            )
+            _log.warning("a resource could not be looked after", resource=str(key), why=why, again_in_s=round(delay_s, 1))
             return "failed"
         except Exception:  # noqa: BLE001 - a bug met by one resource must not stop the work for all others; it is logged as what it is
             delay_s = self._queue.failed(key, jitter=self._context.rng.random())
@@ -97,6 +101,17 @@ class Runner:
             return "gone"
         self._queue.done(key, again_after_s=again_after_s)
         return "done"
+
+    async def _tell_failed(self, key: Key, why: str) -> None:
+        """What was told of the resource before may be so no more. That it cannot be told either is likely then, and left at that."""
+        text = f"the operator could not look after it several times in a row: {why}. It is tried again"
+        found = Finding(status="Unknown", reason="NotLookedAt", message=text)
+        with contextlib.suppress(KubeError, TimeoutError, ValidationError):
+            async with asyncio.timeout(TELL_S):
+                manifest = await self._context.kube.get(key.kind, key.namespace, key.name)
+                if manifest is not None:
+                    resource = understood(self._kinds[key.kind].model, manifest)
+                    await self._tell(key, manifest, resource, _instead(resource, found, now_ms=self._context.clock.now_ms()))
 
     async def _reconcile(self, key: Key) -> tuple[bool, float | None]:
         """Whether the resource is gone, and when to look again."""

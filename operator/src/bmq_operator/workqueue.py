@@ -98,6 +98,11 @@ class WorkQueue:
         self.add_after(key, delay_s)
         return delay_s
 
+    def failures(self, key: Key) -> int:
+        """How many looks at it failed since the last one that did not."""
+        entry = self._entries.get(key)
+        return 0 if entry is None else entry.failures
+
     def forget(self, key: Key) -> None:
         """It is gone."""
         entry = self._entries[key]

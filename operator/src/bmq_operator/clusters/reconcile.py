@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from bmq.resources.cluster import Cluster
+from bmq_operator.admin import AdminError
 from bmq_operator.clusters.asking import Answer, ask_state
 from bmq_operator.clusters.deletion import delete, end_nodes, store_ran_over
 from bmq_operator.clusters.desired import desired
@@ -56,7 +57,7 @@ def holds(cluster: Cluster) -> bool:
 
 
 async def reconcile(context: Context, cluster: Cluster) -> Outcome:
-    """Looks at the cluster once, takes the next step, and says what is the case. Raises KubeError, AdminError."""
+    """Looks at the cluster once, takes the next step, and says what is the case. Raises KubeError."""
     await keep_volume(context, cluster)
     existing = await read_existing(context.kube, cluster)
     if cluster.metadata.deletion_timestamp is not None:
@@ -81,7 +82,8 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     events: tuple[Event, ...] = ()
     if not cluster.spec.paused and not isinstance(step, Idle | Wait):
         _log.info("a step", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", step=type(step).__name__, why=step.message)
-        step = await take(context, cluster, sets.get("broker"), step)
+        taken = await _taken(context, cluster, sets.get("broker"), step)
+        step, of_base = taken, taken if step is of_base else of_base
         events = () if isinstance(step, Wait) else (Event(reason=type(step).__name__, message=step.message),)
     found = Found(
         pods=pods,
@@ -105,6 +107,14 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
 def settle_s(cluster: Cluster) -> float:
     """How long a node that was replaced has to work before the next one is."""
     return float(cluster.spec.rollout.settle_seconds)
+
+
+async def _taken(context: Context, cluster: Cluster, brokers: Manifest | None, step: Step) -> Step:
+    """What was done of it, or what it waits for. Raises KubeError."""
+    try:
+        return await take(context, cluster, brokers, step)
+    except AdminError as error:
+        return Wait(reason=step.reason, message=f"{step.message}: the leading controller was asked, and has not done it: {error}")
 
 
 def _lanes(existing: Existing, *, now_ms: int) -> dict[str, LaneNodes]:
