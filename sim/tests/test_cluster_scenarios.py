@@ -9,6 +9,7 @@ from bmq_sim.world import simulate
 SEEDS = {
     "cluster": 2,
     "cluster-calm": 5,
+    "cluster-copy": 3,
     "cluster-island": 1,
     "cluster-lagging": 2,
     "cluster-lagging-brokers": 1,

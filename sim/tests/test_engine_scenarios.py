@@ -14,6 +14,7 @@ SEEDS = {
     "lost-object": 40,
     "quiet": 35,
     "retries": 70,
+    "sequences": 30,
     "sleeper": 5,
     "takeover": 35,
     "tight-memory": 40,

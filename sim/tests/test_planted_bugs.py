@@ -10,6 +10,8 @@ from bmq_sim.planted import PLANTED
 SCENARIO = {
     "acknowledge-before-durable": "engine",
     "acknowledge-duplicate-in-flight": "retries",
+    "gap-is-taken": "sequences",
+    "refused-from-memory": "sequences",
     "complete-out-of-order": "engine",
     "skip-seal-check": "takeover",
     "unknown-is-failure": "engine",
@@ -29,6 +31,8 @@ SCENARIO = {
     "latest-without-asking": "cluster-island",
     "overtake-in-retry": "cluster-moves",
     "remade-topic-overtakes": "cluster-lagging",
+    "refusal-holds-up-nobody": "cluster-lagging-brokers",
+    "copies-are-one-cluster": "cluster-copy",
     "leases-run-in-sleep": "cluster-leader-sleeps",
     "first-address-for-ever": "cluster-topics",
     "listeners-told-once": "cluster-topics",
@@ -58,8 +62,8 @@ SCENARIO = {
 }
 SEEDS_MAX = 300
 FOUND_BY = {
-    "snapshot-live-producers": 382,
-    "append-above-newest": 36,
+    "snapshot-live-producers": 517,
+    "append-above-newest": 48,
     "claim-without-listing": 51,
     "collect-shared-of-one": 19,
     "static-member-doubled": 16,
@@ -70,6 +74,8 @@ FOUND_BY = {
     "retention-ignores-snapshot": 3,
     "overtake-in-retry": 2,
     "remade-topic-overtakes": 1,
+    "refusal-holds-up-nobody": 1,
+    "refused-from-memory": 17,
     "failed-manifest-counts": 26,
     "deleted-before-durable": 18,
     "stopped-for-ever": 30,

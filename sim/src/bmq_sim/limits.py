@@ -96,6 +96,8 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_proxy.bulk:TURN_ELEMENTS": (1, 3),
     "bmq_proxy.bulk:WIDE_ELEMENTS": (1, 3),
     "bmq_proxy.bulk:COUNTED_ANSWER_BYTES": (100,),
+    "bmq_proxy.endpoint:ARRIVING_SHARE": (40, 200),
+    "bmq_proxy.intake:SPLIT_AT_ONCE": (1, 2),
     "bmq_proxy.connection:OUTGOING_PARTS_MAX": (1, 2),
     "bmq_proxy.connection:WAITING_BYTES_MAX": (300,),
     "bmq_proxy.coordinators:CALLS_AT_ONCE": (1,),

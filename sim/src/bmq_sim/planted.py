@@ -12,11 +12,12 @@ from unittest.mock import patch
 
 import msgspec
 
+from bmq.errors import OutOfOrderSequence
 from bmq.storage import durable, flatlog, stream, stream_read
 from bmq.storage.keys import segment_prefix
 from bmq.storage.wal import WalObject
 from bmq.values import Nonce
-from bmq_broker import commit, maintenance, roll_writing
+from bmq_broker import broker, commit, maintenance, roll_writing
 from bmq_broker.partitions import partition as partitions
 from bmq_broker.partitions import producers
 from bmq_sim.planted_administration import PLANTED_ADMINISTRATION
@@ -60,6 +61,28 @@ def _acknowledge_duplicate_in_flight() -> AbstractContextManager[Any]:
     stack.enter_context(patch.object(producers.Producers, "check", autospec=True, side_effect=check))
     stack.enter_context(patch.object(commit.GroupCommit, "when_durable", autospec=True, side_effect=when_durable))
     return stack
+
+
+def _gap_is_taken() -> AbstractContextManager[Any]:
+    """A batch whose sequence does not follow is appended all the same."""
+    real = producers.Producers.check
+
+    def check(self: producers.Producers, header: Any) -> int | None:
+        try:
+            return real(self, header)
+        except OutOfOrderSequence:
+            return None
+
+    return patch.object(producers.Producers, "check", autospec=True, side_effect=check)
+
+
+def _refused_from_memory() -> AbstractContextManager[Any]:
+    """A sequence is refused for good by who may have been replaced: its successor may have the batch before it."""
+
+    def refuse(self: broker.Broker, partition: Any, refused: Any, future: "asyncio.Future[Any]") -> None:
+        future.set_exception(refused)
+
+    return patch.object(broker.Broker, "_refuse", autospec=True, side_effect=refuse)
 
 
 def _complete_out_of_order() -> AbstractContextManager[Any]:
@@ -202,6 +225,8 @@ def _collect_unnamed() -> AbstractContextManager[Any]:
 PLANTED: Final[Mapping[str, Plant]] = {
     "acknowledge-before-durable": _acknowledge_before_durable,
     "acknowledge-duplicate-in-flight": _acknowledge_duplicate_in_flight,
+    "gap-is-taken": _gap_is_taken,
+    "refused-from-memory": _refused_from_memory,
     "complete-out-of-order": _complete_out_of_order,
     "skip-seal-check": _skip_seal_check,
     "unknown-is-failure": _unknown_is_failure,

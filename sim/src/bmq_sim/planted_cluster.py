@@ -11,6 +11,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from bmq.errors import Conflict, ObjectMissing, OffsetOutOfRange, StoreError
+from bmq.internal import refusals
 from bmq.roles.controller import Heartbeat
 from bmq.storage import stream_seal
 from bmq.storage.durable import TroubleLog
@@ -19,7 +20,7 @@ from bmq.storage.wal import Seal, encode_seal
 from bmq.values import StreamId
 from bmq_broker import broker
 from bmq_broker import main as broker_main
-from bmq_cli import owners
+from bmq_cli import cluster_node, owners
 from bmq_controller import collector
 from bmq_controller.machine import leases
 from bmq_proxy import appends
@@ -197,6 +198,21 @@ def _remade_topic_overtakes() -> AbstractContextManager[Any]:
     return patch.object(appends.Appends, "submit", autospec=True, side_effect=submit)
 
 
+def _refusal_holds_up_nobody() -> AbstractContextManager[Any]:
+    """An owner takes what came behind a batch that it refused because it had yet to hear of its topic, or of being its owner."""
+    return patch.object(refusals.Refusals, "admits", autospec=True, side_effect=lambda *_: True)
+
+
+def _copies_are_one_cluster() -> AbstractContextManager[Any]:
+    """Nodes say which cluster they belong to, and not over which copy of its store they run."""
+    real = cluster_node.ClusterNode._identity
+
+    def identity(self: cluster_node.ClusterNode, cluster_id: str, copy: str) -> Any:
+        return real(self, cluster_id, "")
+
+    return patch.object(cluster_node.ClusterNode, "_identity", autospec=True, side_effect=identity)
+
+
 def _leases_run_in_sleep() -> AbstractContextManager[Any]:
     """Leases run out although the leader slept and could hear nobody."""
     real = leases.Leases.tick
@@ -239,6 +255,8 @@ PLANTED_IN_CLUSTERS: Final[Mapping[str, Plant]] = {
     "latest-without-asking": _latest_without_asking,
     "overtake-in-retry": _overtake_in_retry,
     "remade-topic-overtakes": _remade_topic_overtakes,
+    "refusal-holds-up-nobody": _refusal_holds_up_nobody,
+    "copies-are-one-cluster": _copies_are_one_cluster,
     "leases-run-in-sleep": _leases_run_in_sleep,
     "first-address-for-ever": _first_address_for_ever,
     "listeners-told-once": _listeners_told_once,

@@ -28,14 +28,15 @@ RACKS = ("a", "b")
 class SimCluster:
     """Starts the nodes, keeps them running, adds and removes some."""
 
-    def __init__(self, world: World, shape: Mapping[Role, int], settings: ClusterSettings) -> None:
-        """`shape`: how many nodes of each role."""
+    def __init__(self, world: World, shape: Mapping[Role, int], settings: ClusterSettings, *, where: str = "") -> None:
+        """`shape`: how many nodes of each role; `where`: what the names of their hosts begin with."""
         self.operator = Operator(world)
         self.nodes: dict[int, SimNode] = {}
         self.restart_s_max = 2.5
         """How long a node that ended stays away, at most."""
         self._world = world
         self._settings = settings
+        self._where = where
         self._rng = world.rng("cluster")
         self._watching: list[asyncio.Task[None]] = []
         self._settled = False
@@ -172,7 +173,7 @@ class SimCluster:
         node_id = FIRST_IDS[role]
         while node_id in self.nodes:
             node_id += 1
-        spec = NodeSpec(node_id=node_id, role=role, rack=RACKS[node_id % len(RACKS)])
+        spec = NodeSpec(node_id=node_id, role=role, rack=RACKS[node_id % len(RACKS)], where=self._where)
         self.nodes[node_id] = node = SimNode(self._world, spec, self._settings)
         return node
 

@@ -32,11 +32,13 @@ class NodeSpec:
     node_id: int
     role: Role
     rack: str = ""
+    where: str = ""
+    """What its host's name begins with."""
 
     @property
     def host(self) -> str:
         """`broker-101`."""
-        return f"{self.role}-{self.node_id}"
+        return f"{self.where}{self.role}-{self.node_id}"
 
 
 class ClusterSettings:

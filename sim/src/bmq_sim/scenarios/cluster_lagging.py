@@ -4,7 +4,8 @@ What a proxy that lags is asked, it answers by the cluster of a moment ago: it k
 both in the middle of what a client has in flight. Every idempotent producer has five batches in flight, by name or by id, and begins as soon as
 its topic is there: its first batch is refused where its second one may find the topic.
 
-A broker that lags goes on as owner of what it has to hand over, knows nothing of what it is to take, and works for topics that are gone.
+A broker that lags goes on as owner of what it has to hand over, knows nothing of what it is to take, and works for topics that are gone. Batches of
+a topic that was made again come to it before it has heard of that.
 """
 
 import asyncio
@@ -53,7 +54,8 @@ async def _run(world: World, role: Role) -> None:
     lagging = _Lagging(world, stage)
     async with moving(stage.campaign, pause_s_max=rng.choice((0.5, 3.0))):
         tasks = [asyncio.get_running_loop().create_task(lagging.run(node), name=f"{node.host} lags") for node in stage.cluster.with_role(role)]
-        await SimProcess(TOPIC, host=TOPIC).start(_Remaking(world, stage).run())
+        knows = Role.PROXY if role is Role.BROKER else Role.BROKER
+        await SimProcess(TOPIC, host=TOPIC).start(_Remaking(world, stage, knows=knows).run())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -91,9 +93,11 @@ class _Lagging:
 class _Remaking:
     """Makes the topic, has it written to at once, reads all of it, deletes it, and makes it again at once."""
 
-    def __init__(self, world: World, stage: Stage) -> None:
+    def __init__(self, world: World, stage: Stage, *, knows: Role) -> None:
+        """`knows`: nodes of which role know the topic before it is written to. The others may learn of it in the middle of that."""
         self._world = world
         self._stage = stage
+        self._knows = knows
         self._rng = world.rng("remaking")
         self._client = stage.workload.clients.client(TOPIC)
 
@@ -105,8 +109,8 @@ class _Remaking:
             places = [Place(f"{TOPIC}#{number}", partition) for partition in range(PARTITIONS)]
             await client.create_topic(TOPIC, partitions=PARTITIONS)
             made = await self._until(partial(self._made, last))
-            # Owners know which topic is meant by the name, or what is acknowledged could be its predecessor's. Proxies need not.
-            await self._until(partial(self._all_know, Role.BROKER, made))
+            # Owners or proxies know which topic is meant by the name, or what is acknowledged could be its predecessor's. Not both need to.
+            await self._until(partial(self._all_know, self._knows, made))
             producers = [self._producer(place, made if by_id else None) for place in places for by_id in (False, True)]
             await asyncio.gather(*(producer.run() for producer in producers))
             await self._until(partial(self._all_know, Role.PROXY, made))
