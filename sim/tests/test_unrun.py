@@ -1,6 +1,7 @@
 """What no seed runs has a reason, and each reason stands for something."""
 
 from bmq_sim.lines import Statement
+from bmq_sim.main import _parser, _seeds_of
 from bmq_sim.reasons import SAMPLE, Reason, name_of, reasons, stale, without_reason
 from bmq_sim.scenarios import SCENARIOS
 
@@ -34,3 +35,9 @@ def test_a_statement_is_named_without_its_line() -> None:
 
 def test_every_scenario_is_in_the_sample() -> None:
     assert SAMPLE.keys() == SCENARIOS.keys()
+
+
+def test_what_chance_left_out_gets_the_next_seeds_of_each_scenario() -> None:
+    options = _parser().parse_args(["--unrun"])
+    rounds = [_seeds_of("engine", options, number) for number in range(3)]
+    assert [seed for one in rounds for seed in one] == list(range(3 * SAMPLE["engine"]))
