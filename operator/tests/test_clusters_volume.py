@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from clusters_world import World, cluster, doomed, run
+from clusters_world import KubeProblem, World, cluster, doomed, run
 
 CLAIM = "data-prod-minio-0"
 EMBEDDED: dict[str, Any] = {"minio": {"embedded": True}}
@@ -179,3 +179,24 @@ def test_a_pod_that_works_is_left_to_kubernetes() -> None:
         assert world.has("Pod", "prod-minio-0")
 
     run(use, cluster(store=EMBEDDED))
+
+
+def test_a_namespace_that_goes_waits_for_no_volume_though_its_rights_have_gone_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use(world: World) -> None:
+        await runs(world)
+        world.there("Cluster", "prod")["spec"]["deletionPolicy"] = "Retain"
+        world.begins_deletion("prod")
+        world.kube.keep({"kind": "Namespace", "metadata": {"name": "shop", "namespace": "", "deletionTimestamp": "2001-09-09T01:46:40Z"}})
+        get = world.kube.get
+
+        async def by_rights(kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+            if kind not in ("Cluster", "Namespace"):
+                raise KubeProblem(status=403, reason="Forbidden", message=f"cannot get {kind}")
+            return await get(kind, namespace, name)
+
+        monkeypatch.setattr(world.kube, "get", by_rights)
+        assert world.held("prod")
+        await world.look("prod")
+        assert not world.held("prod")
+
+    run(use, cluster(store=EMBEDDED, deletionPolicy="Delete"))

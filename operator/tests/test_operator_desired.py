@@ -13,9 +13,11 @@ import yaml  # type: ignore[import-untyped]
 
 from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.desired import desired
+from bmq_operator.clusters.gathering import _proxies
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import Keys
 from bmq_operator.clusters.names import why_unusable
+from bmq_operator.clusters.reconcile import _wanted
 
 GOLDEN = Path(__file__).parent / "golden"
 INPUTS = Inputs(
@@ -162,6 +164,15 @@ def test_a_change_of_settings_changes_the_pods_of_all_roles_and_a_change_of_repl
     assert templates({"brokers": {"replicas": 7}, "controllers": {"replicas": 3}, "proxies": {"replicas": 9}}) == before
     changed = templates({"settings": {"lingerMs": 50}})
     assert all(changed[name] != before[name] for name in before)
+
+
+def test_proxies_that_somebody_scaled_to_none_come_back_as_no_autoscaler_brings_them() -> None:
+    found = cluster({"proxies": {"autoscaling": {"enabled": True, "minReplicas": 3}}})
+    meta = {"managedFields": [{"manager": "kubectl", "operation": "Update", "subresource": "scale", "fieldsV1": {"f:spec": {"f:replicas": {}}}}]}
+    assert _proxies(found, {"metadata": meta, "spec": {"replicas": 0}}) == 3
+    assert _proxies(found, {"metadata": meta, "spec": {"replicas": 1}}) is None
+    sets = {"proxy": {"metadata": meta, "spec": {"replicas": 0}}}
+    assert _wanted(found, sets)["proxy"] == 1, "a Cluster without proxies is not Ready"
 
 
 def test_a_listener_of_proxies_restarts_proxies_alone() -> None:

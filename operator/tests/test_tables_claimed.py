@@ -1,5 +1,6 @@
 """One table that several resources name is written by whoever writes it already; of those that have yet to begin, by the oldest."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tables_world import World, ready, run, sink
 
 from bmq.resources.parquet_sink import ParquetSink
 from bmq.resources.tables import TableStatus
+from bmq_operator.kube import KubeProblem
 from bmq_operator.outcome import Outcome
 from bmq_operator.tables.places import PLACE
 from bmq_operator.tables.reconcile import reconcile
@@ -172,5 +174,32 @@ def test_what_somebody_elses_application_says_of_itself_takes_no_table_from_what
             outcome = await look(world, lake)
             assert ready(outcome).reason != "OutputTaken"
             assert writers(world) == before | {"pi"}
+
+    run(use)
+
+
+@pytest.mark.parametrize(("gone", "kind"), [(True, "SparkApplication"), (True, "ScheduledSparkApplication"), (False, "SparkApplication")])
+def test_a_watched_namespace_that_was_deleted_keeps_no_table_elsewhere_from_being_looked_after(
+    gone: bool, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use(world: World) -> None:
+        world.context = replace(world.context, settings=world.context.settings.model_copy(update={"namespaces": ("shop", "other")}))
+        if not gone:
+            world.kube.keep({"kind": "Namespace", "metadata": {"name": "other", "namespace": ""}})
+        listed = world.kube.list
+
+        async def by_rights(found: str, namespace: str = "", **more: Any) -> list[dict[str, Any]]:
+            if (found, namespace) == (kind, "other"):
+                raise KubeProblem(status=403, reason="Forbidden", message="cannot list in the namespace other")
+            return await listed(found, namespace, **more)
+
+        monkeypatch.setattr(world.kube, "list", by_rights)
+        if gone:
+            await world.look(STREAM)
+            assert writers(world)
+            return
+        with pytest.raises(KubeProblem, match="cannot list"):  # and the resource tells so
+            await world.look(STREAM)
+        assert not writers(world)
 
     run(use)

@@ -160,7 +160,8 @@ class Runner:
         if FINALIZER not in resource.metadata.finalizers:
             return False, None
         if not kind.holds(resource):
-            if (why := await kind.keeps(self._context, resource)) and not await self._namespace_ending(key.namespace):
+            # First the namespace: where it is deleted, the rights that it gave may be gone already.
+            if not await self._namespace_ending(key.namespace) and (why := await kind.keeps(self._context, resource)):
                 found = Finding(status="False", reason="Deleting", message=why)
                 await self._tell(key, manifest, resource, _instead(resource, found, now_ms=self._context.clock.now_ms()))
                 return False, KEEPS_AGAIN_S

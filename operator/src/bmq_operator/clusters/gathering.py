@@ -204,6 +204,8 @@ def _proxies(cluster: Cluster, stateful_set: Manifest | None) -> int | None:
         return None
     if stateful_set is None:
         return min(max(cluster.spec.proxies.replicas, bounds.min_replicas), bounds.max_replicas)
+    if not stateful_set["spec"].get("replicas", 1):
+        return bounds.min_replicas  # somebody wrote 0, and an autoscaler leaves what has none alone
     others = (one for one in stateful_set["metadata"].get("managedFields", ()) if one.get("manager") != FIELD_MANAGER)
     if any("f:replicas" in one.get("fieldsV1", {}).get("f:spec", {}) for one in others):
         return None

@@ -243,7 +243,7 @@ def _wanted(cluster: Cluster, sets: dict[str, Manifest]) -> dict[Component, int]
     spec = cluster.spec
     proxies = spec.proxies.replicas
     if spec.proxies.autoscaling.enabled and "proxy" in sets:
-        proxies = int(sets["proxy"]["spec"].get("replicas", 1))
+        proxies = max(1, int(sets["proxy"]["spec"].get("replicas", 1)))
     return {"controller": spec.controllers.replicas, "broker": spec.brokers.replicas, "proxy": proxies}
 
 

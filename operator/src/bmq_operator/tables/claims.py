@@ -56,10 +56,15 @@ def let_go(context: Context, job: TableJob) -> None:
 
 
 async def _list(context: Context, kind: str) -> list[Manifest]:
-    labels = {OWNER_LABEL: ""} if kind in KINDS else None
+    return [one for namespace in context.settings.watched_namespaces for one in await _list_in(context, kind, namespace)]
+
+
+async def _list_in(context: Context, kind: str, namespace: str) -> list[Manifest]:
     try:
-        return [one for namespace in context.settings.watched_namespaces for one in await context.kube.list(kind, namespace, labels=labels)]
+        return await context.kube.list(kind, namespace, labels={OWNER_LABEL: ""} if kind in KINDS else None)
     except KubeProblem as problem:
         if problem.status == 404 and kind in KINDS:
             return []  # the Spark Operator is gone, and all that it ran with it
+        if problem.status == 403 and namespace and await context.kube.get("Namespace", "", namespace) is None:
+            return []  # the namespace is gone, and with it what gave the right to look
         raise
