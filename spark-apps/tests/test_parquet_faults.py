@@ -125,6 +125,24 @@ def test_what_retention_took_of_a_partition_that_had_nothing_stops_the_job_also_
     assert numbers_in(tmp_path / "t") == [*range(10), *range(25, 30)]
 
 
+@pytest.mark.parametrize("start", ["latest", "earliest"])
+def test_a_job_whose_topics_change_before_its_first_batch_goes_on_where_it_began(bmq: Bmq, spark: SparkSession, tmp_path: Path, start: str) -> None:
+    """The table says nothing yet: what came, or was deleted, since the first run is not the second's to pass over."""
+    one, other = topic_of(bmq.servers, partitions=1), topic_of(bmq.servers, partitions=1)
+    if start == "latest":
+        produce(bmq.servers, one, [b"before"])
+    first, second = ([*arguments(bmq.servers, tmp_path / "t", *topics), "--starting-offsets", start] for topics in ([one], [one, other]))
+    assert run(parse(first), spark).rows == 0
+    produce(bmq.servers, one, NUMBERS)
+    if start == "earliest":
+        admin = AdminClient({"bootstrap.servers": bmq.servers})
+        for deleted in admin.delete_records([TopicPartition(one, 0, 10)]).values():
+            deleted.result(timeout=30)
+        assert refusal(second, spark).startswith(f"{one}/0 0–9: 10 offsets are gone from the log")
+    else:
+        assert run(parse(second), spark).rows == len(NUMBERS)
+
+
 @pytest.mark.parametrize("source", ["kafka", "bmq"])
 def test_a_partition_that_was_added_and_whose_first_records_were_deleted_stops_nothing(
     bmq: Bmq, spark: SparkSession, tmp_path: Path, source: str

@@ -91,13 +91,15 @@ class Stream:
         check_ends(table, ends, what=self._sink.name)
         reads = Reads(source=self._options.source, lane=self._options.lane, topics={name: topic.id for name, topic in topics.items()})
         query = self._checkpoint.newest()
-        have = merged(self._first(topics, starts, ends, table), table)
+        # Where nothing was committed yet, a partition begins where it did when the job first began, also if other topics or another source are read
+        # now: --starting-offsets latest means the end of then, and what retention took since is missed.
+        have = merged(merged(self._first(topics, starts, ends, table), _begun(query, reads)), table)
         goes_on = False
         if query is not None and query.reads() == reads:
             planned = query.planned()
             goes_on = agrees(planned, query.initial, table) and not _begun_late(_known(query, planned), starts)
-            # Where nothing was committed yet, --starting-offsets latest means the end as it was when the job began.
-            have = merged(planned.end if goes_on and planned else merged(have, query.initial), table)
+            if goes_on and planned:
+                have = merged(planned.end, table)
         holes = gone(have, starts)
         if holes and not self._options.accept_loss:
             raise overtaken(holes, what=self._sink.name)
@@ -221,6 +223,13 @@ class Stream:
             raise checkpoint_gone(self._query.uri) from None
         checkpoint = self._query.uri if self._query else ""
         raise explained(self._cause or error, servers=self._options.bootstrap_servers, ranges=self._ranges, checkpoint=checkpoint) from None
+
+
+def _begun(query: Query | None, reads: Reads) -> Places:
+    """Where the query that ran last began in those of its topics that are read now."""
+    if query is None or (before := query.reads()).lane != reads.lane:
+        return {}
+    return {name: places for name, places in query.initial.items() if name in reads.topics and before.topics.get(name) == reads.topics[name]}
 
 
 def _known(query: Query, planned: Planned | None) -> Places:
