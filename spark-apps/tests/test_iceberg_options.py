@@ -133,3 +133,21 @@ def test_a_schema_whose_fields_are_one_column_for_iceberg_is_refused_with_both_o
     )
     schema.write_text("id int, `x.y` int, x struct<z int>")
     require_paths(options, typing_of(options), pa.schema([("value", pa.struct([("id", pa.int32())]))]))
+
+
+@pytest.mark.parametrize(
+    ("value_format", "have", "line"),
+    [
+        ("json", pa.string(), "--format json: the table has string values, which were made with another --format: give the option the value"),
+        ("json", pa.binary(), "--format json: the table has binary values, which were made with another --format: give the option the value"),
+        ("string", pa.struct([("a", pa.int64())]), "--format string: field value: the table has struct<a bigint> and the new schema string"),
+        ("bytes", pa.string(), "--format bytes: field value: the table has string and the new schema binary"),
+    ],
+)
+def test_values_of_another_format_than_the_tables_are_refused_before_a_record_is_read(value_format: str, have: pa.DataType, line: str) -> None:
+    options = parse([*SQL, "--topic", "orders", "--format", value_format])
+    assert isinstance(options, IcebergOptions)
+    with pytest.raises(ConfigurationError) as refused:
+        typing_of(options, pa.schema([("value", have)]))
+    assert str(refused.value).startswith(line)
+    assert str(refused.value).endswith("give the option the value that the table was made with, or name another table")

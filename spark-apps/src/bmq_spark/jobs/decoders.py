@@ -1,6 +1,7 @@
 """From a job's options, and from what a table has already, to the decoders of keys and values."""
 
 from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -10,6 +11,7 @@ from bmq_spark.options import JobOptions
 from bmq_spark.values import SchemaBreaks, decoder, merge_types, read_schema
 
 NO_COLUMNS = pa.struct([])
+_OTHER: Final = "give the option the value that the table was made with, or name another table"
 
 
 def is_inferred(options: JobOptions) -> bool:
@@ -24,6 +26,8 @@ def typing_of(options: JobOptions, known: pa.Schema | None = None) -> Typing:
     """
     have = None if known is None or "value" not in known.names else known.field("value").type
     if is_inferred(options):
+        if have is not None and not pa.types.is_struct(have):
+            raise ConfigurationError(f"--format json: the table has {have} values, which were made with another --format: {_OTHER}")
         return inferred(Typing(key=decoder(options.key_format), value=decoder("bytes"), columns=NO_COLUMNS), have or NO_COLUMNS)
     value = decoder(
         options.format,
@@ -37,6 +41,8 @@ def typing_of(options: JobOptions, known: pa.Schema | None = None) -> Typing:
     except SchemaBreaks as error:
         if options.schema:
             raise ConfigurationError(f"--schema {options.schema}: {error}") from error
+        if not options.registry:
+            raise ConfigurationError(f"--format {options.format}: {str(error).partition(', which')[0]}: {_OTHER}") from error
         raise JobStopped(
             f"registry {options.registry}, subject {options.topics[0]}-value: {error}; or keep the columns by the former schema as "
             "--schema FILE_OR_URI: then what does not fit goes to the dead letters"
