@@ -8,6 +8,9 @@ import pytest
 from deltalake import DeltaTable
 from table_records import HOUR_MS, START_MS, records
 
+from bmq_spark.errors import ConfigurationError
+from bmq_spark.jobs import compact
+from bmq_spark.jobs.parquet import parse
 from bmq_spark.jobs.parquet_sink import ParquetSink
 from bmq_spark.jobs.places import Range
 from bmq_spark.jobs.records import DEAD_LETTERS
@@ -62,3 +65,17 @@ def test_dead_letters_have_their_folders_columns_after_retention_took_all_of_the
         assert letters.metadata().partition_columns == ["date", "hour"]
         rows = letters.to_pyarrow_table(columns=["offset", "hour", "reason"], filters=[("hour", "=", 9)]).sort_by("offset").to_pylist()
         assert rows == [{"offset": each, "hour": 9, "reason": "why"} for each in range(3, offset + 1)]
+
+
+def test_dead_letters_are_no_table_of_a_topic_nor_is_such_a_table_taken_for_dead_letters(tmp_path: Path) -> None:
+    nothing: Any = None
+    bury(tmp_path, 0, START_MS)
+    dead = tmp_path / "_dead_letters"
+    options = parse(["--topic", "other", "--output", str(dead)])
+    with pytest.raises(ConfigurationError, match="it has the dead letters of another table: name another folder"):
+        ParquetSink.open(nothing, Location.parse(str(dead)), options, partition_by=PartitionBy.HOUR, target_bytes=1 << 20, retention_ms=None)
+    Table.create(Location.parse(str(tmp_path / "own" / "_dead_letters")), {"id": "y", "format": "bytes"})
+    with pytest.raises(ConfigurationError, match=r"own/_dead_letters.*, which is a table of its own: move that one"):
+        sink_of(tmp_path / "own")
+    assert len(compact.run(compact.parse(["--output", str(tmp_path / "own")]))) == 1
+    assert len(compact.run(compact.parse(["--output", str(tmp_path)]))) == 2

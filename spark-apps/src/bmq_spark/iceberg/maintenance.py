@@ -26,6 +26,9 @@ from bmq_spark.table.clocks import SKEW_MS_MAX
 
 ORPHAN_AGE_MIN_MS: Final = 24 * 3_600_000
 """Iceberg's own floor: files of a write under way have no snapshot yet."""
+METADATA: Final = "metadata"
+OWN_FOLDERS: Final = ("data", METADATA)
+"""Where Iceberg writes a table's files, below its location."""
 FILES_AT_ONCE: Final = 10_000
 GROUP_BYTES: Final = 2 << 30
 MANIFESTS_MIN: Final = 16
@@ -96,7 +99,7 @@ def maintain(
         manifests = _rewrite_manifests(spark, table)
         if by_age:
             expired = _expire(spark, table, at_ms - upkeep.keep_snapshots_ms)
-            orphans = _call(spark, table, "remove_orphan_files", older_than=_timestamp(at_ms - upkeep.orphan_age_ms))
+            orphans = _remove_orphans(spark, table, at_ms - upkeep.orphan_age_ms)
     except (PySparkException, Py4JError) as error:
         raise JobStopped(f"table {table.name}: maintenance: {cause(str(error))}: what was done before stays; run it again") from error
     return Upkept(
@@ -178,6 +181,25 @@ def _expire(spark: SparkSession, table: IcebergTable, before_ms: int) -> int:
         before = _snapshots(spark, table)
     table.expire(before_ms)
     return len(before) - len(_snapshots(spark, table))
+
+
+def _remove_orphans(spark: SparkSession, table: IcebergTable, before_ms: int) -> list[Row]:
+    """In the folders of the table's own files alone: within its folder lie the tables of a namespace that has its name, and whatever else others
+    put there, of which no snapshot of this table says anything. A folder of ours that is another table's own is left alone.
+    """
+    jvm: Any = spark._jvm
+    files = jvm.org.apache.hadoop.fs.Path(table.location).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # type: ignore[no-untyped-call,unused-ignore]
+    removed: list[Row] = []
+    for folder in (f"{table.location}/{name}" for name in OWN_FOLDERS):
+        own, of_another = jvm.org.apache.hadoop.fs.Path(folder), jvm.org.apache.hadoop.fs.Path(f"{folder}/{METADATA}")
+        if files.exists(own) and not files.exists(of_another):
+            removed += _call(spark, table, "remove_orphan_files", older_than=_timestamp(before_ms), location=_text(folder))
+    return removed
+
+
+def _text(text: str) -> str:
+    """A literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _snapshots(spark: SparkSession, table: IcebergTable) -> list[int]:

@@ -21,6 +21,11 @@ PARTITIONINGS: Final = {"hour": "PARTITIONED BY (hours(timestamp))", "date": "PA
 MADE_BY: Final = "bmq.upsert-key"
 """The property by which a table of these jobs is known; empty where rows are only added."""
 TOPIC: Final = "bmq.topic-id."
+"""With a topic's name behind it: its id. Tables of rows have it before their first batch, those beside them never."""
+BESIDE: Final = "bmq.beside"
+"""Of a table beside another: what of it is there (`DEAD_LETTERS`, `TOMBSTONES`). Tables of before are known by their columns."""
+DEAD_LETTERS: Final = "dead letters"
+TOMBSTONES: Final = "tombstones"
 WAP: Final = "write.wap.enabled"
 """Without it Spark makes what it writes the newest snapshot at once."""
 ORDER: Final = ("topic", "partition", "offset")
@@ -89,12 +94,21 @@ class IcebergTable:
 
     @classmethod
     def create(
-        cls, spark: SparkSession, name: TableName, schema: pa.Schema, *, partition_by: str, upsert_key: str, target_file_size_bytes: int
+        cls,
+        spark: SparkSession,
+        name: TableName,
+        schema: pa.Schema,
+        *,
+        partition_by: str,
+        upsert_key: str,
+        target_file_size_bytes: int,
+        beside: str = "",
     ) -> "IcebergTable":
-        """The table, made if it is not there. Raises ConfigurationError where it is one of another kind."""
+        """The table, made if it is not there; `beside`: what of another table it has. Raises ConfigurationError where it is one of another kind."""
         found = cls.open(spark, name)
         if found is None:
             made = _PROPERTIES | {MADE_BY: upsert_key, "write.target-file-size-bytes": str(target_file_size_bytes)}
+            made |= {BESIDE: beside} if beside else {}
             listed = ", ".join(f"'{key}' = '{value}'" for key, value in made.items())
             try:
                 spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name.namespace_sql}")
@@ -107,6 +121,8 @@ class IcebergTable:
             found._sort()
             # The one that a table without a batch is rolled back to.
             found.begin()
+        elif not beside:
+            found.require_rows()
         kept = found.properties().get(MADE_BY)
         if kept is None:
             raise ConfigurationError(f"--table {name}: it is there, and not made by this job: choose another name")
@@ -115,6 +131,28 @@ class IcebergTable:
                 f"--upsert-key {upsert_key or 'none'}: the table {name} was made with {kept or 'none'}: give it that one, or choose another --table"
             )
         return found
+
+    @classmethod
+    def open_beside(cls, spark: SparkSession, name: TableName, beside: str) -> "IcebergTable | None":
+        """The table of these of another one's; None where there is none. Raises ConfigurationError where it is somebody else's."""
+        found = cls.open(spark, name)
+        if found is None:
+            return None
+        kept = found.properties()
+        topics = sorted(key.removeprefix(TOPIC) for key in kept if key.startswith(TOPIC))
+        if MADE_BY in kept and not topics:
+            return found
+        whose = f"a table of the topic {topics[0]}" if topics else "not made by this job"
+        raise ConfigurationError(f"--table: its {beside} would go to {name}, which is {whose}: rename that one, or choose another --table")
+
+    def require_rows(self) -> None:
+        """Raises ConfigurationError where it has what another table's records left beside it, and no rows."""
+        kept, names = self.properties(), self.columns().names
+        if MADE_BY not in kept or any(key.startswith(TOPIC) for key in kept):
+            return
+        beside = kept.get(BESIDE) or (DEAD_LETTERS if "reason" in names else TOMBSTONES if "headers" not in names else None)
+        if beside:
+            raise ConfigurationError(f"--table {self.name}: it has the {beside} of another table: choose another name")
 
     @property
     def id(self) -> str:

@@ -19,7 +19,7 @@ from bmq_spark.table import DEAD_LETTERS_FOLDER, TARGET_BYTES, Table
 from bmq_spark.table.clocks import why_not_by_age
 from bmq_spark.table.compaction import MIN_FILES, Compacted, compact
 from bmq_spark.table.delta import publish
-from bmq_spark.table.log import now_ms
+from bmq_spark.table.log import is_of_rows, now_ms
 from bmq_spark.table.proof import prove
 from bmq_spark.table.vacuum import Vacuumed, expire, vacuum
 
@@ -84,8 +84,9 @@ def run(options: CompactOptions, spark: "SparkSession | None" = None, *, at_ms: 
         say(f"warning: {why}")
     at = now_ms() if at_ms is None else at_ms
     lines = [_maintain(table, options, spark, at, by_age=why is None)]
-    if Table.exists(dead := location.child(DEAD_LETTERS_FOLDER)):
-        lines.append(_maintain(Table.open(dead), options, spark, at, by_age=why is None, below=table.snapshot().offsets))
+    dead = Table(location.child(DEAD_LETTERS_FOLDER))
+    if Table.exists(dead.location) and not is_of_rows(dead):  # else it is somebody else's
+        lines.append(_maintain(dead, options, spark, at, by_age=why is None, below=table.snapshot().offsets))
     for line in lines:
         say(line)
     return lines

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.iceberg.catalogs import CATALOG_TYPES, SESSION_SETTINGS, Catalog, TableName
 from bmq_spark.iceberg.maintenance import Upkeep, maintain
-from bmq_spark.iceberg.tables import PARTITIONINGS, IcebergTable
+from bmq_spark.iceberg.tables import DEAD_LETTERS, PARTITIONINGS, TOMBSTONES, IcebergTable
 from bmq_spark.jobs.checkpoint import Checkpoint
 from bmq_spark.jobs.cluster import Cluster
 from bmq_spark.jobs.decoders import is_inferred, typing_of
@@ -112,6 +112,8 @@ def run(options: IcebergOptions, spark: SparkSession, *, stop: StopRequest | Non
     # Before a table is made, whose format is for good: a run that reaches nobody makes none.
     Cluster(options).topics(options.topics)
     there = IcebergTable.open(spark, target.table)
+    if there is not None:
+        there.require_rows()
     have = there.columns() if there else None
     typing = typing_of(options, have)
     if not is_inferred(options):
@@ -147,12 +149,18 @@ def run_maintenance(target: Target, spark: SparkSession) -> None:
     if table is None:
         raise ConfigurationError(f"--table {target.table}: not there: name one that the catalog has")
     say(f"{table.name}: {maintain(spark, table, target.settings.upkeep)}")
-    dead = IcebergTable.open(spark, target.table.dead_letters)
-    if dead is not None:
+    if (dead := _beside(spark, target.table.dead_letters, DEAD_LETTERS)) is not None:
         say(f"{dead.name}: {maintain(spark, dead, target.settings.upkeep, below=table.places())}")
-    tombstones = IcebergTable.open(spark, target.table.tombstones)
-    if tombstones is not None:
+    if (tombstones := _beside(spark, target.table.tombstones, TOMBSTONES)) is not None:
         say(f"{tombstones.name}: {maintain(spark, tombstones, replace(target.settings.upkeep, retention_ms=None))}")
+
+
+def _beside(spark: SparkSession, name: TableName, beside: str) -> IcebergTable | None:
+    """None where there is none, or where that one is somebody else's."""
+    try:
+        return IcebergTable.open_beside(spark, name, beside)
+    except ConfigurationError:
+        return None
 
 
 def main(arguments: Sequence[str]) -> int:

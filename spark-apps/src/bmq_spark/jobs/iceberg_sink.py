@@ -19,7 +19,8 @@ from bmq_spark.iceberg.catalogs import TableName
 from bmq_spark.iceberg.maintenance import Upkeep, maintain
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.publishing import commit, moved
-from bmq_spark.iceberg.tables import TOPIC, IcebergTable
+from bmq_spark.iceberg.tables import DEAD_LETTERS as LETTERS
+from bmq_spark.iceberg.tables import TOMBSTONES, TOPIC, IcebergTable
 from bmq_spark.iceberg.upsert import (
     KEY_TIMESTAMP,
     RECORD_KEY,
@@ -71,12 +72,13 @@ class IcebergSink:
         self._typing = keyed(typing, settings.upsert_key) if settings.upsert_key else typing
         self._infers = infers
         self._settings = settings
+        # Before a table is made that could not have these.
+        self._dead = IcebergTable.open_beside(spark, name.dead_letters, LETTERS) if self._may_not_fit() else None
+        self._tombstones = IcebergTable.open_beside(spark, name.tombstones, TOMBSTONES) if settings.upsert_key == RECORD_KEY else None
         self._table = self._create(name, self._schema(), settings.upsert_key)
         self._evolve()
         if settings.upsert_key and UPSERT_ORDER not in self._table.properties():
             self._table.set_property(UPSERT_ORDER, KEY_TIMESTAMP)
-        self._dead = IcebergTable.open(spark, name.dead_letters)
-        self._tombstones = IcebergTable.open(spark, name.tombstones) if settings.upsert_key == RECORD_KEY else None
         if self._tombstones is not None:
             self._tombstones.evolve(self._tombstone_columns())
         self._kept_s = time.monotonic()
@@ -139,7 +141,7 @@ class IcebergSink:
         self._keep()
         return Added(rows=count["added-records"], files=count["added-data-files"], size_bytes=count["added-files-size"], dead_letters=letters)
 
-    def _create(self, name: TableName, schema: pa.Schema, upsert_key: str) -> IcebergTable:
+    def _create(self, name: TableName, schema: pa.Schema, upsert_key: str = "", *, beside: str = "") -> IcebergTable:
         settings = self._settings
         return IcebergTable.create(
             self._spark,
@@ -148,6 +150,7 @@ class IcebergSink:
             partition_by=settings.partition_by,
             upsert_key=upsert_key,
             target_file_size_bytes=settings.target_file_size_bytes,
+            beside=beside,
         )
 
     def _schema(self) -> pa.Schema:
@@ -208,14 +211,14 @@ class IcebergSink:
         if gone.limit(1).count():
             batch.verify()
             if self._tombstones is None:
-                self._tombstones = self._create(self._table.name.tombstones, self._tombstone_columns(), "")
+                self._tombstones = self._create(self._table.name.tombstones, self._tombstone_columns(), beside=TOMBSTONES)
             remember(gone, self._tombstones)
         return won
 
     def _bury(self, letters: DataFrame, batch: Batch, notes: Notes, have: Places) -> int:
         """Commits the batch's dead letters, as far as their table has not got them; how many. `have`: the places of their table."""
         if self._dead is None:
-            self._dead = self._create(self._table.name.dead_letters, DEAD_LETTERS, "")
+            self._dead = self._create(self._table.name.dead_letters, DEAD_LETTERS, beside=LETTERS)
             have = self._dead.places()
         self._dead.evolve(DEAD_LETTERS)  # somebody may have renamed or dropped columns
         theirs = replace(notes, places=ahead(have, batch.ends))

@@ -30,7 +30,8 @@ from bmq_spark.table import DEAD_LETTERS_FOLDER, Covered, DataFile, FileName, Ga
 from bmq_spark.table.clocks import why_not_by_age
 from bmq_spark.table.delta import LOG as DELTA_LOG
 from bmq_spark.table.delta import publish
-from bmq_spark.table.log import now_ms
+from bmq_spark.table.layout import DEAD_LETTERS_OF
+from bmq_spark.table.log import is_of_rows, now_ms
 from bmq_spark.table.proof import prove
 from bmq_spark.table.vacuum import expire
 from bmq_spark.values import parquet_rules, settle
@@ -56,12 +57,12 @@ class ParquetSink:
         retention_ms: int | None,
         clock: Clock | None = None,
     ) -> None:
-        """`open` checks that the table is of these."""
+        """`open` checks that the table is of these. Raises ConfigurationError where another one's rows are in the folder of its dead letters."""
         self.location = table.location
         self._spark = spark
         self._table = table
         self._dead_location = table.location.child(DEAD_LETTERS_FOLDER)
-        self._dead: Table | None = Table.open(self._dead_location) if Table.exists(self._dead_location) else None
+        self._dead = _dead_letters_at(self._dead_location)
         self._typing = typing
         self._infers = infers
         self._partition_by = partition_by
@@ -93,6 +94,8 @@ class ParquetSink:
         table = Table.create(location, {"id": secrets.token_hex(8), **fixed})
         snapshot = table.snapshot()
         kept = snapshot.properties
+        if DEAD_LETTERS_OF in kept:
+            raise ConfigurationError(f"--output {location.hadoop()}: it has the dead letters of another table: name another folder")
         for name, value in fixed.items():
             if kept.get(name, value) != value:
                 raise ConfigurationError(
@@ -240,7 +243,7 @@ class ParquetSink:
         """Their table's places rise to the batch's ends: batches between had none."""
         if self._dead is None:
             # No run begins here: that would take the files that were just written for what a killed run left.
-            self._dead = Table.create(self._dead_location, {"id": secrets.token_hex(8), "of": self.id})
+            self._dead = Table.create(self._dead_location, {"id": secrets.token_hex(8), DEAD_LETTERS_OF: self.id})
         dead = self._dead.snapshot()
         # A table of before does not have it: it was seen by the files, and not at all while there were none.
         properties = None if "partition-by" in dead.properties else {"partition-by": self._partition_by.value}
@@ -257,6 +260,19 @@ class ParquetSink:
 
     def _layout(self, location: Location, schema: Any) -> Layout:
         return Layout(location=location, schema=schema, partition_by=self._partition_by, target_bytes=self._target_bytes)
+
+
+def _dead_letters_at(location: Location) -> Table | None:
+    """None where there are none."""
+    if not Table.exists(location):
+        return None
+    table = Table.open(location)
+    if is_of_rows(table):
+        folder = location.hadoop()
+        raise ConfigurationError(
+            f"--output: its dead letters would go to {folder}, which is a table of its own: move that one, or name another folder"
+        )
+    return table
 
 
 def coalesced(records: DataFrame, offsets: int, *, cores: int, files: Sequence[DataFile]) -> DataFrame:

@@ -22,6 +22,8 @@ TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 DEAD_LETTERS_FOLDER: Final = "_dead_letters"
 """Below a table: the table of the records that did not fit."""
+DEAD_LETTERS_OF: Final = "of"
+"""The property of such a table that has the id of the one beside which it lies."""
 SORTED_BY: Final = ("topic", "partition", "offset")
 _DELTA_COLUMNS: Final = ("offset", "timestamp")
 _NAME: Final = re.compile(r"bmq-([0-9a-f]{12})-([0-9]{10})-([0-9]{5})-([0-9]{5})-([0-9a-f]{16})\.parquet")

@@ -57,6 +57,11 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def is_of_rows(table: "Table") -> bool:
+    """Whether a job made it for rows, which have a format; dead letters have none. Raises what `Table.snapshot` does."""
+    return "format" in table.snapshot().properties
+
+
 class Table:
     """A table at a location, as one process sees it. Each `Table` is a run of its own: what it commits carries its nonce."""
 
