@@ -157,6 +157,14 @@ def test_spark_writes_a_schema_as_json_and_it_is_read() -> None:
         ('{"type": "object", "properties": {"a": {"$ref": "other.json"}}}', r"#/a: \$ref other.json is not in this file: put what it refers to"),
         ("a array<struct<m: map<int, string>>>", r"value.a\[\].m: a map whose keys are no strings.*: write map<string"),
         ('{"type": "struct", "fields": [{"name": "a", "type": "money"}]}', "type 'money' is not known"),
+        (
+            '{"type": "struct", "fields": [{"name": "a", "type": "integer"}, {"name": "a", "type": "string"}]}',
+            "fields a and a have one name: rename one",
+        ),
+        (
+            '{"type": "struct", "fields": [{"name": "a", "type": {"type": "struct", "fields": []}}]}',
+            "a is an object without fields, which no column can be: leave it out",
+        ),
     ],
 )
 def test_a_broken_schema_is_named_with_its_place(text: str, says: str) -> None:
@@ -364,13 +372,16 @@ def test_a_field_whose_name_is_not_ascii_has_its_value(name: str, escaped: bool)
     assert values == [record | {"o": {name: [{name: [(name, {name: 3})]}]}}]
 
 
-nested_fields = st.recursive(
-    st.integers(-(2**31), 2**31), lambda inner: st.dictionaries(names, inner, min_size=1, max_size=3) | inner.map(lambda each: [each]), max_leaves=6
-)
+def fields_of(kind: st.SearchStrategy[Any], *, most: int) -> st.SearchStrategy[dict[str, Any]]:
+    """Names that differ by case alone are refused."""
+    return st.lists(st.tuples(names, kind), min_size=1, max_size=most, unique_by=lambda field: field[0].lower()).map(dict)
+
+
+nested_fields = st.recursive(st.integers(-(2**31), 2**31), lambda inner: fields_of(inner, most=3) | inner.map(lambda each: [each]), max_leaves=6)
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.dictionaries(names, nested_fields, min_size=1, max_size=4), st.booleans())
+@given(fields_of(nested_fields, most=4), st.booleans())
 def test_fields_of_any_name_have_their_values_with_a_schema(record: dict[str, Any], escaped: bool) -> None:
     made = by_schema(json.dumps({"type": "struct", "fields": _fields_of(record)}))
     assert decode(made, [json.dumps(record, ensure_ascii=escaped).encode()]) == ([record], [None])

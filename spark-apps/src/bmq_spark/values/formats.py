@@ -42,15 +42,17 @@ def decoder(
 
 
 def check_names(arrow_type: pa.DataType, name: str, path: str = "") -> None:
-    """Spark and DuckDB do not tell columns apart by case. Raises ConfigurationError."""
+    """Spark and DuckDB do not tell columns apart by case, and Parquet has no object without fields within another. Raises ConfigurationError."""
     if pa.types.is_struct(arrow_type):
+        if path and not arrow_type.num_fields:
+            raise ConfigurationError(f"schema {name}: {path.rstrip('.')} is an object without fields, which no column can be: leave it out")
         seen: dict[str, str] = {}
         for field in arrow_type:
-            first = seen.setdefault(field.name.lower(), field.name)
-            if first != field.name:
-                raise ConfigurationError(
-                    f"schema {name}: fields {path}{first} and {path}{field.name} differ by case alone: rename one, or use format bytes"
-                )
+            first = seen.get(field.name.lower())
+            if first is not None:
+                alike = "differ by case alone" if first != field.name else "have one name"
+                raise ConfigurationError(f"schema {name}: fields {path}{first} and {path}{field.name} {alike}: rename one, or use format bytes")
+            seen[field.name.lower()] = field.name
             check_names(field.type, name, f"{path}{field.name}.")
     elif pa.types.is_list(arrow_type):
         check_names(arrow_type.value_type, name, path)
