@@ -1,6 +1,7 @@
 """Fetch sessions: what a request of a few bytes makes a proxy do, and what it keeps of clients, is bounded by what they named before."""
 
 import contextlib
+import gc
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from abuse_node import AbusedNode, abused_node, may_hold_s
 from abuse_process import Client
 
 from bmq.limits import Limits
+from bmq.runtime.loop import settle
 from bmq.wire.error_codes import ErrorCode
 
 TURN_S_MAX: Final = 0.1
@@ -18,7 +20,11 @@ NAMED: Final = 10_000
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
     with abused_node(tmp_path_factory.mktemp("sessions")) as running:
+        thresholds = gc.get_threshold()
+        settle()  # as a process of bmq does
         yield running
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
 
 
 def fetch(client: Client, session_id: int, epoch: int, names: list[str]) -> Any:
