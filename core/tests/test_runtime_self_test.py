@@ -116,6 +116,21 @@ def test_a_store_that_breaks_a_promise_is_refused_in_one_line(broken: type[Wrapp
     run(main())
 
 
+def test_a_full_folder_is_not_said_to_have_a_bucket_and_keys() -> None:
+    told = "create selftest/1: data folder /srv/bmq: No space left on device: free space on its disk, or move it to a larger one"
+
+    class Full(Wrapped):
+        async def create(self, key: str, parts: Sequence[Buffer]) -> None:
+            raise NotApplied(told)
+
+    async def main() -> None:
+        with pytest.raises(StoreUnusable) as refused:
+            await prove_store(Full(SimStore().for_node("n")), SimClock(), SimRng(1))
+        assert str(refused.value) == f"self-test of the object store failed: {told}"
+
+    run(main())
+
+
 def test_what_an_earlier_self_test_left_is_cleared_after_an_hour() -> None:
     async def main() -> None:
         store = SimStore()

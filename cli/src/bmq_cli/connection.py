@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from bmq.errors import InvalidRequest
@@ -127,9 +127,17 @@ class Connection:
             return {}
         futures = self.admin().list_offsets(asked, request_timeout=self.timeout_s)
         return {
-            (asked_for.topic, asked_for.partition): _listed(self.wait(f"offsets of {asked_for.topic}/{asked_for.partition}", future))
+            (asked_for.topic, asked_for.partition): self._listed(f"offsets of {asked_for.topic}/{asked_for.partition}", future)
             for asked_for, future in futures.items()
         }
+
+    def _listed(self, what: str, future: "concurrent.futures.Future[Any]") -> "ListedOffset":
+        """librdkafka calls a partition whose owner did not answer in time well, with an offset that none can have."""
+        info = self.wait(what, future)
+        if info.offset == OFFSET_INVALID:
+            remedy = "raise --timeout, or see what `bmq cluster status` says"
+            raise CommandFailed(what, f"no answer within {self.timeout_s:g} s", remedy, code=ExitCode.NO_CONNECTION)
+        return ListedOffset(offset=info.offset, leader_epoch=info.leader_epoch)
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -213,10 +221,6 @@ def refused_arguments(what: str) -> Iterator[None]:
         raise kafka_failure(what, exception) from exception
     except (ValueError, TypeError) as exception:
         raise CommandFailed(what, str(exception), code=ExitCode.USAGE) from exception
-
-
-def _listed(info: Any) -> ListedOffset:
-    return ListedOffset(offset=info.offset, leader_epoch=info.leader_epoch)
 
 
 def _reason(text: str) -> str:

@@ -1,11 +1,13 @@
 """The `bmq` command: its options, its nouns, and how it ends. The commands themselves are in the module of their noun."""
 
+import errno
 import importlib
 import importlib.metadata
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Annotated, Any, Final
 
 import typer
@@ -22,6 +24,9 @@ from bmq_cli.session import BootstrapServer, NoColorOption, OutputClosed, Output
 
 _LATER: Final = {"up": "bmq_cli.up", "server": "bmq_cli.server", "probe": "bmq_cli.probe", "apply": "bmq_cli.apply"}
 """Commands by name, and the modules that have them."""
+
+_PLACES: Final = frozenset({"--data", "--store", "--to", "--bootstrap-server", "-b", "--admin", "-a"})
+"""Options that say which store or cluster is meant."""
 
 
 class _Commands(TyperGroup):
@@ -99,6 +104,7 @@ def execute(arguments: Sequence[str]) -> int:
     """Runs one command line; prints its errors, a line each, and returns the exit code. Never a traceback unless BMQ_DEBUG=1."""
     try:
         _check_text(arguments)
+        _check_places(arguments)
         result = app(list(arguments), prog_name="bmq", standalone_mode=False)
         return result if isinstance(result, int) else ExitCode.OK
     except OutputClosed:
@@ -123,6 +129,14 @@ def _check_text(arguments: Sequence[str]) -> None:
             raise ConfigurationError(f"{what} is not UTF-8: write names and paths in UTF-8") from None
 
 
+def _check_places(arguments: Sequence[str]) -> None:
+    """Raises ConfigurationError where a place is named by an empty text, an unset variable of a script say: the default would be another one."""
+    options = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    for option, value in pairwise([*options, "--"]):
+        if option in {f"{place}=" for place in _PLACES} or (option in _PLACES and value == ""):
+            raise ConfigurationError(f"{option.removesuffix('=')}: its value is empty: give one, or leave the option out")
+
+
 def _report(exception: Exception, output: Output) -> int:
     match exception:
         case SeveralFailed():
@@ -143,6 +157,9 @@ def _report(exception: Exception, output: Output) -> int:
         case ConfigurationError():
             output.error(one_line(str(exception)))
             return ExitCode.USAGE
+        case OSError(errno=errno.ENOSPC, filename=None):
+            output.error("the command's output: no space is left where it is written to. free some, or write it elsewhere")
+            return ExitCode.FAILED
         case BmqError() | OSError():
             output.error(one_line(str(exception)))
             return ExitCode.FAILED

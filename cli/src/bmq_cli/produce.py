@@ -26,6 +26,7 @@ LINE_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 _QUEUE_RECORDS: Final = 100_000
 _QUEUE_KIB: Final = 131_072
 _FLUSH_SLICE_S: Final = 0.2
+_NO_PARTITION: Final = KafkaError(KafkaError._UNKNOWN_PARTITION).str()
 _PROGRESS_STEP_BYTES: Final = 256 * 1024
 
 
@@ -165,7 +166,9 @@ def delivery_failure(topic: str, delivery: Delivery) -> CommandFailed:
     """What did not arrive, and its commonest reason."""
     reason, _ = delivery.failures.most_common(1)[0]
     remedy = "some may have been written all the same: look before you send them again"
-    if "too large" in reason:
+    if reason == _NO_PARTITION:
+        remedy = f"these were not sent: `bmq topics describe {topic}` shows its partitions"
+    elif "too large" in reason:
         remedy = f"send smaller records, or raise what the topic takes: bmq topics alter {topic} --config max.message.bytes=BYTES"
     return CommandFailed(f"produce to {topic}", f"{delivery.failed} of {delivery.handed_over} records failed: {reason}", remedy)
 

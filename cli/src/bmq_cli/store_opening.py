@@ -19,6 +19,8 @@ def url_of(*, named: str | None, store: str | None, data: Path | None) -> StoreU
     given = [text for text in (named, store and f"--store {store}", data and f"--data {data}") if text]
     if len(given) > 1:
         raise ConfigurationError(f"{' and '.join(given)} are both given: give one of them")
+    if named == "":
+        raise ConfigurationError("the store's name is empty: give a folder or a URL, or leave it out")
     url = parse_store_url(store) if store is not None else _folder_or_url(named or str(data or "bmq-data"))
     if url.kind is StoreKind.MEMORY:
         raise ConfigurationError(f"store {url.text}: nothing of it outlives its process, so there is nothing to look at")

@@ -41,6 +41,8 @@ _PARTITION_COLUMNS: Final = (
     Column(title="HIGH WATERMARK", number=True),
     Column(title="RECORDS", number=True),
 )
+_PARTITIONS_MAX: Final = 100_000
+"""Of one request, by librdkafka: above it what it says does not name the option."""
 _CONFIG_COLUMNS: Final = (Column(title="CONFIGURATION"), Column(title="VALUE"), Column(title="SOURCE"))
 
 
@@ -53,7 +55,13 @@ def create(
     partitions: Annotated[
         int | None,
         typer.Option(
-            "--partitions", "-p", min=1, metavar="N", help="How many partitions. Default: the cluster's num.partitions.", show_default=False
+            "--partitions",
+            "-p",
+            min=1,
+            max=_PARTITIONS_MAX,
+            metavar="N",
+            help="How many partitions. Default: the cluster's num.partitions.",
+            show_default=False,
         ),
     ] = None,
     config: Configs = None,
@@ -123,7 +131,8 @@ def alter(
     name: TopicName,
     *,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, metavar="N", help="Grow to this many partitions.", show_default=False)
+        int | None,
+        typer.Option("--partitions", "-p", min=1, max=_PARTITIONS_MAX, metavar="N", help="Grow to this many partitions.", show_default=False),
     ] = None,
     config: Configs = None,
     delete_config: Annotated[list[str] | None, typer.Option("--delete-config", metavar="KEY", help="Back to the default; may be repeated.")] = None,

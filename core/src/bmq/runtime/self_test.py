@@ -33,12 +33,18 @@ async def prove_store(store: ObjectStore, clock: Clock, rng: Rng) -> int | None:
     except StoreUnusable:
         raise
     except StoreError as error:
-        raise StoreUnusable(f"self-test of the object store failed: {error}: check its address, its bucket and the keys' permissions") from error
+        raise StoreUnusable(f"self-test of the object store failed: {_with_remedy(error)}") from error
     finally:
         with contextlib.suppress(StoreError):
             for key in (first, raced):
                 await store.delete(key)
     return comparison.skew_ms if comparison is not None else None
+
+
+def _with_remedy(error: StoreError) -> str:
+    """A folder's errors say themselves what to do; of a bucket it is nearly always one of three things."""
+    text = str(error)
+    return text if "data folder" in text else f"{text}: check its address, its bucket and the keys' permissions"
 
 
 async def _second_create_fails(store: ObjectStore, key: str, rng: Rng) -> None:
