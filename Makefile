@@ -58,7 +58,7 @@ types: setup .cache/spark/complete ## mypy, strict
 sim: setup ## the simulator (SEEDS=0-49 of every scenario; ARGS="--scenario cluster" for every seed of one)
 	$(BIN)/python -m bmq_sim --seeds $(SEEDS) $(ARGS)
 
-unrun: setup ## which statements of the services no seed runs, against the list of their reasons (10 minutes)
+unrun: setup ## which statements of the services no seed runs, against the list of their reasons (4 minutes, up to three times)
 	PYTHONHASHSEED=0 $(BIN)/python -m bmq_sim --unrun
 
 compat: setup .cache/tools/complete ## clients that others wrote, against bmq over a folder and over MinIO
