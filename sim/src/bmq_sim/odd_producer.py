@@ -5,9 +5,11 @@ goes to one of several hosts, so that owners are asked, too, that were replaced 
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
+from itertools import cycle
 
 from bmq.wire.messages import Message
 from bmq.wire.records import Record, build_batch
@@ -60,12 +62,13 @@ class OddProducer:
             await self._rng.choice((self._again, self._leave_out, self._go_back, self._begin_epoch, self._nothing))()
 
     async def _begin(self) -> None:
-        while True:
-            answer = await self._clients[0].call(INIT_PRODUCER_ID, {"transactional_id": None, "transaction_timeout_ms": 60_000})
-            if not answer.error_code:
-                self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
-                return
-            await self._clients[0].back_off(1)
+        for attempt, client in enumerate(cycle(self._clients), start=1):  # of the hosts there may be one where nobody lives any more
+            with contextlib.suppress(ConnectionLost):
+                answer = await (await client.connection()).send(INIT_PRODUCER_ID, {"transactional_id": None, "transaction_timeout_ms": 60_000})
+                if not answer.error_code:
+                    self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
+                    return
+            await client.back_off(attempt)
 
     async def _nothing(self) -> None:
         return
