@@ -85,6 +85,17 @@ def test_topics_are_created_and_changed_and_a_second_time_nothing_is(run: Run) -
     assert applied(run("-f", "-", "-o", "json", stdin=second)) == [("t1", "unchanged", [])]
 
 
+def test_blanks_around_a_value_are_no_difference(run: Run) -> None:
+    text = topic("blanks", config={"retention.ms": "1000\n"})
+    assert applied(run("-f", "-", "-o", "json", stdin=text))[0][1] == "created"
+    assert applied(run("-f", "-", "-o", "json", stdin=text)) == [("blanks", "unchanged", [])]
+    text = resource("Cluster", "bmq", store={"minio": {"embedded": True}}, config={"num.partitions": " 7"})
+    assert applied(run("-f", "-", "-o", "json", stdin=text))[0][1] == "changed"
+    assert applied(run("-f", "-", "-o", "json", stdin=text)) == [("bmq", "unchanged", [])]
+    back = resource("Cluster", "bmq", store={"minio": {"embedded": True}})
+    assert applied(run("-f", "-", "-o", "json", stdin=back))[0][1] == "changed"
+
+
 def test_the_differences_are_a_table_for_people(run: Run) -> None:
     done = run("-f", "-", "--dry-run", stdin=topic("table", partitions=3, config={"retention.ms": "5"}))
 

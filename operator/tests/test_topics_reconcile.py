@@ -46,6 +46,25 @@ def test_a_topic_is_made_grown_changed_and_then_left_alone(bmq: StartedBmq) -> N
     WORLDS.run(bmq, use)
 
 
+@pytest.mark.parametrize("value", [" 1000", "1000\n", "\t1000 "], ids=["before", "a block's new line", "both"])
+def test_blanks_around_a_value_are_no_difference(bmq: StartedBmq, value: str) -> None:
+    """The cluster keeps values without them."""
+
+    async def use(world: World) -> None:
+        name = f"blank-{len(value)}-{value.index('1')}"
+        world.write(name, config={"retention.ms": value})
+        assert said(await world.look(name)) == ("True", "AsWritten")
+        world.asked.clear()
+        assert said(await world.look(name)) == ("True", "AsWritten")
+        assert world.asked == []
+        assert (await world.client.get("topics", name))["configs"] == {"retention.ms": "1000"}
+        world.write(name, config={"retention.ms": "2000 "})
+        assert said(await world.look(name)) == ("True", "AsWritten")
+        assert (await world.client.get("topics", name))["configs"] == {"retention.ms": "2000"}
+
+    WORLDS.run(bmq, use)
+
+
 def test_a_hundred_topics_cost_few_lists(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         for index in range(100):

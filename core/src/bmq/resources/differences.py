@@ -17,11 +17,12 @@ class Difference:
 
 
 def config_differences(written: Mapping[str, str], present: Mapping[str, str]) -> list[Difference]:
-    """By key. A key that is present and not written goes back to its default: the text is all there is to know."""
+    """By key. A key that is present and not written goes back to its default: the text is all there is to know. Blanks around a value, such as the
+    new line of a block in YAML, are none: a cluster keeps values without them."""
     return [
         Difference(field=name, before=present.get(name), after=written.get(name))
         for name in sorted({*written, *present})
-        if written.get(name) != present.get(name)
+        if _kept(written.get(name)) != _kept(present.get(name))
     ]
 
 
@@ -49,6 +50,10 @@ def lane_differences(body: Mapping[str, Any], view: Mapping[str, Any] | None) ->
         for name in dict.fromkeys((*after, *before))
         if before.get(name) != after.get(name)
     ]
+
+
+def _kept(value: str | None) -> str | None:
+    return None if value is None else value.strip()
 
 
 def _lane_fields(lane: Mapping[str, Any]) -> dict[str, str | int | bool]:
