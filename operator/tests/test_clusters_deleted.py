@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from clusters_world import World, cluster, doomed, run
 
+from bmq_operator.allowed import Allowed
 from bmq_operator.workqueue import Key
 
 ACCOUNT = {"kind": "ServiceAccount", "metadata": {"name": "prod", "namespace": "shop"}}
@@ -235,6 +236,36 @@ async def erases(world: World) -> dict[str, Any]:
 
 def image_of(job: dict[str, Any]) -> str:
     return str(job["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def test_the_job_that_erases_runs_where_controllers_do_and_with_what_they_reach_the_store_by() -> None:
+    """A region, a label of workload identity, a taint, a quota: without them it would never end, and the Cluster would never go."""
+    placement = {
+        "env": [{"name": "AWS_REGION", "value": "eu-west-1"}, {"name": "BMQ_FLUSH_BYTES", "value": "8MiB"}],
+        "labels": {"azure.workload.identity/use": "true", "app.kubernetes.io/component": "broker"},
+        "annotations": {"prometheus.io/scrape": "false"},
+        "nodeSelector": {"pool": "queues"},
+        "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+        "priorityClassName": "high",
+    }
+    resources = {"requests": {"cpu": "100m"}, "limits": {"memory": "1Gi"}}
+
+    async def use(world: World) -> None:
+        everything = Allowed(labels=("*",), tolerations=("*",), priority_classes=("*",))
+        object.__setattr__(world.context, "settings", world.context.settings.model_copy(update={"allow": everything}))
+        template = (await erases(world))["spec"]["template"]
+        pod = template["spec"]
+        (container,) = pod["containers"]
+        plain = {one["name"]: one["value"] for one in container["env"] if "value" in one}
+        assert plain == {"AWS_REGION": "eu-west-1"}, "keys of bmq server are none of bmq store"
+        assert template["metadata"]["labels"]["azure.workload.identity/use"] == "true"
+        assert template["metadata"]["labels"]["app.kubernetes.io/component"] == "erase"
+        assert template["metadata"]["annotations"] == placement["annotations"]
+        assert pod["nodeSelector"] == {"pool": "queues"} and pod["priorityClassName"] == "high"
+        assert pod["tolerations"] == [{"key": "dedicated", "operator": "Exists"}]
+        assert container["resources"] == resources
+
+    run(use, doomed(controllers={"placement": placement, "resources": resources}))
 
 
 def test_the_job_that_erases_is_made_anew_once_the_spec_that_it_was_made_by_is_corrected() -> None:

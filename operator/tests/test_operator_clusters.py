@@ -240,13 +240,40 @@ def test_of_a_nodes_addresses_the_one_that_reaches_furthest_is_told() -> None:
     assert node_address({"status": {"addresses": addresses[:2]}}) == "10.0.0.1"
 
 
+def volume(size: str, storage_class: str = "standard") -> dict[str, Any]:
+    return {"spec": {"resources": {"requests": {"storage": size}}, "storageClassName": storage_class}}
+
+
+def with_volume(**minio: Any) -> Cluster:
+    return cluster(store={"minio": {"embedded": True, **minio}})
+
+
 def test_a_size_of_the_volume_that_cannot_be_had_any_more_is_told() -> None:
-    there = {"spec": {"volumeClaimTemplates": [{"spec": {"resources": {"requests": {"storage": "10Gi"}}, "storageClassName": "standard"}}]}}
-    assert volume_note(cluster(store={"minio": {"embedded": True}}), there) is None
-    assert volume_note(cluster(store={"minio": {"embedded": True, "storage": "20Gi"}}), None) is None
-    note = volume_note(cluster(store={"minio": {"embedded": True, "storage": "20Gi"}}), there)
+    there = {"spec": {"volumeClaimTemplates": [volume("10Gi")]}}
+    assert volume_note(with_volume(), there, None) is None
+    assert volume_note(with_volume(storage="20Gi"), None, None) is None
+    for claim in (None, volume("10Gi")):
+        note = volume_note(with_volume(storage="20Gi"), there, claim)
+        assert note is not None
+        assert "it has 10Gi, and 20Gi was written" in note.message
+
+
+def test_of_a_volume_that_was_enlarged_by_its_claim_as_the_note_says_no_more_is_told() -> None:
+    there = {"spec": {"volumeClaimTemplates": [volume("10Gi")]}}
+    assert volume_note(with_volume(storage="20Gi"), there, volume("20Gi")) is None
+    note = volume_note(with_volume(storage="10Gi"), there, volume("20Gi"))
+    assert note is not None and "it has 20Gi, and 10Gi was written" in note.message
+
+
+@pytest.mark.parametrize(("written", "kept"), [("1024Mi", "1Gi"), ("0.5Gi", "512Mi"), (10737418240, "10Gi"), ("1000M", "1G")])
+def test_a_size_that_kubernetes_writes_in_its_own_way_is_the_one_that_was_written(written: object, kept: str) -> None:
+    assert volume_note(with_volume(storage=written), {"spec": {"volumeClaimTemplates": [volume(kept)]}}, volume(kept)) is None
+
+
+def test_of_a_storage_class_that_cannot_be_had_any_more_the_class_is_told() -> None:
+    note = volume_note(with_volume(storageClassName="fast"), {"spec": {"volumeClaimTemplates": [volume("10Gi")]}}, volume("10Gi"))
     assert note is not None
-    assert "it has 10Gi, and 20Gi was written" in note.message
+    assert "it has the class standard, and fast was written" in note.message and "10Gi" not in note.message
 
 
 def test_partitions_that_wait_for_a_lanes_own_brokers_are_told_and_hold_nothing_up() -> None:

@@ -2,6 +2,7 @@
 
 from bmq.resources.cluster import Cluster
 from bmq.resources.pods import Placement
+from bmq_operator.applied import quantity
 from bmq_operator.clusters.configuration import secret
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.names import CONFIG_HASH, LANE_LABEL, MINIO_PORT, Names, labels_of, selector_of
@@ -47,20 +48,22 @@ def minio(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
     ]
 
 
-def volume_note(cluster: Cluster, stateful_set: Manifest | None) -> Finding | None:
-    """Kubernetes lets no volume of a StatefulSet change: a condition says what was written and is not so."""
+def volume_note(cluster: Cluster, stateful_set: Manifest | None, claim: Manifest | None) -> Finding | None:
+    """Kubernetes lets no volume of a StatefulSet change: a condition says what was written and is not so, by the claim where there is one."""
     templates = (stateful_set or {}).get("spec", {}).get("volumeClaimTemplates") or []
     if not cluster.spec.store.minio.embedded or not templates:
         return None
-    there, wanted = templates[0]["spec"], _claim(cluster)["spec"]
+    there, wanted = (claim or {}).get("spec") or templates[0]["spec"], _claim(cluster)["spec"]
     size, size_wanted = there["resources"]["requests"]["storage"], str(wanted["resources"]["requests"]["storage"])
-    if size == size_wanted and wanted.get("storageClassName", there.get("storageClassName")) == there.get("storageClassName"):
+    kind, kind_wanted = there.get("storageClassName", ""), wanted.get("storageClassName", "")
+    name = Names.of(cluster).minio_claim
+    if quantity(size) != quantity(size_wanted):
+        text = f"it has {size}, and {size_wanted} was written. Enlarge the claim {name} itself, or write what it has"
+    elif kind_wanted and kind_wanted != kind:
+        text = f"it has the class {kind or '(none)'}, and {kind_wanted} was written. Write what it has, or leave storageClassName out"
+    else:
         return None
-    claim = Names.of(cluster).minio_claim
-    text = (
-        f"store.minio.storage and storageClassName hold for new volumes alone: it has {size}, and {size_wanted} was written. "
-        f"Enlarge the claim {claim} itself, or write what it has"
-    )
+    text = f"store.minio.storage and storageClassName hold for new volumes alone: {text}"
     return Finding(type="VolumeAsWritten", status="False", reason="CannotChange", message=text)
 
 

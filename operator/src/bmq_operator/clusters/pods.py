@@ -133,22 +133,34 @@ def literal(text: str) -> str:
 
 
 def erase_job(cluster: Cluster, *, image: str) -> Manifest:
-    """The Job that deletes all records of the Cluster from its store, without owner and namespace."""
+    """The Job that deletes all records of the Cluster from its store, without owner and namespace.
+
+    It runs where controllers may, and has what they have to reach the store by besides its keys: a region, an identity by labels.
+    """
     names = Names.of(cluster)
     repository, _, tag = image.rpartition(":")
+    part = cluster.spec.controllers
+    labels = labels_of(names.cluster, "erase")
+    plain = {one.name: one.value for one in part.placement.env if not one.name.startswith("BMQ_")}
+    keys = _keys_to_store(cluster)
     pod: Manifest = {
         "serviceAccountName": names.cluster,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "restartPolicy": "OnFailure",
         "securityContext": pod_security(),
+        **placement_of(part.placement, labels),
         "containers": [
             {
                 "name": CONTAINER,
                 "image": f"{cluster.spec.image.repository or repository}:{cluster.spec.image.tag or tag}",
                 "imagePullPolicy": cluster.spec.image.pull_policy,
                 "args": ["store", "erase", "--store", literal(cluster.spec.store.url), "--cluster-id", cluster.cluster_id, "--yes"],
-                "env": [{"name": name, "valueFrom": source} for name, source in _keys_to_store(cluster).items()],
+                "env": [
+                    *({"name": name, "value": value} for name, value in plain.items() if name not in keys),
+                    *({"name": name, "valueFrom": source} for name, source in keys.items()),
+                ],
+                "resources": resources_of(part.resources),
                 "securityContext": container_security(),
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
@@ -158,12 +170,12 @@ def erase_job(cluster: Cluster, *, image: str) -> Manifest:
     }
     if cluster.spec.image.pull_secrets:
         pod["imagePullSecrets"] = [{"name": name} for name in cluster.spec.image.pull_secrets]
-    labels = labels_of(names.cluster, "erase")
+    meta = {"labels": {**part.placement.labels, **labels}, "annotations": dict(part.placement.annotations)}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": names.erase, "labels": labels},
-        "spec": {"backoffLimit": 1_000, "template": {"metadata": {"labels": labels}, "spec": pod}},
+        "spec": {"backoffLimit": 1_000, "template": {"metadata": meta, "spec": pod}},
     }
 
 

@@ -27,7 +27,7 @@ from bmq_operator.clusters.steps import marked, take
 from bmq_operator.clusters.stores import SHARED, gives_way, has_not_begun, use_of_store
 from bmq_operator.clusters.troubles import trouble
 from bmq_operator.clusters.upgrade import Idle, Step, View, Wait, next_step
-from bmq_operator.clusters.volume import keep_volume
+from bmq_operator.clusters.volume import claim_of_minio, keep_volume
 from bmq_operator.conditions import Finding
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
@@ -79,6 +79,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     if brought.obstacle is None and isinstance(of_base, Idle):
         lanes = _with_waits(context, cluster, lanes, now_ms=now_ms)
         step = next_lane_step(lanes, settle_s=settle_s(cluster))
+    claim = await claim_of_minio(context, cluster)
     events: tuple[Event, ...] = ()
     if not cluster.spec.paused and not isinstance(step, Idle | Wait):
         _log.info("a step", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", step=type(step).__name__, why=step.message)
@@ -98,7 +99,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         listeners=listener_statuses(cluster, existing, nodes),
         ran_over=store_ran_over(cluster, existing),
         store_use=use_of_store(cluster, existing),
-        notes=[note for note in (brought.note, volume_note(cluster, sets.get("minio")), of_nobody(existing)) if note is not None],
+        notes=[note for note in (brought.note, volume_note(cluster, sets.get("minio"), claim), of_nobody(existing)) if note is not None],
     )
     status = report(cluster, found, now_ms=now_ms)
     return Outcome(status=status, events=events, again_after_s=_again_after(step, status.conditions[0].status))

@@ -9,6 +9,7 @@ from bmq_operator.clusters.existing import owner_of
 from bmq_operator.clusters.names import Names
 from bmq_operator.clusters.nodes import settled
 from bmq_operator.context import Context
+from bmq_operator.kube import Manifest
 
 
 async def keep_volume(context: Context, cluster: Cluster) -> str:
@@ -35,3 +36,9 @@ async def keep_volume(context: Context, cluster: Cluster) -> str:
     body = {"metadata": {"ownerReferences": others, "resourceVersion": version}}
     await context.kube.merge("PersistentVolumeClaim", names.namespace, names.minio_claim, body, uid=claim["metadata"]["uid"])
     return ""
+
+
+async def claim_of_minio(context: Context, cluster: Cluster) -> Manifest | None:
+    """The claim of its volume; None: there is none. Raises KubeError."""
+    names = Names.of(cluster)
+    return await context.kube.get("PersistentVolumeClaim", names.namespace, names.minio_claim) if cluster.spec.store.minio.embedded else None
