@@ -65,6 +65,8 @@ NEW: Final[list[tuple[str, Spec, str]]] = [
     ("Cluster", {**S3, "listeners": [{"name": "a", "port": 9100}, {"name": "b", "port": 9100}]}, "listeners: two have one port"),
     ("Cluster", {**S3, "listeners": [{"name": "a", "port": 9190}]}, "listeners: ports 9080, 9092 and 9190 are taken"),
     ("Cluster", {**S3, "listeners": [{"name": "internal"}]}, "listeners: the name internal is taken"),
+    ("Cluster", {**S3, "listeners": [{"name": "a", "advertisedHost": "http://h"}]}, "listeners: advertisedHost is no host"),
+    ("Cluster", {**S3, "listeners": [{"name": "a", "advertisedHost": "0.0.0.0"}]}, "listeners: advertisedHost is no host"),
     (
         "Cluster",
         {**S3, "listeners": [{"name": "a", "type": "LoadBalancer", "nodePort": 30000}]},

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 from bmq.errors import InvalidTopicName
 from bmq.names import check_topic_name
 from bmq.resources.base import Resource
-from bmq.resources.cluster import Cluster
+from bmq.resources.cluster import HOST_TOLD_RULE, Cluster
 from bmq.resources.lane import LANE_NAME, Lane
 from bmq.resources.pods import OPERATORS_OWN_ENV, OPERATORS_OWN_ENV_RULE
 from bmq.resources.schema import structural
@@ -29,6 +29,7 @@ _VALUE_LENGTH_SHOWN: Final = 60
 _META: Final = {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": {"type": "string"}}}
 """Kubernetes takes a null of any field of metadata for none."""
 _STORE_URL: Final = re.compile(r"(s3|gs|az)://[^/?]+")
+_HOST_TOLD: Final = re.compile(r"([a-zA-Z0-9._:-]|[{]ordinal[}]|[{]hostname[}])+")
 
 RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "(self.url != '') != self.minio.embedded": lambda it: (it["url"] != "") != it["minio"]["embedded"],
@@ -38,6 +39,7 @@ RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "self.all(one, !(one.port in [9080, 9092, 9190]))": lambda it: all(one["port"] not in (9080, 9092, 9190) for one in it),
     "self.name != 'internal'": lambda it: it["name"] != "internal",
     "self.type == 'NodePort' || self.nodePort == 0": lambda it: it["type"] == "NodePort" or it["nodePort"] == 0,
+    HOST_TOLD_RULE: lambda it: it == "" or (_HOST_TOLD.fullmatch(it) is not None and it not in ("0.0.0.0", "::")),
     "self.all(name, name.startsWith('BMQ_'))": lambda it: all(name.startswith("BMQ_") for name in it),
     f"!self.exists(name, name in {list(OPERATORS_OWN_ENV)})": frozenset(OPERATORS_OWN_ENV).isdisjoint,
     OPERATORS_OWN_ENV_RULE: lambda it: all(one["name"] not in OPERATORS_OWN_ENV for one in it),

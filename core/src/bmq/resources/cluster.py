@@ -1,6 +1,6 @@
 """Cluster: controllers, brokers and proxies over one store."""
 
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -135,6 +135,10 @@ class Proxies(Part):
     placement: Placement = Field(default=Placement(), description="Where they run.")
 
 
+HOST_TOLD_RULE: Final = "self == '' || self.matches('^([a-zA-Z0-9._:-]|[{]ordinal[}]|[{]hostname[}])+$') && !(self in ['0.0.0.0', '::'])"
+"""What proxies take. They read it while they run, and one that they do not take would be met only by the next of them that starts."""
+
+
 class Listener(
     Part,
     json_schema_extra=rules(
@@ -158,6 +162,13 @@ class Listener(
         max_length=253,
         description="The host that clients are told; {ordinal} in it stands for the proxy's number. Empty: NodePort tells an address of the node "
         "that the proxy is on, LoadBalancer the address that the cloud gave.",
+        json_schema_extra=rules(
+            rule(
+                HOST_TOLD_RULE,
+                "listeners: advertisedHost is no host that clients can be told: write a name or an address alone, "
+                "such as kafka-{ordinal}.example.com",
+            )
+        ),
     )
     node_port: int = Field(
         default=0,

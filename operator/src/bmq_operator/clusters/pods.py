@@ -261,10 +261,16 @@ def _probe(path: str, *, period_s: int, failures: int) -> Manifest:
 
 
 def _ports(workload: Workload) -> list[Manifest]:
-    ports = {"internal": INTERNAL_PORT, "admin": ADMIN_PORT, **workload.ports}
+    ports = {"internal": INTERNAL_PORT, "admin": ADMIN_PORT}
     if workload.component == "proxy":
         ports = {"kafka": KAFKA_PORT, **ports}
-    return [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()]
+    own = [_port(number, name) for name, number in ports.items()]
+    # Probes and Services go by the names above, and Kubernetes takes no -- in one: a listener's port is reached by number, and needs none.
+    return own + [_port(number, "" if name in ports or "--" in name else name) for name, number in workload.ports.items()]
+
+
+def _port(number: int, name: str) -> Manifest:
+    return ({"name": name} if name else {}) | {"containerPort": number, "protocol": "TCP"}
 
 
 def _stop_timeout_ms(told: str) -> int:
