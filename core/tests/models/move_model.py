@@ -8,6 +8,9 @@ An owner also writes manifest versions that name other objects than the version 
 partition leaves may come to stand after the heir has begun with the version before it, and its writer hears of that later still; the heir
 learns of it when it writes a version itself. Here each version names one object of its own and no other.
 
+Somebody else looks whether the partition has done with objects that others' partitions name, too: by the newest version, and by who owns the
+partition, as an image says that may be behind.
+
 Safe: each acknowledged offset is in a segment or in a WAL object that is named or its owner's, whoever serves has all of them and every object
 that the version which it has in force names, and no offset is given twice. Manifests are otherwise as in flatlog_model.py, deaths and seals as
 in takeover_model.py.
@@ -25,6 +28,8 @@ RULES = {
     "pin": "what the range names stays until the image names it no more (else: until the image names the heir)",
     "released": "what a version names no more goes if the partition is still its writer's and appending when that is known to stand "
     "(else: if it was when it was sent)",
+    "looked": "who looks has an image with every owner that there was when the newest version was read (else: one that may be behind)",
+    "finds out": "an owner without an answer finds out what became of its version before what others look for goes (else: when it writes again)",
 }
 
 
@@ -229,6 +234,17 @@ def version(s: State, name: str, rules: frozenset[str], bounds: Bounds) -> Itera
         yield f"version {sent.number} of {name} is beaten", s.put(name, node._replace(sent=None))
 
 
+def look(s: State, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
+    """The owner that is looked for wrote the newest version, or a later one: so nobody serves with the one before."""
+    gone = s.gone | set(range(1, s.newest.number))
+    unheard = any(node.sent is not None and node.sent.stands and node.epoch == node.sent.epoch for node in (s.a, s.b))
+    if gone == s.gone or (unheard and "finds out" in rules):
+        return
+    images = s.history[-1:] if "looked" in rules else s.history
+    if any(s.newest.epoch >= meta.epoch for meta in images):
+        yield f"what version {s.newest.number} does not name is done with", s._replace(gone=gone)
+
+
 def steps(s: State, rules: frozenset[str], bounds: Bounds) -> Iterator[tuple[str, State]]:
     yield from control(s, rules, bounds)
     for name in ("a", "b"):
@@ -236,6 +252,7 @@ def steps(s: State, rules: frozenset[str], bounds: Bounds) -> Iterator[tuple[str
         yield from serve(s, name, rules, bounds)
         yield from write(s, name)
         yield from version(s, name, rules, bounds)
+    yield from look(s, rules)
 
 
 def wrong(s: State) -> str | None:

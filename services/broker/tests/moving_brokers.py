@@ -7,6 +7,7 @@ from broker_under_test import records_of
 
 from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, ControllerUnavailable, Fenced, NotOwner, NotReady
+from bmq.metadata.codec import LOG_PREFIX
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.image import Image, PartitionMeta, apply
 from bmq.metadata.invariants import check_step
@@ -29,6 +30,7 @@ from bmq.metadata.records import (
 from bmq.ports import ObjectStore
 from bmq.roles.controller import ClosedPartition, Heartbeat, HeartbeatReply, Registration
 from bmq.roles.owner import Appended, TailAnswer, TailRequest
+from bmq.storage.numbered import numbered_key
 from bmq.storage.stream import drop_stream, seal_stream
 from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, Offset, StreamId, TopicId, TopicPartition
 from bmq.wire.batches import Record, build_batch
@@ -45,8 +47,10 @@ NOBODY = (NodeId(-1), BrokerEpoch(-1))
 class ScriptedController:
     """BrokerControl: registers and fences as the real one does; moves are begun by the test and finished when the owner reports."""
 
-    def __init__(self, store: ObjectStore, rng: SimRng) -> None:
+    def __init__(self, store: ObjectStore, rng: SimRng, *, entered: Callable[[int], None]) -> None:
+        """`entered` hears of each entry of the metadata log before anybody has it in an image."""
         self._store = store
+        self._entered = entered
         self._rng = rng
         self._lock = asyncio.Lock()
         self._collecting: list[asyncio.Task[None]] = []
@@ -113,6 +117,7 @@ class ScriptedController:
         image = apply(image, image.position, [StreamDropped(node_id=node_id, broker_epoch=epoch) for node_id, epoch in dropped])
         check_step(self.image, image)
         self.image = image
+        self._entered(image.position)
         for feed in self._feeds.values():
             if lag_s := self.lag_s():
                 asyncio.get_running_loop().call_later(lag_s, feed.publish, image)  # one that comes too late is passed over
@@ -240,9 +245,13 @@ class Brokers:
         self.settings = settings or BrokerSettings()
         self.rng = SimRng(seed)
         self.clock = SimClock()
-        self.controller = ScriptedController(self.store.for_node("controller"), self.rng)
+        self.controller = ScriptedController(self.store.for_node("controller"), self.rng, entered=self._enter)
         self.roles: dict[int, BrokerRole] = {}
         self.fenced: list[tuple[int, BmqError]] = []
+
+    def _enter(self, position: int) -> None:
+        """Of the metadata log that is there, not what is in it: nobody reads that here."""
+        self.store.apply_create("controller", numbered_key(LOG_PREFIX, position), b"")
 
     async def start(self, *nodes: int) -> None:
         """New incarnations."""

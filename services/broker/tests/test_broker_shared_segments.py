@@ -3,10 +3,12 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
 from broker_under_test import Cluster, small
 from held_store import HeldStore
 from moving_brokers import Brokers
 
+from bmq.errors import UnknownOutcome
 from bmq.storage.keys import SHARED_PREFIX, manifest_prefix
 from bmq.storage.numbered import numbered_key
 from bmq.values import Offset, TopicPartition
@@ -205,6 +207,68 @@ async def test_it_stays_while_an_owner_may_serve_with_the_version_before_one_tha
         await brokers.roll(tp)
     await asyncio.sleep(LONG_S)
     assert [await brokers.read_all(tp) for tp in tps] == [[(1, b"b"), (2, b"c")]] * 2
+    assert store.keys(SHARED_PREFIX) == []
+    await brokers.stop()
+
+
+@on_virtual_time
+async def test_who_has_yet_to_hear_of_an_owner_does_not_take_away_what_that_one_serves_with() -> None:
+    store = HeldStore()
+    brokers = Brokers(store, settings=settings())
+    await brokers.start(1, 2, 3)
+    tps = brokers.controller.create_topic("orders", partitions=2, owner=1)
+    for _ in range(2):
+        for tp in tps:
+            await brokers.append(tp, b"a")
+        await roll_together(brokers.roles[1], tps)
+    await brokers.moved(*tps, to=2)
+    for tp in tps:
+        await brokers.append_wherever(tp, b"b")
+        await brokers.roll(tp)
+    versions = [f"node-2:{numbered_key(manifest_prefix(tp), brokers.roles[2]._ownership.partitions[tp].manifest_version + 1)}" for tp in tps]
+    store.held.update(versions)
+    deleting = [asyncio.ensure_future(brokers.roles[2].owner.delete_records(tp, Offset(2))) for tp in tps]
+    await asyncio.sleep(0.1)
+    behind = brokers.controller._feeds.pop(1)  # node 1, whose segment it is, does not hear of the move
+    await brokers.moved(*tps, to=3)
+    assert [await brokers.read_all(tp) for tp in tps] == [[(0, b"a"), (1, b"a"), (2, b"b")]] * 2
+    for version in versions:
+        store.let_go(version)
+    await asyncio.gather(*deleting, return_exceptions=True)
+    await asyncio.sleep(LONG_S)
+    assert [await brokers.read_all(tp) for tp in tps] == [[(0, b"a"), (1, b"a"), (2, b"b")]] * 2
+    behind.publish(brokers.controller.image)
+    brokers.controller._feeds[1] = behind
+    for tp in tps:
+        await brokers.append_wherever(tp, b"c")
+        await brokers.roll(tp)
+    await asyncio.sleep(LONG_S)
+    assert [await brokers.read_all(tp) for tp in tps] == [[(2, b"b"), (3, b"c")]] * 2
+    assert store.keys(SHARED_PREFIX) == []
+    await brokers.stop()
+
+
+@on_virtual_time
+async def test_an_owner_that_does_not_know_what_became_of_a_version_finds_out_before_what_it_serves_with_goes() -> None:
+    store = HeldStore()
+    brokers = Brokers(store, settings=replace(settings(), segment_linger_ms=10_000))
+    await brokers.start(1, 2)
+    tps = brokers.controller.create_topic("orders", partitions=2, owner=1)
+    for tp in tps:
+        await brokers.append(tp, b"a")
+    await roll_together(brokers.roles[1], tps)
+    await brokers.moved(*tps, to=2)
+    for tp in tps:
+        await brokers.append_wherever(tp, b"b")
+        await brokers.roll(tp)
+    store.unknown.add("/manifest/")
+    for tp in tps:
+        with pytest.raises(UnknownOutcome):
+            await brokers.roles[2].owner.delete_records(tp, Offset(1))
+    store.unknown.clear()
+    store.land()
+    await asyncio.sleep(LONG_S)
+    assert [await brokers.read_all(tp) for tp in tps] == [[(1, b"b")]] * 2
     assert store.keys(SHARED_PREFIX) == []
     await brokers.stop()
 

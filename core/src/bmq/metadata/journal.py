@@ -19,7 +19,7 @@ from bmq.metadata.records import AnyRecord
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import TroubleLog, create_once, when_available
 from bmq.storage.flatlog import NO_PREDECESSOR, Entry, FlatLog, GapFound
-from bmq.storage.numbered import number_of
+from bmq.storage.numbered import number_of, numbered_key
 
 SNAPSHOTS_KEPT: Final = 2
 """The newest and one before it, with the entries since: should the newest prove unreadable, the other still leads to the same image."""
@@ -149,3 +149,14 @@ class MetadataJournal:
         if self._seen is not None:
             self._seen(records)
         return after
+
+
+async def newest_position(store: ObjectStore, *, above: int) -> int:
+    """The number of the newest entry of the metadata log, by a listing from behind the entry `above`; `above` where nothing is there.
+
+    Raises StoreError.
+    """
+    newest = above
+    async for meta in store.list(LOG_PREFIX, after=numbered_key(LOG_PREFIX, above)):
+        newest = max(newest, number_of(LOG_PREFIX, meta.key) or 0)
+    return newest

@@ -138,6 +138,7 @@ class FlatLog:
         """Own creates whose outcome is not known."""
         self._settled = False
         """Whether this writer knows what became of everything that it ever tried. Not at first: it may have tried in an earlier life."""
+        self._tried = 0
         self._newest_seen = 0
         self._candidates: dict[int, bool | None] | None = None
         """Entries that may still be there: whether each is a claim, None where that is not known. None before the first listing."""
@@ -146,6 +147,11 @@ class FlatLog:
     def settled(self) -> bool:
         """Whether this writer knows what became of everything that it ever tried: nothing but the newest entry can come to count."""
         return self._settled
+
+    @property
+    def tried(self) -> int:
+        """The newest number at which this writer tried to make an entry, 0 before that: it may be there where nobody answered."""
+        return self._tried
 
     # --- reading ---
 
@@ -313,6 +319,7 @@ class FlatLog:
         )
         key = numbered_key(self._prefix, entry.number)
         self._settled = False
+        self._tried = entry.number
         self._unsettled.append(entry.nonce)
         try:
             await create_once(self._store, key, encode_entry(entry), nonce=entry.nonce, rng=self._rng, latency=self._latency, trouble=self._trouble)

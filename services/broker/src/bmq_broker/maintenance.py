@@ -181,6 +181,7 @@ class Maintenance:
             partition.live = partition.live.unexpired(before_ms=expiry_ms)
             partition.rolled = partition.rolled.unexpired(before_ms=expiry_ms)
         try:
+            await self._manifests.find_out(partition)
             await self._retention.apply(partition)
             while await self._merger.merge(partition):
                 pass

@@ -161,6 +161,20 @@ class Manifests:
         flat_log = self._logs.get(tp)
         return flat_log is not None and flat_log.settled
 
+    async def find_out(self, partition: Partition) -> None:
+        """Takes a version into force that was tried here and stands, though nobody answered. Asks for nothing where there is none in doubt.
+
+        Others see that version and count what it names no more as done with. Raises as `refresh`.
+        """
+        if self._is_in_doubt(partition):
+            async with self.lock(partition.tp):
+                if self._is_in_doubt(partition):
+                    await self.refresh(partition)
+
+    def _is_in_doubt(self, partition: Partition) -> bool:
+        flat_log = self._logs.get(partition.tp)
+        return flat_log is not None and flat_log.tried > partition.manifest_version
+
     def pages_of(self, tp: TopicPartition) -> frozenset[str]:
         """The pages that this broker wrote for the partition, named or not."""
         return frozenset(self._pages.get(tp, ()))

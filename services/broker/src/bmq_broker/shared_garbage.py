@@ -2,6 +2,10 @@
 
 Each broker looks after what its node id has ever written, and the one with the lowest id after what nodes left that are gone. Whoever looks may
 delete: what is asked of each partition never becomes untrue again. Anything that is not known counts as named.
+
+Of a partition of others that rests on who owned it when its manifest was read. An image may be behind, and an owner that it does not show may have
+begun with the version before one that came to stand late. So before the segment is given up the log of the metadata is asked whether there is
+anything that the image does not show.
 """
 
 import asyncio
@@ -13,6 +17,7 @@ from typing import Final
 import structlog
 
 from bmq.errors import BmqError, ObjectMissing
+from bmq.metadata.journal import newest_position
 from bmq.ports import ObjectMeta, ObjectStore, Rng
 from bmq.roles.controller import Metadata
 from bmq.storage import leader_epochs
@@ -21,7 +26,7 @@ from bmq.storage.keys import SHARED_PREFIX, manifest_prefix, parse_shared_key, s
 from bmq.storage.manifest import Manifest, PageRef
 from bmq.storage.manifest_format import decode_manifest
 from bmq.storage.segment import SEGMENT_FOOTER_SIZE_BYTES, DirectoryEntry, decode_directory, decode_footer
-from bmq.values import StreamId, TopicPartition
+from bmq.values import LeaderEpoch, StreamId, TopicPartition
 from bmq_broker.garbage import Garbage
 from bmq_broker.manifests import Manifests
 from bmq_broker.partitions.partition import Partition
@@ -35,6 +40,11 @@ WATCHED_MAX: Final = 100_000
 """Shared segments of which it is remembered who names them."""
 DIRECTORIES_PER_SWEEP_MAX: Final = 200
 CLAIMS_PER_SWEEP_MAX: Final = 20
+IMAGE_WAIT_S: Final = 5.0
+"""How long one sweep waits for an image that is behind; what rests on it is looked at again at the next."""
+
+Owners = dict[TopicPartition, LeaderEpoch]
+"""Partitions of others that have done with a segment, under the leader epoch that the image showed."""
 
 
 @dataclass(slots=True)
@@ -77,6 +87,8 @@ class SharedGarbage:
         self._watched: OrderedDict[str, _Watch] = OrderedDict()
         self._directories_left = 0
         self._claims_left = 0
+        self._is_behind = False
+        """Whether the image was found behind in this sweep, for longer than is waited."""
         self._after = ""
         """Where the next sweep goes on, if this one had to stop."""
         self._due_s = 0.0
@@ -91,7 +103,7 @@ class SharedGarbage:
 
     async def sweep(self) -> None:
         """One round, or as much of it as may be done at once."""
-        self._directories_left, self._claims_left = DIRECTORIES_PER_SWEEP_MAX, CLAIMS_PER_SWEEP_MAX
+        self._directories_left, self._claims_left, self._is_behind = DIRECTORIES_PER_SWEEP_MAX, CLAIMS_PER_SWEEP_MAX, False
         after, self._after = self._after, ""
         async for meta, writer in self._mine(after):
             if self._directories_left <= 0:
@@ -123,22 +135,39 @@ class SharedGarbage:
         key = meta.key
         if key in self._writing:
             return False
-        watch = self._watched.get(key)
+        watch, owners = self._watched.get(key), Owners()
         if watch is not None:
             now_s = asyncio.get_running_loop().time()
             if not self._is_open(watch.run.tp) and now_s < watch.due_s:
                 return False
-            if await self._may_name(watch.run, key, writer):
+            if await self._may_name(watch.run, key, writer, owners):
                 self._watch(key, watch.run, watch)
                 return False
         self._directories_left -= 1
         directory = await self._directory(meta)
         begin = int(self._rng.random() * len(directory))  # another one each time: the last of them to let go is met after a few tries
         for run in sorted((*directory[begin:], *directory[:begin]), key=lambda run: not self._is_open(run.tp)):  # those cost no request
-            if await self._may_name(run, key, writer):
+            if await self._may_name(run, key, writer, owners):
                 self._watch(key, run, watch)
                 return False
-        return True
+        return await self._still_own(owners)
+
+    async def _still_own(self, owners: Owners) -> bool:
+        """Whether nobody had followed them when this was called, with all manifests read: whoever does later begins with what was read, or a later
+        version.
+        """
+        if not owners:
+            return True
+        if self._is_behind:
+            return False
+        newest = await newest_position(self._store, above=self._metadata.image.position)
+        try:
+            async with asyncio.timeout(IMAGE_WAIT_S):
+                image = await self._metadata.wait_for(newest)
+        except TimeoutError:
+            self._is_behind = True
+            return False
+        return all((meta := image.partition(tp)) is None or meta.leader_epoch == epoch for tp, epoch in owners.items())
 
     def _watch(self, key: str, run: DirectoryEntry, before: _Watch | None) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -159,8 +188,10 @@ class SharedGarbage:
         partition = self._partitions.get(tp)
         return partition is not None and partition.state is PartitionState.APPENDING
 
-    async def _may_name(self, run: DirectoryEntry, key: str, writer: StreamId) -> bool:
-        """Whether the partition names the run, or may come to. False is for ever."""
+    async def _may_name(self, run: DirectoryEntry, key: str, writer: StreamId, owners: Owners) -> bool:
+        """Whether the partition names the run, or may come to. False is for ever; where it is added to `owners`, if nobody owns it by now whom the
+        image does not show.
+        """
         partition = self._partitions.get(run.tp)
         if partition is not None and partition.state is PartitionState.APPENDING:
             return await self._open_may_name(partition, run, key)
@@ -176,6 +207,7 @@ class SharedGarbage:
         _, end = leader_epochs.epoch_end(manifest.leader_epochs, run.leader_epoch, log_end=manifest.next_offset)
         if run.base_offset >= (manifest.next_offset if end < 0 else end):
             return True  # the owner has it in its WAL, or versions of the manifest are missing that named it: who opens the partition tells
+        owners[run.tp] = meta.leader_epoch
         return await self._names(run.tp, manifest, run, key)
 
     async def _open_may_name(self, partition: Partition, run: DirectoryEntry, key: str) -> bool:
