@@ -118,6 +118,14 @@ def test_a_cluster_that_is_made_without_a_spec_has_a_minio_and_one_with_a_store_
     assert made({"store": {"url": "s3://bucket"}}) == {"store": {"url": "s3://bucket"}}
 
 
+def test_a_cluster_is_not_made_where_the_operator_does_not_look() -> None:
+    """Nobody would make anything of it, nor say so."""
+    with pytest.raises(HelmRefused, match=r"cluster\.create: .* the namespace here.* add it to watchNamespaces"):
+        rendered(NAMESPACED | {"cluster": {"create": True}})
+    for namespaces in ([], ["*"], ["first", "here"]):
+        assert "BMQ_HOOK_MANIFEST" in rendered({"watchNamespaces": namespaces, "cluster": {"create": True}})
+
+
 def test_the_pod_of_helm_test_goes_once_it_succeeded() -> None:
     (pod,) = of_kind("Pod")
     assert "hook-succeeded" in pod["metadata"]["annotations"]["helm.sh/hook-delete-policy"].split(",")

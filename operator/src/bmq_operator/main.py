@@ -30,7 +30,7 @@ from bmq_operator.hearing import Hearing
 from bmq_operator.kube import Kube
 from bmq_operator.lanes import reconcile as lanes
 from bmq_operator.lease import LEASE_S, RENEW_WITHIN_S, Lease, LeaseLost
-from bmq_operator.metrics import LAST_EVENT_AGE, LEADER, UNHEARD_SECONDS
+from bmq_operator.metrics import LAST_EVENT_AGE, LEADER, UNHEARD_SECONDS, forget_counted
 from bmq_operator.resync import resync_forever
 from bmq_operator.runner import RECONCILE_TIMEOUT_S, Kind, Runner
 from bmq_operator.settings import OperatorSettings, read_settings
@@ -77,7 +77,8 @@ class Operator:
         self.begin()
 
     def begin(self) -> None:
-        """Forgets what it knew when it led before: others may have led since."""
+        """Forgets what it knew, and counted, when it led before: others may have led since, and count the same."""
+        forget_counted()
         self.queue = WorkQueue()
         self.hearing = Hearing()
         self.context = Context(kube=self.kube, settings=self.settings, clock=SystemClock(), rng=SystemRng(), admin=self._admin)

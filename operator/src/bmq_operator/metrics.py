@@ -30,3 +30,10 @@ TABLES: Final = Gauge(
 STREAMS_BEGUN_ANEW: Final = Counter(
     "bmq_operator_streams_begun_anew_total", "Streams that write tables, ended and were begun anew, by the kind of their resource.", ("kind",)
 )
+
+
+def forget_counted() -> None:
+    """Of what is there the one that leads tells alone: another one that still did would have the sums twice, and alerts for ever."""
+    RESOURCES.clear()
+    TABLES.clear()
+    QUEUE_DEPTH.set(0)
