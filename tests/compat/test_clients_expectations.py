@@ -41,6 +41,17 @@ def test_a_topic_with_any_compression_type_is_made(admin: AdminClient, topic: st
     created.result(WAIT_S)
 
 
+def test_a_transactional_producer_fails_at_once_and_says_why(bmq: Bmq, topic: str) -> None:
+    """librdkafka goes on asking after every code but one, and then says only that it timed out."""
+    producer = Producer({"bootstrap.servers": bmq.servers, "transactional.id": topic})
+    began_s = monotonic()
+    with pytest.raises(KafkaException) as error:
+        producer.init_transactions(WAIT_S)
+    assert monotonic() - began_s < WAIT_S / 2
+    assert error.value.args[0].fatal()
+    assert "transactions are not served by this version of bmq" in error.value.args[0].str()
+
+
 def test_a_consumer_of_a_deleted_topic_reads_the_other(bmq: Bmq, admin: AdminClient, topic: str) -> None:
     for future in admin.create_topics([NewTopic(topic, 1), NewTopic(f"{topic}-gone", 1)]).values():
         future.result(WAIT_S)

@@ -157,3 +157,9 @@ def test_reassignment_and_election_tools(bmq: Bmq, reference: Librdkafka, topic:
     run(bmq, elect, "--election-type", "preferred", "--all-topic-partitions")
     unknown = run(bmq, elect, "--election-type", "preferred", "--topic", f"{topic}-none", "--partition", "0", check=False)
     assert "UnknownTopicOrPartition" in unknown or "does not exist" in unknown or "no partition" in unknown
+
+
+def test_a_transactional_producer_fails_at_once_and_says_why_in_java(bmq: Bmq, topic: str) -> None:
+    load = ("--topic", topic, "--num-records", "1", "--record-size", "1", "--throughput", "-1", "--transactional-id", topic)
+    with pytest.raises(AssertionError, match="transactions are not served by this version of bmq"):
+        run(bmq, "producer-perf", *load)

@@ -5,6 +5,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+import structlog
 from proxy_in_memory import Client, Running, batch, fetch_request, running_proxy
 
 from bmq.metadata.image import Image
@@ -262,9 +263,29 @@ def test_the_first_question_for_a_coordinator_makes_the_offsets_topic() -> None:
         several = await client.ask(10, 5, {"key_type": 0, "coordinator_keys": ["a", "b"]})
         assert [(one.key, one.error_code) for one in several.coordinators] == [("a", 0), ("b", 0)]
         assert len(proxy.controller.calls) == 1
-        refused = await client.ask(10, 5, {"key_type": 1, "coordinator_keys": ["t"]})
-        assert refused.coordinators[0].error_code == ErrorCode.invalid_request
-        assert "transactions" in refused.coordinators[0].error_message
+
+    run(test)
+
+
+def test_transactions_are_refused_at_once_with_codes_that_clients_do_not_try_again() -> None:
+    """Of all codes librdkafka takes the authorisation's alone for final; it asks by versions 0 to 2. Others show the code's own text."""
+
+    async def test(_: Running, client: Client) -> None:
+        with structlog.testing.capture_logs() as logs:
+            for version in (1, 2, 3):
+                old = await client.ask(10, version, {"key": "t", "key_type": 1})
+                assert old.error_code == ErrorCode.transactional_id_authorization_failed
+                assert "transactions are not served" in old.error_message
+            for version in (4, 5, 6):
+                [new] = (await client.ask(10, version, {"key_type": 1, "coordinator_keys": ["t"]})).coordinators
+                assert new.error_code == ErrorCode.unsupported_version
+                assert "transactions are not served" in new.error_message
+            [share] = (await client.ask(10, 6, {"key_type": 2, "coordinator_keys": ["g:topic:0"]})).coordinators
+            assert (share.error_code, share.error_message.partition(":")[0]) == (ErrorCode.invalid_request, "Key type 2")
+            assert (await client.ask(22, 4, {"transactional_id": "t"})).error_code == ErrorCode.unsupported_version
+        assert [(line["event"], line["client"]) for line in logs] == [
+            ("transactional producer refused: this version of bmq has no transactions", client.client_id)
+        ]
 
     run(test)
 
@@ -278,7 +299,6 @@ def test_producer_ids_are_taken_in_blocks_and_known_ones_get_a_new_epoch() -> No
         assert (again.producer_id, again.producer_epoch) == (4_999, 5)
         never_given = await client.ask(22, 4, {"transactional_id": None, "producer_id": 7_000_000, "producer_epoch": 4})
         assert (never_given.producer_id, never_given.producer_epoch) == (10_003, 0)
-        assert (await client.ask(22, 4, {"transactional_id": "t"})).error_code == ErrorCode.invalid_request
 
     run(test)
 

@@ -1,7 +1,12 @@
 """Which of Kafka's error codes an error becomes where the wire's own table is not enough."""
 
+from typing import Final
+
 from bmq.errors import BmqError, ControllerUnavailable, Fenced, NotOwner, NotReady, PartitionStopped, StoreError
 from bmq.wire.error_codes import ErrorCode, code_for
+
+TRANSACTION_REFUSED: Final = "transactional producer refused: this version of bmq has no transactions"
+"""The line of the log: most clients show their user no more than a code."""
 
 
 def coordinator_code(error: BmqError) -> int:

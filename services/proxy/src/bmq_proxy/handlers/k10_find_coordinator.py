@@ -14,13 +14,14 @@ from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
-from bmq_proxy.failures import coordinator_code
+from bmq_proxy.failures import TRANSACTION_REFUSED, coordinator_code
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.spreading import Proxies
 from bmq_proxy.topics import proxies_of
 
 GROUP = 0
-_TYPES = {1: "transactions are not served", 2: "share groups are not served"}
+TRANSACTION = 1
+_TYPES = {TRANSACTION: "transactions are not served", 2: "share groups are not served"}
 _SEVERAL_FROM = 4
 
 
@@ -41,13 +42,22 @@ async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
 async def _coordinators(proxy: Proxy, call: Call, keys: Sequence[str], key_type: int) -> list[dict[str, Any]]:
     if key_type != GROUP:
         reason = f"Key type {key_type}: {_TYPES.get(key_type, 'unknown')} by this version of bmq"
-        return [_refused(key, ErrorCode.invalid_request, reason) for key in keys]
+        code = ErrorCode.invalid_request
+        if key_type == TRANSACTION:
+            proxy.tell(TRANSACTION_REFUSED, client=call.client_id)
+            code = _refusal_of_transactions(call.version)
+        return [_refused(key, code, reason) for key in keys]
     try:
         topic = await proxy.coordinators.offsets_topic()
     except BmqError as error:
         return [_refused(key, coordinator_code(error), str(error)) for key in keys]
     proxies = proxies_of(proxy, proxy.image, call)
     return [_found(key, topic, proxy.coordinators.partition_of(key, topic), proxies) async for key in proxy.bulk.paced(call, keys)]
+
+
+def _refusal_of_transactions(version: int) -> int:
+    """What clients do not ask again: librdkafka, by versions below 4, goes on for ever after every code but the authorisation's."""
+    return ErrorCode.unsupported_version if version >= _SEVERAL_FROM else ErrorCode.transactional_id_authorization_failed
 
 
 def _found(key: str, topic: Topic, index: int, proxies: Proxies) -> dict[str, Any]:

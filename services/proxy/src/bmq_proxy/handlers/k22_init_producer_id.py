@@ -8,6 +8,7 @@ from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
+from bmq_proxy.failures import TRANSACTION_REFUSED
 from bmq_proxy.proxy import Proxy
 
 EPOCH_MAX = 2**15 - 2
@@ -22,8 +23,8 @@ def route(proxy: Proxy) -> Route:
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """A new id, or the next epoch of one that the client has already."""
     if request.transactional_id is not None:
-        proxy.tell("transactional producer refused: this version of bmq has no transactions", client=call.client_id)
-        return _failed(int(ErrorCode.invalid_request))
+        proxy.tell(TRANSACTION_REFUSED, client=call.client_id)
+        return _failed(int(ErrorCode.unsupported_version))
     known = 0 <= request.producer_id < proxy.image.next_producer_id and 0 <= request.producer_epoch <= EPOCH_MAX
     if known and request.producer_epoch < EPOCH_MAX:
         return {"error_code": 0, "producer_id": request.producer_id, "producer_epoch": request.producer_epoch + 1}
