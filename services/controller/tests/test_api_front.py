@@ -79,6 +79,27 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(test())  # type: ignore[arg-type]
 
 
+def test_the_root_says_where_things_are_to_everybody_and_from_the_first_moment_on() -> None:
+    async def test() -> None:
+        for front in (front_of(None), front_of(Sources(), tokens=Tokens("a-token-that-is-long"))):
+            status, headers, body = await ask(front, "GET", "/", client=REMOTE)
+            assert (status, headers["content-type"]) == (200, "text/plain; charset=utf-8")
+            assert [line.split()[0] for line in body.decode().splitlines()[1:]] == [
+                "/livez",
+                "/readyz",
+                "/metrics",
+                "/docs",
+                "/openapi.json",
+                "/v1/...",
+            ]
+            assert not front.has_pages
+            assert (await ask(front, "HEAD", "/"))[::2] == (200, b"")
+            for path in ("/livez", "/metrics"):
+                assert (await ask(front, "GET", path))[0] == 200
+
+    asyncio.run(test())
+
+
 def test_health_and_metrics_are_open_from_the_first_moment_on() -> None:
     async def test() -> None:
         front = front_of(None, tokens=Tokens("secret-secret-secret"))

@@ -57,6 +57,14 @@ ANSWER_WITHIN_S: Final = 35.0
 """Longer than an operation waits for the store, and shorter than other nodes wait for this one."""
 _log = structlog.get_logger(__name__)
 _TEXT: Final = "text/plain; charset=utf-8"
+_ROOT: Final = """bmq, its admin address. Kafka clients connect to another one.
+/livez         whether this process lives
+/readyz        whether it serves, or what it waits for
+/metrics       for Prometheus
+/docs          the REST API, to try out
+/openapi.json  the same for tools
+/v1/...        the REST API itself; with tokens it asks for one
+"""
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 _PASSED_ON: Final = frozenset(("authorization", "content-type", "if-match", REQUEST_ID))
 _PUBLIC: Final = frozenset(("/docs", "/openapi.json"))
@@ -181,6 +189,8 @@ class AdminFront:
         if request.method not in ("GET", "HEAD"):
             return None
         match request.path:
+            case "/":
+                return _text(200, _ROOT)
             case "/livez":
                 return _text(200, "ok\n")
             case "/readyz":

@@ -25,7 +25,7 @@ at `/openapi.json` (OpenAPI 3.1) and, to try out, at `/docs` of each node.
 
 ## Who may
 
-`/livez`, `/readyz`, `/metrics`, `/docs` and `/openapi.json` are open. For the rest:
+`/livez`, `/readyz`, `/metrics`, `/docs`, `/openapi.json` and `/`, which lists them, are open. For the rest:
 
 - With `admin_token` or `admin_token_file` a request has to present one of the tokens, `Authorization: Bearer TOKEN`; else it gets 401. The file has a
   token a line, of 16 characters or more, so that a new one can be given out before an old one is withdrawn. It is read again while the node
@@ -57,7 +57,7 @@ more: the same request with `continue=…` goes on after the last item. Items th
 
 ## Request ids
 
-Every answer but those of `/livez`, `/readyz` and `/metrics` has a header `X-Request-Id`: the one of the request, where it has one of up to
+Every answer but those of `/`, `/livez`, `/readyz` and `/metrics` has a header `X-Request-Id`: the one of the request, where it has one of up to
 {LENGTH_MAX} letters, digits and `._:/+=@-`, else one that was made. Problems have it as `request_id`, and so has every line that a node logs while it
 works on the request, be it the one that was asked or the leader: that it failed (status {FAILED_FROM} and above), that it took {SLOW_S:g} s or more,
 or what went wrong on the way.
