@@ -42,7 +42,7 @@ async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
 async def _coordinators(proxy: Proxy, call: Call, keys: Sequence[str], key_type: int) -> list[dict[str, Any]]:
     if key_type != GROUP:
         reason = f"Key type {key_type}: {_TYPES.get(key_type, 'unknown')} by this version of bmq"
-        code = ErrorCode.invalid_request
+        code = int(ErrorCode.invalid_request)
         if key_type == TRANSACTION:
             proxy.tell(TRANSACTION_REFUSED, client=call.client_id)
             code = _refusal_of_transactions(call.version)
@@ -57,7 +57,7 @@ async def _coordinators(proxy: Proxy, call: Call, keys: Sequence[str], key_type:
 
 def _refusal_of_transactions(version: int) -> int:
     """What clients do not ask again: librdkafka, by versions below 4, goes on for ever after every code but the authorisation's."""
-    return ErrorCode.unsupported_version if version >= _SEVERAL_FROM else ErrorCode.transactional_id_authorization_failed
+    return int(ErrorCode.unsupported_version if version >= _SEVERAL_FROM else ErrorCode.transactional_id_authorization_failed)
 
 
 def _found(key: str, topic: Topic, index: int, proxies: Proxies) -> dict[str, Any]:
