@@ -2,7 +2,7 @@
 
 import contextlib
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pytest
@@ -15,6 +15,7 @@ from bmq.wire.error_codes import ErrorCode
 
 TURN_S_MAX: Final = 0.1
 NAMED: Final = 10_000
+UNOPENED: Final = ("unopened-1", "unopened-2")
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +28,12 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
         gc.set_threshold(*thresholds)
 
 
-def fetch(client: Client, session_id: int, epoch: int, names: list[str]) -> Any:
-    """The answer of a session's next request, which adds so many partitions."""
-    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
+def fetch(client: Client, session_id: int, epoch: int, names: Sequence[str], *, partitions: int = 1) -> Any:
+    """The answer of a session's next request, which adds so many topics with so many partitions each."""
+    partition = {"fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
+    each = [{**partition, "partition": index} for index in range(partitions)]
     asked = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1 << 20, "session_id": session_id, "session_epoch": epoch}
-    return client.ask(1, 11, {**asked, "topics": [{"topic": name, "partitions": [partition]} for name in names]})
+    return client.ask(1, 11, {**asked, "topics": [{"topic": name, "partitions": each} for name in names]})
 
 
 def test_a_session_that_grows_by_steps_makes_no_small_request_hold_everybody_up(node: AbusedNode) -> None:
@@ -58,3 +60,13 @@ def test_no_session_remembers_names_that_no_topic_can_have(node: AbusedNode) -> 
             answer = fetch(client, 0, 0, [f"{number}-{n}-" + "x" * 30_000 for n in range(60)])
             assert (answer.error_code, answer.session_id, len(answer.responses)) == (0, 0, 60)
     assert node.ask(lambda: len(node.node.proxy.proxy.sessions)) == 0
+
+
+def test_a_fetch_of_many_partitions_that_are_not_open_yet_holds_nobody_up(node: AbusedNode) -> None:
+    most = Limits().fetch_partitions_max
+    node.have_topics(dict.fromkeys(UNOPENED, most // len(UNOPENED)))
+    with contextlib.closing(Client(node.kafka)) as client:
+        node.longest_turn_s()
+        answer = fetch(client, 0, 0, UNOPENED, partitions=most // len(UNOPENED))
+        assert node.longest_turn_s() < may_hold_s(TURN_S_MAX)
+    assert {one.error_code for topic in answer.responses for one in topic.partitions} <= {0, ErrorCode.not_leader_or_follower}

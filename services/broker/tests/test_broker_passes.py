@@ -1,19 +1,27 @@
 """One pass over a living broker's WAL reads for all partitions that moved from it: what happens to one of them meanwhile is no other's business."""
 
 import asyncio
+import time
+from uuid import UUID
 
 import pytest
 from held_store import HeldStore
 from moving_brokers import Brokers
 
 from bmq.errors import PartitionStopped
+from bmq.metadata.records import Range
 from bmq.storage.numbered import wal_key
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicPartition
+from bmq_broker.inheriting import Inheriting, Ranges
+from bmq_broker.recovery import Inheritance
 from bmq_sim.loop import on_virtual_time
 
 BETWEEN = 12
 """WAL objects between what the two partitions wrote."""
 STREAM = StreamId(NodeId(1), BrokerEpoch(1))
+MANY = 3_000
+"""Partitions that are asked for while one pass reads for them; if each looked at all, they took seconds of the processor."""
+MANY_S_MAX = 0.5
 
 
 async def two_that_lie_apart(brokers: Brokers) -> tuple[TopicPartition, TopicPartition]:
@@ -82,3 +90,29 @@ async def test_an_object_that_is_lost_stops_the_partition_that_needs_it_and_no_o
     with pytest.raises(PartitionStopped, match=r"object 0 of .* is missing; restore the object from a backup"):
         await brokers.append(broken, b"z")
     await brokers.stop()
+
+
+@on_virtual_time
+async def test_thousands_that_wait_for_one_pass_are_not_looked_at_by_each_of_them() -> None:
+    passes: list[int] = []
+    read = asyncio.Event()
+
+    async def read_ranges(ranges: Ranges) -> dict[TopicPartition, Inheritance]:
+        passes.append(len(ranges))
+        await read.wait()
+        return {}
+
+    inheriting = Inheriting(read_ranges, again_s=1)
+    ranges = (Range(node_id=1, broker_epoch=1, leader_epoch=1, end=10),)
+    tps = [TopicPartition(UUID(int=1), index) for index in range(MANY)]
+    for tp in tps:
+        inheriting.want(tp, ranges)
+    before_s = time.thread_time()
+    asked = [asyncio.create_task(inheriting.when_read(tp)) for tp in tps]
+    await asyncio.sleep(1)
+    assert time.thread_time() - before_s < MANY_S_MAX
+    read.set()
+    await asyncio.gather(*asked)
+    assert passes == [MANY]
+    assert all(inheriting.has_read(tp, ranges) for tp in tps)
+    await inheriting.close()

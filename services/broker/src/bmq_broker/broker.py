@@ -177,14 +177,18 @@ class Broker:
     async def _open_all(self, tps: Sequence[TopicPartition], *, patience_s: float) -> Openings:
         """Opens what is not open yet, and waits for it a little: one that takes long holds up no other. Returns the openings, over or not."""
         opening: Openings = {}
+        looked_at = 0
         for tp in tps:
             if tp not in self._ownership.partitions:
                 with suppress(BmqError):  # whoever looks at the partition finds the same
                     task = self._ownership.begin_to_open(tp)
                     if task is not None:
                         opening[tp] = task
-        if opening:
-            await asyncio.wait(opening.values(), timeout=patience_s)
+                looked_at += 1
+                if looked_at % LOOKED_AT_ONCE == 0:  # what was begun takes its first step in the loop's next turn
+                    await self._turns.turn()
+        if unfinished := [task for task in opening.values() if not task.done()]:
+            await asyncio.wait(unfinished, timeout=patience_s)
         return opening
 
     async def _collect_in_turns(self, requests: Sequence[TailRequest], opening: Openings, *, max_bytes: int) -> tuple[list[TailAnswer], int, bool]:

@@ -54,6 +54,8 @@ class Inheriting:
         """Those that stopped, while what stopped them is read again."""
         self._passes: list[_Pass] = []
         self._places = asyncio.Semaphore(PASSES_AT_ONCE)
+        self._looked = True
+        """Whether `start` has looked at what is wanted and read as it is now: thousands wait for one pass, and each of them asks for it."""
         self._ended = False
         self.found: Callable[[Sequence[TopicPartition]], None] = lambda _: None
         """Called with the partitions of which a pass found something, and with those that are to be tried again."""
@@ -64,8 +66,9 @@ class Inheriting:
 
     def want(self, tp: TopicPartition, ranges: tuple[Range, ...]) -> None:
         """These have to be read before the partition opens. `start` begins with it."""
-        if not self.has_read(tp, ranges):
+        if self._wanted.get(tp) != ranges and not self.has_read(tp, ranges):
             self._wanted[tp] = ranges
+            self._looked = False
 
     def has_read(self, tp: TopicPartition, ranges: Iterable[Range]) -> bool:
         """Whether what the ranges hold is known. Ranges are covered, and leave the image, while others are still to be read."""
@@ -101,15 +104,17 @@ class Inheriting:
 
     def forget(self, tp: TopicPartition) -> None:
         """The partition is not this broker's any more."""
-        self._wanted.pop(tp, None)
+        if self._wanted.pop(tp, None) is not None:
+            self._looked = False
         self._read.pop(tp, None)
         self._held.pop(tp, None)
         self._restoring.discard(tp)
 
     def start(self) -> None:
         """Begins to read what is wanted, but for streams that are being read already."""
-        if self._ended:
+        if self._ended or self._looked:
             return
+        self._looked = True
         under_way = {(tp, ranges) for each in self._passes for tp, ranges in each.ranges.items()}
         unread = {tp: ranges for tp, ranges in self._wanted.items() if (tp, ranges) not in under_way}
         for streams, wanted in _by_streams(unread):
@@ -158,6 +163,7 @@ class Inheriting:
             self._restoring.add(tp)
             if ranges := self.still_named(tp, self._read.pop(tp, ())):
                 self._wanted[tp] = ranges
+                self._looked = False
         self.start()
         self.found([tp for tp in stopped if tp not in self._wanted])
 
@@ -186,6 +192,7 @@ class Inheriting:
             raise
         finally:
             self._passes.remove(this)
+            self._looked = False
         self._take(this, found)
         self.start()
 
