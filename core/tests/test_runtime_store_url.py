@@ -53,6 +53,9 @@ def test_folders_and_the_other_clouds() -> None:
         ("s3://bucket?region=r&ca_file=/no/such", "ca_file '/no/such' cannot be used: name a file of PEM certificates"),
         ("gs://bucket?region=r", "region 'r' cannot be used: gs:// has the options anonymous, ca_file, endpoint"),
         ("file://relative/folder", "folder 'relative/folder' cannot be used: write file:///absolute/folder"),
+        ("s3://bucket/a#b?region=r", "character '#' cannot be used: leave it out; a folder's name may have %23 for #"),
+        ("s3://bucket/a\nb?region=r", "store s3://bucket/a\\nb?region=r: character '\\n' cannot be used: leave it out"),
+        ("file:///var/lib/bmq#2", "character '#' cannot be used"),
         ("az://container", "account '' cannot be used: add ?account=… or set AZURE_STORAGE_ACCOUNT_NAME"),
     ],
 )

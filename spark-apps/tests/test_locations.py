@@ -80,6 +80,9 @@ def test_what_a_killed_writer_left_in_a_folder_is_not_an_object(tmp_path: Path) 
         ("memory:", "nothing that a table is kept in"),
         ("ftp://host/a", "use file, memory, s3, gs or az"),
         ("s3a:///prefix", "bucket"),
+        ("s3a://tables/orders#eu", "character '#' cannot be used: leave it out"),
+        ("file:///tables/orders#eu", "a folder's name may have %23 for #"),
+        ("file://tables/orders", "write file:///absolute/folder"),
     ],
 )
 def test_a_location_that_makes_no_sense_is_refused_in_one_line(text: str, said: str) -> None:

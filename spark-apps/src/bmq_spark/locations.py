@@ -50,6 +50,8 @@ class Location:
         if not text or (split.query and not split.scheme):
             raise ConfigurationError(f"location {text!r}: write a folder, or s3a://BUCKET/PREFIX")
         if split.scheme in ("", "file"):
+            if split.scheme:
+                parse_store_url(text)  # what it refuses of a folder's URL: another one would be meant than is named
             path = unquote(split.path) if split.scheme else text
             return cls(Path(path).absolute().as_uri())
         uri = "s3" + text[3:] if split.scheme == "s3a" else text

@@ -9,6 +9,7 @@ az://container/prefix?account=NAME
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,6 +22,7 @@ from bmq.runtime.object_key import folder_of_prefix
 
 DEFAULT_REGION: Final = "us-east-1"
 """What MinIO and most S3-compatible stores take. Against AWS itself the region must be named."""
+_ODD: Final = re.compile(r"[\x00-\x1f\x7f#]")
 
 
 class StoreKind(StrEnum):
@@ -82,6 +84,10 @@ def parse_store_url(text: str, *, environment: Mapping[str, str] | None = None) 
     options = _options(text, kind, split.query)
     if "@" in split.netloc:
         raise _refused(_without_secrets(text), "credentials", "…", "give them by environment variables instead (docs/stores.md)")
+    # What is behind # is no part of a URL's path, and control characters are passed over:
+    # another store would be opened than the one that was named.
+    if odd := _ODD.search(text):
+        raise _refused(repr(text)[1:-1], "character", odd[0], "leave it out; a folder's name may have %23 for #")
     match kind:
         case StoreKind.FILE:
             if split.netloc or not split.path:
