@@ -1,12 +1,13 @@
 """Commits on a folder and on MinIO."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 from conftest import Buckets
 from table_records import add_batch, covered_by, expected, offsets_of, records, rows_of, write
 
-from bmq_spark.errors import CommitRace, CommitRefused, ConfigurationError
+from bmq_spark.errors import CommitRace, CommitRefused, ConfigurationError, TableBroken
 from bmq_spark.locations import Location
 from bmq_spark.table import Covered, Gap, Table, files, record_schema
 
@@ -105,3 +106,19 @@ def test_records_that_are_there_already_are_refused_from_another_query(table: Ta
 def test_a_batch_without_records_moves_offsets_alone(table: Table) -> None:
     snapshot = table.commit_batch(("q", 0), added=[], offsets=[Covered(topic="orders", partition=0, first=0, next=7)])
     assert offsets_of(snapshot) == {"orders": {0: 7}} and not snapshot.files
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_a_job_does_not_write_on_where_its_table_was_deleted(table: Table, made_anew: bool) -> None:
+    """A version in an empty log, or of another table's, would break what is made there next."""
+    add_batch(table, "q", 0, [records("orders", 0, 0, 10)])
+    shutil.rmtree(table.location.folder)
+    if made_anew:
+        other = Table.create(table.location, {"topics": "others"}, clock_ms=lambda: 1)
+        add_batch(other, "other", 0, [records("others", 0, 0, 5)])
+    batch = [records("orders", 0, 10, 10)]
+    with pytest.raises(TableBroken, match="its log is another's, or gone: was the table deleted while the job ran"):
+        add_batch(table, "q", 1, batch)
+    if made_anew:
+        assert add_batch(other, "other", 1, [records("others", 0, 5, 5)]).version == 3
+    assert Table.create(table.location).snapshot().version == (3 if made_anew else 1)

@@ -234,12 +234,27 @@ class Table:
 
     def _create(self, snapshot: Snapshot, commit: Commit) -> Snapshot:
         after = replay(snapshot, (commit,))
+        self._require_there(snapshot)
         if not self.location.create(commit_key(commit.version), log_format.encode(Kind.COMMIT, commit_fields(commit))):
             raise CommitRace(f"table {self.location.uri}: version {commit.version} is another writer's")
         if after.version - after.checkpoint >= SNAPSHOT_INTERVAL:
             after = self._store(after)
         self._newest = after
         return after
+
+    def _require_there(self, snapshot: Snapshot) -> None:
+        """Raises TableBroken where the log does not have that version any more: a version after it would break the table that is made there next."""
+        if snapshot.version == 0:
+            return
+        try:
+            if self.read_commit(snapshot.version).time_ms == snapshot.time_ms:
+                return
+        except ObjectMissing:
+            pass
+        raise TableBroken(
+            f"table {self.location.uri}: its log is another's, or gone: was the table deleted while the job ran? Run the job again: it makes a new "
+            "one, or goes on with what is there"
+        )
 
     def _store(self, snapshot: Snapshot) -> Snapshot:
         """Stores a snapshot and drops the oldest stored ones. What goes wrong here is the next writer's: the commit stands."""
