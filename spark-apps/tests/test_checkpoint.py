@@ -37,3 +37,17 @@ def test_a_query_whose_notes_were_cut_off_is_followed_by_another(spark: SparkSes
     checkpoint.begin(READS, {"orders": {0: 7}})
     found = checkpoint.newest()
     assert found is not None and found.reads() == READS and found.initial == {"orders": {0: 7}}
+
+
+@pytest.mark.parametrize("owner", ["nobody", "a run that was killed while it wrote"])
+def test_a_folder_that_others_have_files_in_is_not_taken_for_a_checkpoint(spark: SparkSession, tmp_path: Path, owner: str) -> None:
+    """Files of days are called as the notes of queries are, and of these all but the newest are deleted."""
+    for name in ("20260101/part", "20260101.json", "20260102.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    if owner != "nobody":
+        (tmp_path / "bmq.json").write_text("")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(JobStopped, match=r"--checkpoint .*: holds 20260101\.json of another program: give this job a --checkpoint of its own"):
+        Checkpoint(HadoopFolder(spark, str(tmp_path)), table_id="one", table="t").claim()
+    assert sorted(tmp_path.rglob("*")) == before

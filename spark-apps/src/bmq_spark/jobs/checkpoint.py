@@ -11,13 +11,15 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from bmq_spark.errors import JobStopped
 from bmq_spark.jobs.hadoop_files import HadoopFolder
 from bmq_spark.jobs.places import Places, each, from_json, place, to_json
 
-OWNER = "bmq.json"
+OWNER: Final = "bmq.json"
+_OF_SPARK: Final = frozenset(("metadata", "offsets", "commits"))
+_NOTES: Final = re.compile(r"[0-9]{4,9}\.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +54,9 @@ class Checkpoint:
         """Raises JobStopped where it is another table's, or another program's."""
         text = self._folder.read(OWNER)
         if not text:  # none, or what a full disk or a kill has left of the first run
-            if strange := sorted(set(self._folder.names()) & {"metadata", "offsets", "commits"}):
-                raise JobStopped(
-                    f"--checkpoint {self._folder.uri}: holds {strange[0]} of another program's stream: give this job a --checkpoint of its own"
-                )
+            # Queries are begun after this: what has such a name is somebody else's, and `begin` would delete it.
+            if strange := sorted(name for name in self._folder.names() if name in _OF_SPARK or _NOTES.fullmatch(name)):
+                raise JobStopped(f"--checkpoint {self._folder.uri}: holds {strange[0]} of another program: give this job a --checkpoint of its own")
             self._folder.write(OWNER, json.dumps({"table_id": self._table_id, "table": self._table}))
             return
         try:
@@ -85,7 +86,7 @@ class Checkpoint:
         return Query(self._folder, number)
 
     def _numbers(self) -> list[int]:
-        return [int(name.removesuffix(".json")) for name in self._folder.names() if re.fullmatch(r"[0-9]{4,9}\.json", name)]
+        return [int(name.removesuffix(".json")) for name in self._folder.names() if _NOTES.fullmatch(name)]
 
 
 class Query:
