@@ -1,14 +1,18 @@
 """What leaves an Iceberg table, or never comes into it: loss that was accepted, and retention of rows and dead letters alike."""
 
 import datetime
+from pathlib import Path
 
 import pytest
 from iceberg_batches import MIDNIGHT, Record, batch, settings, typing
-from iceberg_catalogs import Opened
+from iceberg_catalogs import Opened, opened_in
 from pyspark.sql import SparkSession
 
+from bmq_spark.errors import ConfigurationError
 from bmq_spark.iceberg.catalogs import Catalog
 from bmq_spark.iceberg.maintenance import Upkeep, maintain, now_ms
+from bmq_spark.jobs.cluster import Topic
+from bmq_spark.jobs.iceberg import Target, parse, run_maintenance
 from bmq_spark.jobs.iceberg_sink import IcebergSink
 from bmq_spark.jobs.places import Range
 
@@ -46,6 +50,32 @@ def test_retention_takes_old_rows_and_old_dead_letters(spark: SparkSession, hado
     sink.maintain()
     for table, left in ((name, "new"), (name.dead_letters, b"\xff new")):
         assert hadoop.load(table).scan().to_arrow().column("value").to_pylist() == [left]
+
+
+def test_maintenance_alone_takes_a_jobs_own_rows_and_none_that_are_the_newest_of_their_key(spark: SparkSession, tmp_path: Path) -> None:
+    """It is told the table's name alone: what else has a column of that name, or is remembered beside a table, stays."""
+    uri = f"jdbc:sqlite:{tmp_path / 'own.db'}"
+    own = opened_in(spark, Catalog(name="own", kind="sql", warehouse=str(tmp_path), uri=uri), {})
+    table = own.table("users")
+    sink = IcebergSink(spark, table, typing(), settings(partition_by="none", upsert_key="key"))
+    sink.check({"orders": Topic(id="of users", partitions=(0,))})
+    sink.add(batch(spark, 0, [Record(offset=0, key=b"a", value=b"newest")]))
+    sink.add(batch(spark, 1, [Record(offset=1, key=b"b", value=None), Record(offset=2, key=b"c", value=b"\xff")]))
+    spark.sql("CREATE TABLE own.db.theirs USING iceberg AS SELECT TIMESTAMP '2020-01-01 00:00:00' AS `timestamp`")
+    for name, said in (
+        ("users", r"--retention: the table own\.db\.users has no partitions by time, and only whole ones leave a table"),
+        ("users_dead_letters", r"it has the dead letters of another table"),
+        ("users_tombstones", r"it has the tombstones of another table"),
+        ("theirs", r"--table own\.db\.theirs: not made by this job, which maintains its own alone: name another"),
+    ):
+        given = ["--catalog-type", "sql", "--warehouse", str(tmp_path), "--catalog-uri", uri, "--maintain", "--retention", "1d"]
+        target = parse(["--table", f"own.db.{name}", *given])
+        assert isinstance(target, Target)
+        with pytest.raises(ConfigurationError, match=said):
+            run_maintenance(target, spark)
+        assert spark.table(f"own.db.{name}").count() == 1
+    with pytest.raises(ConfigurationError, match="has no partitions by time"):
+        IcebergSink(spark, table, typing(), settings(upsert_key="key", upkeep=Upkeep(target_file_size_bytes=1, retention_ms=DAY_MS)))
 
 
 @pytest.mark.parametrize("ahead_ms", [365 * DAY_MS, -365 * DAY_MS])

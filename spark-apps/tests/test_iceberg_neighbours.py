@@ -59,6 +59,57 @@ def test_orphans_are_looked_for_among_a_tables_own_files_alone(spark: SparkSessi
     assert orphan.exists() == (inner == "db.orders.data"), "where both lie in one folder nothing goes"
 
 
+@pytest.mark.parametrize("how", ["renamed", "dropped", "in another catalog"])
+def test_nothing_goes_where_another_table_lies_in_the_same_folder(
+    spark: SparkSession, folder: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    """A catalog gives the name's folder to whoever makes a table of that name, also where another's files are."""
+    catalog = how.replace(" ", "_")
+    for name in (catalog, "other"):
+        opened_in(spark, Catalog(name=name, kind="sql", warehouse=str(folder / catalog), uri=f"jdbc:sqlite:{folder / catalog}-{name}.db"), {})
+    before = table_of(spark, TableName.parse(f"{catalog}.db.orders"), "orders")
+    match how:
+        case "renamed":
+            spark.sql(f"ALTER TABLE {catalog}.db.orders RENAME TO db.kept")
+        case "dropped":
+            spark.sql(f"DROP TABLE {catalog}.db.orders")
+    now = table_of(spark, TableName.parse(f"{'other' if how == 'in another catalog' else catalog}.db.orders"), "sold")
+    assert now.table.location == before.table.location
+    orphan = Path(now.table.location, "data", "orphan.parquet")
+    orphan.write_bytes(b"left by a killed job")
+    long_ago = time.time() - 10 * DAY_S
+    there = [path for path in (folder / catalog).rglob("*") if path.is_file() and "clock" not in path.name]
+    for path in there:
+        os.utime(path, (long_ago, long_ago))
+    capsys.readouterr()
+    assert maintain(spark, now.table, Upkeep(target_file_size_bytes=1 << 20)).orphans_removed == 0
+    assert not [path for path in there if not path.exists()]
+    assert "metadata.json cannot be read, or is another table's in the same folder" in capsys.readouterr().err
+    if how != "dropped":
+        left = TableName.parse(f"{catalog}.db.{'kept' if how == 'renamed' else 'orders'}")
+        assert [row["topic"] for row in spark.table(left.sql).collect()] == ["orders"]
+        return
+    for path in Path(now.table.location, "metadata").glob("*.metadata.json"):
+        if before.table.id in path.read_text():
+            path.unlink()
+    assert maintain(spark, now.table, Upkeep(target_file_size_bytes=1 << 20)).orphans_removed > 1
+    assert not orphan.exists() and spark.table(now.table.name.sql).count() == 1
+
+
+def test_what_commits_that_failed_left_is_not_taken_for_another_tables(spark: SparkSession, folder: Path, opened: Opened) -> None:
+    catalog = Catalog(name="failed", kind="sql", warehouse=str(folder / "failed"), uri=f"jdbc:sqlite:{folder / 'failed.db'}")
+    opened_in(spark, catalog, {})
+    for sink in (table_of(spark, TableName.parse("failed.db.orders"), "orders"), table_of(spark, opened.table("failed"), "orders")):
+        metadata = Path(sink.table.location, "metadata")
+        newest = max(metadata.glob("*.metadata.json"), key=lambda path: path.stat().st_mtime_ns)
+        left = metadata / "00077-left.metadata.json"
+        left.write_bytes(newest.read_bytes())
+        long_ago = time.time() - 10 * DAY_S
+        os.utime(left, (long_ago, long_ago))
+        assert maintain(spark, sink.table, Upkeep(target_file_size_bytes=1 << 20)).orphans_removed == 1
+        assert not left.exists()
+
+
 def test_a_table_of_a_topic_is_not_taken_for_another_ones_dead_letters(spark: SparkSession, opened: Opened) -> None:
     table_of(spark, opened.table("parts_dead_letters"), "parts_dead_letters")
     with pytest.raises(ConfigurationError, match=r"near\.db\.parts_dead_letters, which is a table of the topic parts_dead_letters: rename that"):

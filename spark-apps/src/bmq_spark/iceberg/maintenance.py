@@ -18,7 +18,7 @@ from bmq.store_clock import skew_of
 from bmq_spark.errors import ConfigurationError, JobStopped
 from bmq_spark.iceberg.notes import PLACES, Notes
 from bmq_spark.iceberg.publishing import commit
-from bmq_spark.iceberg.tables import IcebergTable
+from bmq_spark.iceberg.tables import MADE_BY, METADATA, IcebergTable
 from bmq_spark.jobs.ending import say
 from bmq_spark.jobs.explaining import cause
 from bmq_spark.jobs.places import Places, each, place
@@ -26,7 +26,6 @@ from bmq_spark.table.clocks import SKEW_MS_MAX
 
 ORPHAN_AGE_MIN_MS: Final = 24 * 3_600_000
 """Iceberg's own floor: files of a write under way have no snapshot yet."""
-METADATA: Final = "metadata"
 OWN_FOLDERS: Final = ("data", METADATA)
 """Where Iceberg writes a table's files, below its location."""
 FILES_AT_ONCE: Final = 10_000
@@ -70,6 +69,18 @@ class Upkept:
         return (
             f"{self.files_merged} files merged into {self.files_made}, {self.manifests_rewritten} manifests rewritten, "
             f"{self.snapshots_expired} snapshots expired, {self.orphans_removed} orphans removed"
+        )
+
+
+def require_own(table: IcebergTable, upkeep: Upkeep) -> None:
+    """Raises ConfigurationError where it is no table of a job's rows, or has no partitions that a retention could take."""
+    if MADE_BY not in table.properties():
+        raise ConfigurationError(f"--table {table.name}: not made by this job, which maintains its own alone: name another")
+    table.require_rows()
+    if upkeep.retention_ms is not None and not table.has_times:
+        raise ConfigurationError(
+            f"--retention: the table {table.name} has no partitions by time, and only whole ones leave a table (with --upsert-key a row that nobody "
+            "wrote for long is still the newest of its key): leave the option out"
         )
 
 
@@ -185,8 +196,16 @@ def _expire(spark: SparkSession, table: IcebergTable, before_ms: int) -> int:
 
 def _remove_orphans(spark: SparkSession, table: IcebergTable, before_ms: int) -> list[Row]:
     """In the folders of the table's own files alone: within its folder lie the tables of a namespace that has its name, and whatever else others
-    put there, of which no snapshot of this table says anything. A folder of ours that is another table's own is left alone.
+    put there, of which no snapshot of this table says anything. A folder of ours that is another table's own is left alone. Where another table
+    lies in the very same folder, nothing goes.
     """
+    if (of_another := table.metadata_of_another()) is not None:
+        say(
+            f"warning: {table.name}: {of_another} cannot be read, or is another table's in the same folder (a catalog gives a new table the folder "
+            "of its name, also where one lies that was renamed or dropped): no orphans go; if nobody wants that table any more, delete its metadata "
+            "files"
+        )
+        return []
     jvm: Any = spark._jvm
     files = jvm.org.apache.hadoop.fs.Path(table.location).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # type: ignore[no-untyped-call,unused-ignore]
     removed: list[Row] = []

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.iceberg.catalogs import CATALOG_TYPES, SESSION_SETTINGS, Catalog, TableName
-from bmq_spark.iceberg.maintenance import Upkeep, maintain
+from bmq_spark.iceberg.maintenance import Upkeep, maintain, require_own
 from bmq_spark.iceberg.tables import DEAD_LETTERS, PARTITIONINGS, TOMBSTONES, IcebergTable
 from bmq_spark.jobs.checkpoint import Checkpoint
 from bmq_spark.jobs.cluster import Cluster
@@ -148,6 +148,7 @@ def run_maintenance(target: Target, spark: SparkSession) -> None:
     table = IcebergTable.open(spark, target.table)
     if table is None:
         raise ConfigurationError(f"--table {target.table}: not there: name one that the catalog has")
+    require_own(table, target.settings.upkeep)
     say(f"{table.name}: {maintain(spark, table, target.settings.upkeep)}")
     if (dead := _beside(spark, target.table.dead_letters, DEAD_LETTERS)) is not None:
         say(f"{dead.name}: {maintain(spark, dead, target.settings.upkeep, below=table.places())}")

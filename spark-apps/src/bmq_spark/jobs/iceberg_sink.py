@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bmq_spark.errors import BmqError
 from bmq_spark.iceberg.catalogs import TableName
-from bmq_spark.iceberg.maintenance import Upkeep, maintain
+from bmq_spark.iceberg.maintenance import Upkeep, maintain, require_own
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.publishing import commit, moved
 from bmq_spark.iceberg.tables import DEAD_LETTERS as LETTERS
@@ -76,6 +76,8 @@ class IcebergSink:
         self._dead = IcebergTable.open_beside(spark, name.dead_letters, LETTERS) if self._may_not_fit() else None
         self._tombstones = IcebergTable.open_beside(spark, name.tombstones, TOMBSTONES) if settings.upsert_key == RECORD_KEY else None
         self._table = self._create(name, self._schema(), settings.upsert_key)
+        if settings.upkeep is not None:
+            require_own(self._table, settings.upkeep)
         self._evolve()
         if settings.upsert_key and UPSERT_ORDER not in self._table.properties():
             self._table.set_property(UPSERT_ORDER, KEY_TIMESTAMP)
