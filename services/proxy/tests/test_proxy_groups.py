@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
+import pytest
 import structlog
 from proxy_in_memory import Client, Running, running_proxy
 
@@ -161,7 +162,22 @@ def test_old_versions_of_membership_become_the_newest_form() -> None:
         proxy.owner.on_group_call = lambda *_: NotReady("loading")
         failed = await client.ask(11, 7, {**join, "member_id": "m", "rebalance_timeout_ms": 9_000})
         assert (failed.error_code, failed.member_id) == (ErrorCode.coordinator_load_in_progress, "m")
-        assert (await client.ask(12, 4, {"group_id": "g", "member_id": "m"})).error_code == ErrorCode.coordinator_load_in_progress
+
+    run(test)
+
+
+@pytest.mark.parametrize("who_says_so", ["the coordinator", "the proxy"])
+def test_members_of_a_group_that_is_loaded_stay_in_it_or_join_again(who_says_so: str) -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        loading = {"throttle_time_ms": 0, "error_code": int(ErrorCode.coordinator_load_in_progress)}
+        proxy.owner.on_group_call = lambda *_: loading if who_says_so == "the coordinator" else NotReady("loading")
+        for version in range(5):
+            beat = await client.ask(12, version, {"group_id": "g", "generation_id": 1, "member_id": "m"})
+            assert beat.error_code == ErrorCode.none
+        loading |= {"protocol_type": None, "protocol_name": None, "assignment": b""}
+        for version in range(6):
+            synced = await client.ask(14, version, {"group_id": "g", "generation_id": 1, "member_id": "m", "assignments": []})
+            assert (synced.error_code, synced.assignment) == (ErrorCode.rebalance_in_progress, b"")
 
     run(test)
 
@@ -172,7 +188,7 @@ def test_a_coordinator_that_is_away_is_told_of_once_and_not_with_each_heartbeat(
         heartbeat = {"group_id": "hello", "generation_id": 1, "member_id": "one", "group_instance_id": None}
         with structlog.testing.capture_logs() as logs:
             for _ in range(20):
-                assert (await client.ask(12, 4, heartbeat)).error_code == ErrorCode.coordinator_load_in_progress
+                assert (await client.ask(12, 4, heartbeat)).error_code == ErrorCode.none
         assert len([line for line in logs if line["event"] == "group request not answered"]) == 1
 
     run(test)
