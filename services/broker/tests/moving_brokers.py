@@ -48,9 +48,9 @@ class ScriptedController:
     """BrokerControl: registers and fences as the real one does; moves are begun by the test and finished when the owner reports."""
 
     def __init__(self, store: ObjectStore, rng: SimRng, *, entered: Callable[[int], None]) -> None:
-        """`entered` hears of each entry of the metadata log before anybody has it in an image."""
+        """`entered` hears of each entry of the metadata log before anybody has it in an image, but for the first: a real one may begin there."""
         self._store = store
-        self._entered = entered
+        self._entered: Callable[[int], None] = lambda _: None
         self._rng = rng
         self._lock = asyncio.Lock()
         self._collecting: list[asyncio.Task[None]] = []
@@ -62,6 +62,7 @@ class ScriptedController:
         self.reachable = True
         self.finishes_moves = True
         self.commit(ClusterCreated(cluster_id=CLUSTER_ID))
+        self._entered = entered
 
     # --- what brokers ask ---
 
