@@ -1,6 +1,7 @@
 """Shared segments: one goes when none of its partitions names it and none ever can, and not before."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -178,6 +179,28 @@ async def test_partitions_that_moved_away_keep_it_and_let_it_go() -> None:
     await brokers.stop()
 
 
+async def append_and_roll(brokers: Brokers, tps: Sequence[TopicPartition], value: bytes) -> None:
+    """A record in a segment of each partition's own."""
+    for tp in tps:
+        await brokers.append_wherever(tp, value)
+        await brokers.roll(tp)
+
+
+async def deletions_held(store: HeldStore, brokers: Brokers, tps: Sequence[TopicPartition], below: Offset) -> Callable[[], Awaitable[None]]:
+    """Node 2 deletes records, and its versions are held up. Returns what lets them come to stand, and waits for what becomes of them."""
+    versions = [f"node-2:{numbered_key(manifest_prefix(tp), brokers.roles[2]._ownership.partitions[tp].manifest_version + 1)}" for tp in tps]
+    store.held.update(versions)
+    deleting = [asyncio.ensure_future(brokers.roles[2].owner.delete_records(tp, below)) for tp in tps]
+    await asyncio.sleep(0.1)
+
+    async def let_go() -> None:
+        for version in versions:
+            store.let_go(version)
+        await asyncio.gather(*deleting, return_exceptions=True)
+
+    return let_go
+
+
 @on_virtual_time
 async def test_it_stays_while_an_owner_may_serve_with_the_version_before_one_that_came_to_stand_late() -> None:
     store = HeldStore()
@@ -188,23 +211,14 @@ async def test_it_stays_while_an_owner_may_serve_with_the_version_before_one_tha
         await brokers.append(tp, b"a")
     await roll_together(brokers.roles[1], tps)
     await brokers.moved(*tps, to=2)
-    for tp in tps:
-        await brokers.append_wherever(tp, b"b")
-        await brokers.roll(tp)
-    versions = [f"node-2:{numbered_key(manifest_prefix(tp), brokers.roles[2]._ownership.partitions[tp].manifest_version + 1)}" for tp in tps]
-    store.held.update(versions)
-    deleting = [asyncio.ensure_future(brokers.roles[2].owner.delete_records(tp, Offset(1))) for tp in tps]
-    await asyncio.sleep(0.1)
+    await append_and_roll(brokers, tps, b"b")
+    let_go = await deletions_held(store, brokers, tps, Offset(1))
     await brokers.moved(*tps, to=3)
     assert [await brokers.read_all(tp) for tp in tps] == [[(0, b"a"), (1, b"b")]] * 2
-    for version in versions:
-        store.let_go(version)
-    await asyncio.gather(*deleting, return_exceptions=True)
+    await let_go()
     await asyncio.sleep(LONG_S)
     assert [await brokers.read_all(tp) for tp in tps] == [[(0, b"a"), (1, b"b")]] * 2
-    for tp in tps:
-        await brokers.append_wherever(tp, b"c")
-        await brokers.roll(tp)
+    await append_and_roll(brokers, tps, b"c")
     await asyncio.sleep(LONG_S)
     assert [await brokers.read_all(tp) for tp in tps] == [[(1, b"b"), (2, b"c")]] * 2
     assert store.keys(SHARED_PREFIX) == []
@@ -222,26 +236,17 @@ async def test_who_has_yet_to_hear_of_an_owner_does_not_take_away_what_that_one_
             await brokers.append(tp, b"a")
         await roll_together(brokers.roles[1], tps)
     await brokers.moved(*tps, to=2)
-    for tp in tps:
-        await brokers.append_wherever(tp, b"b")
-        await brokers.roll(tp)
-    versions = [f"node-2:{numbered_key(manifest_prefix(tp), brokers.roles[2]._ownership.partitions[tp].manifest_version + 1)}" for tp in tps]
-    store.held.update(versions)
-    deleting = [asyncio.ensure_future(brokers.roles[2].owner.delete_records(tp, Offset(2))) for tp in tps]
-    await asyncio.sleep(0.1)
+    await append_and_roll(brokers, tps, b"b")
+    let_go = await deletions_held(store, brokers, tps, Offset(2))
     behind = brokers.controller._feeds.pop(1)  # node 1, whose segment it is, does not hear of the move
     await brokers.moved(*tps, to=3)
     assert [await brokers.read_all(tp) for tp in tps] == [[(0, b"a"), (1, b"a"), (2, b"b")]] * 2
-    for version in versions:
-        store.let_go(version)
-    await asyncio.gather(*deleting, return_exceptions=True)
+    await let_go()
     await asyncio.sleep(LONG_S)
     assert [await brokers.read_all(tp) for tp in tps] == [[(0, b"a"), (1, b"a"), (2, b"b")]] * 2
     behind.publish(brokers.controller.image)
     brokers.controller._feeds[1] = behind
-    for tp in tps:
-        await brokers.append_wherever(tp, b"c")
-        await brokers.roll(tp)
+    await append_and_roll(brokers, tps, b"c")
     await asyncio.sleep(LONG_S)
     assert [await brokers.read_all(tp) for tp in tps] == [[(2, b"b"), (3, b"c")]] * 2
     assert store.keys(SHARED_PREFIX) == []
@@ -258,9 +263,7 @@ async def test_an_owner_that_does_not_know_what_became_of_a_version_finds_out_be
         await brokers.append(tp, b"a")
     await roll_together(brokers.roles[1], tps)
     await brokers.moved(*tps, to=2)
-    for tp in tps:
-        await brokers.append_wherever(tp, b"b")
-        await brokers.roll(tp)
+    await append_and_roll(brokers, tps, b"b")
     store.unknown.add("/manifest/")
     for tp in tps:
         with pytest.raises(UnknownOutcome):
