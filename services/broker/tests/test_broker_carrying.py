@@ -220,6 +220,21 @@ def test_two_different_batches_of_one_offset_stop_the_partition(other: bytes) ->
         partition_with([batch(0, b"a"), batch(1, b"b")], [other])
 
 
+def test_a_batch_that_begins_below_the_end_that_was_found_and_goes_beyond_it_stops_the_partition() -> None:
+    """Neither half of it may be taken: what of it is there already was given to other records."""
+    two = bytes(build_batch([Record(offset=at, timestamp_ms=0, key=None, value=b"x", headers=()) for at in range(2)], base_offset=1, leader_epoch=8))
+    with pytest.raises(PartitionStopped, match="from 1 on, of leader epoch 8, a second time: up to 1 they are there already"):
+        partition_with([batch(0, b"a"), batch(1, b"b")], [two])
+
+
+def test_a_batch_of_an_earlier_epoch_behind_one_of_a_later_one_stops_the_partition() -> None:
+    """Nobody of epoch 7 could write there once epoch 8 had begun below it: its readers would be told another end of epoch 7 than before."""
+    with pytest.raises(PartitionStopped, match="from 2 on, of leader epoch 7"):
+        partition_with([batch(0, b"a", leader_epoch=7), batch(1, b"b")], [batch(2, b"c", leader_epoch=7)])
+    with pytest.raises(PartitionStopped, match="from 2 on, of leader epoch 7"):
+        partition_with([batch(0, b"a"), batch(1, b"b"), batch(2, b"c", leader_epoch=7)])
+
+
 def test_a_roll_that_began_before_its_runs_were_carried_takes_its_part_of_the_copy() -> None:
     log = [batch(number, b"%d" % number) for number in range(4)]
     partition = partition_with(*([each] for each in log))

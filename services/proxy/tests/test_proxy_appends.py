@@ -605,3 +605,42 @@ def _of_producer(producer_id: int, *, sequence: int) -> bytes:
 
 def _proof() -> "asyncio.Future[Any]":
     return asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize("is_numbered", [False, True])
+def test_what_an_owner_gives_up_half_way_may_be_in_the_log_and_goes_again_only_where_a_second_copy_is_told_from_the_first(is_numbered: bool) -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        sent = [proxied.submit(idempotent(b"%d" % number) if is_numbered else b"%d" % number) for number in range(2)]
+        owner.futures[0].cancel()
+        await asyncio.sleep(0)
+        owner.takes(1)
+        await long_enough()
+        if is_numbered:
+            assert owner.got == [idempotent(b"0"), idempotent(b"1"), idempotent(b"0")]
+            owner.takes(2)
+            assert (await sent[0].done).base_offset == 2
+        else:
+            assert len(owner.got) == 2
+            assert isinstance(sent[0].done.exception(), UnknownOutcome)
+        assert (await sent[1].done).base_offset == 1
+        proxied.appends.close()
+
+    in_virtual_time(main)
+
+
+def test_a_bug_of_an_owner_is_told_to_the_one_whose_batch_met_it_and_not_sent_to_it_again() -> None:
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        sent = [proxied.submit(idempotent(b"%d" % number)) for number in range(2)]
+        owner.futures[0].set_exception(ZeroDivisionError("a bug"))
+        owner.takes(1)
+        await long_enough()
+        assert isinstance(sent[0].done.exception(), ZeroDivisionError)
+        assert len(owner.got) == 2
+        assert (await sent[1].done).base_offset == 1
+        proxied.appends.close()
+
+    in_virtual_time(main)

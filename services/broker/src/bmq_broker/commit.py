@@ -316,12 +316,8 @@ class GroupCommit:
             self._set_timer(wait_s)
 
     def _send(self, writer: StreamWriter, group: WalGroup) -> None:
-        try:
-            number = writer.submit(group.wal_runs())
-        except BmqError as error:
-            self._full.appendleft(group)
-            self.end(error)
-            return
+        """The writer has room: what ends it ends this too, before anything else is sent."""
+        number = writer.submit(group.wal_runs())
         self._pacing.sent(self._loop.time())
         group.sent(number)
         self._in_flight[number] = group

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, Fenced, NotOwner, NotReady, StoreError, UnknownTopic
+from bmq.errors import BmqError, Fenced, NotOwner, NotReady, StoreError, UnknownOutcome, UnknownTopic
 from bmq.metadata.image import Image
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Appended, Owner
@@ -254,7 +254,7 @@ class Appends:
 
     def _settled(self, append: Append, future: asyncio.Future[Appended]) -> None:
         if future.cancelled():
-            self._failed(append, NotReady(f"{append.tp}: the owner gave the batch up"))
+            self._failed(append, UnknownOutcome(f"{append.tp}: the owner gave the batch up half-way"))
             return
         error = future.exception()
         if error is None:

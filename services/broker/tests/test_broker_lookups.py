@@ -1,0 +1,113 @@
+"""Look-ups by time against a walk over every record: over pages, segments and the tail, with times that do not ascend, above any log start."""
+
+import asyncio
+from itertools import count
+from random import Random
+
+import pytest
+from broker_under_test import Cluster
+
+from bmq.errors import UnsupportedMessageFormat
+from bmq.values import Offset, TopicPartition
+from bmq.wire.batches import Record, build_batch
+from bmq_broker.lookups import LATEST_TIERED, MAX_TIMESTAMP, NOWHERE
+from bmq_broker.settings import BrokerSettings
+from bmq_sim.loop import on_virtual_time
+
+PAGED = BrokerSettings(manifest_entries_max=4, merge_count=1000)
+BEGIN_MS = 1_000
+
+
+async def put(cluster: Cluster, tp: TopicPartition, rng: Random, times_ms: list[int], *, batches: int = 1) -> None:
+    """Batches of some records, a few of them large enough for blocks of their own, in one WAL object."""
+    appended = []
+    for _ in range(batches):
+        added = [BEGIN_MS + rng.randrange(1_000) for _ in range(rng.randrange(1, 5))]
+        records = [
+            Record(offset=at, timestamp_ms=time_ms, key=None, value=bytes(rng.choice((1, 2_000))), headers=()) for at, time_ms in enumerate(added)
+        ]
+        appended.append(cluster.broker.owner.append(tp, build_batch(records), produce_version=9))
+        times_ms += added
+    await asyncio.gather(*appended)
+
+
+async def check(cluster: Cluster, tp: TopicPartition, times_ms: list[int], *, log_start: int) -> None:
+    """Every time is found where a walk finds it."""
+    left = list(enumerate(times_ms))[log_start:]
+    for asked_ms in sorted({*times_ms[::5], *(time_ms + 1 for time_ms in times_ms[::5]), 0, max(times_ms) + 1}):
+        found = await cluster.broker.owner.offset_for_time(tp, asked_ms)
+        expected = next(((offset, time_ms) for offset, time_ms in left if time_ms >= asked_ms), (-1, -1))
+        assert (found.offset, found.timestamp_ms) == expected, asked_ms
+    found = await cluster.broker.owner.offset_for_time(tp, MAX_TIMESTAMP)
+    expected = max(left, key=lambda each: (each[1], -each[0]), default=(-1, -1))
+    assert (found.offset, found.timestamp_ms) == expected
+
+
+@pytest.mark.parametrize("seed", range(2))
+@on_virtual_time
+async def test_every_time_is_found_where_a_walk_over_all_records_finds_it(seed: int) -> None:
+    rng = Random(seed)
+    cluster = Cluster(settings=PAGED)
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    times_ms: list[int] = []
+    for _ in range(9):
+        await put(cluster, tp, rng, times_ms, batches=rng.randrange(1, 8))
+        await cluster.roll(tp)
+    for _ in range(2):
+        await put(cluster, tp, rng, times_ms, batches=4)
+    partition = await cluster.broker._ownership.open(tp)
+    assert len(partition.manifest.pages) >= 2
+    assert partition.tail_start < len(times_ms)
+    for log_start in range(len(times_ms) + 1):
+        await cluster.broker.owner.delete_records(tp, Offset(log_start))
+        await check(cluster, tp, times_ms, log_start=log_start)
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_the_last_offset_in_segments_is_told_by_its_epoch_and_nowhere_where_there_is_none() -> None:
+    cluster = Cluster()
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    owner = cluster.broker.owner
+    await cluster.append(tp, b"a")
+    assert await owner.offset_for_time(tp, LATEST_TIERED) == NOWHERE
+    await cluster.roll(tp)
+    await cluster.append(tp, b"b")
+    first = await owner.offset_for_time(tp, LATEST_TIERED)
+    assert first.offset == 0
+    await cluster.kill()
+    await cluster.start("again")
+    owner = cluster.broker.owner
+    await cluster.append(tp, b"c")
+    await cluster.roll(tp)
+    then = await owner.offset_for_time(tp, LATEST_TIERED)
+    assert then.offset == 2
+    assert then.leader_epoch > first.leader_epoch
+    await owner.delete_records(tp, Offset(2))
+    assert (await owner.offset_for_time(tp, LATEST_TIERED)).offset == 2
+    await owner.delete_records(tp, Offset(3))
+    assert await owner.offset_for_time(tp, LATEST_TIERED) == NOWHERE
+    with pytest.raises(UnsupportedMessageFormat):
+        await owner.offset_for_time(tp, -6)
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_what_is_rolled_while_it_is_looked_for_is_found_once_and_where_it_is() -> None:
+    """The tail that a look-up took and the manifest that it took are of one moment, however long the store then takes."""
+    cluster = Cluster(settings=PAGED)
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    rng, times_ms = Random(7), list[int]()
+    for number in count():
+        await put(cluster, tp, rng, times_ms)
+        if number == 20:
+            break
+        looking = asyncio.ensure_future(check(cluster, tp, list(times_ms), log_start=0)) if number % 5 == 4 else None
+        if number % 2:
+            await cluster.roll(tp)
+        if looking is not None:
+            await looking
+    await cluster.stop()
