@@ -108,6 +108,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_proxy.fetch.reader:SMALL_BYTES": (100,),
     "bmq_proxy.fetch.reader:NEAR_TAIL_ENTRIES": (0, 1),
     "bmq_proxy.fetch.segments:LOOKED_AT_ONCE": (1, 2),
+    "bmq_proxy.fetch.tails:ASKED_MAX": (1, 2),
     "bmq_proxy.fetch.segments:READERS_MAX": (1, 2),
     "bmq_proxy.handlers.k02_list_offsets:LOOK_UPS_AT_ONCE": (1,),
     "bmq_proxy.handlers.k21_delete_records:DELETIONS_AT_ONCE": (1,),

@@ -2,10 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from bmq.errors import BmqError
 from bmq.roles.owner import Owner, TailAnswer, TailRequest
 from bmq.values import TopicPartition
+
+ASKED_MAX: Final = 8
+"""How often several owners are asked to wait for one request. Each time at least their part of what is missing comes."""
 
 
 async def read_tails(
@@ -13,7 +17,8 @@ async def read_tails(
 ) -> list[TailAnswer]:
     """One answer per request, in order; what an owner raises becomes the error of its partitions.
 
-    One owner waits by itself. Several are looked at once first, and then wait together until the first of them has something.
+    One owner waits by itself. Several are looked at once first, and then wait together: until there are `min_bytes` of all of them, an answer that
+    says something else, or the time is up.
     """
     answers: list[TailAnswer | None] = [None] * len(requests)
     shares: dict[int, tuple[Owner, list[int]]] = {}
@@ -43,9 +48,18 @@ async def read_tails(
         await asyncio.sleep(max_wait_ms / 1000)  # An empty request waits its time out, as any other without news.
         return []
     await asyncio.gather(*(ask(owner, indexes, min_bytes=0, max_wait_ms=0) for owner, indexes in shares.values()))
-    if shares and max_wait_ms > 0 and not _enough(requests, _complete(answers), min_bytes):
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + max_wait_ms / 1000
+    for _ in range(ASKED_MAX if shares else 0):
+        left_ms = int((deadline_s - loop.time()) * 1000)
+        missing_bytes = _missing_bytes(requests, found := _complete(answers), min_bytes)
+        if missing_bytes <= 0 or left_ms <= 0:
+            break
+        # When they have what is missing together, one of them has its part of it.
+        part_bytes = -(-missing_bytes // len(shares))
         tasks = [
-            asyncio.get_running_loop().create_task(ask(owner, indexes, min_bytes=1, max_wait_ms=max_wait_ms)) for owner, indexes in shares.values()
+            loop.create_task(ask(owner, indexes, min_bytes=sum(found[i].size_bytes for i in indexes) + part_bytes, max_wait_ms=left_ms))
+            for owner, indexes in shares.values()
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -56,13 +70,11 @@ async def read_tails(
     return _complete(answers)
 
 
-def _enough(requests: Sequence[TailRequest], answers: Sequence[TailAnswer], min_bytes: int) -> bool:
-    size_bytes = 0
-    for request, answer in zip(requests, answers, strict=True):
-        if answer.error is not None or request.offset < answer.tail_start:
-            return True
-        size_bytes += answer.size_bytes
-    return size_bytes >= min_bytes
+def _missing_bytes(requests: Sequence[TailRequest], answers: Sequence[TailAnswer], min_bytes: int) -> int:
+    """How many more are waited for; 0 where one of the answers is to be given at once."""
+    if any(answer.error is not None or request.offset < answer.tail_start for request, answer in zip(requests, answers, strict=True)):
+        return 0
+    return min_bytes - sum(answer.size_bytes for answer in answers)
 
 
 def _complete(answers: Sequence[TailAnswer | None]) -> list[TailAnswer]:
