@@ -1,0 +1,171 @@
+"""Produce in a lane whose topic nobody has written to yet: it is made once, what comes behind keeps its order, and the base gets none."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from proxy_in_memory import Client, Running, batch, running_proxy
+
+from bmq.errors import ControllerUnavailable
+from bmq.lanes import overlay_name
+from bmq.limits import Limits
+from bmq.metadata.image import Lane, Topic
+from bmq.roles.controller import NewTopic, TopicResult
+from bmq.values import TopicPartition
+from bmq.wire.batch_headers import split
+from bmq.wire.error_codes import ErrorCode
+from bmq.wire.message import Message
+from bmq.wire.records import iterate_records
+from bmq_proxy.settings import ProxySettings
+
+
+class Gate:
+    """Holds up what the controller is asked to create; `asked` is what it was."""
+
+    def __init__(self, proxy: Running) -> None:
+        self.open = asyncio.Event()
+        self.asked: list[str] = []
+        self._create = proxy.controller.create_topics
+        proxy.controller.create_topics = self._held  # type: ignore[method-assign]
+
+    async def _held(self, topics: Sequence[NewTopic], **more: Any) -> list[TopicResult]:
+        named = [replace(topic, name=overlay_name(topic.lane, topic.name), lane="") for topic in topics]
+        self.asked += [topic.name for topic in named]
+        await self.open.wait()
+        return await self._create(named, **more)
+
+
+def in_lane(test: Callable[[Running, Client, Gate, Topic], Awaitable[None]], settings: ProxySettings | None = None) -> None:
+    """A client of the lane `dev`; the base has the topic `orders`, of three partitions."""
+
+    async def main() -> None:
+        async with running_proxy(settings) as proxy:
+            proxy.metadata.change(lanes={"dev": Lane(name="dev", number=1, created_ms=0)})
+            base = proxy.metadata.add_topic("orders", 3)
+            create = proxy.metadata.add_topic
+            proxy.metadata.add_topic = lambda name, partitions, configs=None: create(name, 3, configs)  # type: ignore[method-assign]
+            client = await proxy.connect()
+            client.client_id = "lane=dev,app"
+            await asyncio.wait_for(test(proxy, client, Gate(proxy), base), 20)
+
+    asyncio.run(main())
+
+
+def values(proxy: Running, topic: Topic, partition: int = 0) -> list[bytes]:
+    found = []
+    for _, _, data in proxy.owner.log(TopicPartition(topic.topic_id, partition)).batches:
+        for header in split(data):
+            found += [record.value or b"" for record in iterate_records(data, header)]
+    return found
+
+
+def codes(message: Message) -> list[int]:
+    return [one.error_code for topic in message.responses for one in topic.partition_responses]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def test_what_comes_behind_the_first_write_keeps_its_order_and_none_of_it_reaches_the_base() -> None:
+    async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
+        other = await proxy.connect()
+        other.client_id = "lane=dev,other"
+        sent = [client.send_produce("orders", {0: batch(b"%d" % number)}) for number in range(5)]
+        other.send_produce("orders", {1: batch(b"other")})
+        await until(lambda: bool(gate.asked))
+        await asyncio.sleep(0.05)
+        assert gate.asked == ["dev:orders"]
+        gate.open.set()
+        answers = [await client.receive() for _ in sent]
+        assert [number for number, _ in answers] == sent
+        assert [codes(message) for _, message in answers] == [[0]] * 5
+        assert codes((await other.receive())[1]) == [0]
+        made = proxy.metadata.image.topic("dev:orders")
+        assert made is not None
+        assert values(proxy, made) == [b"%d" % number for number in range(5)]
+        assert values(proxy, made, 1) == [b"other"]
+        assert not any(values(proxy, base, index) for index in range(3))
+        assert gate.asked == ["dev:orders"]
+
+    in_lane(test)
+
+
+def test_where_the_topic_cannot_be_made_nothing_is_taken_and_the_client_is_told_to_try_again() -> None:
+    async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
+        proxy.controller.error = ControllerUnavailable("none leads")
+        gate.open.set()
+        for number in range(2):
+            client.send_produce("orders", {0: batch(b"%d" % number)})
+        assert [codes((await client.receive())[1]) for _ in range(2)] == [[ErrorCode.unknown_topic_or_partition]] * 2
+        assert not any(values(proxy, base, index) for index in range(3))
+        proxy.controller.error = None
+        client.send_produce("orders", {0: batch(b"then")})
+        assert codes((await client.receive())[1]) == [0]
+        made = proxy.metadata.image.topic("dev:orders")
+        assert made is not None
+        assert values(proxy, made) == [b"then"]
+        assert not values(proxy, base)
+
+    in_lane(test)
+
+
+def test_a_request_that_cannot_be_read_behind_the_first_write_ends_the_connection_and_what_came_before_it_is_answered() -> None:
+    async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
+        first = client.send_produce("orders", {0: batch(b"first")})
+        client.send(0, 9, raw=b"\xff" * 40)
+        await until(lambda: bool(gate.asked))
+        gate.open.set()
+        number, message = await client.receive()
+        assert (number, codes(message)) == (first, [0])
+        assert await client.closed()
+        again = await proxy.connect()
+        again.client_id = "lane=dev,app"
+        again.send_produce("orders", {0: batch(b"again")})
+        assert codes((await again.receive())[1]) == [0]
+        made = proxy.metadata.image.topic("dev:orders")
+        assert made is not None
+        assert values(proxy, made) == [b"first", b"again"]
+        assert not values(proxy, base)
+
+    in_lane(test)
+
+
+def test_what_waits_behind_a_request_of_more_partitions_than_one_turn_begins_is_not_sent_before_it() -> None:
+    async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
+        gate.open.set()
+        client.send_produce("orders", {0: batch(b"made")})
+        assert codes((await client.receive())[1]) == [0]
+        made = proxy.metadata.image.topic("dev:orders")
+        assert made is not None
+        wide = {index: batch(b"wide") for index in (1, 2, 0)}
+        sent = [client.send_produce("orders", wide), client.send_produce("orders", {0: batch(b"narrow")})]
+        answers = [await client.receive() for _ in sent]
+        assert [(number, codes(message)) for number, message in answers] == [(sent[0], [0, 0, 0]), (sent[1], [0])]
+        assert values(proxy, made) == [b"made", b"wide", b"narrow"]
+        assert not values(proxy, base)
+
+    in_lane(test, ProxySettings(limits=Limits(produce_turn_partitions=2)))
+
+
+def test_a_client_that_leaves_while_its_topic_is_made_holds_nothing_up_and_its_batches_are_there_in_order_or_not_at_all() -> None:
+    async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
+        for number in range(3):
+            client.send_produce("orders", {0: batch(b"%d" % number)})
+        await until(lambda: bool(gate.asked))
+        client.close()
+        await asyncio.sleep(0.05)
+        gate.open.set()
+        again = await proxy.connect()
+        again.client_id = "lane=dev,app"
+        again.send_produce("orders", {0: batch(b"again")})
+        assert codes((await again.receive())[1]) == [0]
+        made = proxy.metadata.image.topic("dev:orders")
+        assert made is not None
+        found = values(proxy, made)
+        assert [value for value in found if value != b"again"] == [b"%d" % number for number in range(len(found) - 1)]
+        assert not values(proxy, base)
+
+    in_lane(test)
