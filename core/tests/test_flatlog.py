@@ -10,6 +10,7 @@ from scripted_store import Faults, ScriptedStore, SeededRng, run
 
 from bmq.errors import BmqError, Conflict, Corrupt, Fenced, FormatError, FormatTooNew, ObjectMissing, StoreUnavailable, UnknownOutcome
 from bmq.ports import ObjectMeta
+from bmq.storage import flatlog
 from bmq.storage.flatlog import EPOCH_MAX, NO_PREDECESSOR, Entry, FlatLog, GapFound, Overtaken, decode_entry, encode_entry
 from bmq.values import Nonce
 
@@ -406,6 +407,87 @@ def test_a_claim_in_the_deleted_past_does_not_hold_where_the_listing_missed_what
             await sleeper.claim(base, epoch=2, payload=b"asleep")
         assert overtaken.value.entry.payload == b"more"
         assert (await logs.writer().newest()) == overtaken.value.entry
+
+    run(main())
+
+
+def test_a_readers_claim_in_the_deleted_past_is_not_the_newest_though_two_listings_missed_what_is_above_it() -> None:
+    """The entry below it is gone, which is no proof of anything: another listing has to agree."""
+
+    async def main() -> None:
+        logs = Logs()
+        old, sleeper = logs.writer(), logs.writer()
+        base = newest = await old.append(await old.claim(None, epoch=1, payload=b""), epoch=1, payload=b"base")
+        for _ in range(2):
+            newest = await old.append(newest, epoch=1, payload=b"acknowledged")
+        await old.delete_covered(newest.number)
+        with pytest.raises(Overtaken):
+            await sleeper.claim(base, epoch=2, payload=b"asleep")
+        assert logs.numbers() == [1, 3, 4]
+        log_that_goes_on_within_a_listing(logs, old, newest, listings=2)
+        found = await logs.writer().newest(3)
+        assert found is not None
+        assert (found.number, found.payload) == (6, b"more")
+
+    run(main())
+
+
+def test_a_claim_of_an_epoch_that_the_log_has_already_is_not_even_tried() -> None:
+    async def main() -> None:
+        logs = Logs()
+        base = await logs.writer().claim(None, epoch=3, payload=b"")
+        for epoch in (2, 3):
+            with pytest.raises(Fenced, match=f"has epoch 3, this writer has {epoch}"):
+                await logs.writer().claim(base, epoch=epoch, payload=b"")
+        assert logs.numbers() == [1]
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_asked_again", [False, True])
+def test_a_writer_whose_number_was_taken_and_deleted_with_all_that_it_built_on_is_replaced(is_asked_again: bool) -> None:
+    """Somebody deleted the rest of the log by hand: what this writer would append stands on nothing."""
+
+    async def main() -> None:
+        logs = Logs()
+        log, heir = logs.writer(), logs.writer()
+        base = await log.claim(None, epoch=1, payload=b"")
+        await heir.claim(base, epoch=2, payload=b"heir's")
+        get = logs.store.get
+
+        async def then_all_is_gone(key: str, *, start: int = 0, length: int | None = None) -> bytes:
+            data = await get(key, start=start, length=length)
+            if key.endswith("2"):  # read once, as what is no entry of this writer's
+                logs.store.get = get  # type: ignore[method-assign]
+                for number in logs.numbers():
+                    await logs.store.delete(f"meta/log/{number:020d}")
+            return data
+
+        logs.store.get = then_all_is_gone  # type: ignore[method-assign]
+        with pytest.raises(Fenced, match="entry 2 was taken and is gone again"):
+            await log.append(base, epoch=1, payload=b"next")
+        assert logs.numbers() == []
+        if is_asked_again:
+            with pytest.raises(BmqError):
+                await log.append(base, epoch=1, payload=b"next")
+
+    run(main())
+
+
+def test_a_log_with_more_entries_than_are_remembered_is_shortened_by_listing_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flatlog, "CANDIDATES_MAX", 4)
+
+    async def main() -> None:
+        logs = Logs()
+        log = logs.writer()
+        entry = await log.claim(None, epoch=1, payload=b"")
+        for number in range(30):
+            entry = await log.append(entry, epoch=1, payload=b"%d" % number)
+            await log.delete_covered(entry.number - 7)
+            numbers = logs.numbers()
+            assert numbers[-8:] == list(range(max(1, entry.number - 7), entry.number + 1))
+            assert numbers[:-8] in ([], [1])  # a claim stays
+        assert [each.number for each in await read_all(logs.writer(), await log.read(24))] == list(range(25, 32))
 
     run(main())
 

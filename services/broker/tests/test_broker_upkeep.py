@@ -7,7 +7,7 @@ import pytest
 from broker_under_test import Cluster, small
 from held_store import HeldStore
 
-from bmq.errors import Fenced, UnknownOutcome
+from bmq.errors import Corrupt, Fenced, UnknownOutcome
 from bmq.storage.keys import coordinator_snapshot_key, manifest_page_key, segment_key, segment_prefix
 from bmq.values import LeaderEpoch, Nonce, Offset
 from bmq_broker.settings import BrokerSettings
@@ -238,4 +238,24 @@ async def test_made_up_producers_are_forgotten_and_who_wrote_last_is_not() -> No
     assert all(len(partition.rolled) <= 20 for partition in partitions)
     again = await cluster.append(tps[0], b"mine", producer_id=39, producer_epoch=0, base_sequence=1)
     assert again.base_offset == first.base_offset
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_a_segment_in_the_place_of_anothers_is_not_read_as_that() -> None:
+    """As whole as its own: by its checksums alone it would pass."""
+    cluster = Cluster()
+    await cluster.start()
+    one, two = await cluster.topic("orders", partitions=2)
+    for tp, value in ((one, b"of one"), (two, b"of two")):
+        await cluster.append(tp, value)
+        await cluster.roll(tp)
+    entries = [(await cluster.broker._ownership.open(tp)).manifest.entries[0] for tp in (one, two)]
+    objects = cluster.store.objects
+    kept = objects[entries[0].key]
+    objects[entries[0].key] = objects[entries[1].key]
+    with pytest.raises(Corrupt, match="its index is that of"):
+        await cluster.read_all(one)
+    objects[entries[0].key] = kept
+    assert await cluster.read_all(one) == [(0, b"of one")]
     await cluster.stop()

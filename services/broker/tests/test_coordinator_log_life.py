@@ -1,6 +1,7 @@
 """What groups committed outlives every way in which a log's beginning goes; where some of it is missing, the coordinator says so."""
 
 import asyncio
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from bmq.names import CONSUMER_OFFSETS
 from bmq.roles.owner import Caller
 from bmq.storage.keys import segment_prefix
 from bmq.storage.segment import SEGMENT_HEADER_SIZE_BYTES
+from bmq.storage.snapshot import decode_snapshot, encode_snapshot
 from bmq.values import Offset, TopicPartition
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
@@ -254,4 +256,32 @@ async def test_what_is_committed_after_the_end_of_the_log_below_a_snapshot_was_l
     await cluster.stop()
     await cluster.start("last")
     assert await fetched(cluster) == (0, 2_019)
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("how", ["another partition's", "of another offset"])
+@on_virtual_time
+async def test_a_snapshot_that_is_not_the_one_that_is_named_is_not_loaded_and_no_group_is_told_its_offsets(how: str) -> None:
+    cluster = Cluster(settings=small(), groups=FEW)
+    await cluster.start()
+    await cluster.topic("orders")
+    (tp, other) = await cluster.topic(CONSUMER_OFFSETS, partitions=2)
+    for offset in range(6):
+        assert await commit(cluster, offset) == 0
+    await asyncio.sleep(1)
+    partition = await cluster.broker._ownership.open(tp)
+    named = partition.manifest.coordinator_snapshot
+    assert named is not None
+    stored = cluster.store.objects[named.key]
+    snapshot = decode_snapshot(stored.data)
+    changed = replace(snapshot, tp=other) if how == "another partition's" else replace(snapshot, offset=Offset(snapshot.offset - 1))
+    cluster.store.objects[named.key] = replace(stored, data=b"".join(bytes(part) for part in encode_snapshot(changed)))
+    await cluster.kill()
+    await cluster.start("again")
+    error, offset = await fetched(cluster)
+    assert error in (ErrorCode.coordinator_not_available, ErrorCode.coordinator_load_in_progress, ErrorCode.not_coordinator)
+    assert offset == -1
+    assert await commit(cluster, 7) != 0
+    cluster.store.objects[named.key] = stored
+    assert await fetched(cluster) == (0, 5)
     await cluster.stop()

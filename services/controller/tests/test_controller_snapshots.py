@@ -4,8 +4,10 @@ import asyncio
 from time import process_time
 from uuid import UUID
 
+import pytest
 from leading_controller import loaded, start
 
+from bmq.errors import Corrupt
 from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, encode_records
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.follower import MetadataFollower
@@ -16,7 +18,7 @@ from bmq.roles.controller import NewTopic
 from bmq_controller.settings import ControllerSettings
 from bmq_sim.clock import SimRng
 from bmq_sim.loop import run
-from bmq_sim.store import SimStore
+from bmq_sim.store import Request, SimStore
 
 
 def test_snapshots_shorten_the_log_and_lead_to_the_same_image() -> None:
@@ -53,6 +55,77 @@ def test_an_unreadable_snapshot_is_passed_over_for_the_one_before() -> None:
         newest = store.keys(SNAPSHOT_PREFIX)[-1]
         found = store.objects[newest]
         store.objects[newest] = type(found)(found.data[:-7], found.modified_ms)
+        assert await loaded(store) == role.metadata.image
+
+    run(main())
+
+
+def test_a_metadata_log_with_a_hole_that_no_snapshot_covers_is_no_metadata() -> None:
+    """What was committed behind the hole may rest on what was in it: nobody leads with the image before it, or gives its offsets anew."""
+
+    async def main() -> None:
+        store = SimStore()
+        role = await start(store, settings=ControllerSettings(snapshot_entries=1_000))
+        for number in range(6):
+            await role.controller.create_topics([NewTopic(name=f"t{number}")])
+        await role.stop()
+        hole = store.keys(LOG_PREFIX)[4]
+        kept = store.objects[hole].data
+        store.apply_delete("disaster", hole)
+        with pytest.raises(Corrupt, match="entry 5 is missing, 6 is there, and no snapshot under"):
+            await loaded(store)
+        before = store.keys()
+        with pytest.raises(Corrupt, match="entry 5 is missing"):
+            await start(store, seed=2)
+        assert store.keys() == before
+        store.apply_create("restored", hole, kept)
+        assert await loaded(store) == role.metadata.image
+
+    run(main())
+
+
+def test_a_snapshot_that_lies_under_anothers_position_or_goes_while_it_is_read_is_passed_over() -> None:
+    async def main() -> None:
+        store = SimStore()
+        role = await start(store, settings=ControllerSettings(snapshot_entries=10))
+        for _ in range(35):
+            await role.controller.allocate_producer_ids(1)
+        await asyncio.sleep(1)
+        await role.stop()
+        older, newest = store.keys(SNAPSHOT_PREFIX)
+        image, found = role.metadata.image, store.objects[newest]
+        store.objects[newest] = store.objects[older]
+        assert await loaded(store) == image
+        store.objects[newest] = found
+
+        class GoneBeforeItIsRead:
+            def began(self, request: Request) -> None:
+                if request.verb == "get" and request.key == newest and newest in store.objects:
+                    store.apply_delete("a newer leader", newest)
+
+            def ended(self, request: Request) -> None:
+                pass
+
+        store.watcher = GoneBeforeItIsRead()
+        assert await loaded(store) == image
+        assert newest not in store.objects
+
+    run(main())
+
+
+def test_a_snapshot_that_an_earlier_leader_made_of_the_same_position_is_as_good_and_stays_as_it_is() -> None:
+    async def main() -> None:
+        store = SimStore()
+        role = await start(store, settings=ControllerSettings(snapshot_entries=1_000))
+        await role.controller.allocate_producer_ids(1)
+        await role.stop()
+        journals = [MetadataJournal(store.for_node(f"leader-{seed}"), rng=SimRng(seed)) for seed in (5, 6)]
+        for journal in journals:
+            await journal.save_snapshot(await journal.load())
+        (key,) = store.keys(SNAPSHOT_PREFIX)
+        first = store.objects[key].data
+        await journals[1].save_snapshot(await journals[1].load())
+        assert store.objects[key].data == first
         assert await loaded(store) == role.metadata.image
 
     run(main())
