@@ -1,15 +1,17 @@
 """Which topic an offset without an epoch is of: asked of owners that may know more of a partition than this proxy does."""
 
+from dataclasses import replace
+
 import pytest
 from proxy_in_memory import CountingRng, MemoryOwner
 
-from bmq.errors import FencedLeaderEpoch, UnknownLeaderEpoch
+from bmq.errors import FencedLeaderEpoch, NotOwner, UnknownLeaderEpoch
 from bmq.metadata.image import PartitionMeta, Topic
 from bmq.roles.owner import EpochEnd, OffsetForTime
 from bmq.storage.leader_epochs import EpochHistory, EpochStart, epoch_end
 from bmq.values import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from bmq.wire.message import Message
-from bmq_proxy.lanes.stale_commits import told_apart
+from bmq_proxy.lanes.stale_commits import CODE, joined, take_out_stale, told_apart, with_stale
 from bmq_sim.loop import on_virtual_time
 
 RNG = CountingRng()
@@ -57,3 +59,78 @@ async def test_an_offset_within_the_lanes_log_stays_the_lanes_though_this_proxy_
     lanes, bases = await told_apart(request, lambda _: own, lambda _: base, lambda _: owner)
     assert (bases is not None) == is_the_bases
     assert (lanes is None) == (bases is not None)
+
+
+def committed(*offsets: tuple[int, int, int], name: str = "orders") -> Message:
+    """A commit of (partition, offset, epoch) each."""
+    parts = [Message(partition_index=at, committed_offset=offset, committed_leader_epoch=epoch) for at, offset, epoch in offsets]
+    return Message(group_id="g", topics=[Message(name=name, topic_id=None, partitions=parts)])
+
+
+def offsets_in(request: Message) -> list[tuple[int, int]]:
+    return [(one.partition_index, one.committed_offset) for topic in request.topics for one in topic.partitions]
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "is_stale"),
+    [
+        (3, 9, False),  # of the epoch that this proxy takes for the newest
+        (9, 9, False),
+        (5, 8, False),  # up to where its epoch ends
+        (6, 8, True),  # beyond it: it was read elsewhere
+        (4, 2, True),  # of the base's epochs, which end where the topic begins
+        (0, 2, False),  # nothing is skipped by it
+        (50, -1, False),  # told apart elsewhere
+    ],
+)
+@on_virtual_time
+async def test_an_offset_beyond_the_end_of_its_epoch_is_taken_out_of_a_commit_and_no_other(offset: int, epoch: int, is_stale: bool) -> None:
+    own = topic("dev:orders", 9)
+    owner = HistoricOwner({own.topic_id: ((EpochStart(7, 0), EpochStart(8, 0), EpochStart(9, 5)), 10)})
+    left, stale = await take_out_stale(committed((0, offset, epoch)), lambda _: own, lambda _: owner)
+    assert stale == ({"orders": [0]} if is_stale else {})
+    assert offsets_in(left) == ([] if is_stale else [(0, offset)])
+
+
+@on_virtual_time
+async def test_of_a_commit_of_several_partitions_what_is_stale_is_refused_and_the_rest_is_stored_and_answered_in_one() -> None:
+    own, other = topic("dev:orders", 9), topic("dev:other", 9)
+    own = replace(own, partitions=own.partitions * 3)
+    owner = HistoricOwner({own.topic_id: ((EpochStart(7, 0), EpochStart(9, 5)), 10), other.topic_id: ((EpochStart(9, 0),), 10)})
+    request = committed((0, 6, 7), (1, 4, 7), (2, 8, 9), (7, 1, 7))
+    request.topics.append(committed((0, 1, 2), name="other").topics[0])
+    request.topics.append(committed((0, 1, 2), name="not the lane's").topics[0])
+    topics = {"orders": own, "other": other}
+    left, stale = await take_out_stale(request, topics.get, lambda _: owner)
+    assert stale == {"orders": [0], "other": [0]}
+    assert {(asked.name, one.partition_index) for asked in left.topics for one in asked.partitions} == {
+        ("orders", 1),
+        ("orders", 2),
+        ("orders", 7),
+        ("not the lane's", 0),
+    }
+    assert left.group_id == "g"
+    stored = {"topics": [{"name": "orders", "partitions": [{"partition_index": at, "error_code": 0} for at in (1, 2, 7)]}]}
+    answer = with_stale(stored, stale)
+    codes = {(one["name"], part["partition_index"]): part["error_code"] for one in answer["topics"] for part in one["partitions"]}
+    assert codes == {("orders", 1): 0, ("orders", 2): 0, ("orders", 7): 0, ("orders", 0): CODE, ("other", 0): CODE}
+    assert [part["partition_index"] for part in stored["topics"][0]["partitions"]] == [1, 2, 7], "another's answer is left as it was"
+
+
+@on_virtual_time
+async def test_an_offset_is_kept_where_no_owner_can_say_what_its_epoch_was() -> None:
+    own = topic("dev:orders", 9)
+
+    def nobody(_: TopicPartition) -> HistoricOwner:
+        raise NotOwner("it moves")
+
+    left, stale = await take_out_stale(committed((0, 60, 7)), lambda _: own, nobody)
+    assert (offsets_in(left), stale) == ([(0, 60)], {})
+
+
+def test_answers_to_two_parts_of_one_commit_are_one_with_each_partition_once() -> None:
+    first = {"throttle_time_ms": 1, "topics": [{"name": "a", "partitions": [{"partition_index": 0, "error_code": 0}]}]}
+    second = {"topics": [Message(name="b", partitions=[1]), {"name": "a", "partitions": [{"partition_index": 1, "error_code": 3}]}]}
+    answer = joined(first, second)
+    assert answer["throttle_time_ms"] == 1
+    assert {one["name"]: len(one["partitions"]) for one in answer["topics"]} == {"a": 2, "b": 1}

@@ -13,6 +13,7 @@ from proxy_in_memory import Client, Running, batch, fetch_request
 
 from bmq.limits import limits_of
 from bmq_proxy.arriving import STILL_S_MAX, ArrivingMemory
+from bmq_proxy.fetch.reader import FetchReader
 from bmq_proxy.settings import ProxySettings
 
 pytestmark = pytest.mark.usefixtures("both_loops")
@@ -135,6 +136,52 @@ def test_who_waits_for_memory_keeps_nothing_that_it_has_read_alive() -> None:
         assert all(one() is None for one in handed_out)
         memory.release(held_bytes)
         _, answer = await client.receive()
+        assert len(answer.responses[0].partitions[0].records) > 300_000
+
+    run(test)
+
+
+def test_who_reads_little_is_answered_though_all_memory_is_used_up_and_gives_its_own_back() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        client.send_produce("orders", {0: batch(b"little")})
+        await client.receive()
+        reader = proxy.role.proxy.reader
+        assert isinstance(reader, FetchReader)
+        reader.memory.hold(reader.memory.limit_bytes)
+        for _ in range(3):
+            answer = await client.ask(1, 12, fetch_request("orders", 0, 0))
+            assert len(answer.responses[0].partitions[0].records) == len(batch(b"little"))
+            await until(lambda: not reader._small_memory.held_bytes)
+        reader._small_memory.hold(reader._small_memory.limit_bytes)
+        number = client.send(1, 12, fetch_request("orders", 0, 0))
+        await until(lambda: reader.memory.is_waited_for)
+        reader.memory.release(reader.memory.limit_bytes)
+        got, answer = await client.receive()
+        assert got == number
+        assert len(answer.responses[0].partitions[0].records) == len(batch(b"little"))
+        await until(lambda: not reader.memory.held_bytes)
+
+    run(test)
+
+
+def test_who_waits_for_memory_that_does_not_come_is_answered_without_records_and_told_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bmq_proxy.fetch.reader.ROOM_WAIT_S", 0.05)
+
+    async def test(proxy: Running, client: Client) -> None:
+        client.send_produce("orders", {0: batch(b"a" * 300_000)})
+        await client.receive()
+        reader = proxy.role.proxy.reader
+        assert isinstance(reader, FetchReader)
+        memory = reader.memory
+        memory.hold(memory.limit_bytes)
+        answer = await client.ask(1, 12, fetch_request("orders", 0, 0))
+        [partition] = answer.responses[0].partitions
+        assert (partition.error_code, partition.high_watermark, bytes(partition.records)) == (0, 1, b"")
+        assert not memory.is_waited_for
+        assert memory.held_bytes == memory.limit_bytes
+        assert reader._small_memory.held_bytes == 0
+        memory.release(memory.limit_bytes)
+        answer = await client.ask(1, 12, fetch_request("orders", 0, 0))
         assert len(answer.responses[0].partitions[0].records) > 300_000
 
     run(test)

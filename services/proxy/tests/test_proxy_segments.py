@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from proxy_in_memory import CountingRng, MemoryStore, Running, fetch_request, running_proxy
 
-from bmq.errors import Corrupt, ObjectMissing
+from bmq.errors import Corrupt, ObjectMissing, StoreUnavailable
 from bmq.greedy_window import WINDOW_FIRST_BYTES
 from bmq.storage.flatlog import FlatLog, Overtaken
 from bmq.storage.keys import manifest_page_key, manifest_prefix, segment_key
@@ -328,6 +328,41 @@ def test_a_fetch_below_the_tail_runs_through_consecutive_segments() -> None:
         assert topic.partitions[0].high_watermark == 5
 
     fetching(test)
+
+
+@pytest.mark.parametrize("how", ["damaged", "of a newer version", "missing", "not to be had"])
+def test_what_cannot_be_read_of_a_segment_keeps_nobody_from_the_records_of_those_before_it(how: str) -> None:
+    async def test(proxy: Running, client: Any) -> None:
+        entries = await rolled(proxy, [[some_batch(0)], [some_batch(1)], [some_batch(2), some_batch(3)], [some_batch(4)]])
+        objects, key = proxy.store.objects, entries[2].key
+        data = bytearray(objects[key])
+        if how == "damaged":
+            data[entries[2].position] ^= 1
+        elif how == "of a newer version":
+            data[entries[2].index_position + 5] += 1
+        objects[key] = bytes(data)
+        if how == "missing":
+            del objects[key]
+        elif how == "not to be had":
+            refuse(proxy.store, key)
+        for offset, there in ((0, [0, 1]), (1, [1]), (2, []), (4, [4])):
+            [topic] = (await client.ask(1, 12, fetch_request("orders", 0, offset))).responses
+            assert offsets_of(topic.partitions[0]) == there, offset
+            assert bool(topic.partitions[0].error_code) == (offset == 2)
+
+    fetching(test)
+
+
+def refuse(store: MemoryStore, key: str) -> None:
+    """It answers for the others."""
+    get = store.get
+
+    async def refused(wanted: str, *, start: int = 0, length: int | None = None) -> bytes:
+        if wanted == key:
+            raise StoreUnavailable("503")
+        return await get(wanted, start=start, length=length)
+
+    store.get = refused  # type: ignore[method-assign]
 
 
 def test_a_batch_above_every_limit_comes_whole_and_alone() -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, NotOwner, NotReady, ObjectMissing, StoreUnavailable
+from bmq.errors import BmqError, FormatError, NotOwner, NotReady, ObjectMissing, StoreError
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner, TailAnswer, TailRequest
 from bmq.storage.manifest import Manifest
@@ -285,7 +285,7 @@ class FetchReader:
                     pool=Pool.TAIL if run.newest and len(entries) - at <= NEAR_TAIL_ENTRIES else Pool.CATCH_UP,
                     following=entries[at + 1] if at + 1 < len(entries) else None,
                 )
-            except (ObjectMissing, StoreUnavailable):
+            except (FormatError, StoreError):
                 if found.size_bytes:
                     break  # What there is goes out; the next request meets it again.
                 raise
