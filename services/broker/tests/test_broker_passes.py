@@ -6,13 +6,16 @@ from uuid import UUID
 
 import pytest
 from held_store import HeldStore
+from hypothesis import given
+from hypothesis import strategies as st
 from moving_brokers import Brokers
 
 from bmq.errors import PartitionStopped
+from bmq.metadata.image import stream_of
 from bmq.metadata.records import Range
 from bmq.storage.numbered import wal_key
-from bmq.values import BrokerEpoch, NodeId, StreamId, TopicPartition
-from bmq_broker.inheriting import Inheriting, Ranges
+from bmq.values import BrokerEpoch, LeaderEpoch, NodeId, StreamId, TopicId, TopicPartition
+from bmq_broker.inheriting import Inheriting, Ranges, _by_streams
 from bmq_broker.recovery import Inheritance
 from bmq_sim.loop import on_virtual_time
 
@@ -116,3 +119,22 @@ async def test_thousands_that_wait_for_one_pass_are_not_looked_at_by_each_of_the
     assert passes == [MANY]
     assert all(inheriting.has_read(tp, ranges) for tp in tps)
     await inheriting.close()
+
+
+@given(st.lists(st.sets(st.integers(0, 7), min_size=1, max_size=3), max_size=8))
+def test_streams_are_read_together_where_a_partition_needs_both_and_apart_elsewhere(needs: list[set[int]]) -> None:
+    ranges = {
+        TopicPartition(TopicId(UUID(int=number)), 0): tuple(Range(NodeId(node), BrokerEpoch(1), LeaderEpoch(1), 9, 0) for node in sorted(nodes))
+        for number, nodes in enumerate(needs)
+    }
+    groups = _by_streams(ranges)
+    assert sorted(tp for _, members in groups for tp in members) == sorted(ranges)
+    for streams, members in groups:
+        assert streams == {stream_of(part) for tp in members for part in ranges[tp]}
+        assert all(members[tp] == ranges[tp] for tp in members)
+        reached = {next(iter(members))}
+        for _ in members:  # whoever is in a group is in it for a chain of streams that two partitions need
+            known = {stream_of(part) for tp in reached for part in ranges[tp]}
+            reached |= {tp for tp in members if any(stream_of(part) in known for part in ranges[tp])}
+        assert reached == set(members)
+    assert sum(len(streams) for streams, _ in groups) == len({node for nodes in needs for node in nodes})
