@@ -7,9 +7,12 @@ import pytest
 from leading_controller import entries, loaded, registration, start
 
 from bmq.errors import ControllerUnavailable, Fenced
-from bmq.metadata.records import ClusterCreated, LeaderElected
+from bmq.metadata.codec import LOG_PREFIX, encode_records
+from bmq.metadata.records import ClusterCreated, LeaderElected, ProducerIdsAllocated
 from bmq.roles.controller import NewTopic
-from bmq.values import NodeId
+from bmq.storage.flatlog import Entry, decode_entry, encode_entry
+from bmq.storage.numbered import numbered_key
+from bmq.values import NodeId, Nonce
 from bmq_controller.settings import ControllerSettings
 from bmq_sim.loop import VirtualLoop, run
 from bmq_sim.process import SimProcess
@@ -45,6 +48,28 @@ def test_a_second_controller_deposes_the_first_for_good() -> None:
         assert (image.controller_id, image.controller_epoch) == (2, 2)
         await first.stop()
         await second.stop()
+
+    run(main())
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2])
+def test_a_leader_that_meets_an_entry_that_it_did_not_write_leads_no_more_whatever_its_epoch(epoch: int) -> None:
+    """It would build on an image that lacks it. One of an earlier epoch is no sleeper's: above a claim that held none can come to stand."""
+
+    async def main() -> None:
+        store = SimStore()
+        role = await start(store, settings=ControllerSettings(leading_check_s=1_000))
+        claim = decode_entry(store.objects[store.keys(LOG_PREFIX)[-1]].data, what="the claim")
+        records = encode_records([ProducerIdsAllocated(next_producer_id=5_000)])
+        other = Entry(number=2, epoch=epoch, nonce=Nonce(bytes(16)), predecessor=claim.nonce, claim=epoch > 1, payload=records)
+        store.apply_create("other", numbered_key(LOG_PREFIX, 2), b"".join(bytes(part) for part in encode_entry(other)))
+        with pytest.raises(ControllerUnavailable):
+            await role.controller.create_topics([NewTopic(name="lost")])
+        assert "entry 2" in await role.deposed
+        assert role.metadata.image.position == 1
+        assert len(store.keys(LOG_PREFIX)) == 2
+        assert (await loaded(store)).next_producer_id == 5_000
+        await role.stop()
 
     run(main())
 
