@@ -1,16 +1,21 @@
 """What lands in a stream or a topic after it was collected goes, too, and nothing goes because it is not known."""
 
 import asyncio
+from collections.abc import Sequence
 from uuid import UUID
 
 from leading_controller import registration, start, write_wal
 
+from bmq.errors import ControllerUnavailable
 from bmq.metadata.codec import LOG_PREFIX
+from bmq.metadata.image import Image
 from bmq.roles.controller import NewTopic
 from bmq.storage.keys import topic_prefix
 from bmq.storage.numbered import numbered_key, wal_key
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId
+from bmq_controller.collector import Collector
 from bmq_controller.settings import ControllerSettings
+from bmq_sim.clock import SimRng
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore, StoreFaults
 
@@ -128,3 +133,68 @@ async def test_a_leader_that_is_writing_when_it_looks_for_strays_looks_on_once_t
     assert store.keys("topics/") == []
     await writing
     await role.stop()
+
+
+@on_virtual_time
+async def test_files_of_somebody_else_between_the_objects_stay_and_hide_none_of_them() -> None:
+    store = SimStore()
+    role = await start(store, settings=SETTINGS)
+    first = StreamId(NodeId(1), await role.controller.register(registration(boot=1)))
+    await write_wal(store.for_node("broker"), first, 1, cluster_id=role.metadata.image.cluster_id)
+    await role.controller.register(registration(boot=2))
+    (made,) = await role.controller.create_topics([NewTopic(name="dead", partitions=1)])
+    assert made.topic_id is not None
+    await role.controller.delete_topics([made.topic_id])
+    await asyncio.sleep(20)
+    strangers = [
+        "topics/!",
+        "topics/00000000-not-an-id/0000000000/segment/1",
+        f"topics/{str(made.topic_id).upper()}X/1",
+        "topics/~",
+        f"wal/{1:010d}/!",
+        f"{first.prefix}README and as long as a data object",
+        f"wal/{1:010d}/~",
+    ]
+    late = [wal_key(first, 7), f"{topic_prefix(made.topic_id)}0000000000/segment/1"]
+    kept = set(store.keys("wal/"))
+    for key in (*strangers, *late):
+        store.apply_create("anybody", key, LATE)
+    await asyncio.sleep(150)
+    assert set(store.keys("topics/")) | set(store.keys("wal/")) == kept | set(strangers)
+    await role.stop()
+
+
+@on_virtual_time
+async def test_what_cannot_be_collected_now_is_tried_again_and_holds_up_nothing_else() -> None:
+    store = SimStore()
+    streams = {StreamId(NodeId(1), BrokerEpoch(number)): 0 for number in (1, 2)}
+    topics = {TopicId(UUID(int=number)): f"t{number}" for number in (1, 2)}
+    for stream in streams:
+        store.apply_create("broker", wal_key(stream, 0), LATE)
+    for topic_id in topics:
+        store.apply_create("broker", f"{topic_prefix(topic_id)}0000000000/segment/1", LATE)
+    living = f"{topic_prefix(TopicId(UUID(int=3)))}0000000000/segment/1"
+    store.apply_create("broker", living, LATE)
+    image = Image(dropped=dict(streams), deleted=dict(topics))
+    asked: list[object] = []
+
+    async def collected(some: Sequence[StreamId], others: Sequence[TopicId]) -> None:
+        nonlocal image
+        (one,) = (*some, *others)
+        asked.append(one)
+        if asked.count(one) == 1 and one in (StreamId(NodeId(1), BrokerEpoch(1)), TopicId(UUID(int=1))):
+            raise ControllerUnavailable("its outcome is not known")
+        image = Image(
+            dropped={stream: at for stream, at in image.dropped.items() if stream != one},
+            deleted={topic_id: name for topic_id, name in image.deleted.items() if topic_id != one},
+        )
+
+    collector = Collector(store.for_node("leader"), rng=SimRng(3), image=lambda: image, collected=collected, delay_s=0.0, interval_s=1.0)
+    await collector.collect()
+    assert len(asked) == 4
+    assert (list(image.dropped), list(image.deleted)) == ([StreamId(NodeId(1), BrokerEpoch(1))], [TopicId(UUID(int=1))])
+    assert store.keys() == [living]
+    await collector.collect()
+    assert (list(image.dropped), list(image.deleted), len(asked)) == ([], [], 6)
+    await collector.collect()
+    assert len(asked) == 6

@@ -1,0 +1,76 @@
+"""What a broker answers to who names another epoch, sends what it may not, or asks how far behind a group is."""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+from broker_under_test import Cluster
+
+from bmq.errors import BmqError, FencedLeaderEpoch, InvalidBatch, UnknownLeaderEpoch
+from bmq.roles.owner import Position, TailRequest
+from bmq.values import Offset, TopicId, TopicPartition
+from bmq.wire.batches import Record, build_batch
+from bmq_sim.loop import on_virtual_time
+
+
+@on_virtual_time
+async def test_who_names_another_leader_epoch_is_told_whether_it_or_this_broker_is_behind_and_gets_nothing() -> None:
+    cluster = Cluster()
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    await cluster.append(tp, b"a")
+    await cluster.kill()
+    await cluster.start("again")
+    await cluster.append(tp, b"b")
+    owner = cluster.broker.owner
+    epoch = (await cluster.broker._ownership.open(tp)).leader_epoch
+    assert epoch > 1
+
+    async def answers(current: int) -> list[object]:
+        request = TailRequest(tp=tp, offset=Offset(0), max_bytes=1 << 20, current_leader_epoch=current)
+        (answer,) = await owner.read_tail([request], min_bytes=1, max_bytes=1 << 20, max_wait_ms=60_000)
+        found: list[object] = [answer.error or len(answer.batches)]
+        for call in (owner.offset_for_time(tp, -1, current_leader_epoch=current), owner.epoch_end(tp, epoch, current_leader_epoch=current)):
+            try:
+                found.append(getattr(await call, "offset", None))
+            except BmqError as error:
+                found.append(error)
+        return found
+
+    began_s = asyncio.get_running_loop().time()
+    for right in (-1, epoch):
+        assert await answers(right) == [2, 2, None]
+    assert [type(one) for one in await answers(epoch - 1)] == [FencedLeaderEpoch] * 3
+    assert [type(one) for one in await answers(epoch + 1)] == [UnknownLeaderEpoch] * 3
+    assert asyncio.get_running_loop().time() - began_s < 1, "an error is no reason to wait"
+    assert (await owner.epoch_end(tp, epoch - 1)).end_offset == 1
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_of_a_request_with_two_batches_for_a_partition_neither_is_taken() -> None:
+    cluster = Cluster()
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    await cluster.append(tp, b"opened")
+    one = build_batch([Record(offset=0, timestamp_ms=cluster.clock.now_ms(), key=None, value=b"x", headers=())])
+    for records in (one + one, b""):
+        with pytest.raises(InvalidBatch):
+            await cluster.broker.owner.append(tp, records, produce_version=9)
+    assert (await cluster.append(tp, b"then")).base_offset == 1
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_what_groups_have_yet_to_read_is_counted_from_the_log_start_at_least_and_unknown_elsewhere() -> None:
+    cluster = Cluster()
+    await cluster.start()
+    one, two = await cluster.topic("orders", partitions=2)
+    for number in range(5):
+        await cluster.append(one, b"%d" % number)
+    await cluster.broker.owner.delete_records(one, Offset(2))
+    gone = TopicPartition(TopicId(UUID(int=9)), 0)
+    asked = [(one, 0), (one, 3), (one, 5), (one, 9), (two, 0), (gone, 0)]
+    found = await cluster.broker.owner.unread([Position(tp=tp, offset=Offset(offset)) for tp, offset in asked])
+    assert [None if each is None else each.records for each in found] == [3, 2, 0, 0, 0, None]
+    await cluster.stop()
