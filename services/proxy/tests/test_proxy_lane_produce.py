@@ -1,23 +1,34 @@
 """Produce in a lane whose topic nobody has written to yet: it is made once, what comes behind keeps its order, and the base gets none."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from proxy_in_memory import Client, Running, batch, running_proxy
 
 from bmq.errors import ControllerUnavailable
-from bmq.lanes import overlay_name
+from bmq.lanes import overlay_id, overlay_name
 from bmq.limits import Limits
-from bmq.metadata.image import Lane, Topic
+from bmq.metadata.image import Lane, PartitionMeta, Topic
 from bmq.roles.controller import NewTopic, TopicResult
-from bmq.values import TopicPartition
+from bmq.values import LeaderEpoch, NodeId, TopicId, TopicPartition
 from bmq.wire.batch_headers import split
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq.wire.records import iterate_records
 from bmq_proxy.settings import ProxySettings
+
+
+def add_overlay(proxy: Running, name: str, _: int, configs: Mapping[str, str] | None = None) -> Topic:
+    """As the controller makes the lane's topics: as wide as the base's, under the id that was foretold."""
+    image = proxy.metadata.image
+    meta = PartitionMeta(node_id=NodeId(1), leader_epoch=LeaderEpoch(3))
+    topic_id = TopicId(overlay_id(image.cluster_id, 1, name.removeprefix("dev:"), image.next_leader_epoch(name)))
+    topic = Topic(topic_id=topic_id, name=name, partitions=(meta,) * 3, configs=dict(configs or {}))
+    proxy.metadata.change(topics={**image.topics, topic_id: topic}, topic_ids={**image.topic_ids, name: topic_id})
+    return topic
 
 
 class Gate:
@@ -43,8 +54,7 @@ def in_lane(test: Callable[[Running, Client, Gate, Topic], Awaitable[None]], set
         async with running_proxy(settings) as proxy:
             proxy.metadata.change(lanes={"dev": Lane(name="dev", number=1, created_ms=0)})
             base = proxy.metadata.add_topic("orders", 3)
-            create = proxy.metadata.add_topic
-            proxy.metadata.add_topic = lambda name, partitions, configs=None: create(name, 3, configs)  # type: ignore[method-assign]
+            proxy.metadata.add_topic = partial(add_overlay, proxy)  # type: ignore[method-assign]
             client = await proxy.connect()
             client.client_id = "lane=dev,app"
             await asyncio.wait_for(test(proxy, client, Gate(proxy), base), 20)
