@@ -146,8 +146,8 @@ def test_a_request_that_cannot_be_read_behind_the_first_write_ends_the_connectio
 def test_what_waits_behind_a_request_of_more_partitions_than_one_turn_begins_is_not_sent_before_it() -> None:
     async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
         gate.open.set()
-        client.send_produce("orders", {0: batch(b"made")})
-        assert codes((await client.receive())[1]) == [0]
+        client.send_produce("orders", {index: batch(b"made") for index in (2, 1, 0)})
+        assert codes((await client.receive())[1]) == [0, 0, 0]
         made = proxy.metadata.image.topic("dev:orders")
         assert made is not None
         wide = {index: batch(b"wide") for index in (1, 2, 0)}

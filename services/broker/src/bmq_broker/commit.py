@@ -114,6 +114,7 @@ class GroupCommit:
             group.runs[partition.tp] = (partition, run)
             group.slot.runs += 1
         else:
+            assert entry[0] is partition, "one that came back is opened when all that it appended before is durable"
             run = entry[1]
         run.batches.append(batch)
         run.size_bytes += header.size_bytes
