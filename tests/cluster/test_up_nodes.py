@@ -46,20 +46,6 @@ def create_topic(cluster: UpNodes, name: str) -> None:
         future.result(60)
 
 
-def create_topic_in_the_end(cluster: UpNodes, name: str, *, timeout_s: float = 30) -> None:
-    """While nobody leads, the client is told to try again."""
-    deadline = monotonic() + timeout_s
-    while True:
-        try:
-            return create_topic(cluster, name)
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return None
-            assert error.args[0].code() == KafkaError.REQUEST_TIMED_OUT, error
-            assert monotonic() < deadline, cluster.tail_of_log()
-            sleep(0.1)
-
-
 class Writer:
     """Produces numbered records; remembers where each was acknowledged."""
 
@@ -152,7 +138,7 @@ def test_a_leading_controller_that_is_killed_and_a_broker_that_stands_still_cost
         cluster.kill9(cluster.state()["controller_id"])
         writer.write(300)
         writer.until_acknowledged(600)
-        create_topic_in_the_end(cluster, "more")  # the other one leads, or the same one again: whoever was first
+        create_topic(cluster, "more")  # waits until the other one leads, or the same one again: whoever was first
         stands_still = cluster.pids()[101]
         os.kill(stands_still, signal.SIGSTOP)
         writer.write(300)

@@ -205,3 +205,7 @@ class NoMoveUnderWay(RequestError):
 
 class ControllerUnavailable(BmqError):
     """The controller cannot commit now (the store is down, or another one leads): try again."""
+
+
+class NotLeading(ControllerUnavailable):
+    """The controller that was asked does not lead, or none does: nothing was applied."""
