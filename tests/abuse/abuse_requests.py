@@ -148,6 +148,8 @@ class _Shape:
             case "string":
                 if self.long == ():
                     return "x" * LONG_TEXT
+                if field.name == "group_id" and not several:
+                    return f"g{self.version}"  # lies of other versions may be in theirs for half an hour, which others then wait for
                 return _text(field.name, self.kind, own) if several else _TEXTS.get(field.name, "x")
             case "bytes":
                 return bytes(LONG_BYTES if self.long == () else 4)

@@ -49,7 +49,7 @@ def answered_bytes(node: AbusedNode, abuse: Abuse) -> int:
         except ConnectionError:
             return 0  # a frame that is too long
         except TimeoutError:
-            assert abuse.what == A_LIE, "only what became a Fetch or a JoinGroup that waits for others may wait"
+            assert abuse.what == A_LIE, f"v{abuse.version} {abuse.what}: only a lie that became a Fetch or a JoinGroup that waits for others may wait"
             return 0
         if len(head) < 4:
             return 0
