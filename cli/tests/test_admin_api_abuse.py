@@ -72,6 +72,30 @@ def test_what_was_not_understood_is_told_with_the_field_that_it_is_about() -> No
     run(test)
 
 
+def test_a_parameter_that_a_page_does_not_know_or_has_twice_is_refused_before_anything_is_done() -> None:
+    async def test(cluster: Cluster) -> None:
+        node = await cluster.start(1, "controller,broker,proxy")
+        await ask(node, "POST", "/v1/topics", {"name": "a"})
+        for method, path, body, query, words in (
+            ("POST", "/v1/topics", {"name": "b"}, "validate_onyl=true", "'validate_onyl'"),
+            ("POST", "/v1/topics", {"name": "b"}, "validate_only=true&validate_only=false", "'validate_only'"),
+            ("DELETE", "/v1/topics/a", None, "validate_only=true", "'validate_only'"),
+            ("GET", "/v1/topics", None, "Limit=5", "'Limit'"),
+            ("GET", "/v1/topics", None, "&".join(f"x{n}" for n in range(9)), "and 4 more"),
+            ("GET", "/v1/cluster", None, "limit=5", "'limit'"),
+            ("GET", "/v1/debug/image", None, "%ff", "'\\ufffd'"),
+        ):
+            refused = await ask(node, method, path, body, query=query)
+            assert (refused.status, refused.body["code"]) == (400, "InvalidRequest"), refused
+            assert words in refused.body["why"], refused
+        assert "validate_only" in (await ask(node, "POST", "/v1/topics", {"name": "b"}, query="dry_run=true")).body["remedy"]
+        names = [one["name"] for one in (await ask(node, "GET", "/v1/topics")).body["items"]]
+        assert "a" in names
+        assert "b" not in names
+
+    run(test)
+
+
 def test_no_page_tells_the_clusters_secret() -> None:
     async def test(cluster: Cluster) -> None:
         secret = "known-to-the-nodes-alone"

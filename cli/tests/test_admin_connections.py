@@ -36,6 +36,9 @@ class Pages:
     parts: list[int] = field(default_factory=list)
     answers_early: bool = False
 
+    def new_id(self) -> str:
+        return "made"
+
     async def __call__(self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
         self.began.append((cast(CountedLoop, asyncio.get_running_loop()).turn, scope["path"]))
         body = bytearray()
@@ -99,9 +102,20 @@ def test_what_is_not_taken_is_refused_with_a_reason_and_the_connection_ends(send
         writer.write(sends)
         answered, body = await answer_of(reader)
         assert (answered, words in json.loads(body)["detail"]) == (status, True), body
+        assert json.loads(body)["request_id"]
         assert await reader.read() == b""
         writer.close()
         assert not pages.began
+
+    run(test)
+
+
+def test_what_is_refused_unread_keeps_the_id_that_its_sender_gave_it() -> None:
+    async def test(server: AdminServer, pages: Pages) -> None:
+        reader, writer = await connect(server)
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine-7\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert json.loads((await answer_of(reader))[1])["request_id"] == "mine-7"
+        writer.close()
 
     run(test)
 

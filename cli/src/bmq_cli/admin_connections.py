@@ -10,6 +10,7 @@ headers or comes in chunks.
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -25,6 +26,8 @@ from bmq.turns import Rotation
 from bmq_cli.admin_bytes import AdminBytes, HeadTooLarge
 from bmq_controller.api.asgi import BODY_BYTES_MAX
 from bmq_controller.api.problems import Refusal
+from bmq_controller.api.request_ids import HEADER as REQUEST_ID
+from bmq_controller.api.request_ids import request_id_of, with_request_id
 
 CLOSED: Final = Counted("bmq_admin_connections_closed", "Connections to the admin address that were closed for the sake of others, by why.", ["why"])
 COMPLAIN_EVERY_S: Final = 10.0
@@ -42,8 +45,10 @@ _log = structlog.get_logger(__name__)
 class AdminConnections:
     """Those of one admin server, the one that moved last at the end."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, new_id: Callable[[], str]) -> None:
+        """`new_id` makes the id of a request that has none."""
         self.limits = limits
+        self.new_id = new_id
         self._connections: dict[AdminConnection, None] = {}
         self._by_host: Counter[str] = Counter()
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
@@ -119,6 +124,12 @@ class _Http(h11.Connection):
     """h11's, that takes no body in chunks (each of them would be an event), nor one that is too large, and knows why it refused what came."""
 
     refused: h11.RemoteProtocolError | None = None
+    request_headers: dict[str, str]
+    """Of the request that was looked at last."""
+
+    def __init__(self, role: type[h11.SERVER], head_bytes_max: int) -> None:
+        super().__init__(role, head_bytes_max)
+        self.request_headers = {}
 
     def next_event(self) -> Any:
         """h11's."""
@@ -132,6 +143,7 @@ class _Http(h11.Connection):
         return event
 
     def _look_at(self, request: h11.Request) -> None:
+        self.request_headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers if name == REQUEST_ID.encode()}
         for name, value in request.headers:
             if name == b"transfer-encoding":
                 raise h11.RemoteProtocolError("its body comes in chunks", error_status_hint=LENGTH_REQUIRED)
@@ -284,6 +296,7 @@ class AdminConnection(H11Protocol):
     def _refuse(self, status: int, code: str, why: str, remedy: str) -> None:
         """Answers what will not be looked into any further, and ends the connection when its peer has had a moment to read that."""
         reply = Refusal(status=status, code=code, what="request", why=why, remedy=remedy).reply()
+        reply = with_request_id(reply, request_id_of(self.conn.request_headers, self.known.new_id))
         headers = {**reply.headers, "content-length": str(len(reply.body)), "connection": "close"}
         lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
         CLOSED.labels("refused").inc()

@@ -30,7 +30,7 @@ class AdminServer:
     """Listens from `start` on; says that it is not ready until `serve`."""
 
     def __init__(self, front: AdminFront, *, host: str, port: int, limits: Limits | None = None) -> None:
-        self.connections = AdminConnections(limits or Limits())
+        self.connections = AdminConnections(limits or Limits(), new_id=front.new_id)
         self.host = host
         self.port = port
         self._front = front

@@ -136,6 +136,17 @@ def test_a_node_that_does_not_lead_hands_a_request_on_as_it_came() -> None:
     run(test)
 
 
+def test_head_is_answered_as_get_is_without_the_body() -> None:
+    async def test() -> None:
+        sources = Sources()
+        front = front_of(sources)
+        status, headers, body = await ask(front, "HEAD", "/v1/topics", client=REMOTE)
+        assert (status, headers["content-length"], body) == (299, str(len(b"from the leader")), b"")
+        assert [request.method for request in sources.handed_on] == ["GET"]
+
+    asyncio.run(test())
+
+
 def test_without_a_leader_the_answer_is_a_clear_503() -> None:
     async def test() -> None:
         sources = Sources()

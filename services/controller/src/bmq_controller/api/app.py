@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
@@ -16,6 +17,7 @@ from bmq_controller.api import balance, cluster, configs, groups, lanes, node, n
 from bmq_controller.api.models import Problem
 from bmq_controller.api.page import DOCS_PAGE
 from bmq_controller.api.problems import CONTENT_TYPE, Refusal, Refused, refusal_of, subject_of
+from bmq_controller.api.query import misread
 from bmq_controller.api.sources import ApiSources
 
 DESCRIPTION = (
@@ -40,7 +42,7 @@ def build_api(sources: ApiSources) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         responses=_PROBLEMS,
-        dependencies=[Depends(bearer)],
+        dependencies=[Depends(bearer), Depends(_known_parameters)],
         redirect_slashes=False,
     )
     app.exception_handler(BmqError)(_failed)
@@ -56,6 +58,14 @@ def build_api(sources: ApiSources) -> FastAPI:
 
     _describe_problems(app)
     return app
+
+
+async def _known_parameters(request: Request) -> None:
+    """Refuses what the page does not know, before anything is done."""
+    route = request.scope["route"]
+    assert isinstance(route, APIRoute)
+    if route.include_in_schema and (found := misread(request.url.query, [field.alias for field in route.dependant.query_params])) is not None:
+        raise Refused(400, "InvalidRequest", found.why, found.remedy)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -29,6 +29,7 @@ from bmq_controller.api.asgi import BODY_BYTES_MAX, BODY_WITHIN_S, Application, 
 from bmq_controller.api.bodies import unusable
 from bmq_controller.api.own_pages import OWN_PAGES
 from bmq_controller.api.problems import Refusal, subject_of
+from bmq_controller.api.query import misread
 from bmq_controller.api.request_ids import HEADER as REQUEST_ID
 from bmq_controller.api.request_ids import request_id_of, with_request_id
 from bmq_controller.api.sources import ApiSources, Tokens
@@ -65,7 +66,7 @@ _ROOT: Final = """bmq, its admin address. Kafka clients connect to another one.
 /openapi.json  the same for tools
 /v1/...        the REST API itself; with tokens it asks for one
 """
-_READING: Final = ("GET", "HEAD", "OPTIONS")
+_READING: Final = ("GET", "OPTIONS")
 _PASSED_ON: Final = frozenset(("authorization", "content-type", "if-match", REQUEST_ID))
 _PUBLIC: Final = frozenset(("/docs", "/openapi.json"))
 _OF_EVERY_NODE: Final = ("/v1/cluster", "/v1/self", "/v1/debug/")
@@ -97,7 +98,7 @@ class AdminFront:
     def __init__(self, state: FrontState | None = None, *, new_id: Callable[[], str] | None = None) -> None:
         """`new_id` makes the id of a request that has none; None: they are counted."""
         self.state = state if state is not None else FrontState()
-        self._new_id = new_id if new_id is not None else map(str, count(1)).__next__
+        self.new_id = new_id if new_id is not None else map(str, count(1)).__next__
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
         self._pages: Application | None = None
         self._loading = asyncio.Lock()
@@ -116,18 +117,21 @@ class AdminFront:
         return self._pages is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One HTTP request."""
+        """One HTTP request. HEAD is GET without the answer's body."""
         if scope["type"] != "http":
             return
         request = _request_of(scope)
-        request = replace(request, headers={**request.headers, REQUEST_ID: request_id_of(request.headers, self._new_id)})
+        with_body = request.method != "HEAD"
+        if not with_body:
+            request = replace(request, method="GET")
+        request = replace(request, headers={**request.headers, REQUEST_ID: request_id_of(request.headers, self.new_id)})
         reply = await self._health(request)
         if reply is None:
             reply = await self._followed(request, self._bounded(scope, request, receive))
-        if request.path == "/metrics" and request.method == "GET":
+        if request.path == "/metrics" and request.method == "GET" and with_body:
             await self._say_metrics(request, reply, send, host=_host_of(scope))
         else:
-            await say(send, reply, with_body=request.method != "HEAD")
+            await say(send, reply, with_body=with_body)
 
     async def _say_metrics(self, request: AdminRequest, reply: AdminReply, send: Send, *, host: str) -> None:
         """Few of those who ask for metrics and do not read them have a page."""
@@ -167,7 +171,7 @@ class AdminFront:
         """The answer, with the request's id, which is also in every line that is logged meanwhile."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        request_id = request_id_of(request.headers, self._new_id)
+        request_id = request_id_of(request.headers, self.new_id)
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             reply = await replying
             now_s = loop.time()
@@ -186,7 +190,7 @@ class AdminFront:
         return with_request_id(reply, request_id)
 
     async def _health(self, request: AdminRequest) -> AdminReply | None:
-        if request.method not in ("GET", "HEAD"):
+        if request.method != "GET":
             return None
         match request.path:
             case "/":
@@ -262,6 +266,8 @@ class AdminFront:
         if not here:
             return _no_leader(request, f"node {sources.node_id} does not lead (any more)")
         if request.method == "GET" and (own := OWN_PAGES.get(request.path)) is not None:
+            if (misread_query := misread(request.query, ())) is not None:
+                return _refusal(request, 400, "InvalidRequest", misread_query.why, misread_query.remedy).reply()
             return AdminReply(status=200, headers={"content-type": "application/json"}, body=json.dumps(own(sources)).encode())
         if (found := unusable(request.body)) is not None:
             return _refusal(request, 400, "InvalidRequest", found.why, found.remedy).reply()

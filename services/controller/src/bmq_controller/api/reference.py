@@ -73,7 +73,7 @@ or what went wrong on the way.
 
 | status | when |
 | --- | --- |
-| 400 | the request cannot be used; `why` names the field |
+| 400 | the request cannot be used; `why` names the field, or the parameter that the page does not know or has twice |
 | 401, 403 | no token, or not allowed |
 | 404 | there is no such topic, partition, group or node |
 | 409 | not as things are: the name is taken, the group has members, nobody could take a broker's partitions |
