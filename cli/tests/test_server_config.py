@@ -177,6 +177,19 @@ def test_an_empty_file_is_one_without_keys(tmp_path: Path) -> None:
     assert read_config(GIVEN, written(tmp_path, "# nothing yet\nrack:\n")).rack == ""
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"#" * ((1 << 20) + 1), "has more than 1048576 bytes: name a YAML file of lines KEY: VALUE"),
+        (b"node_id: " + b"[" * 10_000, "is nested too deeply: write lines of KEY: VALUE"),
+    ],
+)
+def test_a_file_that_is_no_configuration_by_its_size_or_depth_is_refused(content: bytes, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "bmq.yaml"
+    file.write_bytes(content)
+    assert refused({}, file) == f"--config {file}: it {says}"
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert refused({}, tmp_path / "none.yaml") == f"--config {tmp_path}/none.yaml: no such file or directory: name a readable YAML file"
 

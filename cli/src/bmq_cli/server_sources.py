@@ -27,6 +27,8 @@ _OF_A_SERVICE: Final = re.compile(r"_SERVICE_(HOST|PORT)|_PORT(_[0-9]|$)", re.AS
 """What Kubernetes sets for each Service whose name begins with bmq."""
 _NEARLY: Final = 0.85
 _SHOWN_MAX: Final = 80
+_FILE_BYTES_MAX: Final = 1 << 20
+"""Whoever names a device or a dump of something is told so, and not read until memory ends."""
 
 
 def read_config(flags: Mapping[str, Any], file: Path | None = None, *, host_name: str | None = None) -> ServerConfig:
@@ -65,9 +67,15 @@ def read_config(flags: Mapping[str, Any], file: Path | None = None, *, host_name
 
 def _read_file(file: Path) -> dict[str, Any]:
     try:
-        found = yaml.load(file.read_text(), _Strict)
+        with file.open("rb") as opened:
+            content = opened.read(_FILE_BYTES_MAX + 1)
+        if len(content) > _FILE_BYTES_MAX:
+            raise ConfigurationError(f"--config {file}: it has more than {_FILE_BYTES_MAX} bytes: name a YAML file of lines KEY: VALUE")
+        found = yaml.load(content.decode(), _Strict)
     except OSError as error:
         raise ConfigurationError(f"--config {file}: {(error.strerror or 'cannot be read').lower()}: name a readable YAML file") from None
+    except RecursionError:
+        raise ConfigurationError(f"--config {file}: it is nested too deeply: write lines of KEY: VALUE") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}" if mark is not None else "it"
