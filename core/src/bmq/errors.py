@@ -207,5 +207,5 @@ class ControllerUnavailable(BmqError):
     """The controller cannot commit now (the store is down, or another one leads): try again."""
 
 
-class NotLeading(ControllerUnavailable):
-    """The controller that was asked does not lead, or none does: nothing was applied."""
+class NoLeader(ControllerUnavailable):
+    """No controller that leads was reached: nothing was applied, and whoever asks may ask again as soon as one leads."""

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
-from bmq.errors import NotLeading
+from bmq.errors import NoLeader
 from bmq.internal.apis import Api
 from bmq.internal.controller_calls import (
     ALTER_CONFIGS,
@@ -48,7 +48,7 @@ def controller_handlers(leading: Callable[[], LeadingController | None]) -> Hand
     def now() -> LeadingController:
         controller = leading()
         if controller is None:
-            raise NotLeading("this controller does not lead")
+            raise NoLeader("this controller does not lead")
         return controller
 
     def done(request: Packed[R], run: Callable[[R], Awaitable[None]]) -> Route[None]:
@@ -103,7 +103,7 @@ def metadata_handlers(source: Callable[[], MetadataSource | None]) -> Handlers:
     async def poll(after_position: int, wait_ms: int) -> list[bytes]:
         leader = source()
         if leader is None:
-            raise NotLeading("this controller does not lead")
+            raise NoLeader("this controller does not lead")
         return await leader.metadata_poll(after_position, wait_ms)
 
     return {Api.METADATA_POLL: answered_by(POLL, lambda call: poll(call.after_position, call.wait_ms), encode_entries)}

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from bmq.errors import BmqError, ControllerUnavailable, NotLeading, NotOwner, NotReady, UnknownOutcome
+from bmq.errors import BmqError, ControllerUnavailable, NoLeader, NotOwner, NotReady, UnknownOutcome
 from bmq.internal import limits
 from bmq.internal.admin_calls import ADMIN, ADMIN_TIMEOUT_S, decode_admin_reply
 from bmq.internal.apis import Api, Purpose
@@ -71,10 +71,6 @@ COMMIT_TIMEOUT_S = 30.0
 REGISTER_TIMEOUT_S = 60.0
 """A registration seals the stream of the node's earlier incarnation first."""
 
-LEADER_WAIT_S = 5.0
-"""So long a change waits for a controller that leads: longer than a standby takes to do so (takeover_ms), shorter than clients' time-outs."""
-LEADER_LOOK_S = 0.1
-
 
 class _Leader(NamedTuple):
     node_id: NodeId
@@ -83,10 +79,9 @@ class _Leader(NamedTuple):
 
 
 class RemoteController:
-    """Calls go to whoever the image names as the leader at that moment. ControllerUnavailable where nobody is, or it was not reached.
+    """Calls go to whoever the image names as the leader at that moment. NoLeader where nobody is, or it was not reached: nothing was applied.
 
-    ControllerUnavailable after a lost connection means that the change may have been made all the same: its text says so. What clients ask
-    to be changed waits up to LEADER_WAIT_S for one that leads, as long as it is certain that nothing was applied.
+    ControllerUnavailable after a lost connection means that the change may have been made all the same: its text says so.
     """
 
     def __init__(self, metadata: Metadata, *, me: Identity) -> None:
@@ -107,11 +102,11 @@ class RemoteController:
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
         """See Controller."""
-        return await self._change(Api.CREATE_TOPICS, CREATE_TOPICS.encode(CreateTopics(list(topics), validate_only)), decode_results)
+        return await self._ask(Api.CREATE_TOPICS, CREATE_TOPICS.encode(CreateTopics(list(topics), validate_only)), decode_results)
 
     async def delete_topics(self, topics: Sequence[TopicId]) -> list[TopicResult]:
         """See Controller."""
-        return await self._change(Api.DELETE_TOPICS, DELETE_TOPICS.encode(list(topics)), decode_results)
+        return await self._ask(Api.DELETE_TOPICS, DELETE_TOPICS.encode(list(topics)), decode_results)
 
     async def create_partitions(
         self, topic: str, total: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
@@ -120,15 +115,15 @@ class RemoteController:
         call = CreatePartitions(
             topic, total, assignments is not None, validate_only, None if assignments is None else [list(node_ids) for node_ids in assignments]
         )
-        return await self._change(Api.CREATE_PARTITIONS, CREATE_PARTITIONS.encode(call), decode_result)
+        return await self._ask(Api.CREATE_PARTITIONS, CREATE_PARTITIONS.encode(call), decode_result)
 
     async def alter_configs(self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
         """See Controller."""
-        await self._change(Api.ALTER_CONFIGS, ALTER_CONFIGS.encode(AlterConfigs(resource, list(changes), validate_only)), _header(NOTHING))
+        await self._ask(Api.ALTER_CONFIGS, ALTER_CONFIGS.encode(AlterConfigs(resource, list(changes), validate_only)), _header(NOTHING))
 
     async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """See Controller."""
-        await self._change(Api.REPLACE_CONFIGS, REPLACE_CONFIGS.encode(ReplaceConfigs(resource, dict(configs), validate_only)), _header(NOTHING))
+        await self._ask(Api.REPLACE_CONFIGS, REPLACE_CONFIGS.encode(ReplaceConfigs(resource, dict(configs), validate_only)), _header(NOTHING))
 
     async def allocate_producer_ids(self, count: int) -> range:
         """See Controller."""
@@ -136,7 +131,7 @@ class RemoteController:
 
     async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
         """See Controller."""
-        return await self._change(Api.REASSIGN, REASSIGN.encode(list(changes)), decode_refusals)
+        return await self._ask(Api.REASSIGN, REASSIGN.encode(list(changes)), decode_refusals)
 
     # --- BrokerControl ---
 
@@ -162,15 +157,15 @@ class RemoteController:
 
     async def move(self, tp: TopicPartition, to: NodeId) -> None:
         """See ClusterControl."""
-        await self._change(Api.MOVE, MOVE.encode(Move(tp.topic_id, tp.partition, to)), _header(NOTHING))
+        await self._ask(Api.MOVE, MOVE.encode(Move(tp.topic_id, tp.partition, to)), _header(NOTHING))
 
     async def drain(self, node_id: NodeId) -> None:
         """See ClusterControl."""
-        await self._change(Api.DRAIN, NUMBER.encode(node_id), _header(NOTHING))
+        await self._ask(Api.DRAIN, NUMBER.encode(node_id), _header(NOTHING))
 
     async def cordon(self, node_id: NodeId, cordoned: bool) -> None:
         """See ClusterControl."""
-        await self._change(Api.CORDON, CORDON.encode(Cordon(node_id, cordoned)), _header(NOTHING))
+        await self._ask(Api.CORDON, CORDON.encode(Cordon(node_id, cordoned)), _header(NOTHING))
 
     # --- the admin API ---
 
@@ -191,35 +186,22 @@ class RemoteController:
 
     # --- the leader ---
 
-    async def _change(self, api: Api, header: bytes, decode: Callable[[Frame], T]) -> T:
-        """`_ask`, again while it is certain that nothing was applied, for LEADER_WAIT_S."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + LEADER_WAIT_S
-        while True:
-            try:
-                return await self._ask(api, header, decode)
-            except NotLeading:
-                if loop.time() >= until:
-                    raise
-            await asyncio.sleep(LEADER_LOOK_S)
-
     async def _ask(self, api: Api, header: bytes, decode: Callable[[Frame], T], *, timeout_s: float = COMMIT_TIMEOUT_S) -> T:
-        """Raises NotLeading where nothing was applied, another ControllerUnavailable where nobody knows, and what the leader raises."""
         call: Awaitable[T] = self._client(Purpose.CONTROL).call(api, header, decode, timeout_s=timeout_s)
         try:
             return await call
-        except (NotReady, NotOwner) as error:
-            raise NotLeading(str(error)) from error
-        except UnknownOutcome as error:
+        except (NotSent, NotOwner) as error:
+            raise NoLeader(str(error)) from error
+        except (NotReady, UnknownOutcome) as error:
             raise ControllerUnavailable(str(error)) from error
 
     def _client(self, purpose: Purpose) -> InternalClient:
-        """Raises ControllerUnavailable where nobody leads."""
+        """Raises NoLeader; ControllerUnavailable once it was closed."""
         image = self._metadata.image
         if self._is_closed:
             raise ControllerUnavailable("this node is stopping")
         if not image.controller_host:
-            raise NotLeading("no controller leads that this node knows of")
+            raise NoLeader("no controller leads that this node knows of")
         leader = _Leader(image.controller_id, image.controller_host, image.controller_port)
         if leader != self._leader:
             self._drop_clients()

@@ -197,6 +197,7 @@ _CODES: Final[dict[type[BaseException], ErrorCode]] = {
     errors.QuotaExceeded: ErrorCode.throttling_quota_exceeded,
     errors.NoMoveUnderWay: ErrorCode.no_reassignment_in_progress,
     errors.ControllerUnavailable: ErrorCode.not_controller,
+    errors.NoLeader: ErrorCode.not_controller,
 }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from bmq.errors import BmqError, NotLeading
+from bmq.errors import BmqError, NoLeader
 from bmq.metadata.records import Range
 from bmq.roles.controller import (
     ConfigChange,
@@ -20,7 +20,7 @@ from bmq_controller.controller import LeadingController
 
 
 class CurrentController:
-    """`bmq.roles.controller.Controller`, `BrokerControl`, `ClusterControl` and `MetadataSource`: ControllerUnavailable where another one leads."""
+    """`bmq.roles.controller.Controller`, `BrokerControl`, `ClusterControl` and `MetadataSource`: NoLeader where another one leads."""
 
     def __init__(self, metadata: Metadata, *, node_id: NodeId) -> None:
         self._metadata = metadata
@@ -40,7 +40,7 @@ class CurrentController:
         if self._leading is None:
             image = self._metadata.image
             where = f"node {image.controller_id} at {image.controller_host}:{image.controller_port}" if image.controller_host else "nobody"
-            raise NotLeading(f"This controller, node {self._node_id}, does not lead; as far as it knows {where} does")
+            raise NoLeader(f"This controller, node {self._node_id}, does not lead; as far as it knows {where} does")
         return self._leading
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:

@@ -11,18 +11,7 @@ from typing import TypeVar
 
 import structlog
 
-from bmq.errors import (
-    BmqError,
-    ControllerUnavailable,
-    Fenced,
-    FormatError,
-    NotLeading,
-    NotReady,
-    ObjectMissing,
-    StoreError,
-    StoreUnavailable,
-    UnknownOutcome,
-)
+from bmq.errors import BmqError, ControllerUnavailable, Fenced, FormatError, NotReady, ObjectMissing, StoreError, StoreUnavailable, UnknownOutcome
 from bmq.metadata.codec import LOG_PREFIX, encode_records
 from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.image import Image, apply
@@ -144,9 +133,9 @@ class ControllerLeader:
         self._tasks.clear()
 
     def check_leading(self) -> None:
-        """Raises NotLeading where this one leads no more, as far as it knows."""
+        """Raises ControllerUnavailable where this one leads no more, as far as it knows."""
         if self._ended is not None:
-            raise NotLeading(f"This controller does not lead: {self._ended}")
+            raise ControllerUnavailable(f"This controller does not lead: {self._ended}")
 
     async def operate(self, name: str, decide: Callable[[Image], Decision[T]]) -> T:
         """The result of a decision once its records are durable and published.
@@ -347,7 +336,6 @@ class ControllerLeader:
         self._ended = reason
         self._idle.set()
         metrics.LEADING.set(0)
-        # Never NotLeading, not even of what waits: an operation that brought this one down is not to be handed to the next one by itself.
         error = ControllerUnavailable(f"This controller does not lead: {reason}")
         self._queue.fail(error)
         self.recent.end(error)

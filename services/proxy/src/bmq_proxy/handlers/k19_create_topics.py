@@ -18,6 +18,7 @@ from bmq_proxy.calls import Call
 from bmq_proxy.creation import check_request, partitions_of, pieces
 from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
+from bmq_proxy.led import when_led
 from bmq_proxy.proxy import Proxy
 
 SHOWN_WITHIN_S = 5.0
@@ -55,7 +56,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         found |= {topic.name: _failed(topic.name, code, str(error)) for topic in wanted}
     else:
         for piece in pieces(wanted, default_partitions=proxy.default_partitions):
-            found |= await _create(proxy, call, piece, validate_only=request.validate_only)
+            found |= await _create(proxy, call, request, piece)
     return {"throttle_time_ms": min(throttle_ms, THROTTLE_MS_MAX), "topics": [found[name] for name in count]}
 
 
@@ -77,12 +78,13 @@ def _refusal(call: Call, error: BmqError) -> int:
     return controller_code(error)
 
 
-async def _create(proxy: Proxy, call: Call, piece: Sequence[NewTopic], *, validate_only: bool) -> dict[str, dict[str, Any]]:
+async def _create(proxy: Proxy, call: Call, request: Message, piece: Sequence[NewTopic]) -> dict[str, dict[str, Any]]:
+    create = partial(proxy.controller.create_topics, piece, validate_only=request.validate_only)
     try:
-        results = await proxy.controller.create_topics(piece, validate_only=validate_only)
+        results = await when_led(proxy, call, create, timeout_ms=request.timeout_ms)
     except BmqError as error:
         return {topic.name: _failed(topic.name, controller_code(error), str(error)) for topic in piece}
-    if not validate_only:
+    if not request.validate_only:
         await asyncio.gather(*(_shown(proxy, result) for result in results))
     return {result.name: _described(proxy, result) async for result in proxy.bulk.paced(call, results, each=DESCRIBED_COUNTS)}
 

@@ -14,6 +14,7 @@ from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.creation import PIECE_TOPICS, check_request
 from bmq_proxy.failures import controller_code
+from bmq_proxy.led import when_led
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.topics import find_topic
 
@@ -51,13 +52,14 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
             topics[topic.name] = topic
     found = list(topics.items())
     for first in range(0, len(found), PIECE_TOPICS):
-        answers += await _delete(proxy, dict(found[first : first + PIECE_TOPICS]), by_id)
+        answers += await _delete(proxy, call, dict(found[first : first + PIECE_TOPICS]), by_id, timeout_ms=request.timeout_ms)
     return {"responses": answers}
 
 
-async def _delete(proxy: Proxy, topics: dict[str, Topic], by_id: set[UUID]) -> list[dict[str, Any]]:
+async def _delete(proxy: Proxy, call: Call, topics: dict[str, Topic], by_id: set[UUID], *, timeout_ms: int) -> list[dict[str, Any]]:
+    delete = partial(proxy.controller.delete_topics, [topic.topic_id for topic in topics.values()])
     try:
-        results = await proxy.controller.delete_topics([topic.topic_id for topic in topics.values()])
+        results = await when_led(proxy, call, delete, timeout_ms=timeout_ms)
     except BmqError as error:
         return [{**_named(topic), "error_code": controller_code(error), "error_message": str(error)} for topic in topics.values()]
     answers = []

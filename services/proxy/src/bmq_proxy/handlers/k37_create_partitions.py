@@ -16,6 +16,7 @@ from bmq_proxy.calls import Call
 from bmq_proxy.creation import check_request
 from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
+from bmq_proxy.led import when_led
 from bmq_proxy.proxy import Proxy
 
 SHOWN_WITHIN_S = 5.0
@@ -44,7 +45,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         code = int(ErrorCode.policy_violation) if policy else controller_code(error)
         results = [{"name": topic.name, "error_code": code, "error_message": str(error)} for topic in grown]
     else:
-        results = [await _grow(proxy, topic, request.validate_only) async for topic in proxy.bulk.paced(call, grown)]
+        results = [await _grow(proxy, call, request, topic) async for topic in proxy.bulk.paced(call, grown)]
     results += [
         {"name": name, "error_code": int(ErrorCode.invalid_request), "error_message": "The request names this topic more than once"}
         for name, n in count.items()
@@ -59,18 +60,19 @@ def _added(proxy: Proxy, asked: Any) -> int:
     return 0 if topic is None or asked.count > PARTITIONS_PER_TOPIC_MAX else max(0, asked.count - len(topic.partitions))
 
 
-async def _grow(proxy: Proxy, topic: Any, validate_only: bool) -> dict[str, Any]:
+async def _grow(proxy: Proxy, call: Call, request: Message, topic: Any) -> dict[str, Any]:
     name, total = topic.name, topic.count
     try:
         if is_internal(name):
             raise PolicyViolation(f"{name} keeps its number of partitions: groups are found by it")
         assignments = assigned_in_order(proxy.image, topic.assignments)
-        result = await proxy.controller.create_partitions(name, total, assignments=assignments, validate_only=validate_only)
+        create = partial(proxy.controller.create_partitions, name, total, assignments=assignments, validate_only=request.validate_only)
+        result = await when_led(proxy, call, create, timeout_ms=request.timeout_ms)
         if result.error is not None:
             return _refused(name, result.error)
     except BmqError as error:
         return _refused(name, error)
-    if not validate_only:
+    if not request.validate_only:
 
         def grown(image: Any) -> bool | None:
             found = image.topic(name)

@@ -12,6 +12,7 @@ from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.config_resources import config_resource
 from bmq_proxy.failures import controller_code
+from bmq_proxy.led import when_led
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.repeats import is_repeated
 
@@ -31,18 +32,19 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """Resource by resource; one that is named twice is refused."""
 
     async def alter(asked: Any) -> dict[str, Any]:
-        return await _alter(proxy, asked, validate_only=request.validate_only)
+        return await _alter(proxy, call, asked, validate_only=request.validate_only)
 
     return {"responses": await proxy.bulk.each(call, alter, request.resources, at_once=ALTERATIONS_AT_ONCE)}
 
 
-async def _alter(proxy: Proxy, asked: Any, *, validate_only: bool) -> dict[str, Any]:
+async def _alter(proxy: Proxy, call: Call, asked: Any, *, validate_only: bool) -> dict[str, Any]:
     code, message = 0, None
     try:
         if is_repeated(asked):
             raise InvalidRequest("The request names this resource more than once")
         resource = config_resource(proxy, asked.resource_type, asked.resource_name)
-        await proxy.controller.alter_configs(resource, _changes(asked.configs), validate_only=validate_only)
+        alter = partial(proxy.controller.alter_configs, resource, _changes(asked.configs), validate_only=validate_only)
+        await when_led(proxy, call, alter)
     except BmqError as error:
         code, message = controller_code(error), str(error)
     return {"error_code": code, "error_message": message, "resource_type": asked.resource_type, "resource_name": asked.resource_name}

@@ -19,6 +19,7 @@ from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
+from bmq_proxy.led import when_led
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.spreading import BROKER_ROLE, Proxies
 from bmq_proxy.topics import find_partition, proxies_of
@@ -56,7 +57,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         else:
             if change is not None:
                 changes[key] = change
-    await _reassign(proxy, changes, outcomes)
+    await _reassign(proxy, call, changes, outcomes, timeout_ms=request.timeout_ms)
     answers: dict[str, list[dict[str, Any]]] = {topic.name: [] for topic in request.topics}
     for (name, partition), outcome in outcomes.items():
         answers[name].append(_outcome(partition, outcome))
@@ -93,12 +94,13 @@ def _change(proxies: Proxies, image: Image, key: Key, replicas: Sequence[int] | 
     return Reassignment(tp=tp, to=NodeId(node_id))
 
 
-async def _reassign(proxy: Proxy, changes: Mapping[Key, Reassignment], outcomes: Outcomes) -> None:
+async def _reassign(proxy: Proxy, call: Call, changes: Mapping[Key, Reassignment], outcomes: Outcomes, *, timeout_ms: int) -> None:
     """Has the changes begun, and notes which were not."""
     if not changes:
         return
+    reassign = partial(proxy.controller.reassign, list(changes.values()))
     try:
-        refusals = await proxy.controller.reassign(list(changes.values()))
+        refusals = await when_led(proxy, call, reassign, timeout_ms=timeout_ms)
     except BmqError as error:
         outcomes.update(dict.fromkeys(changes, error.with_traceback(None)))
         return

@@ -1,0 +1,32 @@
+"""Waiting for a controller that leads: a standby takes over within some two seconds, and an administrator's request is not refused for that."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from bmq.errors import ControllerUnavailable, NoLeader
+from bmq_proxy.calls import Call
+from bmq_proxy.proxy import Proxy
+
+T = TypeVar("T")
+
+LEADER_WAIT_S: Final = 5.0
+"""From a request's arrival, however often it asks the controller; less where the request says so."""
+ASK_AGAIN_S: Final = 0.1
+
+
+async def when_led(proxy: Proxy, call: Call, ask: Callable[[], Awaitable[T]], *, timeout_ms: int | None = None) -> T:
+    """What the leading controller answers. Asks again only where nothing was applied.
+
+    Raises what `ask` raises; ControllerUnavailable, with the remedy, where none leads in time.
+    """
+    wait_s = LEADER_WAIT_S if timeout_ms is None else min(LEADER_WAIT_S, max(0, timeout_ms) / 1000)
+    until = call.arrived + wait_s
+    while True:
+        try:
+            return await ask()
+        except NoLeader as error:
+            left_s = until - proxy.loop.time()
+            if left_s <= 0:
+                raise ControllerUnavailable(f"{error}: nothing was changed; try again once a controller leads (see bmq cluster status)") from None
+        await asyncio.sleep(min(ASK_AGAIN_S, left_s))
