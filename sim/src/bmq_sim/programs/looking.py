@@ -32,7 +32,7 @@ BROKER_RESOURCE: Final = 4
 ALL_PAGES: Final = (
     "/v1/load",
     "/v1/debug/image",
-    "/v1/debug/log?after=1",
+    "/v1/debug/log?limit=1",
     "/v1/debug/store",
     "/v1/balance",
     "/metrics",
