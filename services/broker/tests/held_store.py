@@ -1,18 +1,21 @@
 """A simulated store in which a test holds up chosen requests until it lets them go."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from typing_extensions import Buffer
 
 from bmq.errors import UnknownOutcome
+from bmq.ports import ObjectMeta
 from bmq_sim.store import NodeStore, SimStore
+
+LISTINGS = "every listing"
 
 
 class HeldStore(SimStore):
     """Creates and gets of keys that contain one of `held` wait; creates of those that contain one of `unknown` get no answer.
 
-    `NODE:KEY` in `held` is for what that node sends alone.
+    `NODE:KEY` in `held` is for what that node sends alone; LISTINGS is for all listings.
 
     What got no answer is not applied, or only when the test says so: the first try of each key is kept in `late`.
     """
@@ -43,6 +46,10 @@ class HeldStore(SimStore):
         while any(part in f"{node}:{key}" for part in self.held):
             await self._let_go.wait()
 
+    async def pass_listing(self) -> None:
+        while LISTINGS in self.held:
+            await self._let_go.wait()
+
 
 class _HeldNodeStore(NodeStore):
     def __init__(self, store: HeldStore, node: str) -> None:
@@ -59,3 +66,8 @@ class _HeldNodeStore(NodeStore):
     async def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
         await self._held.pass_gate(self._node, key)
         return await super().get(key, start=start, length=length)
+
+    async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectMeta]:
+        await self._held.pass_listing()
+        async for found in super().list(prefix, after=after):
+            yield found

@@ -5,11 +5,16 @@ from uuid import UUID
 
 import pytest
 from broker_under_test import Cluster
+from held_store import LISTINGS, HeldStore
 
-from bmq.errors import BmqError, FencedLeaderEpoch, InvalidBatch, UnknownLeaderEpoch
-from bmq.roles.owner import Position, TailRequest
+from bmq.errors import BmqError, FencedLeaderEpoch, InvalidBatch, NotReady, UnknownLeaderEpoch
+from bmq.names import CONSUMER_OFFSETS
+from bmq.roles.owner import Caller, Position, TailRequest
 from bmq.values import Offset, TopicId, TopicPartition
+from bmq.wire.apis import ApiKey
 from bmq.wire.batches import Record, build_batch
+from bmq.wire.message import Message
+from bmq_broker.broker import FENCE_PATIENCE_S
 from bmq_sim.loop import on_virtual_time
 
 
@@ -74,3 +79,41 @@ async def test_what_groups_have_yet_to_read_is_counted_from_the_log_start_at_lea
     found = await cluster.broker.owner.unread([Position(tp=tp, offset=Offset(offset)) for tp, offset in asked])
     assert [None if each is None else each.records for each in found] == [3, 2, 0, 0, 0, None]
     await cluster.stop()
+
+
+@on_virtual_time
+async def test_who_reads_out_of_range_while_nothing_can_be_stored_is_told_to_ask_again() -> None:
+    """Only the store knows whether a successor has what this broker has not."""
+    store = HeldStore()
+    cluster = Cluster(store)
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    await cluster.append(tp, b"a")
+    store.held.add("wal/")
+    pending = cluster.append(tp, b"b")
+    await asyncio.sleep(1)
+    began_s = asyncio.get_running_loop().time()
+    answers = await asyncio.gather(cluster.tail(tp, 99), cluster.tail(tp, 0))
+    assert [type(one.error) for one in answers] == [NotReady, type(None)]
+    assert asyncio.get_running_loop().time() - began_s == pytest.approx(FENCE_PATIENCE_S, abs=1)
+    assert len(cluster.broker._writer._checks) <= 1, "who has been answered waits no more; the lease's own check does"
+    store.let_go("wal/")
+    await pending
+    assert not isinstance((await cluster.tail(tp, 99)).error, NotReady)
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_who_joins_a_group_whose_coordinator_cannot_be_read_is_told_to_ask_again() -> None:
+    store = HeldStore()
+    cluster = Cluster(store)
+    await cluster.start()
+    await cluster.topic(CONSUMER_OFFSETS)
+    store.held.add(LISTINGS)
+    request = Message(group_id="g", protocols=[], member_id="", group_instance_id=None)
+    began_s = asyncio.get_running_loop().time()
+    with pytest.raises(NotReady, match="was not opened within"):
+        await cluster.broker.owner.group_call(0, ApiKey.JOIN_GROUP, request, Caller(client_id="app", client_host="/10.0.0.1"))
+    assert asyncio.get_running_loop().time() - began_s == pytest.approx(10, abs=1)
+    store.let_go(LISTINGS)
+    await cluster.kill()

@@ -5,12 +5,13 @@ from uuid import NAMESPACE_OID, uuid5
 
 import pytest
 from group_log import Disk
-from group_shard import COMMIT, DESCRIBE, FETCH, LIST, SYNC, Coordinator, Topics, coordinator
+from group_shard import COMMIT, DELETE, DESCRIBE, FETCH, LIST, SYNC, Coordinator, Topics, coordinator
 
 from bmq.errors import Corrupt, Fenced
 from bmq.values import Offset, TopicId
 from bmq.wire.batches import Record, build_batch
 from bmq.wire.error_codes import ErrorCode
+from bmq_broker.groups.decided import STORED_WITHIN_S
 from bmq_broker.groups.records import OffsetKey, OffsetValue, encode_key, encode_value
 from bmq_sim.loop import on_virtual_time
 
@@ -42,9 +43,51 @@ async def test_a_slow_store_does_not_end_sessions() -> None:
         for _ in range(20):
             await asyncio.sleep(3)
             assert await asyncio.wait_for(one.beat(member_id, 1), 0.1) == ErrorCode.none
-        assert not commit.done()
+        assert await commit == ErrorCode.coordinator_load_in_progress, "who commits is told to ask again, before it gives up itself"
         one.log.release()
-        assert await commit == ErrorCode.none
+        await asyncio.sleep(1)
+        assert await one.fetch() == 5, "and what was decided counts once it is durable"
+
+
+@on_virtual_time
+async def test_what_the_store_does_not_take_is_answered_before_clients_give_up() -> None:
+    async with coordinator() as one:
+        member_id = str((await one.join()).member_id)
+        one.log.hold()
+        began = asyncio.get_running_loop().time()
+        syncing = one.sync(member_id, 1, **{member_id.replace("-", "_"): b"all"})
+        committing = one.commit(5, generation_id_or_member_epoch=1, member_id=member_id)
+        looking = one.ask(DESCRIBE, groups=["g"]), one.ask(LIST), one.ask(DELETE, groups_names=["other"])
+        sync, commit, described, listed, deleted = await asyncio.gather(syncing, committing, *looking)
+        assert STORED_WITHIN_S <= asyncio.get_running_loop().time() - began <= STORED_WITHIN_S + 1
+        codes = [sync.error_code, commit, described.groups[0].error_code, listed.error_code, deleted.results[0].error_code]
+        assert codes == [ErrorCode.coordinator_load_in_progress] * 5
+        assert list(one.shard._decided) == []
+        one.log.release()
+        assert (await one.join()).error_code == ErrorCode.none
+
+
+@on_virtual_time
+async def test_who_joins_while_nothing_can_be_stored_is_told_to_join_again() -> None:
+    async with coordinator() as one:
+        member_id = await one.single_member()
+        one.log.hold()
+        commit = asyncio.ensure_future(one.commit(5, generation_id_or_member_epoch=1, member_id=member_id))
+        await asyncio.sleep(0)
+        reply = await one.join(member_id)
+        assert reply.error_code == ErrorCode.coordinator_load_in_progress
+        assert await commit == ErrorCode.coordinator_load_in_progress
+        one.log.release()
+        again = await one.join(member_id)
+        assert (again.error_code, again.leader) == (ErrorCode.none, member_id)
+
+
+@on_virtual_time
+async def test_members_are_waited_for_as_long_as_their_group_says() -> None:
+    async with coordinator(initial_rebalance_delay_ms=25_000) as one:
+        began = asyncio.get_running_loop().time()
+        assert (await one.join()).error_code == ErrorCode.none
+        assert asyncio.get_running_loop().time() - began >= 25
 
 
 @on_virtual_time

@@ -96,6 +96,7 @@ class NodeSettings:
         proxy = ProxySettings(
             offsets_topic_partitions=offsets_topic_partitions,
             cache_idle_ms=draws.choice("cache_idle_ms", (1_000, 300_000)),
+            store_wait_ms=draws.choice("store_wait_ms", (300, 10_000, 10_000)),
             request_memory_bytes=draws.choice("request_memory_bytes", (20_000, 64 * MIB, 64 * MIB)),
             fetch_memory_bytes=draws.choice("fetch_memory_bytes", (3_000, 64 * MIB, 64 * MIB)),
             catch_up_cache_bytes=draws.choice("catch_up_cache_bytes", (8_000, 64 * MIB, 64 * MIB)),

@@ -6,8 +6,8 @@ on. How a stream ends is storage/stream_seal.py's, how it is read storage/stream
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from typing import Final
 
 from typing_extensions import Buffer
@@ -79,8 +79,8 @@ class StreamWriter:
         self._creates: set[asyncio.Task[None]] = set()
         self._deleter: asyncio.Task[None] | None = None
         self._checker: asyncio.Task[None] | None = None
-        self._checks: deque[tuple[int, asyncio.Future[None]]] = deque()
-        """Who waits for a fence check, and which number was the next one when it asked."""
+        self._checks: dict[asyncio.Future[None], int] = {}
+        """Who waits for a fence check, in the order of asking, and which number was the next one then."""
 
     @property
     def has_room(self) -> bool:
@@ -143,9 +143,12 @@ class StreamWriter:
         """
         self._check_alive()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._checks.append((self._next, future))
+        self._checks[future] = self._next
         self._check_if_idle()
-        await future
+        try:
+            await future
+        finally:
+            self._checks.pop(future, None)
 
     async def seal_own(self) -> int:
         """The clean stop: takes nothing more, waits until everything is durable, seals the stream and returns the seal's number.
@@ -223,8 +226,7 @@ class StreamWriter:
             del self._created[number]
             self._durable_below = number + 1
             self._on_durable(number)
-        while self._checks and self._checks[0][0] < self._durable_below:
-            settle(self._checks.popleft()[1], None)
+        self._answer([future for future, _ in takewhile(lambda check: check[1] < self._durable_below, self._checks.items())], None)
         self._check_if_idle()
         self._collect()
 
@@ -262,15 +264,18 @@ class StreamWriter:
             number = self._next
             asked = list(self._checks)
             if not await self._is_taken(number):
-                for _, future in asked:
-                    settle(future, None)
-                self._checks = deque(check for check in self._checks if not check[1].done())
+                self._answer(asked, None)
             elif self._sealing:  # the own seal may stand there: what comes of it answers them
                 return
             elif self._next == number:
                 self._end(self._fenced(number))
                 return
             # Otherwise an own create was sent there meanwhile. It answers who had asked before; who asked since is looked up for.
+
+    def _answer(self, checks: Iterable["asyncio.Future[None]"], error: BmqError | None) -> None:
+        for future in checks:
+            self._checks.pop(future, None)
+            settle(future, error)
 
     async def _is_taken(self, number: int) -> bool:
         key = wal_key(self._stream, number)
@@ -304,8 +309,7 @@ class StreamWriter:
         for task in (*self._creates, self._deleter, self._checker):
             if task is not None and task is not current:
                 task.cancel()
-        while self._checks:
-            settle(self._checks.popleft()[1], self._ended)
+        self._answer(list(self._checks), self._ended)
 
     def _reap(self, task: "asyncio.Task[None]") -> None:
         self._creates.discard(task)

@@ -9,6 +9,7 @@ from typing_extensions import Buffer
 
 from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError, InvalidBatch, InvalidProducerEpoch, NotOwner, NotReady, OffsetOutOfRange, OutOfOrderSequence, RequestError
+from bmq.in_time import in_time
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, PartitionStatus, Position, TailAnswer, TailRequest, Unread
 from bmq.roles.unheard import REFUSALS
 from bmq.turns import Turns
@@ -34,6 +35,8 @@ STATUS_PATIENCE_S: Final = 1.0
 LOOKED_AT_ONCE: Final = 500
 """Partitions of one request that are looked at in one turn of the loop."""
 UNREAD_AT_ONCE: Final = 250
+FENCE_PATIENCE_S: Final = 10.0
+"""So long a reader waits for the store to say that what it asks for is out of range; no client waits for much longer."""
 
 Openings = dict[TopicPartition, "asyncio.Task[Partition]"]
 
@@ -165,7 +168,7 @@ class Broker:
                 else:
                     answers, size_bytes, settled = self._collect(requests, opening, max_bytes=max_bytes)
                 if any(isinstance(answer.error, OffsetOutOfRange) for answer in answers):
-                    await self._verify_not_sealed()
+                    answers = await self._made_sure(answers)
                 left_s = deadline_s - loop.time()
                 if settled or size_bytes >= min_bytes or left_s <= 0:
                     return answers
@@ -173,6 +176,17 @@ class Broker:
                     await self._waiters.until(news, left_s)
                 else:
                     await self._waiters.wait([request.tp for request in requests], left_s)
+
+    async def _made_sure(self, answers: list[TailAnswer]) -> list[TailAnswer]:
+        """With those out of range only where this broker still is the owner: a successor may have what it has not. Raises Fenced, NotReady."""
+        why = f"if this broker still is the owner, which the store did not say within {FENCE_PATIENCE_S:g} s"
+        try:
+            await in_time(self._loop.time() + FENCE_PATIENCE_S, self._verify_not_sealed, TimeoutError)
+        except TimeoutError:
+            return [
+                TailAnswer(tp=one.tp, error=NotReady(f"{one.error}, {why}")) if isinstance(one.error, OffsetOutOfRange) else one for one in answers
+            ]
+        return answers
 
     async def _open_all(self, tps: Sequence[TopicPartition], *, patience_s: float) -> Openings:
         """Opens what is not open yet, and waits for it a little: one that takes long holds up no other. Returns the openings, over or not."""

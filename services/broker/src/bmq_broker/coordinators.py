@@ -7,7 +7,8 @@ from typing import Any
 import structlog
 
 from bmq.clock_guard import ClockGuard
-from bmq.errors import BmqError, NotOwner, ObjectMissing, UnknownTopic
+from bmq.errors import BmqError, NotOwner, NotReady, ObjectMissing, UnknownTopic
+from bmq.in_time import in_time
 from bmq.lanes import lane_group
 from bmq.metadata.image import Image, PartitionMeta, Topic
 from bmq.names import CONSUMER_OFFSETS
@@ -32,6 +33,8 @@ from bmq_broker.segments import Segments
 log = structlog.get_logger()
 
 _LOAD_PATIENCE_S = 3.0
+_OPEN_PATIENCE_S = 10.0
+"""What a coordinator's partition needs of the store to be opened is waited for so long: clients wait for no more than a minute, some for less."""
 
 
 def is_abandoned(image: Image, group_id: str) -> bool:
@@ -105,8 +108,16 @@ class Coordinators:
         topic_id = self._metadata.image.topic_ids.get(CONSUMER_OFFSETS)
         if topic_id is None:
             raise UnknownTopic(f"{CONSUMER_OFFSETS} does not exist")
-        shard = await self._shard(await self._ownership.open(TopicPartition(topic_id, partition)))
+        shard = await self._shard(await self._open(TopicPartition(topic_id, partition)))
         return await handle_group_call(shard, api_key, request, caller)
+
+    async def _open(self, tp: TopicPartition) -> Partition:
+        partition = self._ownership.appending(tp)
+        if partition is not None:
+            return partition
+        why = f"partition {tp.partition} of {CONSUMER_OFFSETS} was not opened within {_OPEN_PATIENCE_S:g} s"
+        until_s = asyncio.get_running_loop().time() + _OPEN_PATIENCE_S
+        return await in_time(until_s, lambda: self._ownership.open(tp), lambda: NotReady(why))
 
     async def load_all(self) -> None:
         """Loads every coordinator of this node, so that sessions expire and lag shows though nobody asks."""

@@ -68,6 +68,8 @@ class Call:
     bytes_out: Counter | None = None
     """What its bytes are counted with where the client is in a lane."""
 
+    patient_until: float | None = None
+    """The loop's time until which it waits for owners; None: it has asked none yet."""
     answer_bytes: int = 0
     """What its answer says, where that may be much though its elements are few."""
     let_go: Callable[[], None] | None = None

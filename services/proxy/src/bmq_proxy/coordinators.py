@@ -13,10 +13,11 @@ from bmq.group_partition import partition_of_group
 from bmq.metadata.image import Topic
 from bmq.names import CONSUMER_OFFSETS
 from bmq.roles.controller import Controller, Metadata, NewTopic
-from bmq.roles.owner import Caller, Owner
+from bmq.roles.owner import SAID, Caller, Owner
 from bmq.values import TopicPartition
 from bmq_proxy.calls import Call
 from bmq_proxy.images import image_with
+from bmq_proxy.patience import Patience
 
 _CONFIGS = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(64 << 20)}
 OFFSETS_PARTITIONS_KEY = "offsets.topic.num.partitions"
@@ -42,7 +43,7 @@ class GroupCalls(Protocol):
     ) -> list[tuple[list[str], Any]]:
         """See Coordinators."""
 
-    async def offsets_topic(self) -> Topic:
+    async def offsets_topic(self, call: Call) -> Topic:
         """See Coordinators."""
 
     def partition_of(self, group_id: str, topic: Topic) -> int:
@@ -53,17 +54,24 @@ class Coordinators:
     """Finds coordinators and talks to them."""
 
     def __init__(
-        self, owner_for: Callable[[TopicPartition], Owner], controller: Controller, metadata: Metadata, *, offsets_topic_partitions: int
+        self,
+        owner_for: Callable[[TopicPartition], Owner],
+        controller: Controller,
+        metadata: Metadata,
+        patience: Patience,
+        *,
+        offsets_topic_partitions: int,
     ) -> None:
         self._owner_for = owner_for
         self._controller = controller
         self._metadata = metadata
+        self.patience = patience
         self._default_partitions = offsets_topic_partitions
         self._creating = asyncio.Lock()
 
     async def call(self, group_id: str, api_key: int, request: Any, call: Call) -> Any:
         """The answer of the group's coordinator. Raises what Owner.group_call raises, NotOwner, ControllerUnavailable."""
-        topic = await self.offsets_topic()
+        topic = await self.offsets_topic(call)
         return await self._ask(topic, partition_of_group(group_id, len(topic.partitions)), api_key, request, call)
 
     async def call_all(self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True) -> list[Any]:
@@ -79,7 +87,7 @@ class Coordinators:
         self, group_ids: Iterable[str], api_key: int, request_for: Callable[[list[str]], Any], call: Call
     ) -> list[tuple[list[str], Any]]:
         """One call per partition that any of the groups lives in: (its groups, the answer or the BmqError), in no particular order."""
-        topic = await self.offsets_topic()
+        topic = await self.offsets_topic(call)
         shares: dict[int, list[str]] = {}
         done = 0
         for group_id in dict.fromkeys(group_ids):
@@ -99,11 +107,12 @@ class Coordinators:
 
         return list(await asyncio.gather(*(ask(partition, groups) for partition, groups in shares.items())))
 
-    async def offsets_topic(self) -> Topic:
-        """`__consumer_offsets`, made now where it does not exist. Raises ControllerUnavailable, RequestError."""
+    async def offsets_topic(self, call: Call) -> Topic:
+        """`__consumer_offsets`, made now where it does not exist. Raises ControllerUnavailable, NotReady, RequestError."""
         topic = self._metadata.image.topic(CONSUMER_OFFSETS)
-        if topic is not None:
-            return topic
+        return topic if topic is not None else await self.patience.answered(call, self._made)
+
+    async def _made(self) -> Topic:
         async with self._creating:
             topic = self._metadata.image.topic(CONSUMER_OFFSETS)
             return topic if topic is not None else await self._create()
@@ -137,4 +146,6 @@ class Coordinators:
             raise NotOwner(f"{CONSUMER_OFFSETS} was deleted")
         owner = self._owner_for(TopicPartition(topic.topic_id, partition))
         caller = Caller(client_id=call.client_id, client_host=call.client_host, api_version=call.version, taken=call.lease.give_back)
-        return await owner.group_call(partition, api_key, request, caller)
+        if api_key in SAID:  # its group says how long it is waited for
+            return await owner.group_call(partition, api_key, request, caller)
+        return await self.patience.answered(call, lambda: owner.group_call(partition, api_key, request, caller))

@@ -13,13 +13,22 @@ T = TypeVar("T")
 LEADER_WAIT_S: Final = 5.0
 """From a request's arrival, however often it asks the controller; less where the request says so."""
 ASK_AGAIN_S: Final = 0.1
+CHANGE_WAIT_S: Final = 20.0
+"""From a request's first question, for one that leads and cannot write. Less than clients wait for a request that says no time of its own."""
+CHANGE_WAIT_S_MAX: Final = 300.0
 
 
 async def when_led(proxy: Proxy, call: Call, ask: Callable[[], Awaitable[T]], *, timeout_ms: int | None = None) -> T:
     """What the leading controller answers. Asks again only where nothing was applied.
 
-    Raises what `ask` raises; ControllerUnavailable, with the remedy, where none leads in time.
+    Raises what `ask` raises; ControllerUnavailable, with the remedy, where none leads or answers in time.
     """
+    least_s = proxy.settings.write_timeout_ms_min / 1000
+    in_all_s = CHANGE_WAIT_S if timeout_ms is None else min(max(timeout_ms / 1000, least_s), CHANGE_WAIT_S_MAX)
+    return await proxy.patience.answered(call, lambda: _when_led(proxy, call, ask, timeout_ms), wait_s=in_all_s, late=ControllerUnavailable)
+
+
+async def _when_led(proxy: Proxy, call: Call, ask: Callable[[], Awaitable[T]], timeout_ms: int | None) -> T:
     wait_s = LEADER_WAIT_S if timeout_ms is None else min(LEADER_WAIT_S, max(0, timeout_ms) / 1000)
     until = call.arrived + wait_s
     while True:

@@ -26,6 +26,7 @@ from bmq_proxy.lanes.controller import BaseController
 from bmq_proxy.lanes.groups import BaseGroups
 from bmq_proxy.lanes.tables import LaneTables
 from bmq_proxy.lanes.views import BaseView
+from bmq_proxy.patience import Patience
 from bmq_proxy.producer_ids import ProducerIds
 from bmq_proxy.proofs import Proofs
 from bmq_proxy.proxy import OwnerFor, Proxy
@@ -80,7 +81,9 @@ def build_proxy(
     manifests = ManifestCache(store, rng, entries_max=settings.manifest_cache_entries)
     modest = Modest()
     turns = ReadTurns(modest, bytes_max=settings.fetch_memory_bytes)
-    coordinators = Coordinators(owner_for, controller, metadata, offsets_topic_partitions=_offsets_partitions(settings, cluster_configs or {}))
+    patience = Patience(settings.store_wait_ms)
+    offsets_partitions = _offsets_partitions(settings, cluster_configs or {})
+    coordinators = Coordinators(owner_for, controller, metadata, patience, offsets_topic_partitions=offsets_partitions)
     return Proxy(
         settings=settings,
         owner_for=owner_for,
@@ -100,6 +103,7 @@ def build_proxy(
         coordinators=BaseGroups(coordinators),
         appends=Appends(owner_for, metadata),
         proofs=Proofs(metadata, cluster_configs or {}, clock=clock),
+        patience=patience,
         producer_ids=ProducerIds(controller),
         quota=CreationQuota(settings.limits),
         bulk=Bulk(settings.limits),

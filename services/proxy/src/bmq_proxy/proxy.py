@@ -26,6 +26,7 @@ from bmq_proxy.coordinators import GroupCalls
 from bmq_proxy.creation import CreationQuota
 from bmq_proxy.fetch.reader import Reader
 from bmq_proxy.fetch.sessions import SessionCache
+from bmq_proxy.patience import Patience
 from bmq_proxy.producer_ids import ProducerIds
 from bmq_proxy.proofs import Proofs
 from bmq_proxy.settings import ProxySettings
@@ -54,6 +55,7 @@ class Proxy:
     coordinators: GroupCalls
     appends: Appends
     proofs: Proofs
+    patience: Patience
     producer_ids: ProducerIds
     quota: CreationQuota
     """What clients at each address may create."""

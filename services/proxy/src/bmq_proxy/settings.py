@@ -67,6 +67,8 @@ class ProxySettings:
     produce_retry_ms: int = 30_000
     """A batch that was certainly not applied is sent again for at most so long, within the request's own time."""
 
+    store_wait_ms: int = 10_000
+    """What owners and coordinators need of the store is waited for so long; then the client is told to ask again."""
     write_timeout_ms_min: int = 10_000
     """What an owner has of a Produce or a DeleteRecords is waited for at least so long, however short the request's own time."""
 

@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeVar
 from bmq.clock_guard import ClockGuard
 from bmq.errors import NotOwner, NotReady
 from bmq.grouping import in_groups, in_weighed_groups
+from bmq.in_time import in_time
 from bmq.log_limit import RateLimited
 from bmq.ports import Rng
 from bmq.roles.log import CoordinatorLog
@@ -21,6 +22,7 @@ from bmq_broker.groups import offsets, timeouts
 from bmq_broker.groups.admin import list_groups
 from bmq_broker.groups.appending import Appending, failure_of
 from bmq_broker.groups.deadlines import Deadlines
+from bmq_broker.groups.decided import STORED_WITHIN_S, Decided
 from bmq_broker.groups.loading import load
 from bmq_broker.groups.machine import Effects, GroupMachine, Memory
 from bmq_broker.groups.requests import Now, Reply, Ticket
@@ -98,8 +100,7 @@ class GroupCoordinatorShard:
         self._turns = Turns() if turns is None else turns
         self._machine: GroupMachine | None = None
         self._waiting: dict[Ticket, asyncio.Future[Reply | None]] = {}
-        self._decided: set[Ticket] = set()
-        """Whose answers are there and wait for the store."""
+        self._decided = Decided(self._is_late)
         self._next_ticket = 0
         self._deadlines = Deadlines(self._next_deadline_ms, self._fire_next, self._turns)
         self._walks = Walks(lambda: self._machine, self._run_by_itself, self._now, self._turns)
@@ -219,7 +220,8 @@ class GroupCoordinatorShard:
         self._check_room()
         await self._submit(operation, self._carry_out)
         if fence_check and self._fence_check is not None:
-            await self._fence_check()
+            why = f"the store did not show within {STORED_WITHIN_S:g} s that group coordinator {self.partition} is still this broker's"
+            await in_time(asyncio.get_running_loop().time() + STORED_WITHIN_S, self._fence_check, lambda: NotReady(why))
             self._active()
         return results[0]
 
@@ -397,7 +399,8 @@ class GroupCoordinatorShard:
             self._take_back(machine)
             raise
         try:
-            self._decided.update(ticket for ticket, _ in effects.replies if ticket in self._waiting)
+            if effects.replies:
+                self._decided.add(ticket for ticket, _ in effects.replies if ticket in self._waiting)
             carry_out(effects)
         except Exception as error:
             self._fail(error)
@@ -474,6 +477,11 @@ class GroupCoordinatorShard:
             if future is not None and not future.done():
                 future.set_result(reply)
 
+    def _is_late(self, ticket: Ticket) -> None:
+        future = self._waiting.get(ticket)
+        if future is not None and not future.done():
+            future.set_exception(NotReady(f"the store did not take what group coordinator {self.partition} decided within {STORED_WITHIN_S:g} s"))
+
     def _fail(self, error: BaseException) -> None:
         if self.failure is None:
             self._end(error)
@@ -483,6 +491,7 @@ class GroupCoordinatorShard:
         """The state is thrown away, never rolled back."""
         self.failure = error
         self._deadlines.end()
+        self._decided.end()
         if self._housekeeper is not None:
             self._housekeeper.cancel()
         for future in self._waiting.values():

@@ -6,11 +6,13 @@ Owns the split of a response's bytes among its partitions and the memory of resp
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, FormatError, NotOwner, NotReady, ObjectMissing, StoreError
+from bmq.in_time import in_time
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner, TailAnswer, TailRequest
 from bmq.storage.manifest import Manifest
@@ -37,6 +39,8 @@ WAITED_ANSWER_SHARE = 16
 """An answer has at most the memory of all answers divided by the first number; one that has to wait for it, by the second: so that those
 who asked for much and do not read cannot keep it all among few."""
 STORAGE_WAIT_S = 20.0
+FENCE_WAIT_S = 10.0
+"""What owners need of the store to say where an earlier epoch ended, of all partitions of a request."""
 NEAR_TAIL_ENTRIES = 2
 """Readers of so many newest segments count as readers of the tail."""
 
@@ -220,15 +224,15 @@ class FetchReader:
                 found[i] = one
             if not anything and not any(one.size_bytes for one in below):
                 await self._give_next(reads, answers, plan, found)
-        for i, read in enumerate(reads):
-            if read.last_fetched_epoch >= 0 and found[i].error is None:
-                await self._check_divergence(read, found[i])
+        asked = zip(reads, found, answers, strict=True)
+        await self._check_divergences([(read, one) for read, one, answer in asked if _may_diverge(read, one, answer)])
         return found
 
     async def _give_next(self, reads: Sequence[Read], answers: Sequence[TailAnswer], plan: _Plan, found: list[Found]) -> None:
         """The one that was to have a whole batch, however large, has none: the next that has one gets its turn, or it would wait for ever."""
+        until_s = asyncio.get_running_loop().time() + STORAGE_WAIT_S
         for i, limit in plan.segments[1:]:
-            if found[i].error is None:
+            if found[i].error is None and asyncio.get_running_loop().time() < until_s:
                 found[i] = await self._below_tail(reads[i], answers[i], limit, at_least_one=True)
                 if found[i].size_bytes:
                     return
@@ -310,6 +314,16 @@ class FetchReader:
                 answers[i] = TailAnswer(tp=answer.tp, error=NotOwner(f"{answer.tp}: an owner of epoch {answer.leader_epoch} answered"))
         return answers
 
+    async def _check_divergences(self, suspects: Sequence[tuple[Read, Found]]) -> None:
+        until_s = asyncio.get_running_loop().time() + FENCE_WAIT_S
+        for read, found in suspects:
+            why = f"{read.tp}: the store did not show within {FENCE_WAIT_S:g} s that its owner still is the owner"
+            try:
+                await in_time(until_s, partial(self._check_divergence, read, found), partial(NotReady, why))
+            except NotReady as error:
+                found.error = error.with_traceback(None)  # which has `found`
+                found.parts, found.size_bytes = (), 0
+
     async def _check_divergence(self, read: Read, found: Found) -> None:
         """What a follower of an older leader would have to cut off (KIP-595)."""
         try:
@@ -345,6 +359,11 @@ class FetchReader:
         elif size_bytes < result.held_bytes:
             result.memory.release(result.held_bytes - size_bytes)
         result.held_bytes = size_bytes
+
+
+def _may_diverge(read: Read, found: Found, answer: TailAnswer) -> bool:
+    """Not where the reader's epoch is the owner's own, which ends at the high watermark: above that the offset would be out of range."""
+    return read.last_fetched_epoch >= 0 and found.error is None and read.last_fetched_epoch != answer.leader_epoch
 
 
 def _is_below_tail(read: Read, answer: TailAnswer) -> bool:

@@ -34,7 +34,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         if is_repeated(asked):
             return _failed(asked, int(ErrorCode.invalid_request))
         try:
-            return await _look_up(proxy, name, asked, committed=committed)
+            return await _look_up(proxy, call, name, asked, committed=committed)
         except BmqError as error:
             return _failed(asked, code_for(error))
 
@@ -43,9 +43,10 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     return {"topics": [{"name": topic.name, "partitions": [next(found) for _ in topic.partitions]} for topic in request.topics]}
 
 
-async def _look_up(proxy: Proxy, name: str, asked: Any, *, committed: bool) -> dict[str, Any]:
+async def _look_up(proxy: Proxy, call: Call, name: str, asked: Any, *, committed: bool) -> dict[str, Any]:
     tp = find_partition(proxy.image, name, asked.partition_index)
-    found = await proxy.owner_for(tp).offset_for_time(tp, asked.timestamp, current_leader_epoch=asked.current_leader_epoch, committed=committed)
+    owner, epoch = proxy.owner_for(tp), asked.current_leader_epoch
+    found = await proxy.patience.answered(call, lambda: owner.offset_for_time(tp, asked.timestamp, current_leader_epoch=epoch, committed=committed))
     return {
         "partition_index": asked.partition_index,
         "error_code": 0,

@@ -275,7 +275,7 @@ async def _auto_create(proxy: Proxy, call: Call, request: Any) -> None:
     names = list(islice((name for name in dict.fromkeys(missing) if _may_be_created(name)), CREATED_AT_ONCE_MAX))
     if CONSUMER_OFFSETS in missing:
         try:
-            await proxy.coordinators.offsets_topic()
+            await proxy.coordinators.offsets_topic(call)
         except BmqError as error:
             proxy.tell("internal topic not created", topic=CONSUMER_OFFSETS, error=str(error), code=controller_code(error))
     if names:
@@ -286,12 +286,13 @@ async def _auto_create(proxy: Proxy, call: Call, request: Any) -> None:
             if left_out is not None:
                 proxy.log.warning("topics not created", peer=call.client_host, reason=str(error), left_out=left_out)
             return
-        await _create(proxy, names)
+        await _create(proxy, call, names)
 
 
-async def _create(proxy: Proxy, names: Sequence[str]) -> None:
+async def _create(proxy: Proxy, call: Call, names: Sequence[str]) -> None:
     try:
-        results = await proxy.controller.create_topics([NewTopic(name=name) for name in names])
+        create = partial(proxy.controller.create_topics, [NewTopic(name=name) for name in names])
+        results = await proxy.patience.answered(call, create)
     except BmqError as error:
         proxy.tell("topics not created", topics=names[0], error=str(error))
         return

@@ -48,7 +48,7 @@ async def _coordinators(proxy: Proxy, call: Call, keys: Sequence[str], key_type:
             code = _refusal_of_transactions(call.version)
         return [_refused(key, code, reason) for key in keys]
     try:
-        topic = await proxy.coordinators.offsets_topic()
+        topic = await proxy.coordinators.offsets_topic(call)
     except BmqError as error:
         return [_refused(key, coordinator_code(error), str(error)) for key in keys]
     proxies = proxies_of(proxy, proxy.image, call)

@@ -61,7 +61,7 @@ async def _by_coordinators(proxy: Proxy, call: Call, asked: list[str]) -> AsyncI
     if len(asked) <= CALLS_AT_ONCE:
         yield asked
         return
-    topic = await proxy.coordinators.offsets_topic()
+    topic = await proxy.coordinators.offsets_topic(call)
     shares: dict[int, list[str]] = {}
     pace = proxy.bulk.pace(call)
     for group_id in asked:

@@ -27,17 +27,17 @@ def route(proxy: Proxy) -> Route:
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """Durable when answered; what the owner does not finish in time says so, and may still happen. A time-out below the least one counts as it."""
-    timeout_s = min(max(request.timeout_ms, proxy.settings.write_timeout_ms_min), TIMEOUT_MS_MAX) / 1000
+    until_s = proxy.loop.time() + min(max(request.timeout_ms, proxy.settings.write_timeout_ms_min), TIMEOUT_MS_MAX) / 1000
 
     async def delete(one: tuple[str, Any]) -> dict[str, Any]:
-        return await _delete(proxy, *one, timeout_s)
+        return await _delete(proxy, *one, until_s)
 
     wanted = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
     done = iter(await proxy.bulk.each(call, delete, wanted, at_once=DELETIONS_AT_ONCE))
     return {"topics": [{"name": topic.name, "partitions": [next(done) for _ in topic.partitions]} for topic in request.topics]}
 
 
-async def _delete(proxy: Proxy, name: str, asked: Any, timeout_s: float) -> dict[str, Any]:
+async def _delete(proxy: Proxy, name: str, asked: Any, until_s: float) -> dict[str, Any]:
     low_watermark, code = -1, 0
     try:
         if is_internal(name):
@@ -45,7 +45,7 @@ async def _delete(proxy: Proxy, name: str, asked: Any, timeout_s: float) -> dict
         if is_repeated(asked):
             raise InvalidRequest(f"The request names partition {asked.partition_index} of {name!r} more than once")
         tp = find_partition(proxy.image, name, asked.partition_index)
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout_at(until_s):
             low_watermark = await proxy.owner_for(tp).delete_records(tp, Offset(asked.offset))
     except TimeoutError:
         code = int(ErrorCode.request_timed_out)

@@ -24,17 +24,18 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """One look-up per partition."""
 
     async def look_up(one: tuple[str, Any]) -> dict[str, Any]:
-        return await _look_up(proxy, *one)
+        return await _look_up(proxy, call, *one)
 
     wanted = [(topic.topic, asked) for topic in request.topics for asked in topic.partitions]
     found = iter(await proxy.bulk.each(call, look_up, wanted, at_once=LOOK_UPS_AT_ONCE))
     return {"topics": [{"topic": topic.topic, "partitions": [next(found) for _ in topic.partitions]} for topic in request.topics]}
 
 
-async def _look_up(proxy: Proxy, name: str, asked: Any) -> dict[str, Any]:
+async def _look_up(proxy: Proxy, call: Call, name: str, asked: Any) -> dict[str, Any]:
     try:
         tp = find_partition(proxy.image, name, asked.partition)
-        end = await proxy.owner_for(tp).epoch_end(tp, asked.leader_epoch, current_leader_epoch=asked.current_leader_epoch)
+        owner, current_epoch = proxy.owner_for(tp), asked.current_leader_epoch
+        end = await proxy.patience.answered(call, lambda: owner.epoch_end(tp, asked.leader_epoch, current_leader_epoch=current_epoch))
     except BmqError as error:
         return {"error_code": code_for(error), "partition": asked.partition, "leader_epoch": -1, "end_offset": -1}
     return {"error_code": 0, "partition": asked.partition, "leader_epoch": end.leader_epoch, "end_offset": end.end_offset}

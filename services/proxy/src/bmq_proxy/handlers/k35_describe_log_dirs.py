@@ -72,7 +72,8 @@ async def partition_statuses(proxy: Proxy, call: Call, wanted: list[tuple[Topic,
     for owner, tps in shares.values():
         for first in range(0, len(tps), ASKED_AT_ONCE):
             try:
-                found |= {status.tp: status for status in await owner.status(tps[first : first + ASKED_AT_ONCE])}
+                some = partial(owner.status, tps[first : first + ASKED_AT_ONCE])
+                found |= {status.tp: status for status in await proxy.patience.answered(call, some)}
             except BmqError as error:
                 proxy.tell("owner does not answer for its partitions", error=str(error))
                 break

@@ -57,9 +57,9 @@ class BaseGroups:
         told = [(groups, answer if isinstance(answer, BaseException) else _told_outwards(answer)) for groups, answer in answers]
         return [*told, (refused, _not_the_bases(refused[0]))] if refused else told
 
-    async def offsets_topic(self) -> Topic:
+    async def offsets_topic(self, call: Call) -> Topic:
         """See Coordinators."""
-        return await self.real.offsets_topic()
+        return await self.real.offsets_topic(call)
 
     def partition_of(self, group_id: str, topic: Topic) -> int:
         """See Coordinators."""
@@ -96,8 +96,10 @@ class LaneGroups:
         return self._outwards(await self._real.call(self._stored(group_id), api_key, inwards, call))
 
     async def _commit(self, group_id: str, request: Any, call: Call) -> Any:
-        request, stale = await take_out_stale(request, self._own_topic, self._owner_for)
-        own, bases = await told_apart(request, self._own_topic, self._base_topic, self._owner_for)
+        asked, patience = request, self._real.patience
+        request, stale = await patience.answered(call, lambda: take_out_stale(asked, self._own_topic, self._owner_for))
+        fresh = request
+        own, bases = await patience.answered(call, lambda: told_apart(fresh, self._own_topic, self._base_topic, self._owner_for))
         stored = self._stored(group_id)
         if bases is None:
             reply = self._outwards(await self._real.call(stored, ApiKey.OFFSET_COMMIT, self._inwards(request), call))
@@ -133,9 +135,9 @@ class LaneGroups:
             for stored, answer in answers
         ]
 
-    async def offsets_topic(self) -> Topic:
+    async def offsets_topic(self, call: Call) -> Topic:
         """See Coordinators."""
-        return await self._real.offsets_topic()
+        return await self._real.offsets_topic(call)
 
     def partition_of(self, group_id: str, topic: Topic) -> int:
         """See Coordinators."""

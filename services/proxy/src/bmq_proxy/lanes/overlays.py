@@ -31,7 +31,7 @@ class Overlays:
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
 
     async def make(self, names: Collection[str]) -> None:
-        """Returns when they are there, or cannot be had now: whoever then misses them tells its client, which tries again."""
+        """Returns when they are there, or cannot be had now, or soon: whoever then misses them tells its client, which tries again."""
         for name in names:
             if name not in self._making:
                 task = asyncio.get_running_loop().create_task(self._make(name), name=f"make {name} in lane {self._lane}")
@@ -39,7 +39,7 @@ class Overlays:
                 task.add_done_callback(lambda _, name=name: self._making.pop(name, None))  # type: ignore[misc]
         waited = [self._making[name] for name in names]
         if waited:
-            await asyncio.wait(waited)
+            await asyncio.wait(waited, timeout=SHOWN_WITHIN_S)
 
     async def _make(self, name: str) -> None:
         try:
