@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from bmq.lanes import lane_group, name_in_lane
 from bmq_broker.groups.records import GroupValue, MemberValue, group_size_bytes
 from bmq_broker.groups.requests import Refusal, Ticket
 from bmq_broker.groups.states import GroupEvent, GroupState, next_state
@@ -304,10 +305,13 @@ class Group:
         self.topics, self.topics_bytes = topics, size_bytes
 
     def subscribes(self, topic: str) -> bool:
-        """Whether the group consumes the topic as far as anybody can tell; when in doubt, yes."""
+        """Whether the group consumes the topic, by its name in the cluster, as far as anybody can tell; when in doubt, yes.
+
+        A lane's members know its topics by other names, which may be those of the base's, too.
+        """
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return False
-        return self.topics is None or topic in self.topics
+        return self.topics is None or topic in self.topics or (lane_group(self.group_id) is not None and name_in_lane(topic) in self.topics)
 
     def rebalance_timeout_ms(self) -> int:
         """The longest of its members'."""
