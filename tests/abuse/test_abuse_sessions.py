@@ -14,7 +14,8 @@ from bmq.runtime.loop import settle
 from bmq.wire.error_codes import ErrorCode
 
 TURN_S_MAX: Final = 0.1
-NAMED: Final = 10_000
+GROWS_BY: Final = 5_000
+UNKNOWN: Final = 10_000
 UNOPENED: Final = ("unopened-1", "unopened-2")
 
 
@@ -38,20 +39,32 @@ def fetch(client: Client, session_id: int, epoch: int, names: Sequence[str], *, 
 
 def test_a_session_that_grows_by_steps_makes_no_small_request_hold_everybody_up(node: AbusedNode) -> None:
     most = Limits().fetch_partitions_max
+    names = [f"grown-{n}" for n in range(most // GROWS_BY)]
+    node.have_topics(dict.fromkeys(names, GROWS_BY))
     with contextlib.closing(Client(node.kafka)) as client:
-        session_id = fetch(client, 0, 0, [f"none-{n}" for n in range(NAMED)]).session_id
+        for name in names:  # which opens their partitions
+            while any(one.error_code for topic in fetch(client, 0, -1, [name], partitions=GROWS_BY).responses for one in topic.partitions):
+                pass
+        session_id = fetch(client, 0, 0, names[:1], partitions=GROWS_BY).session_id
         assert session_id
-        epoch = 1
-        for first in range(NAMED, most, NAMED):
-            assert fetch(client, session_id, epoch, [f"none-{first + n}" for n in range(NAMED)]).error_code == 0
-            epoch += 1
+        for epoch, name in enumerate(names[1:], 1):
+            assert fetch(client, session_id, epoch, [name], partitions=GROWS_BY).error_code == 0
+        assert node.ask(lambda: node.node.proxy.proxy.sessions.partitions) == most
         node.longest_turn_s()
-        answer = fetch(client, session_id, epoch, [])
-        assert len(answer.responses) == most
+        answer = fetch(client, session_id, len(names), [])
+        assert (answer.error_code, answer.responses) == (0, [])
         assert node.longest_turn_s() < may_hold_s(TURN_S_MAX)
-        refused = fetch(client, session_id, epoch + 1, ["one more"])
+        refused = fetch(client, session_id, len(names) + 1, ["one more"])
         assert (refused.error_code, refused.responses) == (ErrorCode.fetch_session_id_not_found, [])
     assert node.ask(lambda: node.node.proxy.proxy.sessions.partitions) == 0
+
+
+def test_a_session_of_names_that_are_not_there_does_not_repeat_all_of_them_for_a_request_of_a_few_bytes(node: AbusedNode) -> None:
+    with contextlib.closing(Client(node.kafka)) as client:
+        answer = fetch(client, 0, 0, [f"none-{n}" for n in range(UNKNOWN)])
+        assert (answer.error_code, len(answer.responses)) == (0, UNKNOWN)
+        again = fetch(client, answer.session_id, 1, [])
+        assert (again.error_code, again.responses) == (ErrorCode.fetch_session_id_not_found, [])
 
 
 def test_no_session_remembers_names_that_no_topic_can_have(node: AbusedNode) -> None:

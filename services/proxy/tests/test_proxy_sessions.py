@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bmq_proxy.fetch.sessions import InvalidSessionEpoch, SessionCache, SessionNotFound, SessionTopicIdMismatch, Shown, Wanted
+from bmq_proxy.fetch.sessions import ERRORS_MAX, InvalidSessionEpoch, SessionCache, SessionNotFound, SessionTopicIdMismatch, Shown, Wanted
 
 
 def ids() -> Callable[[], float]:
@@ -100,6 +100,26 @@ def test_after_an_error_the_next_answer_is_shown_even_if_nothing_else_changed() 
     for epoch, told in ((1, [0]), (2, [])):
         fetching = sessions.begin(now_ms=0, session_id=fetching.session_id, session_epoch=epoch, wanted=[], topic_ids=False)
         assert fetching.changed(quiet(1)) == told
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_a_session_that_would_repeat_many_errors_for_a_few_bytes_ends_with_the_answer_that_tells_them(in_parts: bool) -> None:
+    sessions, failed = cache(), [Shown(-1, -1, False, True)]
+    names = [wanted(n) for n in range(ERRORS_MAX + 1)]
+
+    def tell(epoch: int, session_id: int, count: int) -> int:
+        fetching = sessions.begin(now_ms=0, session_id=session_id, session_epoch=epoch, wanted=[] if epoch else names, topic_ids=False)
+        shown = [*failed * count, *quiet(len(names) - count)]
+        told = [one for n in range(len(shown)) for one in fetching.changed(shown[n : n + 1], first=n)] if in_parts else fetching.changed(shown)
+        assert told[:count] == list(range(count))
+        return fetching.session_id
+
+    session_id = tell(0, 0, ERRORS_MAX)
+    assert tell(1, session_id, ERRORS_MAX) == session_id
+    assert tell(2, session_id, ERRORS_MAX + 1) == session_id, "the answer itself comes whole"
+    assert (len(sessions), sessions.partitions) == (0, 0)
+    with pytest.raises(SessionNotFound):
+        sessions.begin(now_ms=0, session_id=session_id, session_epoch=3, wanted=[], topic_ids=False)
 
 
 def test_forgotten_partitions_leave_and_an_empty_session_ends() -> None:

@@ -4,6 +4,9 @@ A session is a table of partitions in the order in which they are served; one th
 response limit starves nobody. A response names only what changed. Sessions are bounded in number, each in its partitions, and all in
 partitions altogether; who finds no room reads without a session, which is slower and otherwise the same. So does who asks for a topic of a name
 that none can have: what is remembered of a client is as long as names of topics are.
+
+Errors are told each time. A session that has many of them ends with the answer that tells them: a request that names nothing would be answered
+with all of them again and again; so its client says anew what it wants, in a request that is as long as that.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +23,8 @@ INITIAL_EPOCH: Final = 0
 """A full fetch that wants a new session."""
 NO_SESSION: Final = 0
 EPOCH_MAX: Final = 2**31 - 1
+ERRORS_MAX: Final = 200
+"""How many partitions of a session may have an error in one answer: some 60 KiB of it, if their names are the longest."""
 
 TopicKey = str | UUID
 PartitionKey = tuple[TopicKey, int]
@@ -91,10 +96,13 @@ class _Session:
 class Fetching:
     """One Fetch under way: `wanted` in the order to serve it. Tell `changed` what was found, of each once."""
 
-    def __init__(self, wanted: Sequence[Wanted], session: _Session | None, *, full: bool) -> None:
+    def __init__(self, wanted: Sequence[Wanted], session: _Session | None, *, full: bool, end: Callable[[_Session], None] | None = None) -> None:
+        """`end` ends its session."""
         self.wanted = wanted
         self._session = session
         self._full = full
+        self._end = end
+        self._errors = 0
 
     @property
     def session_id(self) -> int:
@@ -117,6 +125,9 @@ class Fetching:
                 told.append(i)
                 if one.has_records:
                     session.partitions[wanted.key] = session.partitions.pop(wanted.key)
+                self._errors += one.notable
+        if self._errors > ERRORS_MAX and self._end is not None:
+            self._end(session)
         return told
 
 
@@ -154,7 +165,7 @@ class SessionCache:
             session = None
             if session_epoch == INITIAL_EPOCH and unique and len(unique) <= self._session_partitions_max and _may_be_there(unique.values()):
                 session = self._create(now_ms, unique, topic_ids=topic_ids)
-            return Fetching(list(unique.values()), session, full=True)
+            return Fetching(list(unique.values()), session, full=True, end=self._end)
         return self._continue(now_ms, session_id, session_epoch, wanted, forgotten, topic_ids=topic_ids)
 
     def _continue(
@@ -187,7 +198,7 @@ class SessionCache:
         session.epoch = session_epoch + 1 if session_epoch < EPOCH_MAX else 1
         session.used_ms = now_ms
         self._sessions[session_id] = self._sessions.pop(session_id)
-        fetching = Fetching([cached.wanted for cached in session.partitions.values()], session, full=False)
+        fetching = Fetching([cached.wanted for cached in session.partitions.values()], session, full=False, end=self._end)
         if self._partitions > self._partitions_max:
             self._drop(session_id)  # It grew beyond all bounds: this answer still comes, then the client starts anew.
         return fetching
@@ -224,6 +235,10 @@ class SessionCache:
             session_id = 1 + int(self._random() * (2**31 - 2))
             if session_id not in self._sessions:
                 return session_id
+
+    def _end(self, session: _Session) -> None:
+        if self._sessions.get(session.session_id) is session:
+            self._drop(session.session_id)
 
     def _drop(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
