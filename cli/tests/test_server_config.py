@@ -313,6 +313,8 @@ OUTSIDE = ["out=127.0.0.1:9094"]
             "--listeners internal=127.0.0.1:1: internal is the listener of `listen`, which is always there: ch",
         ),
         ({"listeners": ["a=127.0.0.1:1", "b=127.0.0.1:1"]}, "listeners b=127.0.0.1:1: port 1 is that of the listener a: give each a port of its own"),
+        ({"listen": "127.0.0.1:9080"}, "admin 127.0.0.1:9080: port 9080 is that of listen: give each a port of its own"),
+        ({"internal_listen": "127.0.0.1:9092"}, "internal_listen 127.0.0.1:9092: port 9092 is that of listen: give each a port of its own"),
         ({"listeners": ["a=127.0.0.1:9092"]}, "listeners a=127.0.0.1:9092: port 9092 is that of listen: give each a port of its own"),
         ({"listeners": ["a=127.0.0.1:9190"]}, "listeners a=127.0.0.1:9190: port 9190 is that of internal_listen: give each a port of its own"),
         ({"listeners": ["a=0.0.0.0:9080"], "advertised_listeners": ["a=h:1"]}, "listeners a=0.0.0.0:9080: port 9080 is that of admin: give each"),

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,33 @@ def test_prices_that_cannot_be_used_are_told_by_key(tmp_path: Path, text: str, s
     with pytest.raises(ConfigurationError) as caught:
         load_prices(str(path))
     assert said in str(caught.value)
+
+
+def test_a_file_of_prices_that_has_no_end_is_not_read_to_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"^--prices /dev/zero: it has more than 65536 bytes: name a YAML file of three prices$"):
+        load_prices("/dev/zero")
+
+
+def test_prices_that_are_nested_too_deeply_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "prices.yaml"
+    path.write_text("[" * 30_000)
+    with pytest.raises(ConfigurationError, match=r"no YAML: it is nested too deeply$"):
+        load_prices(str(path))
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and util-linux, to be another user")
+@pytest.mark.parametrize("command", [["check"], ["cost"], ["erase", "--cluster-id", "x", "--yes"]], ids=lambda command: command[0])
+@pytest.mark.parametrize("hidden", ["data", "data/meta"], ids=["the folder", "what is above it"])
+def test_a_folder_that_this_user_may_not_read_is_told_with_what_to_do(command: list[str], hidden: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        data = Path(folder) / hidden
+        data.mkdir(parents=True)
+        (Path(folder) / "data").chmod(0o700)
+        run = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", BMQ, "store", command[0], "--data", data, *command[1:]]
+        done = subprocess.run(run, capture_output=True, timeout=60, check=False, text=True, cwd="/")
+    said = f"error: data folder {data}: permission denied: run this as the user that bmq runs as, or name another folder\n"
+    assert (done.returncode, done.stderr) == (2, said)
 
 
 def test_a_price_list_that_does_not_exist_names_those_that_do() -> None:

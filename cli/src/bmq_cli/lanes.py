@@ -38,7 +38,7 @@ def create(
     session: ClusterSession,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The new lane: up to 32 lower-case letters, digits and -.")],
     *,
-    ttl: Annotated[str, typer.Option("--ttl", metavar="TIME", help="Delete it by itself after so long: 90s, 30m, 8h, 7d. Default: it stays.")] = "0",
+    ttl: Annotated[str, typer.Option("--ttl", metavar="TIME", help="Delete it by itself after so long: 90s, 30m, 8h, 7d. 0: it stays.")] = "0",
     own_brokers: Annotated[bool, typer.Option("--own-brokers", help="Keep its topics on the brokers of the pool lane-NAME alone.")] = False,
     reads_base: Annotated[
         list[str] | None,
@@ -121,7 +121,10 @@ def _seconds(text: str) -> int:
     found = _TTL.fullmatch(text.strip())
     if found is None:
         raise CommandFailed("--ttl", f"{text!r} is no time", "write for example 90s, 30m, 8h or 7d", code=ExitCode.USAGE)
-    return int(found[1]) * _UNIT_S[found[2]]
+    seconds = int(found[1]) * _UNIT_S[found[2]]
+    if not seconds and found[2]:
+        raise CommandFailed("--ttl", f"{text!r} is over at once", "Write for example 8h, or 0 for a lane that stays.", code=ExitCode.USAGE)
+    return seconds
 
 
 def _row(lane: dict[str, Any]) -> tuple[str | int | None, ...]:

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BeforeValidator
 
 from bmq.listeners import DEFAULT_LISTENER, LISTENER_NAME, LISTENER_NAME_REMEDY, ListenerAddresses
-from bmq_cli.addresses import WILDCARD_HOSTS, address_of
+from bmq_cli.addresses import WILDCARD_HOSTS, address_of, meet
 from bmq_cli.host_names import filled, ordinal_of
 
 A_LISTENER: Final = "write NAME=HOST:PORT, for example external=0.0.0.0:9094"
@@ -61,19 +61,24 @@ def check_listeners(listeners: Mapping[str, str], told: Mapping[str, str], *, fi
             raise ValueError(f"advertised_listeners {name}={address}: nobody can connect to that: set a name or an address, HOST:PORT")
     if file and not listeners:
         raise ValueError(f"advertised_listeners_file {file}: there are no listeners: set them too, or leave it out")
-    taken = list(others)
+    taken: list[tuple[str, str]] = []
+    for key, address in others:
+        _check_apart(f"{key} {address}", address, taken)
+        taken.append((key, address))
     for name, address in listeners.items():
-        host, port = address_of(address)
-        if host in WILDCARD_HOSTS and name not in told and not file:
+        if address_of(address)[0] in WILDCARD_HOSTS and name not in told and not file:
             raise ValueError(
                 f"listeners {name}={address}: it does not say where clients reach this node: set advertised_listeners to {name}=HOST:PORT, "
                 "or advertised_listeners_file"
             )
-        for key, other in taken:
-            other_host, other_port = address_of(other)
-            if port and port == other_port and (host == other_host or not WILDCARD_HOSTS.isdisjoint((host, other_host))):
-                raise ValueError(f"listeners {name}={address}: port {port} is that of {key}: give each a port of its own")
+        _check_apart(f"listeners {name}={address}", address, taken)
         taken.append((f"the listener {name}", address))
+
+
+def _check_apart(what: str, address: str, taken: Iterable[tuple[str, str]]) -> None:
+    for key, other in taken:
+        if meet(address_of(address), address_of(other)):
+            raise ValueError(f"{what}: port {address_of(address)[1]} is that of {key}: give each a port of its own")
 
 
 def read_lines(text: str) -> dict[str, str]:

@@ -1,11 +1,12 @@
 """Listening where an operator said, and saying in one line why it cannot be."""
 
+import errno
 import os
 import socket
 from collections.abc import Awaitable
 
-from bmq.errors import BmqError
-from bmq_cli.addresses import address_text
+from bmq.errors import BmqError, ConfigurationError
+from bmq_cli.addresses import address_text, meet
 
 
 class CannotListen(BmqError):
@@ -25,6 +26,13 @@ def check_free(option: str, address: tuple[str, int]) -> None:
         raise _cannot_listen(option, address_text(host, port), error) from error
 
 
+def check_apart(one_option: str, one: tuple[str, int], other_option: str, other: tuple[str, int]) -> None:
+    """Raises ConfigurationError where nobody could listen at both."""
+    if meet(one, other) or (one[1] and one[1] == other[1] and not _places(one).isdisjoint(_places(other))):
+        both = f"{one_option} {address_text(*one)} and {other_option} {address_text(*other)}"
+        raise ConfigurationError(f"{both}: choose another port for one of them")
+
+
 async def bound(option: str, address: str, start: Awaitable[None]) -> None:
     """Awaits `start`, in which OSError means that it cannot listen. Raises BmqError."""
     try:
@@ -36,4 +44,18 @@ async def bound(option: str, address: str, start: Awaitable[None]) -> None:
 def _cannot_listen(option: str, address: str, error: OSError) -> CannotListen:
     known = error.errno and not isinstance(error, socket.gaierror)
     reason = os.strerror(error.errno).lower() if known else str(error)  # type: ignore[arg-type]
-    return CannotListen(f"{option} {address}: {reason}: choose another address, or stop what listens there")
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        remedy = "name an address of this machine, or 0.0.0.0 for all of them"
+    elif error.errno in (errno.EACCES, errno.EPERM):
+        remedy = "choose a port from 1024 on, or let bmq have lower ones (CAP_NET_BIND_SERVICE)"
+    else:
+        remedy = "choose another address, or stop what listens there"
+    return CannotListen(f"{option} {address}: {reason}: {remedy}")
+
+
+def _places(address: tuple[str, int]) -> set[object]:
+    """Where that is. A host that nobody knows is nowhere: whoever tries to listen there says so."""
+    try:
+        return {where for *_, where in socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)}
+    except OSError:
+        return set()

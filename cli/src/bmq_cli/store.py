@@ -14,7 +14,14 @@ StoreOption = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="The store, e.g. s3://bucket?endpoint=http://127.0.0.1:9000 (docs/stores.md).")
 ]
 DataOption = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="The folder that bmq keeps everything in. Default: ./bmq-data", show_default=False)
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="The folder that bmq keeps everything in. Default: ./bmq-data",
+        show_default=False,
+        readable=False,  # what is wrong with it is said with the remedy where it is opened
+    ),
 ]
 NamedStore = Annotated[
     str | None, typer.Argument(metavar="[STORE]", help="The folder that bmq keeps everything in, or a store's URL.", show_default=False)

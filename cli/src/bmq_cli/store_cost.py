@@ -22,6 +22,7 @@ from bmq_cli.store_check import run
 from bmq_cli.store_opening import opened
 
 _KEYS: Final = ("storage_gib_month", "put_per_1000", "get_per_1000")
+_FILE_BYTES_MAX: Final = 64 << 10
 _COLUMNS: Final = (
     Column(title="TOPIC"),
     Column(title="PARTITIONS", number=True),
@@ -52,10 +53,16 @@ def load_prices(text: str) -> Prices:
         return PRICE_LISTS[text]
     path = Path(text)
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(_FILE_BYTES_MAX + 1)
+        if len(content) > _FILE_BYTES_MAX:
+            raise ConfigurationError(f"--prices {text}: it has more than {_FILE_BYTES_MAX} bytes: name a YAML file of three prices")
+        found = yaml.safe_load(content.decode())
     except OSError as error:
         known = ", ".join(PRICE_LISTS)
         raise ConfigurationError(f"--prices {text}: {error.strerror}: name a YAML file, or one of {known}") from None
+    except RecursionError:
+        raise ConfigurationError(f"--prices {text}: no YAML: it is nested too deeply") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"--prices {text}: no YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(found, dict):

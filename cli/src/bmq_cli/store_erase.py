@@ -1,7 +1,7 @@
 """`bmq store erase`: says what a cluster has in a store, makes sure that it is the one that was meant and that nobody works on it, and deletes it."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -13,6 +13,7 @@ from bmq.audit.liveness import is_stopped, sign_of_life
 from bmq.audit.metadata_audit import Metadata, NoMetadata, audit_metadata
 from bmq.audit.reading import Progress as Where
 from bmq.audit.reading import Reader
+from bmq.errors import FolderInUse
 from bmq.metadata.codec import LOG_PREFIX
 from bmq.ports import ObjectStore
 from bmq.runtime.store_url import StoreUrl
@@ -30,7 +31,7 @@ _DOING: Final = "erase store"
 def erase_store(url: StoreUrl, output: Output, *, cluster_id: str, at_once: int, yes: bool) -> ExitCode:
     """The command. Without `yes` nothing is deleted. Raises CommandFailed, BmqError."""
     name = url.text.partition("?")[0]
-    with opened(url, alone=yes) as store:
+    with _opened(url, alone=yes) as store:
         found = run(lambda: _found(store, output, cluster_id=cluster_id, at_once=at_once), doing=_DOING)
         what = f"{counted(found.objects, 'object')} with {size_text(found.size_bytes)}"
         erased = Amount()
@@ -56,6 +57,17 @@ def erase_store(url: StoreUrl, output: Output, *, cluster_id: str, at_once: int,
         }
     )
     return ExitCode.OK
+
+
+@contextmanager
+def _opened(url: StoreUrl, *, alone: bool) -> Iterator[ObjectStore]:
+    """Raises CommandFailed where a cluster works on the folder, as for one that works on a bucket."""
+    with ExitStack() as stack:
+        try:
+            store = stack.enter_context(opened(url, alone=alone))
+        except FolderInUse as error:
+            raise CommandFailed(_DOING, f"a cluster works on it: {str(error).partition(': ')[0]}", "Stop all of its processes first.") from None
+        yield store
 
 
 async def _found(store: ObjectStore, output: Output, *, cluster_id: str, at_once: int) -> Amount:

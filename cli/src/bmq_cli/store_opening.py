@@ -24,8 +24,8 @@ def url_of(*, named: str | None, store: str | None, data: Path | None) -> StoreU
     url = parse_store_url(store) if store is not None else _folder_or_url(named or str(data or "bmq-data"))
     if url.kind is StoreKind.MEMORY:
         raise ConfigurationError(f"store {url.text}: nothing of it outlives its process, so there is nothing to look at")
-    if url.folder is not None and not url.folder.is_dir():
-        raise ConfigurationError(f"data folder {url.folder}: there is no such folder: give the one that bmq keeps its data in")
+    if url.folder is not None:
+        _check_folder(url.folder)
     return url
 
 
@@ -35,6 +35,20 @@ def target_of(text: str) -> StoreUrl:
     if url.kind is StoreKind.MEMORY:
         raise ConfigurationError(f"--to {text}: nothing of it outlives this command: name a folder or a bucket")
     return url
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises ConfigurationError where it cannot be looked into: before something is said of a store that has nothing."""
+    try:
+        os.scandir(folder).close()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigurationError(f"data folder {folder}: there is no such folder: give the one that bmq keeps its data in") from None
+    except PermissionError:
+        remedy = "run this as the user that bmq runs as, or name another folder"
+        raise ConfigurationError(f"data folder {folder}: permission denied: {remedy}") from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigurationError(f"data folder {folder}: it cannot be read ({reason}): look at its disk, or name another folder") from None
 
 
 def _folder_or_url(text: str) -> StoreUrl:

@@ -29,7 +29,7 @@ from bmq_cli.admin_api import AdminApi
 from bmq_cli.admin_server import AdminServer
 from bmq_cli.admin_tokens import LENGTH_MIN, AdminTokens
 from bmq_cli.exposition import expose
-from bmq_cli.listening import CannotListen, bound, check_free
+from bmq_cli.listening import CannotListen, bound, check_apart, check_free
 from bmq_cli.living import CannotGoOn, live
 from bmq_cli.node import Node, NodeSettings, proxy_settings
 from bmq_cli.server_values import Role
@@ -46,7 +46,7 @@ TAIL_LIMIT_BYTES = 192 * 1024 * 1024
 
 
 def up(  # noqa: PLR0917 - options, not arguments
-    data: Annotated[Path | None, typer.Option(help="Keep everything in this folder. Default: ./bmq-data", show_default=False)] = None,
+    data: Annotated[Path | None, typer.Option(help="Keep everything in this folder. Default: ./bmq-data", show_default=False, readable=False)] = None,
     store: Annotated[
         str | None, typer.Option(help="Keep everything in this store, e.g. s3://bucket?endpoint=http://127.0.0.1:9000 (docs/stores.md)")
     ] = None,
@@ -99,6 +99,7 @@ def up(  # noqa: PLR0917 - options, not arguments
             raise typer.Exit(
                 _up_nodes(nodes, settings, url=url, fsync=fsync, admin=(admin_host, admin_port), admin_token_file=admin_token_file, limits=limits)
             )
+        check_apart("--listen", (settings.host, settings.port), "--admin", (admin_host, admin_port))
         check_free("--listen", (settings.host, settings.port))
         check_free("--admin", (admin_host, admin_port))
         make_bucket(url)

@@ -12,6 +12,10 @@ class ConfigurationError(BmqError):
     """A setting that cannot be used. The message is one line: key, value, remedy."""
 
 
+class FolderInUse(ConfigurationError):
+    """Another process works on the data folder."""
+
+
 # --- object storage (raised by every ObjectStore) ---
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from bmq.errors import ConfigurationError
+from bmq.errors import ConfigurationError, FolderInUse
 from bmq.runtime.file_io import open_folder
 from bmq.runtime.folder_files import STAGING_NAME
 
@@ -32,7 +32,7 @@ class FolderLock:
 
     @classmethod
     def acquire(cls, root: Path) -> Self:
-        """Takes an existing folder for this process alone. Raises ConfigurationError (one line) naming the process that holds it."""
+        """Takes an existing folder for this process alone. Raises ConfigurationError (one line); FolderInUse names the process that holds it."""
         path = root / LOCK_NAME
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -45,25 +45,25 @@ class FolderLock:
             os.close(fd)
             if not isinstance(error, BlockingIOError):
                 raise ConfigurationError(f"data folder {root}: its file system has no locks ({error.strerror}); use a local disk") from error
-            raise ConfigurationError(f"data folder {root} is in use by process {holder}: stop it, or choose another folder") from None
+            raise FolderInUse(f"data folder {root} is in use by process {holder}: stop it, or choose another folder") from None
         with contextlib.suppress(OSError):  # on a full disk the holder is not named; the lock holds all the same
             path.write_text(f"{os.getpid()}\n")
         try:
             return cls(root, fd=fd, users_fd=_lock_users(root, fcntl.LOCK_EX, wait_s=_USERS_WAIT_S))
         except BlockingIOError:
             os.close(fd)
-            raise ConfigurationError(f"data folder {root} is in use by processes that share it: stop them, or choose another folder") from None
+            raise FolderInUse(f"data folder {root} is in use by processes that share it: stop them, or choose another folder") from None
         except OSError as error:
             os.close(fd)
             raise ConfigurationError(f"data folder {root}: {error.strerror}: choose a folder that this user may write") from error
 
     @classmethod
     def join(cls, root: Path) -> Self:
-        """Uses an existing folder together with others that do. Raises ConfigurationError (one line) where a process has it for itself."""
+        """Uses an existing folder together with others that do. Raises ConfigurationError (one line), FolderInUse where a process has it alone."""
         try:
             return cls(root, fd=-1, users_fd=_lock_users(root, fcntl.LOCK_SH, wait_s=0.0))
         except BlockingIOError:
-            raise ConfigurationError(f"data folder {root} is in use by process {_holder_of(root)} alone: stop it, or choose another folder") from None
+            raise FolderInUse(f"data folder {root} is in use by process {_holder_of(root)} alone: stop it, or choose another folder") from None
         except OSError as error:
             raise ConfigurationError(f"data folder {root}: {error.strerror}: choose a folder that this user may write") from error
 
