@@ -64,6 +64,18 @@ def test_everything_of_bmq_goes_and_what_is_not_stays() -> None:
     assert world.objects == {STRANGER: b"keep me"}
 
 
+def test_another_cluster_below_a_scratch_prefix_stays_and_scratch_goes() -> None:
+    world = full_world()
+    scratch = {f"selftest/{world.rng.uuid()}": b"", f"clock/0000001000/{world.rng.uuid()}": b""}
+    cluster = {**world.objects, **scratch}
+    anothers = {f"{prefix}{key}": value for prefix in ("clock/", "selftest/", "clock/0000001000/") for key, value in cluster.items()}
+    world.objects.update(scratch | anothers)
+    found = run(amount_of(reader(world)))
+    assert found.strangers == len(anothers)
+    erase(world)
+    assert world.objects == anothers
+
+
 @pytest.mark.parametrize("damage", ["nothing", "newest snapshot unreadable", "no snapshots"])
 def test_an_erasure_that_ends_anywhere_leaves_a_store_that_tells_whose_it_is(damage: str) -> None:
     def damaged() -> World:

@@ -96,7 +96,9 @@ async def test_what_is_stored_is_the_stores_time_where_the_clock_is_known_to_be_
 async def test_each_minute_it_is_compared_again_and_each_change_is_said_once() -> None:
     store, clock = SimStore(), SimClock()
     watched = guard(store, clock)
-    await store.for_node("n").create("clock/0000000007/left-by-a-killed-process", [b""])
+    anothers = "clock/0000000007/meta/log/00000000000000000000"
+    for key in (f"clock/0000000007/{SimRng(9).uuid()}", anothers):  # the first: left by a killed process
+        await store.for_node("n").create(key, [b""])
     task = asyncio.create_task(watched.run())
     with capture_logs() as lines:
         await asyncio.sleep(30)
@@ -111,7 +113,7 @@ async def test_each_minute_it_is_compared_again_and_each_change_is_said_once() -
         await asyncio.sleep(120)
         assert watched.trusted
         assert [line["log_level"] for line in lines] == ["error", "info"]
-    assert store.keys() == []
+    assert store.keys() == [anothers]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

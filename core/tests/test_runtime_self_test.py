@@ -134,11 +134,26 @@ def test_a_full_folder_is_not_said_to_have_a_bucket_and_keys() -> None:
 def test_what_an_earlier_self_test_left_is_cleared_after_an_hour() -> None:
     async def main() -> None:
         store = SimStore()
-        await store.for_node("n").create("selftest/old", [b""])
+        rng = SimRng(2)
+        old, of_a_node_starting_now = (f"selftest/{rng.uuid()}" for _ in range(2))
+        await store.for_node("n").create(old, [b""])
         await asyncio.sleep(3700)
-        await store.for_node("n").create("selftest/of-a-node-starting-now", [b""])
+        await store.for_node("n").create(of_a_node_starting_now, [b""])
         await prove_store(store.for_node("n"), SimClock(), SimRng(1))
-        assert store.keys() == ["selftest/of-a-node-starting-now"]
+        assert store.keys() == [of_a_node_starting_now]
+
+    run(main())
+
+
+def test_a_start_leaves_another_cluster_below_its_scratch_prefix_alone() -> None:
+    async def main() -> None:
+        store = SimStore()
+        anothers = ["selftest/meta/log/00000000000000000000", "selftest/selftest/7f6f6bd2-3c37-4a3c-8b35-0d7a0f6a1c11", "selftest/notes.txt"]
+        for key in anothers:
+            await store.for_node("n").create(key, [b"keep me"])
+        await asyncio.sleep(3700)
+        await prove_store(store.for_node("n"), SimClock(), SimRng(1))
+        assert store.keys() == sorted(anothers)
 
     run(main())
 

@@ -13,6 +13,7 @@ from prometheus_client import Gauge
 
 from bmq.errors import StoreError
 from bmq.ports import Clock, ObjectStore, Rng
+from bmq.storage.keys import clock_prefix, is_scratch
 from bmq.store_clock import Comparison, compared
 from bmq.values import NodeId
 
@@ -55,7 +56,7 @@ class ClockGuard:
         self._store = store
         self._clock = clock
         self._rng = rng
-        self._prefix = f"clock/{node_id:010d}/"
+        self._prefix = clock_prefix(node_id)
         self._skew_ms_max = skew_ms_max
         self._settle_ms = settle_ms
         self._skew_ms: int | None = None
@@ -185,6 +186,7 @@ class ClockGuard:
     async def _clear(self) -> None:
         try:
             async for meta in self._store.list(self._prefix):
-                await self._store.delete(meta.key)
+                if is_scratch(meta.key):
+                    await self._store.delete(meta.key)
         except StoreError as error:
             _log.warning("scratch objects of the clock comparison not cleared", error=str(error))

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from bmq.storage.keys import is_scratch
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
 
 
@@ -20,10 +21,6 @@ class PlaceKind(StrEnum):
     MANIFEST_PAGE = "manifest-page"
     COORDINATOR_SNAPSHOT = "coordinator-snapshot"
     SCRATCH = "scratch"
-
-
-SCRATCH_PREFIXES: Final = ("clock/", "selftest/")
-"""Objects that live for moments: a comparison of clocks, the self-test at a start."""
 
 
 class Place(NamedTuple):
@@ -72,4 +69,4 @@ def place_of(key: str) -> Place | None:
     for kind, form in _OF_METADATA:
         if (found := form.fullmatch(key)) is not None:
             return Place(kind, number=int(found[1]))
-    return Place(PlaceKind.SCRATCH) if key.startswith(SCRATCH_PREFIXES) else None
+    return Place(PlaceKind.SCRATCH) if is_scratch(key) else None

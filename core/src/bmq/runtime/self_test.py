@@ -9,6 +9,7 @@ from typing import Final
 
 from bmq.errors import Conflict, NotApplied, StoreError, StoreUnusable, UnknownOutcome
 from bmq.ports import Clock, ObjectStore, Rng
+from bmq.storage.keys import is_scratch
 from bmq.store_clock import compared
 
 PREFIX: Final = "selftest/"
@@ -98,5 +99,5 @@ async def _listing_is_complete(store: ObjectStore, expected: list[str]) -> None:
 async def _clear_leftovers(store: ObjectStore, now_ms: int) -> None:
     """What a process killed in its self-test left; both times are the store's."""
     async for meta in store.list(PREFIX):
-        if meta.modified_ms < now_ms - LEFTOVER_AGE_MS:
+        if is_scratch(meta.key) and meta.modified_ms < now_ms - LEFTOVER_AGE_MS:
             await store.delete(meta.key)

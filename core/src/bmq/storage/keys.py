@@ -1,4 +1,4 @@
-"""Where a partition's objects lie. Numbers are padded so that a listing's order is their order (docs/formats/README.md).
+"""Where a partition's objects, and scratch ones, lie. Numbers are padded so that a listing's order is their order (docs/formats/README.md).
 
 Keys of WAL streams are values.StreamId's.
 """
@@ -13,6 +13,8 @@ TOPICS_PREFIX: Final = "topics/"
 _NUMBERED: Final = re.compile(r"([0-9]{10})/([0-9]{20})-([0-9a-f]{8})")
 
 _SHARED: Final = re.compile(SHARED_PREFIX + r"([0-9]{10})/([0-9]{20})/[0-9a-f]{32}")
+_SCRATCH: Final = re.compile(r"(?:selftest|clock/[0-9]{10})/(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32})")
+"""Tables' proofs of their store end with 32 digits."""
 
 
 class NumberedKey(NamedTuple):
@@ -21,6 +23,19 @@ class NumberedKey(NamedTuple):
     leader_epoch: LeaderEpoch
     offset: Offset
     nonce_hex: str
+
+
+def clock_prefix(node_id: NodeId) -> str:
+    """What a node makes to compare its clock with the store's."""
+    return f"clock/{node_id:010d}/"
+
+
+def is_scratch(key: str) -> bool:
+    """Whether bmq makes such keys for moments only: comparisons of clocks, the self-test at a start.
+
+    Another cluster may live below their prefixes.
+    """
+    return _SCRATCH.fullmatch(key) is not None
 
 
 def topic_prefix(topic_id: TopicId) -> str:
