@@ -16,9 +16,9 @@ HEADER = WalHeader(cluster_id="c", node_id=NodeId(1), broker_epoch=BrokerEpoch(2
 ONE, TWO, THREE = (TopicPartition(TopicId(UUID(int=number)), 0) for number in (1, 2, 3))
 
 
-def batch(base_offset: int, *values: bytes) -> bytes:
+def batch(base_offset: int, *values: bytes, leader_epoch: int = 3) -> bytes:
     data = build_batch([Record(0, 1_000, None, value) for value in values])
-    return bytes(patched(data, split(data)[0], base_offset=base_offset, leader_epoch=3))
+    return bytes(patched(data, split(data)[0], base_offset=base_offset, leader_epoch=leader_epoch))
 
 
 def run(tp: TopicPartition, base_offset: int, *batches: bytes) -> WalRun:
@@ -27,7 +27,7 @@ def run(tp: TopicPartition, base_offset: int, *batches: bytes) -> WalRun:
 
 
 RUNS = (
-    run(ONE, 5, batch(5, b"a", b"b"), batch(7, b"c")),
+    run(ONE, 5, batch(5, b"a", b"b", leader_epoch=1), batch(7, b"c")),  # the first of them was carried forward from an earlier owner's object
     run(TWO, 0, batch(0, b"second" * 300)),
     run(THREE, 9, batch(9, b"third")),
 )

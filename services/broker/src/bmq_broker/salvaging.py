@@ -1,18 +1,19 @@
 """What is left of a WAL object whose checksum does not hold: which runs are whole, and which are damaged. Pure.
 
-Each batch has a checksum of its own over all but its first bytes, and those follow from the directory. So the object's checksum can be computed
-as it was before a batch was damaged; where it then holds, the directory and all other runs are proven to be as they were written. Where it does
-not, nothing is: any entry of the directory may name another partition than it did.
+Each batch has a checksum of its own over all but its first bytes, and those follow from the directory, or stand there as they were. So the
+object's checksum can be computed as it was before a batch was damaged; where it then holds, the directory and all other runs are proven to be
+as they were written. Where it does not, nothing is: any entry of the directory may name another partition than it did.
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from crc32c import crc32c
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, FormatError
+from bmq.errors import BmqError
 from bmq.storage.binary import CRC_SIZE_BYTES, bytes_view
 from bmq.storage.wal import WAL_ENTRY_SIZE_BYTES, WAL_HEADER_SIZE_BYTES, WalEntry, WalObject, decode_wal_unchecked
 from bmq.wire.batch_headers import CRC_START, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, check_crc, split
@@ -40,32 +41,40 @@ def salvage(data: Buffer) -> Salvaged | None:
     view = bytes_view(data)
     try:
         wal = decode_wal_unchecked(view)
-    except FormatError:
+        runs = [(entry, split(wal.run(entry))) for entry in wal.entries]
+    except BmqError:
         return None
-    crc = crc32c(view[: WAL_HEADER_SIZE_BYTES + len(wal.entries) * WAL_ENTRY_SIZE_BYTES])
+    (stored,) = _STORED.unpack(view[-CRC_SIZE_BYTES:])
+    for carried in (True, False):  # what was carried forward has an earlier epoch than its run; so has a batch whose epoch is what changed
+        crc, damaged = _as_written(wal, runs, carried=carried)
+        if crc == stored:
+            whole = tuple(entry for entry in wal.entries if entry not in damaged)
+            return Salvaged(wal=WalObject(header=wal.header, entries=whole, data=wal.data), damaged=tuple(dict.fromkeys(damaged)))
+    return None
+
+
+def _as_written(wal: WalObject, runs: Sequence[tuple[WalEntry, Sequence[BatchHeader]]], *, carried: bool) -> tuple[int, list[WalEntry]]:
+    """(the object's checksum as it was, entries with damaged batches), if the directory is whole.
+
+    `carried`: epochs of batches that are below their run's are as they were written; otherwise all are the run's.
+    """
+    crc = crc32c(wal.data[: WAL_HEADER_SIZE_BYTES + len(wal.entries) * WAL_ENTRY_SIZE_BYTES])
     damaged = []
-    for entry in wal.entries:
+    for entry, headers in runs:
         run = wal.run(entry)
-        try:
-            headers = split(run)
-        except BmqError:
-            return None
         offset = int(entry.base_offset)
         for index, header in enumerate(headers):
             batch = run[header.position : header.position + header.size_bytes]
-            if header.base_offset == offset and header.leader_epoch == entry.leader_epoch and _is_whole(run, header):
+            epoch = header.leader_epoch if carried and 0 <= header.leader_epoch < entry.leader_epoch else entry.leader_epoch
+            if header.base_offset == offset and header.leader_epoch == epoch and _is_whole(run, header):
                 crc = crc32c(batch, crc)
                 offset = header.next_offset
             else:
-                head = _BATCH_HEAD.pack(offset, header.size_bytes - LOG_OVERHEAD_BYTES, entry.leader_epoch, MAGIC, header.crc)
+                head = _BATCH_HEAD.pack(offset, header.size_bytes - LOG_OVERHEAD_BYTES, epoch, MAGIC, header.crc)
                 crc = _followed_by(crc32c(head, crc), header.crc, header.size_bytes - CRC_START)
                 damaged.append(entry)
                 offset = headers[index + 1].base_offset if index + 1 < len(headers) else 0  # its own length in offsets may be what changed
-    (stored,) = _STORED.unpack(view[-CRC_SIZE_BYTES:])
-    if crc != stored:
-        return None
-    whole = tuple(entry for entry in wal.entries if entry not in damaged)
-    return Salvaged(wal=WalObject(header=wal.header, entries=whole, data=wal.data), damaged=tuple(dict.fromkeys(damaged)))
+    return crc, damaged
 
 
 def _is_whole(run: memoryview, header: BatchHeader) -> bool:
