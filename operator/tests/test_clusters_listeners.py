@@ -1,14 +1,17 @@
 """A listener may have any name that its Cluster takes: probes and Services still reach the ports that are the proxies' own."""
 
+import copy
 import re
 from typing import Any
 
 import pytest
+from clusters_world import World, cluster, run
 from kinds_of_a_test import INPUTS
 from kube_of_a_test import TRIAL
 
 from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.desired import desired
+from bmq_operator.clusters.names import LANE_LABEL, OF_LANE, OF_NAMESPACE, labels_of
 
 PORT_NAME = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?")
 """What Kubernetes takes for a port's name."""
@@ -31,3 +34,35 @@ def test_a_listeners_name_takes_no_port_that_probes_and_services_go_by(name: str
     for service, port in (("bmq-bootstrap", 9092), ("bmq-internal-0", 9092), ("bmq-admin", 9080), (f"bmq-{name}-bootstrap", 9094)):
         (only,) = there["Service", service]["spec"]["ports"]
         assert named.get(only["targetPort"], only["targetPort"]) == port
+
+
+@pytest.mark.parametrize("name", ["lane", "lane-x"])
+def test_a_listener_takes_no_service_of_a_lane_that_is_in_another_namespace(name: str) -> None:
+    owner = {"apiVersion": "bmq.io/v1alpha1", "kind": "Cluster", "name": "prod", "uid": "uid-of-prod", "controller": True}
+    meta = {
+        "name": "prod-lane-x-0",
+        "namespace": "shop",
+        "labels": {**labels_of("prod", "proxy"), LANE_LABEL: "x-0"},
+        "annotations": {OF_LANE: "x-0", OF_NAMESPACE: "elsewhere"},
+        "ownerReferences": [owner],
+    }
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"selector": {LANE_LABEL: "x-0"}, "ports": [{"port": 9092}]}}
+    before = copy.deepcopy(service)
+
+    async def use(world: World) -> None:
+        status, reason, message = await world.look("prod")
+        assert (status, reason) == ("False", "NameUnusable") and f"'{name}'" in message
+        assert world.there("Service", "prod-lane-x-0")["spec"] == before["spec"]
+
+    lane = {"kind": "Lane", "metadata": {"name": "x-0", "namespace": "elsewhere"}, "spec": {"clusterRef": {"name": "prod", "namespace": "shop"}}}
+    run(use, cluster(listeners=[{"name": name}]), service, lane)
+
+
+def test_other_listeners_may_have_a_lane_in_their_name() -> None:
+    assert ("Service", "bmq-lanes-0") in with_listeners({"name": "lanes"})
+
+    async def use(world: World) -> None:
+        _, reason, _ = await world.look("prod")
+        assert reason != "NameUnusable"
+
+    run(use, cluster(listeners=[{"name": "lanes"}]))

@@ -149,7 +149,11 @@ class Listener(
     """An address for Kafka clients outside the Kubernetes cluster. The one inside, called internal, is always there, at port 9092."""
 
     name: str = Field(
-        default="external", min_length=1, max_length=15, pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", description="Its name, another one for each."
+        default="external",
+        min_length=1,
+        max_length=15,
+        pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$",
+        description="Its name, another one for each; neither lane nor one that begins with lane-.",
     )
     type: Literal["NodePort", "LoadBalancer"] = Field(
         default="NodePort", description="NodePort: a port of every node for each proxy. LoadBalancer: an address for each proxy, from the cloud."

@@ -160,5 +160,6 @@ def why_unusable(cluster: Cluster) -> str:
     if len(cluster.cluster_id) > CLUSTER_ID_SIZE_BYTES:
         text = f"without clusterId the id of this Cluster is {cluster.cluster_id!r}, and nodes take {CLUSTER_ID_SIZE_BYTES} characters at most"
         return f"{text}: create the Cluster with a clusterId, as it cannot be added later"
-    clash = next((one.name for one in cluster.spec.listeners if one.name == "lane"), "")
-    return f"listeners: the name {clash!r} would clash with the Services of lanes: choose another one" if clash else ""
+    # A lane's Service is NAME-lane-LANE, and the Cluster's own where its Lane is in another namespace.
+    clash = next((one.name for one in cluster.spec.listeners if f"{one.name}-".startswith("lane-")), "")
+    return f"listeners: the name {clash!r} would clash with the Services of lanes: choose one that does not begin with lane-" if clash else ""
