@@ -19,11 +19,18 @@ from bmq.values import NodeId, TopicPartition
 from bmq.wire.message import Message
 from bmq_broker.main import BrokerRole
 from bmq_cli.node import Node, NodeSettings
+from bmq_proxy.budget import MemoryBudget
+from bmq_proxy.calls import Call, Lease
 from bmq_proxy.handlers import k32_describe_configs
 from bmq_proxy.proxy import Proxy
 
 BROKER: Final = 4
 CLUSTER: Final = ConfigResource(kind="broker", name="")
+
+
+def call_of_nobody() -> Call:
+    lease = Lease(MemoryBudget(1_000), 1)
+    return Call(api_key=10, version=4, correlation_id=1, client_id="", client_host="/127.0.0.1", lease=lease, arrived=0.0)
 
 
 class Roles:
@@ -75,7 +82,7 @@ def of_groups(field: str, factor: int = 1) -> Callable[[Roles], Awaitable[str]]:
     """As a coordinator that was there before has it."""
 
     async def read(roles: Roles) -> str:
-        topic = await roles.proxy.coordinators.offsets_topic()
+        topic = await roles.proxy.coordinators.offsets_topic(call_of_nobody())
         partition = await roles.broker._ownership.open(TopicPartition(topic.topic_id, 0))
         shard = await roles.broker._coordinators._shard(partition)
         return str(getattr(shard.settings, field) // factor)
@@ -101,7 +108,7 @@ async def partitions_of_offsets(roles: Roles) -> str:
     topic = roles.proxy.metadata.image.topic(CONSUMER_OFFSETS)
     if topic is not None:
         await roles.proxy.controller.delete_topics([topic.topic_id])
-    return str(len((await roles.proxy.coordinators.offsets_topic()).partitions))
+    return str(len((await roles.proxy.coordinators.offsets_topic(call_of_nobody())).partitions))
 
 
 async def retention_interval(roles: Roles) -> str:
