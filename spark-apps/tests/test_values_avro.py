@@ -286,6 +286,40 @@ def test_what_a_reader_adds_to_each_item_is_counted() -> None:
         StrictAvro(lines(), wide).check(value, 0)
 
 
+def test_what_a_reader_adds_to_the_items_of_a_field_that_it_renames_is_counted() -> None:
+    from bmq_spark.values.avro_records import parse_avro
+    from bmq_spark.values.avro_strict import StrictAvro
+    from bmq_spark.values.decoded import Unfit
+
+    def orders(field: dict[str, Any], *more: Any) -> Any:
+        line = {"type": "record", "name": "Line", "fields": [{"name": "b", "type": "boolean"}, *more]}
+        order = {"type": "record", "name": "Order", "fields": [field | {"type": {"type": "map", "values": line}}]}
+        return parse_avro(record_of(a={"type": "array", "items": order}))
+
+    added = [{"name": f"d{i}", "type": "string", "default": "x"} for i in range(100)]
+    writer, renamed = orders({"name": "lines"}), orders({"name": "rows", "aliases": ["old", "lines"]}, *added)
+    value = zigzag(1) + zigzag(20_000) + b"\x02k\x01" * 20_000 + zigzag(0) + zigzag(0)
+    assert StrictAvro(writer, orders({"name": "rows"}, *added)).check(value, 0) == 40_002  # another field: nothing comes of the writer's
+    with pytest.raises(Unfit, match="would become 2040002 values or more"):
+        StrictAvro(writer, renamed).check(value, 0)
+
+
+def test_an_alias_that_is_the_name_of_another_field_adds_nothing_to_that_one() -> None:
+    from bmq_spark.values.avro_records import parse_avro
+    from bmq_spark.values.avro_strict import StrictAvro
+
+    def listed(name: str, width: int, **more: Any) -> dict[str, Any]:
+        fields = [{"name": f"f{i}", "type": "int", "default": 0} for i in range(width)]
+        return {"name": name, "type": {"type": "array", "items": {"type": "record", "name": f"Of{width}", "fields": fields}}, **more}
+
+    def records(*fields: Any) -> Any:
+        return parse_avro({"type": "record", "name": "R", "fields": list(fields)})
+
+    value = zigzag(2) + b"\x00\x00" + zigzag(0)
+    assert StrictAvro(records(listed("a", 1)), records(listed("b", 9, aliases=["a"]), listed("a", 3))).check(value, 0) == 8
+    assert StrictAvro(records(listed("a", 1)), records(listed("b", 9, aliases=["a"]), listed("c", 3, aliases=["a"]))).check(value, 0) == 20
+
+
 DATE = {"type": "int", "logicalType": "date"}
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 LOCAL = {"type": "long", "logicalType": "local-timestamp-micros"}

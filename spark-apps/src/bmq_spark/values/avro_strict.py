@@ -5,6 +5,7 @@ byte and become hundreds of columns (null fields, defaults of the reader's): wha
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bmq_spark.values.decoded import Unfit
@@ -17,6 +18,27 @@ _NUMBERS: Final = ("int", "long")
 
 Walk = Callable[[bytes, int], int]
 """From where a value begins to behind it, perhaps behind the end. Raises Unfit, and IndexError where the bytes end within it."""
+_ITEM: Final = "[]"
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """A part of what records become: the items of an array or a map, or what is beside them under another name."""
+
+    width: int = 0
+    """What each becomes, where these are items."""
+    within: "dict[str, list[_Part]]" = field(default_factory=dict)
+    """By every name that a writer may have for them."""
+
+    def named(self, *names: str) -> "_Part":
+        """A new part of that name, and of the others."""
+        made = _Part()
+        for name in dict.fromkeys(names):
+            self.within.setdefault(name, []).append(made)
+        return made
+
+
+Parts = tuple[_Part, ...]
 
 
 class StrictAvro:
@@ -24,10 +46,9 @@ class StrictAvro:
 
     def __init__(self, writer: Any, reader: Any) -> None:
         self._named: dict[str, Any] = {}
-        self._becomes = _widths_of_items(reader)
         self._values = 0
         self._size_bytes = 0
-        self._walk = self._of(writer, ())
+        self._walk = self._of(writer, (), (_parts_of(reader),))
 
     def check(self, value: bytes, start: int) -> int:
         """How many values the items of its arrays and maps become. Raises Unfit."""
@@ -42,31 +63,33 @@ class StrictAvro:
             raise Unfit(f"not Avro of the schema: {len(value) - end} bytes are left over of {len(value) - start}")
         return self._values
 
-    def _of(self, schema: Any, path: tuple[str, ...]) -> Walk:
+    def _of(self, schema: Any, path: tuple[str, ...], parts: Parts) -> Walk:
+        """`parts`: what it may become."""
         if isinstance(schema, list):
-            return _union([self._of(branch, path) for branch in schema], ".".join(path))
+            return _union([self._of(branch, path, parts) for branch in schema], ".".join(path))
         if isinstance(schema, str):
-            return _PRIMITIVES[schema] if schema in _PRIMITIVES else self._of(self._named[schema], path)
+            return _PRIMITIVES[schema] if schema in _PRIMITIVES else self._of(self._named[schema], path, parts)
         kind = schema["type"]
         if "name" in schema:
             self._named[schema["name"]] = schema
         match kind:
             case "record" | "error":
-                return _record([self._of(field["type"], (*path, field["name"])) for field in schema["fields"]])
+                fields = [(each["type"], each["name"]) for each in schema["fields"]]
+                return _record([self._of(kind, (*path, name), _within(parts, name)) for kind, name in fields])
             case "enum":
                 return _enum(schema["name"], len(schema["symbols"]))
             case "fixed":
                 return _skip(schema["size"])
             case "array":
-                return self._blocks(None, schema["items"], (*path, "[]"))
+                return self._blocks(None, schema["items"], (*path, _ITEM), _within(parts, _ITEM))
             case "map":
-                return self._blocks(_length, schema["values"], (*path, "[]"))
-        return self._of(kind, path)
+                return self._blocks(_length, schema["values"], (*path, _ITEM), _within(parts, _ITEM))
+        return self._of(kind, path, parts)
 
-    def _blocks(self, key: Walk | None, items: Any, path: tuple[str, ...]) -> Walk:
-        item = self._of(items, path)
+    def _blocks(self, key: Walk | None, items: Any, path: tuple[str, ...], parts: Parts) -> Walk:
+        item = self._of(items, path, parts)
         each = item if key is None else _record([key, item])
-        weight = max(_width(items, self._named), self._becomes.get(path, 0))
+        weight = max(_width(items, self._named), *(part.width for part in parts), 0)
 
         def walk(data: bytes, at: int) -> int:
             while True:
@@ -193,28 +216,33 @@ def _width(schema: Any, named: dict[str, Any]) -> int:
     return 1
 
 
-def _widths_of_items(reader: Any) -> dict[tuple[str, ...], int]:
-    """Of a reader's arrays and maps, by their path."""
-    found: dict[tuple[str, ...], int] = {}
+def _within(parts: Parts, name: str) -> Parts:
+    return tuple(dict.fromkeys(inner for part in parts for inner in part.within.get(name, ())))
+
+
+def _parts_of(reader: Any) -> _Part:
+    """Of a reader's records: what a writer's field becomes, it has the name or an alias of, as the two are resolved."""
     named: dict[str, Any] = {}
 
-    def look(schema: Any, path: tuple[str, ...]) -> None:
+    def look(schema: Any, part: _Part) -> None:
         match schema:
             case list():
                 for branch in schema:
-                    look(branch, path)
+                    look(branch, part)
             case str() if schema in named:
-                look(named[schema], path)
+                look(named[schema], part)
             case {"type": "record" | "error", "fields": fields}:
                 named[schema["name"]] = schema
-                for field in fields:
-                    look(field["type"], (*path, field["name"]))
+                names = {each["name"] for each in fields}
+                for each in fields:
+                    look(each["type"], part.named(each["name"], *(alias for alias in each.get("aliases", ()) if alias not in names)))
             case {"type": "array" | "map"}:
-                items = schema.get("items", schema.get("values"))
-                look(items, (*path, "[]"))
-                found[*path, "[]"] = max(found.get((*path, "[]"), 0), _width(items, named))
+                items, inner = schema.get("items", schema.get("values")), part.named(_ITEM)
+                look(items, inner)
+                inner.width = _width(items, named)
             case {"type": dict() | list() as inner}:
-                look(inner, path)
+                look(inner, part)
 
-    look(reader, ())
-    return found
+    whole = _Part()
+    look(reader, whole)
+    return whole
