@@ -10,7 +10,7 @@ from bmq.resources.lane import Lane, LaneSpec, LaneStatus
 from bmq_operator.conditions import Finding, next_conditions, timestamp
 from bmq_operator.lanes.claims import lane_claims
 from bmq_operator.lanes.desired import desired, names_of, why_unusable
-from bmq_operator.lanes.plan import ChangeLane, CreateLane, DeleteLane, DeleteResource, Plan, plan
+from bmq_operator.lanes.plan import ChangeLane, CreateLane, DeleteLane, DeleteResource, Plan, plan, told_expiry
 from bmq_operator.lanes.situation import PresentLane, Ready, Situation, present_from
 from bmq_operator.lanes.slots import FIRST, WIDTH, free_from
 from bmq_operator.references import ClusterState
@@ -183,9 +183,27 @@ def test_a_resources_name_that_is_no_lanes_is_said(name: str) -> None:
 def test_a_lane_goes_when_its_time_is_over_whatever_else_is_the_case() -> None:
     kept = plan(situation(lane(ttlSeconds=60), shown(ttl_seconds=60), now_ms=CREATED_MS + 59_000))
     assert (said(kept), kept.again_after_s) == (("True", "AsWritten"), 1.0)
+    announced = DECLARED.model_copy(update={"expires_at": timestamp(CREATED_MS + 60_000)})
     for state in ClusterState:
-        found = plan(situation(lane(ttlSeconds=60), cluster=state, now_ms=CREATED_MS + 60_000))
+        found = plan(situation(lane(announced, ttlSeconds=60), cluster=state, now_ms=CREATED_MS + 60_000))
         assert (found.action, [event.reason for event in found.events]) == (DeleteResource(), ["Expired"])
+
+
+def test_a_time_to_live_that_is_over_when_it_is_written_ends_no_lane() -> None:
+    found = plan(situation(lane(ttlSeconds=60), PRESENT, now_ms=CREATED_MS + 3_600_000))
+    assert (said(found), found.action, found.topics) == (("False", "TtlTooShort"), None, 7)
+    assert "write more than 3600" in found.finding.message
+    in_force = plan(situation(lane(ttlSeconds=60), shown(ttl_seconds=60), now_ms=CREATED_MS + 3_600_000))
+    assert in_force.action == DeleteResource(), "nobody looked since it was over"
+
+
+@pytest.mark.parametrize("told", ["", timestamp(CREATED_MS + 7_200_000)])
+def test_nor_does_it_while_nobody_can_be_asked_what_was_in_force(told: str) -> None:
+    of = lane(DECLARED.model_copy(update={"expires_at": told, "observed_generation": 4}), ttlSeconds=60)
+    for state in (one for one in ClusterState if one is not ClusterState.READY):
+        found = situation(of, cluster=state, now_ms=CREATED_MS + 3_600_000)
+        assert plan(found).action is None
+        assert told_expiry(found) == told, "what was announced stays announced"
 
 
 # --- deletion ---

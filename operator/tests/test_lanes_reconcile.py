@@ -174,6 +174,23 @@ def test_a_lane_whose_time_is_over_deletes_itself(bmq: StartedBmq) -> None:
     WORLDS.run(bmq, use)
 
 
+def test_a_time_to_live_that_is_over_already_is_refused_and_the_lane_stays(bmq: StartedBmq) -> None:
+    async def use(world: World) -> None:
+        world.write("old", proxies={"replicas": 0})
+        assert said(await world.look("old")) == ("True", "AsWritten")
+        world.clock.ms += 3_600_000
+        world.write("old", proxies={"replicas": 0}, ttlSeconds=60)
+        for _ in range(2):
+            outcome = await world.look("old")
+            assert (said(outcome), outcome.status.expires_at) == (("False", "TtlTooShort"), "")  # type: ignore[union-attr]
+        assert await lane(world, "old") is not None
+        world.write("old", proxies={"replicas": 0}, ttlSeconds=7_200)
+        outcome = await world.look("old")
+        assert (said(outcome), outcome.status.expires_at) == (("True", "AsWritten"), "2001-09-09T03:46:40Z")  # type: ignore[union-attr]
+
+    WORLDS.run(bmq, use)
+
+
 def test_a_lane_that_is_there_already_is_left_alone_also_when_the_resource_goes(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         await world.client.post("lanes", body={"name": "foreign"})

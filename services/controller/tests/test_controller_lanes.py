@@ -72,7 +72,7 @@ def test_a_lane_with_brokers_of_its_own_has_its_topics_there_and_takes_them_alon
     cluster.register(7, pool="lane-dev")
     assert cluster.owners("dev:a") == [7, 7]
     assert unowned_of_lanes(cluster.image) == 0
-    cluster.commit(change_lane(cluster.image, LaneWanted(name="dev")).records)
+    cluster.commit(change_lane(cluster.image, 1, LaneWanted(name="dev")).records)
     topic = cluster.image.topic("dev:a")
     assert topic is not None
     assert topic.configs == {}
@@ -128,11 +128,22 @@ def test_a_lane_ends_when_its_time_to_live_is_over_counted_from_its_creation() -
     cluster.create(NewTopic(name="a", lane="dev"))
     assert expired(cluster.image, 60_999) == []
     assert expired(cluster.image, 61_000) == ["dev"]
-    cluster.commit(change_lane(cluster.image, LaneWanted(name="dev", ttl_s=90)).records)
+    cluster.commit(change_lane(cluster.image, 60_000, LaneWanted(name="dev", ttl_s=90)).records)
     assert expired(cluster.image, 61_000) == []
     assert delete_expired(cluster.image, 61_000).records == ()
     cluster.commit(delete_expired(cluster.image, 91_000).records)
     assert (dict(cluster.image.lanes), dict(cluster.image.topics)) == ({}, {})
+
+
+def test_a_time_to_live_that_would_be_over_at_once_is_refused() -> None:
+    cluster = Committed(brokers=1)
+    with_lane(cluster)
+    wanted = LaneWanted(name="dev", ttl_s=60)
+    with pytest.raises(InvalidRequest, match="set more than 99, or delete the lane"):
+        change_lane(cluster.image, 100_000, wanted)
+    cluster.commit(change_lane(cluster.image, 60_999, wanted).records)
+    reads = LaneWanted(name="dev", ttl_s=60, reads_base=("a",), reads_base_bytes_per_s=1 << 20)
+    assert change_lane(cluster.image, 100_000, reads).records, "what was in force is no news"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +167,7 @@ def test_a_name_is_given_once() -> None:
     with_lane(cluster)
     with pytest.raises(LaneExists):
         create_lane(cluster.image, 0, LaneWanted(name="dev"))
-    assert change_lane(cluster.image, LaneWanted(name="dev")).records == ()
+    assert change_lane(cluster.image, 1, LaneWanted(name="dev")).records == ()
 
 
 @on_virtual_time
@@ -239,11 +250,11 @@ def test_what_a_lane_could_ever_read_is_remembered_with_it_and_bounded() -> None
     cluster.commit(create_lane(cluster.image, 1, LaneWanted(name="dev")).records)
     for number in range(HAS_READ_MAX):
         wanted = LaneWanted(name="dev", reads_base=(f"topic-{number}",), reads_base_bytes_per_s=1 << 20)
-        cluster.commit(change_lane(cluster.image, wanted).records)
-    cluster.commit(change_lane(cluster.image, LaneWanted(name="dev")).records)
+        cluster.commit(change_lane(cluster.image, 1, wanted).records)
+    cluster.commit(change_lane(cluster.image, 1, LaneWanted(name="dev")).records)
     assert cluster.image.lanes["dev"].reads_base == ()
     assert cluster.image.lanes["dev"].has_read_base == tuple(f"topic-{number}" for number in range(HAS_READ_MAX))
-    cluster.commit(change_lane(cluster.image, LaneWanted(name="dev", reads_base=("one-more",), reads_base_bytes_per_s=1 << 20)).records)
+    cluster.commit(change_lane(cluster.image, 1, LaneWanted(name="dev", reads_base=("one-more",), reads_base_bytes_per_s=1 << 20)).records)
     assert cluster.image.lanes["dev"].has_read_base == ("*",)
     cluster.commit(delete_lanes(cluster.image, ["dev"]).records)
     cluster.commit(create_lane(cluster.image, 1, LaneWanted(name="dev")).records)

@@ -62,7 +62,11 @@ class LaneSpec(Part):
         json_schema_extra=rules(rule(IMMUTABLE, "laneName cannot be changed: create another Lane and delete this one")),
     )
     ttl_seconds: int = Field(
-        default=0, ge=0, le=31_536_000, description="The lane is deleted, with its topics and groups, so long after it was created. 0: it stays."
+        default=0,
+        ge=0,
+        le=31_536_000,
+        description="The lane is deleted, with its topics and groups, so long after it was created; what would be over at once is refused. "
+        "0: it stays.",
     )
     existing: Literal["Refuse", "Adopt"] = Field(
         default="Refuse",

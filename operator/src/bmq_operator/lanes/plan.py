@@ -28,6 +28,7 @@ AS_WRITTEN: Final = "AsWritten"
 REFUSED: Final = "Refused"
 """Its declaration was: there is no lane of its own."""
 CHANGE_REFUSED: Final = "ChangeRefused"
+TTL_TOO_SHORT: Final = "TtlTooShort"
 _DECLARED: Final = frozenset((AS_WRITTEN, "ProxiesStarting", "BrokersStarting"))
 
 
@@ -107,11 +108,42 @@ def body_of(situation: Situation) -> dict[str, Any]:
 def _expired(situation: Situation) -> Plan | None:
     lane = situation.lane
     end_ms = expires_ms(lane, situation.present)
-    if end_ms is None or situation.now_ms < end_ms:
+    if end_ms is None or situation.now_ms < end_ms or _over_as_news(situation):
         return None
     text = f"ttlSeconds: {lane.spec.ttl_seconds}: the lane's time was over at {timestamp(end_ms)}"
     event = Event(reason="Expired", message=f"{text}: it is deleted with its topics and groups")
     return _as_it_was(lane, Finding(status="False", reason="Expired", message=text), action=DeleteResource(), events=(event,))
+
+
+def told_expiry(situation: Situation) -> str:
+    """What the status says of it."""
+    end_ms = expires_ms(situation.lane, situation.present)
+    if _over_as_news(situation):
+        return situation.lane.status.expires_at
+    return "" if end_ms is None else timestamp(end_ms)
+
+
+def _over_as_news(situation: Situation) -> bool:
+    """Whether its time is over by a time to live that was, or may have been, not in force yet: the cluster has another, or does not answer and none
+    was announced that is over."""
+    lane, present = situation.lane, situation.present
+    end_ms = expires_ms(lane, present)
+    if not lane.status.lane_name or end_ms is None or situation.now_ms < end_ms:
+        return False
+    if present is not None:
+        return bool(present.view["ttl_seconds"] != lane.spec.ttl_seconds)
+    told = lane.status.expires_at
+    return situation.cluster is not ClusterState.READY and not (told and _ms(told) <= situation.now_ms)
+
+
+def _too_short(situation: Situation, present: PresentLane) -> Plan:
+    lane = situation.lane
+    age_s = (situation.now_ms - _ms(lane.metadata.creation_timestamp)) // 1000
+    why = (
+        f"ttlSeconds: {lane.spec.ttl_seconds}: it counts from the Lane's creation at {lane.metadata.creation_timestamp}, so the lane would be "
+        f"deleted at once with its topics and groups: write more than {age_s}, or delete the Lane"
+    )
+    return _as_it_was(lane, _not_ready(TTL_TOO_SHORT, why), topics=present.topics, again_after_s=LATER_S)
 
 
 def _obstacle(situation: Situation) -> Plan | None:
@@ -169,6 +201,8 @@ def _declared(situation: Situation) -> Plan:
         text = f"the lane {lane.lane_name} was deleted by somebody, with its topics and groups: it is made again, empty"
         events = (Event(reason="LaneLost", message=text, warning=True),) if lost is not None and lost.reason in _DECLARED else ()
         return _as_it_was(lane, creating, action=CreateLane(body={"name": lane.lane_name, **body}), objects=True, events=events)
+    if _over_as_news(situation):
+        return _too_short(situation, present)
     if differences := lane_differences(body, present.view):
         finding = Finding(status="Unknown", reason="Changing", message=f"the lane is changed: {', '.join(one.field for one in differences)}")
         return _as_it_was(lane, finding, topics=present.topics, action=ChangeLane(body=body, version=present.version), objects=True)
@@ -238,7 +272,7 @@ def _may_be_its_own(situation: Situation, present: PresentLane) -> bool:
     """Whether the intent that was written down came, or may have come, to this lane: it was seen before, has nodes, or is as it would be declared."""
     status = situation.lane.status
     ready = condition(status.conditions)
-    seen = ready is not None and ready.reason in (*_DECLARED, CHANGE_REFUSED, "Changing", "Deleting")
+    seen = ready is not None and ready.reason in (*_DECLARED, CHANGE_REFUSED, TTL_TOO_SHORT, "Changing", "Deleting")
     nodes = situation.proxies.there + situation.brokers.there
     if seen or status.topics > 0 or nodes > 0:
         return True

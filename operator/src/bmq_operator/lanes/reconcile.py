@@ -14,12 +14,12 @@ from bmq_operator.clusters.existing import owner_of
 from bmq_operator.clusters.gathering import may_be
 from bmq_operator.clusters.names import OF_LANE, OF_NAMESPACE, Names, selector_of
 from bmq_operator.clusters.refused import NotToBe
-from bmq_operator.conditions import Finding, next_conditions, timestamp
+from bmq_operator.conditions import Finding, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
 from bmq_operator.lanes.claims import Claim, LaneClaims, claim_of, lane_claims
 from bmq_operator.lanes.desired import all_names, desired, names_of, why_unusable
-from bmq_operator.lanes.plan import CHANGE_REFUSED, REFUSED, SOON_S, ChangeLane, CreateLane, DeleteLane, DeleteResource, Plan, expires_ms, plan
+from bmq_operator.lanes.plan import CHANGE_REFUSED, REFUSED, SOON_S, ChangeLane, CreateLane, DeleteLane, DeleteResource, Plan, plan, told_expiry
 from bmq_operator.lanes.situation import PresentLane, Ready, Situation, present_from
 from bmq_operator.lanes.slots import free_from
 from bmq_operator.outcome import Event, Outcome
@@ -72,7 +72,7 @@ async def reconcile(context: Context, lane: Lane) -> Outcome:
         planned = await _bring_about(context, lane, referred.cluster, situation, planned)
     events |= {event.reason: event for event in planned.events}
     return Outcome(
-        status=await _status(context, lane, referred.cluster, situation.present, planned),
+        status=await _status(context, lane, referred.cluster, planned, expires_at=told_expiry(situation)),
         events=tuple(events.values()),
         again_after_s=planned.again_after_s,
         finished=planned.finished,
@@ -249,8 +249,7 @@ def _of_another(manifest: Manifest, lane: Lane, cluster: Cluster) -> str:
     return "somebody else" if owner is None else f"{owner['kind']} {owner['name']}"
 
 
-async def _status(context: Context, lane: Lane, cluster: Cluster | None, present: PresentLane | None, planned: Plan) -> LaneStatus:
-    end_ms = expires_ms(lane, present)
+async def _status(context: Context, lane: Lane, cluster: Cluster | None, planned: Plan, *, expires_at: str) -> LaneStatus:
     generation = lane.metadata.generation
     names = None if cluster is None or not planned.lane_name else names_of(cluster, lane)
     proxies = await _ready(context, cluster, lane, "proxy") if names is not None else Ready()
@@ -262,7 +261,7 @@ async def _status(context: Context, lane: Lane, cluster: Cluster | None, present
         bootstrap_servers=names.bootstrap_servers if names is not None and lane.spec.proxies.replicas else "",
         replicas=proxies.there,
         selector=",".join(f"{key}={value}" for key, value in selector.items()),
-        expires_at="" if end_ms is None else timestamp(end_ms),
+        expires_at=expires_at,
         conditions=next_conditions(lane.status.conditions, [planned.finding], generation=generation, now_ms=context.clock.now_ms()),
         observed_generation=generation,
     )

@@ -207,7 +207,7 @@ class LeadingController:
 
     async def change_lane(self, wanted: lane_machine.LaneWanted) -> None:
         """Raises RequestError."""
-        await self._operate("change_lane", lambda image: lane_machine.change_lane(image, wanted))
+        await self._operate("change_lane", lambda image: lane_machine.change_lane(image, self._guard.now_ms(), wanted))
 
     async def delete_lane(self, name: str) -> None:
         """With its topics; its groups are deleted by their coordinators soon after. Raises RequestError."""

@@ -49,10 +49,16 @@ def create_lane(image: Image, now_ms: int, wanted: LaneWanted) -> Decision[str]:
     return Decision(wanted.name, (_declared(wanted, number=image.next_lane, created_ms=now_ms),))
 
 
-def change_lane(image: Image, wanted: LaneWanted) -> Decision[str]:
+def change_lane(image: Image, now_ms: int, wanted: LaneWanted) -> Decision[str]:
     """The lane is as `wanted` from now on; its topics follow it to its own brokers, or from them. Raises RequestError."""
     _check(wanted)
     before = find_lane(image, wanted.name)
+    if wanted.ttl_s and wanted.ttl_s != before.ttl_s and before.created_ms + wanted.ttl_s * 1000 <= now_ms:
+        age_s = (now_ms - before.created_ms) // 1000
+        raise InvalidRequest(
+            f"ttl_seconds = {wanted.ttl_s}: the lane was created {age_s} s ago, so its time would be over at once, and its topics and groups gone: "
+            f"set more than {age_s}, or delete the lane"
+        )
     after = _declared(wanted, number=before.number, created_ms=before.created_ms)
     if after == _declared(_as_wanted(before), number=before.number, created_ms=before.created_ms):
         return Decision(wanted.name)
