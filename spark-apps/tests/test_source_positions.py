@@ -112,6 +112,20 @@ def test_offsets_are_written_as_for_sparks_kafka_source() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        '{"orders":{"partitions":5}}', '{"orders":{"id":"…","partitions":{"0":true}}}', '{"orders":{"0":1.9}}', '{"orders":{"0":true}}',
+        '{"orders":{"0":"7"}}', '{"orders":{"0":null}}', '{"orders":{"0":-3}}', '{"orders":{"0":9223372036854775808}}', '{"orders":{"-1":0}}',
+        '{"orders":{"00":0}}', '{"orders":{"²":0}}', '{"orders":{"0":1,"0":2}}', '{"orders":{},"orders":{"0":1}}', '{"orders":5}', '["orders"]',
+        "5", "null", "", "{", '{"orders":{"0":' + "1" * 5000 + "}}", "[" * 100_000,
+    ],
+)  # fmt: skip
+def test_offsets_that_are_written_otherwise_are_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r'option startingOffsets=.*: write earliest, latest or \{"topic": \{"0": 23, "1": -2\}\}'):
+        parse_offsets(text, name="startingOffsets")
+
+
+@pytest.mark.parametrize(
     ("given_", "said"),
     [
         ({}, "option store: missing"),

@@ -99,6 +99,17 @@ def test_offsets_and_times_bound_what_is_read(cluster: StoredCluster) -> None:
     assert offsets(cluster, startingOffsets="latest") == []
 
 
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_offsets_of_what_the_query_does_not_read_are_refused(cluster: StoredCluster, option: str) -> None:
+    stored(cluster)
+    cluster.topic("others")
+    with pytest.raises(BmqError, match=f"option {option}: topic order is not among those that are read: orders"):
+        offsets(cluster, **{option: '{"order":{"0":7}}'})
+    for narrowing in (None, Narrowing(topics=frozenset(("others",)))):
+        with pytest.raises(BmqError, match=f"option {option}: topic orders has no partition 1: it has 0 to 0"):
+            offsets(cluster, narrowing, topic="orders,others", **{option: '{"orders":{"1":7}}'})
+
+
 def test_filters_pass_over_segments(cluster: StoredCluster) -> None:
     stored(cluster)
     chosen = reader(cluster, Narrowing(from_offset=12, below_offset=19)).partitions()

@@ -133,6 +133,28 @@ def test_partitions_that_were_added_are_read_from_their_beginning(cluster: Store
     assert query.batch() == [(1, 0), (1, 1), (1, 2)]
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"order":{"0":7}}', "topic order is not among those that are read: orders"),
+        ('{"orders":{"1":7}}', "topic orders has no partition 1: it has 0 to 0"),
+    ],
+)
+def test_offsets_of_what_a_stream_does_not_read_are_refused(cluster: StoredCluster, text: str, said: str) -> None:
+    stored(cluster)
+    for option in ("startingOffsets", "endingOffsets"):
+        with pytest.raises(BmqError, match=f"option {option}: {said}"):
+            Query(cluster, **{option: text}).reader.initialOffset()
+        with pytest.raises(BmqError, match=f"option {option}: {said}"):
+            end_of(Query(cluster, **{option: text}).options)
+
+
+def test_offsets_of_a_topic_that_a_lane_has_not_written_to_are_no_fault(cluster: StoredCluster) -> None:
+    stored(cluster)
+    cluster.commit(LaneDeclared(name="dev", number=1, created_ms=0))
+    assert Query(cluster, lane="dev", startingOffsets='{"orders":{"0":7}}').batch() == []
+
+
 def test_a_topic_made_again_stops_the_stream(cluster: StoredCluster) -> None:
     tp = stored(cluster)
     query = Query(cluster)

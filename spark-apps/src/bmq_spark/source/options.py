@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 EARLIEST: Final = -2
 LATEST: Final = -1
 """As Kafka's clients write them."""
+OFFSET_MAX: Final = (1 << 63) - 1
 MIB: Final = 1 << 20
 TARGET_PARTITION_BYTES: Final = 128 * MIB
 KNOWN: Final = (
@@ -25,6 +26,7 @@ KNOWN: Final = (
     "trustBatchTimes",
 )
 _SIZE: Final = re.compile(r"([0-9]+)\s*(|b|kib|mib|gib|k|m|g)", re.IGNORECASE)
+_PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": MIB, "mib": MIB, "g": 1 << 30, "gib": 1 << 30}
 
 Bound = int | Mapping[str, Mapping[int, int]]
@@ -116,18 +118,43 @@ def parse_offsets(text: str, *, name: str) -> Bound:
         case "latest":
             return LATEST
     try:
-        decoded = json.loads(text)
-        return {str(topic): {int(number): int(offset) for number, offset in _partitions(found).items()} for topic, found in decoded.items()}
-    except (ValueError, AttributeError, TypeError) as error:
+        decoded = _object(json.loads(text, object_pairs_hook=_once))
+        return {topic: {_partition(number): _offset(offset) for number, offset in _partitions(found).items()} for topic, found in decoded.items()}
+    except (ValueError, RecursionError) as error:
         remedy = 'write earliest, latest or {"topic": {"0": 23, "1": -2}}'
         raise ConfigurationError(f"option {name}={text[:200]}: {remedy}") from error
 
 
-def _partitions(found: Mapping[str, object]) -> Mapping[str, int]:
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Raises ValueError where something is said twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError
+    return found
+
+
+def _object(found: object) -> Mapping[str, object]:
+    if not isinstance(found, dict):
+        raise ValueError
+    return found
+
+
+def _partitions(found: object) -> Mapping[str, object]:
     """Of one topic, also as a checkpoint and `end_of` write it: with the topic's id beside."""
-    inner = found.get("partitions", found)
-    assert isinstance(inner, Mapping)
-    return inner
+    named = _object(found)
+    return _object(named["partitions"]) if "partitions" in named else named
+
+
+def _partition(text: str) -> int:
+    if _PARTITION.fullmatch(text) is None:
+        raise ValueError
+    return int(text)
+
+
+def _offset(found: object) -> int:
+    if not isinstance(found, int) or isinstance(found, bool) or not EARLIEST <= found <= OFFSET_MAX:
+        raise ValueError
+    return found
 
 
 def _bound(options: Mapping[str, str], name: str, default: int) -> Bound:

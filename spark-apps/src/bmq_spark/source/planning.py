@@ -36,16 +36,21 @@ class Planner:
         self._options = options
         self.store: OpenedStore = opened(options.store)
         self._topics = Topics(self.store)
-        self._brokers_checked = False
+        self._brokers_checked = self._named_checked = False
 
     def topics(self) -> list[SourceTopic]:
-        """The topics as they are now. Raises SourceFailed."""
+        """The topics as they are now. Raises SourceFailed, also where offsets are given of what is not read."""
         image = self._topics.image()
         check_cluster(image, self._options.cluster_id, url=self.store.url)
         if self._options.tail == "protocol" and not self._brokers_checked:
             self._options.brokers.check_cluster(image.cluster_id)
             self._brokers_checked = True
-        return find_topics(image, self._options.topics, lane=self._options.lane)
+        topics = find_topics(image, self._options.topics, lane=self._options.lane)
+        if not self._named_checked:
+            _check_named(self._options.starting, self._options.topics, topics, "startingOffsets")
+            _check_named(self._options.ending, self._options.topics, topics, "endingOffsets")
+            self._named_checked = True
+        return topics
 
     def logs(self, topics: Sequence[SourceTopic], *, after: Mapping[tuple[str, int], int] | None = None) -> dict[tuple[str, int], PartitionEnd]:
         """Every partition's log as it is now, by topic's name and partition; of its entries those from `after` on. Raises SourceFailed."""
@@ -61,8 +66,6 @@ class Planner:
     def slices(self, narrowing: Narrowing) -> list[Piece]:
         """What a batch query reads. Raises SourceFailed."""
         topics = [topic for topic in self.topics() if narrowing.topics is None or topic.name in narrowing.topics]
-        _check_named(self._options.starting, topics, "startingOffsets")
-        _check_named(self._options.ending, topics, "endingOffsets")
         logs = self.logs(topics)
         pieces: list[Piece] = []
         for topic in topics:
@@ -132,10 +135,13 @@ def _named(bound: Bound, topic: str, partition: int, default: int) -> int:
     return bound if isinstance(bound, int) else bound.get(topic, {}).get(partition, default)
 
 
-def _check_named(bound: Bound, topics: Sequence[SourceTopic], name: str) -> None:
+def _check_named(bound: Bound, read: Sequence[str], topics: Sequence[SourceTopic], name: str) -> None:
+    """`topics`: those of `read` that have records; of the others, which a lane has not written to yet, nothing is known."""
     if isinstance(bound, int):
         return
     by_name = {topic.name: topic for topic in topics}
     for topic, partitions in bound.items():
-        if topic in by_name and (unknown := [number for number in partitions if not 0 <= number < by_name[topic].partition_count]):
+        if topic not in read:
+            raise SourceFailed(f"option {name}: topic {topic} is not among those that are read: {', '.join(read)}: name one of these")
+        if topic in by_name and (unknown := [number for number in partitions if number >= by_name[topic].partition_count]):
             raise SourceFailed(f"option {name}: topic {topic} has no partition {unknown[0]}: it has 0 to {by_name[topic].partition_count - 1}")
