@@ -154,6 +154,18 @@ def test_a_topic_that_somebody_made_again_is_kept_and_told() -> None:
     assert (event.reason, event.warning, found.topic_id, said(found)) == ("TopicReplaced", True, "B", ("True", "AsWritten"))
 
 
+def test_a_topic_that_somebody_made_again_keeps_what_was_given_to_it_until_that_is_written() -> None:
+    theirs = replace(PRESENT, topic_id="B", configs={"retention.ms": "6", "cleanup.policy": "compact"})
+    found = plan(situation(topic(as_written(OWNED)), theirs))
+    assert (said(found), found.action, found.events, found.owned, found.topic_id) == (("False", "ConfigDiffers"), None, (), True, "A")
+    assert "another one than before" in found.finding.message and "cleanup.policy: compact" in found.finding.message
+    deleted = plan(situation(topic(OWNED, deleted=True, deletionPolicy="Delete"), theirs))
+    assert (deleted.action, deleted.finished) == (None, True), "it is not the one that the resource made"
+    written = plan(situation(topic(OWNED, config={"retention.ms": "5", "cleanup.policy": "compact"}), theirs))
+    assert isinstance(written.action, SetConfigs) and written.topic_id == "B"
+    assert [event.reason for event in written.events] == ["TopicReplaced"]
+
+
 @pytest.mark.parametrize(
     ("state", "reason", "status", "text"),
     [

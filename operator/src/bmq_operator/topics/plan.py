@@ -119,17 +119,25 @@ def _existing(situation: Situation) -> Plan:
         if topic.spec.existing == "Refuse":
             why = f"the topic {topic.topic_name} was there before this resource: write existing: Adopt to have it managed, or another topicName"
             return Plan(finding=_not_ready("AlreadyExists", why), owned=False, topic_id=present.topic_id, partitions=present.partitions)
-        if unwritten := sorted(present.configs.keys() - topic.spec.config.keys()):
-            has = ", ".join(f"{name}: {present.configs[name]}" for name in unwritten)
-            why = f"the topic {topic.topic_name} has {has}: write it in config, else it would go back to its default, which may delete records"
-            return Plan(finding=_not_ready("ConfigDiffers", why), owned=False, topic_id=present.topic_id, partitions=present.partitions)
+        if why := _why_not_to_take_over(topic, present):
+            finding = _not_ready("ConfigDiffers", f"the topic {topic.topic_name} {why}")
+            return Plan(finding=finding, owned=False, topic_id=present.topic_id, partitions=present.partitions)
         return _kept(topic, present, Event(reason="Adopted", message=f"the topic {topic.topic_name} was there before, and is managed from now on"))
     if status.topic_id and present.topic_id != status.topic_id:
-        text = (
-            f"the topic {topic.topic_name} is another one than before ({present.topic_id}, it was {status.topic_id}): somebody deleted it and made it"
-        )
-        return _kept(topic, present, Event(reason="TopicReplaced", message=f"{text} again; it is managed from now on", warning=True))
+        another = f"is another one than before ({present.topic_id}, it was {status.topic_id}): somebody deleted it and made it again"
+        text = f"the topic {topic.topic_name} {another}"
+        if why := _why_not_to_take_over(topic, present):
+            finding = _not_ready("ConfigDiffers", f"{text}, and it {why}")
+            return Plan(finding=finding, owned=True, topic_id=status.topic_id, partitions=present.partitions)
+        return _kept(topic, present, Event(reason="TopicReplaced", message=f"{text}; it is managed from now on", warning=True))
     return _kept(topic, present)
+
+
+def _why_not_to_take_over(topic: Topic, present: Present) -> str:
+    """What somebody gave a topic that this resource did not make, and would lose; empty: nothing."""
+    unwritten = sorted(present.configs.keys() - topic.spec.config.keys())
+    has = ", ".join(f"{name}: {present.configs[name]}" for name in unwritten)
+    return f"has {has}: write it in config, else it would go back to its default, which may delete records" if unwritten else ""
 
 
 def _missing(topic: Topic) -> Plan:
