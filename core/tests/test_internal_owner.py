@@ -2,7 +2,7 @@
 
 import asyncio
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
@@ -17,7 +17,7 @@ from bmq.errors import BmqError, Fenced, NotOwner, NotReady, OffsetOutOfRange, P
 from bmq.internal import RemoteOwner, owner_handlers
 from bmq.internal.apis import Api
 from bmq.internal.frames import Kind, decode_frame, encode_frame
-from bmq.internal.limits import TAIL_BYTES_MAX
+from bmq.internal.limits import SAID_ADDRESS_BYTES_MAX, SAID_BYTES_MAX, TAIL_BYTES_MAX
 from bmq.internal.owner_calls import decode_tails, encode_tails
 from bmq.roles.group_pages import GroupPage
 from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, PartitionStatus, Position, TailAnswer, TailRequest, Unread
@@ -295,6 +295,52 @@ def test_what_waits_for_others_of_its_group_keeps_no_bytes_of_its_request_on_eit
             assert grown_bytes < 4 * SAID_BYTES < WAITING * SAID_BYTES // 2
             owner.hold_calls.set()
             await asyncio.gather(*calls)
+
+    run(main())
+
+
+@every_loop
+def test_what_members_say_before_their_group_has_it_is_bounded_for_each_address_and_for_all(run: Runner) -> None:
+    async def main() -> None:
+        owner = MemoryOwner()
+        owner.hold_calls = asyncio.Event()
+        async with remote(owner) as there:
+
+            def say(number: int, host: str) -> "asyncio.Future[Any]":
+                caller = Caller(client_id="c", client_host=host)
+                request = Message(group_id=f"g{number}", protocols=[Message(name="range", metadata=bytes(SAID_BYTES))])
+                return asyncio.ensure_future(there.group_call(0, ApiKey.JOIN_GROUP, request, caller))
+
+            room = SAID_ADDRESS_BYTES_MAX // SAID_BYTES - 1
+            calls = []
+
+            async def said_by(hosts: Sequence[str]) -> None:
+                for host in hosts:
+                    calls.append(say(len(calls), host))
+                    await until(lambda: len(owner.asked) == len(calls))
+
+            await said_by(["/h"] * room)
+            for api_key, fields in (
+                (ApiKey.JOIN_GROUP, {"protocols": [bytes(SAID_BYTES)]}),
+                (ApiKey.SYNC_GROUP, {"assignments": [bytes(SAID_BYTES)]}),
+            ):
+                with pytest.raises(NotReady, match="16 MiB"):
+                    await there.group_call(0, api_key, Message(group_id="g", **fields), Caller(client_id="c", client_host="/h"))
+            await said_by([f"/h{n // room}" for n in range(SAID_BYTES_MAX // SAID_BYTES - room - 1)])
+            with pytest.raises(NotReady, match="64 MiB"):
+                await say(0, "/late")
+            beat = asyncio.ensure_future(there.group_call(0, ApiKey.HEARTBEAT, Message(), Caller(client_id="c", client_host="/h")))
+            await until(lambda: owner.asked[-1][1] == ApiKey.HEARTBEAT)
+            for *_, caller in owner.asked[:room]:
+                caller.taken()  # its group has it, and counts it
+                caller.taken()
+            owner.asked.clear()
+            late = [say(0, "/h"), say(0, "/late")]
+            await until(lambda: len(owner.asked) == len(late))
+            owner.hold_calls.set()
+            await asyncio.gather(beat, *calls, *late)
+            for _ in range(room):
+                await say(0, "/h")
 
     run(main())
 

@@ -28,3 +28,10 @@ class AddressBuckets:
         self._left.move_to_end(address)
         if len(self._left) > ADDRESSES_MAX:
             self._left.popitem(last=False)
+
+    def give_back(self, address: str, taken: float) -> None:
+        """So much was taken for nothing."""
+        known = self._left.get(address)
+        if known is not None:
+            left, at = known
+            self._left[address] = left + taken, at

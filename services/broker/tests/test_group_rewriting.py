@@ -119,3 +119,17 @@ def test_the_size_of_a_record_is_known_without_making_it() -> None:
             members = tuple(MemberValue(f"{text}{n}", text or None, text, "/h", 1, 2, b"s" * n, b"a" * count) for n in range(count))
             value = GroupValue("consumer", 4, text or None, f"{text}0" if count else None, 5, members)
             assert group_size_bytes(value) == len(encode_value(value))
+
+
+@on_virtual_time
+async def test_what_is_taken_back_because_nothing_can_be_stored_uses_up_nobodys_share() -> None:
+    shares = {"stored_burst_bytes": 40_000, "stored_per_minute_bytes": 1, "rewritten_burst_bytes": 200_000, "rewritten_per_minute_bytes": 1}
+    async with coordinator(**shares) as one:
+        await stable(one, many(1_000))
+        one.log.is_stopped = True
+        loading = ErrorCode.coordinator_load_in_progress
+        assert {await one.commit(number, group_id=f"h{number}") for number in range(100)} == {loading}
+        assert {(await joined(one, "a", subscription("t"))).error_code for _ in range(10)} == {loading}
+        one.log.is_stopped = False
+        assert await one.commit(1, group_id="h") == ErrorCode.none
+        assert (await joined(one, "a", subscription("t"))).error_code == ErrorCode.none

@@ -364,6 +364,25 @@ def test_what_fails_is_logged_and_answered_with_the_requests_id() -> None:
     run(test)
 
 
+def test_of_long_paths_that_fail_one_line_is_logged_and_not_the_whole_path_kept() -> None:
+    async def test() -> None:
+        sources = Sources()
+
+        async def dead(request: AdminRequest) -> AdminReply:
+            raise ControllerUnavailable("gone")
+
+        sources.leader = dead
+        front = front_of(sources)
+        with capture_logs() as lines:
+            for number in range(3):
+                path = "/v1/topics/" + "x" * 10_000 + str(number)
+                status, _, _ = await ask(front, "GET", path)
+                assert status == 503
+        assert [line["path"] for line in lines] == ["/v1/topics/" + "x" * 189]
+
+    run(test)
+
+
 def test_a_request_that_another_node_hands_on_is_logged_with_the_same_id() -> None:
     async def test() -> None:
         with capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:

@@ -69,6 +69,13 @@ PRODUCE_BYTES_MAX: Final = 64 << 20
 PRODUCE_CONNECTION_BYTES_MAX: Final = 16 << 20
 """The same of one connection, so that one proxy leaves something to the others."""
 
+SAID_BYTES_MAX: Final = 64 << 20
+"""JoinGroup and SyncGroup requests at a broker whose groups do not have yet what they say, of all its connections together. Beyond it clients are
+told to ask again: their coordinator is loading."""
+
+SAID_ADDRESS_BYTES_MAX: Final = 16 << 20
+"""The same of clients at one address."""
+
 CONNECTIONS_MAX: Final = 10_000
 """Connections of nodes to one server."""
 

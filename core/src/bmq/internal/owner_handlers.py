@@ -38,8 +38,9 @@ from bmq.internal.owner_calls import (
 )
 from bmq.internal.packing import pack_message, unpack_message
 from bmq.internal.routes import Handlers, Incoming, Outgoing, Route, answered_by, header_of
+from bmq.internal.said import SaidBytes
 from bmq.internal.tail_session import TailSession
-from bmq.roles.owner import Appended, Caller, EpochEnd, OffsetForTime, Owner, TailAnswer, Unread
+from bmq.roles.owner import SAID, Appended, Caller, EpochEnd, OffsetForTime, Owner, TailAnswer, Unread
 from bmq.roles.unheard import REFUSALS
 from bmq.values import Offset, TopicId, TopicPartition
 
@@ -65,11 +66,17 @@ def owner_handlers(owner: Owner) -> Handlers:
     async def unread(call: list[UnreadCall]) -> list[Unread | None]:
         return await owner.unread(positions_of(call))
 
+    said = SaidBytes()
+
     async def group_call(call: GroupCall) -> Any:
-        caller = Caller(client_id=call.client_id, client_host=call.client_host, api_version=call.api_version)
-        partition, api_key, request = call.partition, call.api_key, unpack_message(call.request)
-        del call  # an answer may take as long as the group wants
-        return await owner.group_call(partition, api_key, request, caller)
+        taken = said.hold(call.client_host, len(call.request)) if call.api_key in SAID else _nothing
+        try:
+            caller = Caller(client_id=call.client_id, client_host=call.client_host, api_version=call.api_version, taken=taken)
+            partition, api_key, request = call.partition, call.api_key, unpack_message(call.request)
+            del call  # an answer may take as long as the group wants
+            return await owner.group_call(partition, api_key, request, caller)
+        finally:
+            taken()
 
     return {
         Api.APPEND: append_route(owner),
@@ -123,6 +130,10 @@ def append_route(owner: Appender) -> Route[Appended]:
         return future
 
     return Route(begin=begin, encode=encode_appended)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _session(owner: Owner, incoming: Incoming) -> TailSession:

@@ -73,10 +73,13 @@ class Effects:
 
 @dataclass(slots=True)
 class Step:
-    """What an operation has changed so far: what stood in the log's state before each of its records, and whose soft state it may have changed."""
+    """What an operation has changed so far: what stood in the log's state before each of its records, whose soft state it may have changed, and
+    what it took of addresses' shares.
+    """
 
     before: list[tuple[Key, Value | None]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
+    shares: list[tuple[AddressBuckets, str, int]] = field(default_factory=list)
 
 
 class GroupMachine:
@@ -139,7 +142,7 @@ class GroupMachine:
     def grow(self, client_host: str, now: Now, room: "Room", size_bytes: int) -> None:
         """A client had so much more stored."""
         if size_bytes > 0:
-            self._growth.take(client_host, now.loop_ms, left=room.own_bytes, taken=size_bytes)
+            self._take(self._growth, client_host, now, left=room.own_bytes, size_bytes=size_bytes)
 
     def rewrite(self, client_host: str, now: Now, size_bytes: int) -> bool:
         """Whether so much more of what is there may be written anew for a client now; if so, it is counted."""
@@ -147,8 +150,12 @@ class GroupMachine:
         left = self._rewritten.left(client_host, now.loop_ms, burst=burst, per_time=per_minute / 60_000)
         if size_bytes > left:
             return False
-        self._rewritten.take(client_host, now.loop_ms, left=left, taken=size_bytes)
+        self._take(self._rewritten, client_host, now, left=left, size_bytes=size_bytes)
         return True
+
+    def _take(self, shares: AddressBuckets, client_host: str, now: Now, *, left: float, size_bytes: int) -> None:
+        shares.take(client_host, now.loop_ms, left=left, taken=size_bytes)
+        self.step.shares.append((shares, client_host, size_bytes))
 
     def end(self) -> None:
         """What it has counts towards nothing any more."""

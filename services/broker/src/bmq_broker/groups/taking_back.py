@@ -7,7 +7,7 @@ from bmq_broker.groups.timers import TimerKey
 
 
 def take_back(machine: GroupMachine, now: Now) -> Effects:
-    """The log's state is as before the step, and the groups that it touched are as one that was just loaded has them.
+    """The log's state and the addresses' shares are as before the step, and the groups that it touched are as one that was just loaded has them.
 
     So nobody waits for them any more: whoever was joining joins again. The members of a stored generation get a full session.
     """
@@ -15,6 +15,8 @@ def take_back(machine: GroupMachine, now: Now) -> Effects:
     machine.begin()
     for key, value in reversed(step.before):
         machine.durable.replay(key, value)
+    for shares, address, size_bytes in step.shares:
+        shares.give_back(address, size_bytes)
     for group_id in step.touched:
         group = machine.drop(group_id)
         if group is not None:

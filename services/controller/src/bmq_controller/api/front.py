@@ -56,6 +56,7 @@ COMPLAIN_EVERY_S: Final = 5.0
 """A line of each kind for each page; who asks may ask again at once."""
 ANSWER_WITHIN_S: Final = 35.0
 """Longer than an operation waits for the store, and shorter than other nodes wait for this one."""
+_PATH_CHARS: Final = 200
 _log = structlog.get_logger(__name__)
 _TEXT: Final = "text/plain; charset=utf-8"
 _ROOT: Final = """bmq, its admin address. Kafka clients connect to another one.
@@ -177,12 +178,13 @@ class AdminFront:
             now_s = loop.time()
             failed = reply.status >= FAILED_FROM
             if failed or now_s - began_s >= SLOW_S:
-                left_out = self._complaints.due((failed, request.path), now=now_s)
+                path = request.path[:_PATH_CHARS]  # which is kept: the rest of a long one tells nobody anything
+                left_out = self._complaints.due((failed, path), now=now_s)
                 if left_out is not None:
                     _log.warning(
                         "admin request failed" if failed else "admin request was slow",
                         method=request.method,
-                        path=request.path,
+                        path=path,
                         status=reply.status,
                         took_ms=round((now_s - began_s) * 1000),
                         left_out=left_out,
