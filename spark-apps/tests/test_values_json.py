@@ -143,18 +143,58 @@ def test_spark_writes_a_schema_as_json_and_it_is_read() -> None:
     assert decode(made, [b'{"price":1}'])[1] == ["not the JSON of the schema: Object missing required field `id`"]
 
 
+def test_a_required_part_may_be_null_where_what_it_refers_to_may_be() -> None:
+    name = {"$ref": "#/$defs/name"}
+    schema = {
+        "type": "object",
+        "required": ["name", "any", "node", "text"],
+        "properties": {
+            "name": name,
+            "any": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/again"}]},
+            "node": {"$ref": "#/$defs/node"},
+            "text": TEXT,
+        },
+        "$defs": {
+            "name": {"type": ["string", "null"]},
+            "again": {"oneOf": [name, {"$ref": "#/$defs/again"}]},
+            "node": {"type": "object", "required": ["next"], "properties": {"next": {"$ref": "#/$defs/node"}}},
+            "text": {"type": "string"},
+        },
+    }
+    made = by_schema(json.dumps(schema))
+    full = {"name": "n", "any": "a", "node": {"next": {}}, "text": "t"}
+    records = [full, *({**full, each: None} for each in full), *({key: full[key] for key in full if key != each} for each in full)]
+    reasons = decode(made, [json.dumps(each).encode() for each in records])[1]
+    assert reasons[:3] == [None, None, None]
+    assert ["`null`" in (each or "") for each in reasons[3:5]] == [True, True]
+    assert ["missing required field" in (each or "") for each in reasons[7:]] == [True, True]
+
+
+TEXT = {"$ref": "#/$defs/text"}
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("id bigint nam string", "orders.schema: line 1, column 11: 'nam' where a comma or the end should be"),
         ("id bigint,\n  price money", "orders.schema: line 2, column 9: type 'money' is not known"),
         ("a struct<b: int", "line 1, column 16: the text ends where '>' should be"),
+        ("a int, -- €\n  €uro int", "line 2, column 3: a character that DDL does not have here"),
         ("id int, ID int", "line 1, column 9: field 'ID' a second time"),
         ("x decimal(40,2)", r"decimal\(40,2\) has to have a precision of 1 to 38"),
         ("", "the text ends where a field's name should be"),
         ('{"type": "object",\n "properties" {}}', "line 2, column 15: not JSON"),
         ('{"type": "string"}', 'not of an object with "properties"'),
         ('{"type": "object", "properties": {"a": {"$ref": "other.json"}}}', r"#/a: \$ref other.json is not in this file: put what it refers to"),
+        ('{"type": "object", "properties": ["a"]}', r"#: \"properties\" is \[\"a\"\], not an object"),
+        ('{"type": "object", "properties": {"a": {"type": "object", "properties": 1}}}', '#/a: "properties" is 1, not an object'),
+        ('{"type": "object", "required": "id", "properties": {"id": {"type": "string"}}}', '#: "required" is "id", not a list of names'),
+        ('{"type": "object", "required": [1], "properties": {"id": {"type": "string"}}}', r'#: "required" is \[1\], not a list of names'),
+        ('{"type": "object", "properties": {"a": {"anyOf": 5}}}', '#/a: "anyOf" is 5, not a list of schemas'),
+        ('{"type": "object", "properties": {"a": {"type": {"x": 1}}}}', r'#/a: type {"x": 1} is not known'),
+        ('{"type": "object", "properties": {"a": {"type": ["null", ["string"]]}}}', r'#/a: type \["string"\] is not known'),
+        ('{"type": "object", "properties": {"a": {"type": "string", "format": ["date"]}}}', r'#/a: "format" is \["date"\], not a text'),
+        ('{"type": "object", "properties": {"a": {"$ref": 5}}}', '#/a: "\\$ref" is 5, not a text'),
         ("a array<struct<m: map<int, string>>>", r"value.a\[\].m: a map whose keys are no strings.*: write map<string"),
         ('{"type": "struct", "fields": [{"name": "a", "type": "money"}]}', "type 'money' is not known"),
         (
@@ -171,6 +211,11 @@ def test_a_broken_schema_is_named_with_its_place(text: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says) as raised:
         by_schema(text)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["-- ours\na int -- first\n, b int -- last", "a int, -- first\n\nb int\n-- last\n", "a int, b int --"])
+def test_comments_of_ddl_are_passed_over_wherever_they_are(text: str) -> None:
+    assert read_ddl(SchemaFile(name="x.ddl", content=text.encode())) == pa.struct([("a", pa.int32()), ("b", pa.int32())])
 
 
 def test_a_schema_is_read_from_a_folder(tmp_path: Path) -> None:

@@ -45,9 +45,9 @@ _WRITTEN: Final = {
     UTC_TIMESTAMP: "timestamp",
     pa.timestamp("us"): "timestamp_ntz",
 }
-_TOKEN: Final = re.compile(
-    r"\s*(?:--[^\n]*\n\s*)*(?:(?P<word>[A-Za-z0-9_$.\-]+)|`(?P<quoted>(?:[^`]|``)+)`|(?P<mark>[<>():,])|'(?P<text>(?:[^'\\]|\\.)*)')"
-)
+_TOKEN: Final = re.compile(r"(?P<word>[A-Za-z0-9_$.\-]+)|`(?P<quoted>(?:[^`]|``)+)`|(?P<mark>[<>():,])|'(?P<text>(?:[^'\\]|\\.)*)'")
+_BETWEEN: Final = re.compile(r"(?:\s|--[^\n]*)*")
+"""Spaces and comments."""
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEPTH: Final = 50
 
@@ -88,14 +88,14 @@ class _Parser:
         self._source = source
         self._text = source.text
         self._tokens: list[tuple[str, str, int]] = []
-        position = 0
-        while self._text[position:].strip():
+        position = self._behind_spaces(0)
+        while position < len(self._text):
             match = _TOKEN.match(self._text, position)
             if match is None:
-                self._fail("a character that DDL does not have here", position + len(self._text[position:]) - len(self._text[position:].lstrip()))
+                self._fail("a character that DDL does not have here", position)
             kind = match.lastgroup or ""
             self._tokens.append((kind, match[kind].replace("``", "`") if kind == "quoted" else match[kind], match.start(kind)))
-            position = match.end()
+            position = self._behind_spaces(match.end())
         self._at = 0
 
     def whole(self) -> pa.DataType:
@@ -108,6 +108,11 @@ class _Parser:
         if self._at < len(self._tokens):
             self._fail(f"{self._tokens[self._at][1]!r} where a comma or the end should be", self._tokens[self._at][2])
         return struct
+
+    def _behind_spaces(self, position: int) -> int:
+        """And behind comments."""
+        match = _BETWEEN.match(self._text, position)
+        return position if match is None else match.end()
 
     def _fields(self, end: str, depth: int) -> pa.DataType:
         fields: list[pa.Field] = []

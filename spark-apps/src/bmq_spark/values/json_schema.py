@@ -15,6 +15,15 @@ from bmq_spark.values.schema_files import SchemaFile
 JSON_TEXT: Final = pa.json_()
 """A part without a type of its own: a string column that holds the part's JSON text, strings as they are."""
 _SCALARS: Final[dict[str, pa.DataType]] = {"boolean": pa.bool_(), "integer": pa.int64(), "number": pa.float64()}
+_FORMS: Final[dict[str, tuple[type, str]]] = {
+    "$ref": (str, "a text"),
+    "oneOf": (list, "a list of schemas"),
+    "anyOf": (list, "a list of schemas"),
+    "properties": (dict, "an object"),
+    "required": (list, "a list of names"),
+    "format": (str, "a text"),
+}
+"""Of the words that are followed."""
 _REMEDY: Final = "write Spark's DDL (id bigint, name string), Spark's schema as JSON, or a JSON Schema of an object"
 
 
@@ -98,16 +107,28 @@ class _JsonSchema:
             return JSON_TEXT
         if not isinstance(schema, dict):
             raise self._source.broken(f"{path}: {json.dumps(schema)[:80]} is not a schema", _REMEDY)
+        self._require_words(schema, path)
         if "$ref" in schema:
-            return self._referred(str(schema["$ref"]), path, depth)
+            return self._referred(schema["$ref"], path, depth)
         for word in ("oneOf", "anyOf"):
             if word in schema:
                 return self._one_of([each for each in schema[word] if not (isinstance(each, dict) and each.get("type") == "null")], path, depth)
         kinds = schema.get("type", "object" if "properties" in schema else None)
         kinds = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind != "null"]
+        for kind in kinds:
+            if kind is not None and not isinstance(kind, str):
+                raise self._source.broken(f"{path}: type {json.dumps(kind)[:80]} is not known", _REMEDY)
         if set(kinds) == {"integer", "number"}:
             return pa.float64()
         return self._kind(schema, kinds[0], path, depth) if len(kinds) == 1 else JSON_TEXT
+
+    def _require_words(self, schema: dict[str, Any], path: str) -> None:
+        """Raises ConfigurationError where what is followed is not of the form that JSON Schema gives it."""
+        for word, (form, called) in _FORMS.items():
+            if word in schema and not (
+                isinstance(schema[word], form) and (word != "required" or all(isinstance(name, str) for name in schema[word]))
+            ):
+                raise self._source.broken(f'{path}: "{word}" is {json.dumps(schema[word])[:80]}, not {called}', _REMEDY)
 
     def _kind(self, schema: dict[str, Any], kind: str | None, path: str, depth: int) -> pa.DataType:
         match kind:
@@ -115,7 +136,11 @@ class _JsonSchema:
                 required = schema.get("required", [])
                 return pa.struct(
                     [
-                        pa.field(name, self.type_of(part, f"{path}/{name}", depth + 1), nullable=name not in required or _may_be_null(part))
+                        pa.field(
+                            name,
+                            self.type_of(part, f"{path}/{name}", depth + 1),
+                            nullable=name not in required or self._may_be_null(part, frozenset()),
+                        )
                         for name, part in schema["properties"].items()
                     ]
                 )
@@ -140,12 +165,8 @@ class _JsonSchema:
     def _referred(self, reference: str, path: str, depth: int) -> pa.DataType:
         if reference in self._open:
             return JSON_TEXT
-        target: Any = self._root
         try:
-            if not reference.startswith("#"):
-                raise KeyError(reference)
-            for part in reference.lstrip("#/").split("/"):
-                target = target[part.replace("~1", "/").replace("~0", "~")] if part else target
+            target = self._target(reference)
         except (KeyError, TypeError) as error:
             raise self._source.broken(f"{path}: $ref {reference} is not in this file", "put what it refers to under $defs") from error
         self._open.append(reference)
@@ -154,11 +175,22 @@ class _JsonSchema:
         finally:
             self._open.pop()
 
+    def _target(self, reference: str) -> Any:
+        """Raises KeyError, TypeError."""
+        target: Any = self._root
+        if not reference.startswith("#"):
+            raise KeyError(reference)
+        for part in reference.lstrip("#/").split("/"):
+            target = target[part.replace("~1", "/").replace("~0", "~")] if part else target
+        return target
 
-def _may_be_null(schema: Any) -> bool:
-    """Whether null is among what the schema allows."""
-    if not isinstance(schema, dict):
-        return True
-    kinds = schema.get("type")
-    choices = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
-    return kinds == "null" or (isinstance(kinds, list) and "null" in kinds) or any(map(_may_be_null, choices))
+    def _may_be_null(self, schema: Any, within: frozenset[str]) -> bool:
+        """Whether null is among what a part allows that `type_of` took; `within` are the references that led there."""
+        if not isinstance(schema, dict):
+            return True
+        if "$ref" in schema:
+            reference = schema["$ref"]
+            return reference not in within and self._may_be_null(self._target(reference), within | {reference})
+        kinds = schema.get("type")
+        choices = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
+        return kinds == "null" or (isinstance(kinds, list) and "null" in kinds) or any(self._may_be_null(choice, within) for choice in choices)
