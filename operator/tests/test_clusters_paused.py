@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from clusters_world import World, cluster, run
+from clusters_world import World, cluster, doomed, run
 
 from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.existing import read_existing
@@ -57,3 +57,35 @@ def test_one_that_was_paused_from_its_first_day_takes_no_store() -> None:
         assert (await world.look("other"))[1] != "StoreShared"
 
     run(use, cluster(paused=True), cluster("other"))
+
+
+@pytest.mark.parametrize("store", [{"url": "s3://b"}, {"minio": {"embedded": True}}], ids=["bucket", "volume"])
+def test_a_confirmed_deletion_ends_no_node_and_takes_no_record_during_the_pause(store: dict[str, Any]) -> None:
+    async def use(world: World) -> None:
+        for _ in range(3):
+            await world.look("prod")
+            world.pods_are_made()
+        world.there("Cluster", "prod")["spec"]["paused"] = True
+        world.begins_deletion("prod")
+        for _ in range(3):
+            status, reason, message = await world.look("prod")
+            assert (status, reason, world.kube.deleted) == ("False", "Paused", [])
+            assert "paused: false" in message
+        assert world.held("prod") and world.has("StatefulSet", "prod-broker") and not world.has("Job", "prod-erase")
+        world.there("Cluster", "prod")["spec"]["paused"] = False
+        assert (await world.look("prod"))[1] == "Deleting"
+        await world.look("prod")
+        assert not world.has("StatefulSet", "prod-broker")
+
+    run(use, doomed(store=store))
+
+
+def test_a_pause_keeps_no_cluster_whose_records_stay() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.there("Cluster", "prod")["spec"] |= {"paused": True, "deletionPolicy": "Retain"}
+        world.begins_deletion("prod")
+        await world.look("prod")
+        assert not world.held("prod")
+
+    run(use, doomed())

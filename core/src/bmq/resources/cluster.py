@@ -287,7 +287,8 @@ class ClusterSpec(Part):
     rollout: Rollout = Field(default=Rollout(), description="How changes reach the nodes.")
     probe: Probe = Field(default=Probe(), description="End-to-end latency as a metric.")
     paused: bool = Field(
-        default=False, description="true: the operator changes nothing of it until this is false again; the status is kept up to date."
+        default=False,
+        description="true: the operator changes nothing of it until this is false again, and deletes no data with it; the status is kept up to date.",
     )
     deletion_policy: DeletionPolicy = Field(
         default="Retain",

@@ -40,6 +40,9 @@ async def delete(context: Context, cluster: Cluster, existing: Existing) -> Outc
             f'the records would be deleted with the Cluster: confirm it by the annotation {CONFIRM_DELETION}: "true", or set deletionPolicy: Retain'
         )
         return _waiting(context, cluster, "DeletionUnconfirmed", text, again_after_s=None)
+    if cluster.spec.paused:
+        text = f"spec.paused is true, and nodes and records stay until it is not: write paused: false; {_RETAIN}"
+        return _waiting(context, cluster, "Paused", text, again_after_s=None)
     known = {"store": cluster.status.store or store_ran_over(cluster, existing), "store_use": use_of_store(cluster, existing)}
     if known != {"store": cluster.status.store, "store_use": cluster.status.store_use}:
         # Once the nodes are gone nothing else tells it.
