@@ -9,6 +9,7 @@ from bmq.errors import FencedLeaderEpoch, NotOwner, UnknownLeaderEpoch
 from bmq.metadata.image import PartitionMeta, Topic
 from bmq.roles.owner import EpochEnd, OffsetForTime
 from bmq.storage.leader_epochs import EpochHistory, EpochStart, epoch_end
+from bmq.topic_config import READING_LANES_FIRST_OFFSET
 from bmq.values import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from bmq.wire.message import Message
 from bmq_proxy.lanes.stale_commits import CODE, joined, take_out_stale, told_apart, with_stale
@@ -115,6 +116,14 @@ async def test_of_a_commit_of_several_partitions_what_is_stale_is_refused_and_th
     codes = {(one["name"], part["partition_index"]): part["error_code"] for one in answer["topics"] for part in one["partitions"]}
     assert codes == {("orders", 1): 0, ("orders", 2): 0, ("orders", 7): 0, ("orders", 0): CODE, ("other", 0): CODE}
     assert [part["partition_index"] for part in stored["topics"][0]["partitions"]] == [1, 2, 7], "another's answer is left as it was"
+
+
+@pytest.mark.parametrize("epoch", [-1, 9])
+@on_virtual_time
+async def test_an_offset_of_the_lanes_own_topic_is_none_of_the_bases_once_that_is_deleted(epoch: int) -> None:
+    request = committed((0, READING_LANES_FIRST_OFFSET, epoch), (1, READING_LANES_FIRST_OFFSET - 1, epoch))
+    left, stale = await take_out_stale(request, lambda _: None, lambda _: HistoricOwner({}))
+    assert (offsets_in(left), stale) == ([(1, READING_LANES_FIRST_OFFSET - 1)], {"orders": [0]})
 
 
 @on_virtual_time

@@ -1,10 +1,15 @@
-"""Offsets that a lane's client read in the base's topic and commits when the lane has its own: they would skip what is in that one.
+"""Offsets that a lane's client read in one topic and commits when the name means another to it: the base's, and the lane's own.
+
+What was read in the base's and is committed when the lane has its own would skip what is in that one.
 
 The topic of a lane that reads the base's begins above every offset of the base's (`bmq.first.offset`). One that was made before the lane read the
 base's begins at 0: there the leader epoch tells, which starts above every epoch that the base's had, so that an epoch of the base's ends where
 the topic begins. Who sends an epoch is refused, and finds out what happened. Many clients send none: theirs are stored for the base's topic, of
 which they are, and answered as such: nothing of the lane's is skipped, and no client fails. (Of a topic that begins at 0 these are the offsets
 beyond its end and within the base's.)
+
+The other way round, where the lane's own was deleted and its clients read the base's again, an offset at which no topic of the base ever is would
+take the place of what the group had committed there. It is of a topic that is gone, and refused so.
 """
 
 import asyncio
@@ -14,7 +19,7 @@ from typing import Any, Final
 from bmq.errors import BmqError
 from bmq.metadata.image import Topic
 from bmq.roles.owner import Owner
-from bmq.topic_config import first_offset_of
+from bmq.topic_config import READING_LANES_FIRST_OFFSET, first_offset_of
 from bmq.values import TopicPartition
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
@@ -32,12 +37,16 @@ async def take_out_stale(request: Any, own_topic: OwnTopic, owner_for: Callable[
     """The commit without them, and their partitions by topic. Asks owners only where an offset's epoch is not the newest."""
     stale: dict[str, list[int]] = {}
     for asked in request.topics:
-        topic = own_topic(asked.name) if asked.name else None
-        if topic is None:
+        if not asked.name:
             continue
+        topic = own_topic(asked.name)
         for one in asked.partitions:
-            tp = TopicPartition(topic.topic_id, one.partition_index)
-            if 0 <= one.partition_index < len(topic.partitions) and await _is_stale(topic, tp, one, owner_for):
+            if topic is None:
+                is_stale = int(one.committed_offset) >= READING_LANES_FIRST_OFFSET
+            else:
+                tp = TopicPartition(topic.topic_id, one.partition_index)
+                is_stale = 0 <= one.partition_index < len(topic.partitions) and await _is_stale(topic, tp, one, owner_for)
+            if is_stale:
                 stale.setdefault(asked.name, []).append(one.partition_index)
     if not stale:
         return request, stale
