@@ -182,6 +182,15 @@ TEXT = {"$ref": "#/$defs/text"}
         ("a int, -- €\n  €uro int", "line 2, column 3: a character that DDL does not have here"),
         ("id int, ID int", "line 1, column 9: field 'ID' a second time"),
         ("x decimal(40,2)", r"decimal\(40,2\) has to have a precision of 1 to 38"),
+        ("x decimal('²')", r"line 1, column 3: decimal\(²\) has to have a precision of 1 to 38"),
+        ("x decimal(²)", r"a character that DDL does not have here"),
+        ("x decimal('10')", r"decimal\(10\) has to have a precision"),
+        (f"x decimal({'1' * 5000})", r"has to have a precision of 1 to 38"),
+        ("x decimal(10,-2)", r"decimal\(10,-2\) has to have a precision of 1 to 38"),
+        ("id int /* the number", "line 1, column 8: a comment that does not end"),
+        ("id int\n -- no more\n nam", "line 3, column 2: 'nam' where a comma or the end should be"),
+        ("-- nothing", "the text ends where a field's name should be"),
+        ("id 'int'", "line 1, column 5: 'int' where a type should be"),
         ("", "the text ends where a field's name should be"),
         ('{"type": "object",\n "properties" {}}', "line 2, column 15: not JSON"),
         ('{"type": "string"}', 'not of an object with "properties"'),
@@ -213,9 +222,18 @@ def test_a_broken_schema_is_named_with_its_place(text: str, says: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("text", ["-- ours\na int -- first\n, b int -- last", "a int, -- first\n\nb int\n-- last\n", "a int, b int --"])
-def test_comments_of_ddl_are_passed_over_wherever_they_are(text: str) -> None:
-    assert read_ddl(SchemaFile(name="x.ddl", content=text.encode())) == pa.struct([("a", pa.int32()), ("b", pa.int32())])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id int, a-b string -- the end", "id int, -- one\n\n  -- two\na-b string\n--",
+        "/* all */ id /* the /* inner */ number */ int, `a-b` string/**/",
+        "-- ours\nid int -- first\n, a-b string", "id int, a-b string --", "id int--one\n, a-b string",
+        "id int COMMENT '-- /* none', a-b string COMMENT '*/'",
+        "id int, -- it goes \\\non\n a-b string", "id int, --\r\n a-b string",
+    ],
+)  # fmt: skip
+def test_comments_of_ddl_are_passed_over(text: str) -> None:
+    assert write_ddl(read_ddl(SchemaFile(name="x", content=text.encode()))) == "id int, `a-b` string"
 
 
 def test_a_schema_is_read_from_a_folder(tmp_path: Path) -> None:

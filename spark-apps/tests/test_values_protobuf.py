@@ -153,6 +153,75 @@ def test_bytes_of_which_a_message_knows_nothing_do_not_fit_and_fields_of_newer_w
     assert reasons == [None, None, "not a Protobuf message M: none of its fields, but field 15"]
 
 
+METHODS = (
+    "HasField",
+    "ListFields",
+    "IsInitialized",
+    "FindInitializationErrors",
+    "FromString",
+    "SerializeToString",
+    "DESCRIPTOR",
+    "Extensions",
+    "items",
+)
+CALLED_AS_METHODS = (
+    'syntax = "proto2"; message N { required int32 HasField = 1; optional bool DESCRIPTOR = 2; repeated string ListFields = 3; } message M { '
+    + " ".join(f"optional int32 {name} = {number};" for number, name in enumerate(METHODS, 1))
+    + " required N values = 14; repeated N keys = 15; }"
+)
+
+
+def test_types_within_a_message_may_be_called_as_its_methods_are() -> None:
+    names = ("HasField", "ListFields", "IsInitialized", "FindInitializationErrors", "FromString")
+    inner = " ".join(f"message {name} {{ required int32 x = 1; }} optional {name} f{number} = {number};" for number, name in enumerate(names, 1))
+    values, reasons = fitting(
+        f'syntax = "proto2"; message M {{ {inner} enum E {{ DESCRIPTOR = 0; }} optional E e = 15; }}', b"\x0a\x02\x08\x07", b"\x0a\x00"
+    )
+    assert values == [dict.fromkeys(f"f{number}" for number in range(2, 6)) | {"f1": {"x": 7}, "e": None}, None]
+    assert reasons == [None, "not a Protobuf message M: no f1.x, which is required"]
+
+
+def test_fields_may_be_called_as_the_methods_of_a_message_are() -> None:
+    made = decoder("protobuf", schema=SchemaFile(name="x.proto", content=CALLED_AS_METHODS.encode()), message="M")
+    whole = b"".join(bytes((number << 3, number)) for number in range(1, len(METHODS) + 1)) + b"\x72\x02\x08\x07" + b"\x7a\x05\x08\x08\x1a\x01x" * 2
+    values, reasons = decode(made, [whole, b"\x72\x02\x10\x01", b"\x72\x02\x08\x07", b"\x08\x01"])
+    nothing, empty = dict.fromkeys(METHODS), {"HasField": 7, "DESCRIPTOR": None, "ListFields": []}
+    item = {"HasField": 8, "DESCRIPTOR": None, "ListFields": ["x"]}
+    assert values == [
+        {name: number for number, name in enumerate(METHODS, 1)} | {"values": empty, "keys": [item, item]},
+        None,
+        nothing | {"values": empty, "keys": []},
+        None,
+    ]
+    assert reasons[1:] == [
+        "not a Protobuf message M: no values.HasField, which is required",
+        None,
+        "not a Protobuf message M: no values, which is required",
+    ]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "import 'other.proto';", 'option java_package = "http://x"; import "other.proto";', 'import /* the */ "other.proto" // one\n;',
+        "package p; import public\n'other.proto';", 'import"other.proto";', "import 'other' '.proto';",
+        """option java_package = 'a"b'; import 'other.proto';""",
+    ],
+)  # fmt: skip
+def test_what_is_imported_is_found_however_it_is_written(tmp_path: Path, written: str) -> None:
+    (tmp_path / "other.proto").write_text('syntax = "proto3"; message Other { int32 x = 1; }')
+    (tmp_path / "orders.proto").write_text(
+        f'syntax = "proto3"; /* import "no.proto"; */ {written} // import "no.proto";\nmessage A {{ .Other a = 1; }}'
+    )
+    assert write_ddl(decoder("protobuf", schema=read_schema(str(tmp_path / "orders.proto"))).arrow_type) == "a struct<x: int>"
+
+
+def test_what_only_looks_like_an_import_is_none(tmp_path: Path) -> None:
+    text = """syntax = "proto3"; option java_package = "; import 'no.proto';"; message A { int32 import = 1; }"""
+    (tmp_path / "orders.proto").write_text(text)
+    assert write_ddl(decoder("protobuf", schema=read_schema(str(tmp_path / "orders.proto"))).arrow_type) == "import int"
+
+
 @pytest.mark.parametrize(
     ("value", "why"),
     [

@@ -186,6 +186,9 @@ class _Columns:
         if schema["type"] == "enum":
             return pa.string()
         if schema["type"] == "fixed":
+            size = schema["size"]
+            if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+                raise NoColumn(f"{path}: {name} is a fixed of the size {size!r:.40}, which is no number of bytes")
             if schema.get("logicalType") == "decimal":
                 return _decimal(schema, path)
             return pa.string() if logical_of(schema) == Logical("uuid") else pa.binary()
@@ -195,6 +198,8 @@ class _Columns:
         return pa.struct(columns)
 
     def _union(self, branches: list[Any], path: str, within: tuple[str, ...]) -> pa.DataType:
+        if not branches:
+            raise NoColumn(f"{path}: a union without branches, which no value is of")
         kinds = _kinds(branches)
         if len(kinds) <= 1:
             return self.of(kinds[0], path, within) if kinds else pa.string()

@@ -45,9 +45,12 @@ _WRITTEN: Final = {
     UTC_TIMESTAMP: "timestamp",
     pa.timestamp("us"): "timestamp_ntz",
 }
-_TOKEN: Final = re.compile(r"(?P<word>[A-Za-z0-9_$.\-]+)|`(?P<quoted>(?:[^`]|``)+)`|(?P<mark>[<>():,])|'(?P<text>(?:[^'\\]|\\.)*)'")
-_BETWEEN: Final = re.compile(r"(?:\s|--[^\n]*)*")
-"""Spaces and comments."""
+_TOKEN: Final = re.compile(
+    r"(?P<word>(?:[A-Za-z0-9_$.]|-(?!-))+)|`(?P<quoted>(?:[^`]|``)+)`|(?P<mark>[<>():,])|'(?P<text>(?:[^'\\]|\\.)*)'", re.DOTALL
+)
+_BLANK: Final = re.compile(r"(?:\s|--(?:\\\n|[^\r\n])*)+")
+_COMMENT_EDGE: Final = re.compile(r"/\*|\*/")
+_DIGITS: Final = re.compile(r"[0-9]{1,3}")
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEPTH: Final = 50
 
@@ -88,15 +91,31 @@ class _Parser:
         self._source = source
         self._text = source.text
         self._tokens: list[tuple[str, str, int]] = []
-        position = self._behind_spaces(0)
+        position = self._past_blanks(0)
         while position < len(self._text):
             match = _TOKEN.match(self._text, position)
             if match is None:
                 self._fail("a character that DDL does not have here", position)
             kind = match.lastgroup or ""
             self._tokens.append((kind, match[kind].replace("``", "`") if kind == "quoted" else match[kind], match.start(kind)))
-            position = self._behind_spaces(match.end())
+            position = self._past_blanks(match.end())
         self._at = 0
+
+    def _past_blanks(self, at: int) -> int:
+        """Behind blanks and comments; those in brackets may be within one another."""
+        while True:
+            blank = _BLANK.match(self._text, at)
+            at = blank.end() if blank else at
+            if not self._text.startswith("/*", at):
+                return at
+            depth, begin = 0, at
+            for edge in _COMMENT_EDGE.finditer(self._text, at):
+                depth += 1 if edge[0] == "/*" else -1
+                at = edge.end()
+                if depth == 0:
+                    break
+            else:
+                self._fail("a comment that does not end", begin)
 
     def whole(self) -> pa.DataType:
         if len(self._tokens) > 1 and self._peek() == "struct" and self._tokens[1][1] == "<":
@@ -108,11 +127,6 @@ class _Parser:
         if self._at < len(self._tokens):
             self._fail(f"{self._tokens[self._at][1]!r} where a comma or the end should be", self._tokens[self._at][2])
         return struct
-
-    def _behind_spaces(self, position: int) -> int:
-        """And behind comments."""
-        match = _BETWEEN.match(self._text, position)
-        return position if match is None else match.end()
 
     def _fields(self, end: str, depth: int) -> pa.DataType:
         fields: list[pa.Field] = []
@@ -143,7 +157,9 @@ class _Parser:
         return pa.struct(fields)
 
     def _type(self, depth: int) -> pa.DataType:
-        _, word, position = self._next("a type")
+        kind, word, position = self._next("a type")
+        if kind != "word":
+            self._fail(f"{word!r} where a type should be", position)
         if depth > DEPTH:
             self._fail(f"more than {DEPTH} types within one another", position)
         match word.lower():
@@ -174,13 +190,18 @@ class _Parser:
 
     def _decimal(self, position: int) -> pa.DataType:
         self._expect("(")
-        digits = [self._next("a precision")[1]]
+        numbers = [self._next("a precision")]
         if self._peek() == ",":
             self._at += 1
-            digits.append(self._next("a scale")[1])
+            numbers.append(self._next("a scale"))
         self._expect(")")
-        if not all(number.isdigit() for number in digits) or not 1 <= int(digits[0]) <= 38 or int(digits[-1]) > int(digits[0]):
-            self._fail(f"decimal({','.join(digits)}) has to have a precision of 1 to 38 and a scale of at most the precision", position)
+        digits = [number for _, number, _ in numbers]
+        if (
+            not all(kind == "word" and _DIGITS.fullmatch(number) for kind, number, _ in numbers)
+            or not 1 <= int(digits[0]) <= 38
+            or int(digits[-1]) > int(digits[0])
+        ):
+            self._fail(f"decimal({','.join(digits)[:40]}) has to have a precision of 1 to 38 and a scale of at most the precision", position)
         return pa.decimal128(int(digits[0]), int(digits[1]) if len(digits) > 1 else 0)
 
     def _peek(self) -> str:

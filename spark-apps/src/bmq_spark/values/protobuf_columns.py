@@ -14,6 +14,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import MessageToJson
 
 from bmq_spark.values.ddl import UTC_TIMESTAMP
+from bmq_spark.values.message_methods import has_field
 
 Build = Callable[[Sequence[Any]], pa.Array]
 """From values or messages, None where there is none, to their column."""
@@ -101,7 +102,7 @@ def _field(field: FieldDescriptor, within: tuple[str, ...]) -> tuple[pa.DataType
 
         return pa.list_(arrow_type), build_lists
     if field.has_presence:
-        return arrow_type, lambda messages: build([get(each) if each.HasField(name) else None for each in messages])
+        return arrow_type, lambda messages: build([get(each) if has_field(each, name) else None for each in messages])
     return arrow_type, lambda messages: build(list(map(get, messages)))
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import Descriptor
 
 from bmq_spark.values.made_values import width
+from bmq_spark.values.message_methods import has_field
 
 
 class Part(NamedTuple):
@@ -83,7 +84,7 @@ def made_by_message(message: Any, shape: Shape) -> int:
             made += part.becomes * len(items)
             if any(within.becomes or within.inner for within in part.inner.values()):
                 made += sum(made_by_message(item, part.inner) for item in (items.values() if part.is_map else items))
-        elif not part.is_repeated and part.inner and message.HasField(part.name):
+        elif not part.is_repeated and part.inner and has_field(message, part.name):
             made += made_by_message(getattr(message, part.name), part.inner)
     return made
 

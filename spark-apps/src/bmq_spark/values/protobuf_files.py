@@ -19,8 +19,9 @@ FILES: Final = 500
 """Files that one may import, all told."""
 ROOTS_ABOVE: Final = 4
 """Folders above a file in which what it imports is looked for."""
-_IMPORT: Final = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?"([^"\n]+)"\s*;', re.MULTILINE)
-_COMMENT: Final = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_TOKEN: Final = re.compile(
+    r"""/\*.*?(?:\*/|\Z)|//[^\n]*|(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?P<word>[A-Za-z_]\w*)|(?P<mark>[^\s\w])""", re.DOTALL
+)
 _SHIPPED: Final = "google/protobuf/"
 
 
@@ -134,7 +135,23 @@ def _found(source: SchemaFile, folder: str, path: PurePosixPath) -> SchemaFile:
 
 
 def _imports(source: SchemaFile) -> list[str]:
-    return _IMPORT.findall(_COMMENT.sub(" ", source.text))
+    """The paths as they are written; an escape in one is left to protoc, which does not find the file then."""
+    found: list[str] = []
+    parts: list[str] | None = None
+    begins = True
+    for token in _TOKEN.finditer(source.text):
+        kind, text = token.lastgroup, token[0]
+        if kind is None:  # a comment
+            continue
+        if parts is None:
+            parts = [] if begins and text == "import" else None
+        elif kind == "text":
+            parts.append(text[1:-1])
+        elif text not in ("public", "weak") or parts:
+            found += ["".join(parts)] if text == ";" and parts else []
+            parts = None
+        begins = text in (";", "{", "}")
+    return found
 
 
 def _file_name(source: SchemaFile) -> str:

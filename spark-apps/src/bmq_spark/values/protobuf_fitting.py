@@ -13,6 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from bmq_spark.values.decoded import Unfit
+from bmq_spark.values.message_methods import has_field, has_fields, missing
 
 Check = Callable[[Any], None]
 """Raises Unfit."""
@@ -26,11 +27,11 @@ def check_of(message: Descriptor) -> Check:
     has_required = _requires(message, set())
 
     def check(found: Any) -> None:
-        if has_required and not found.IsInitialized():
-            raise Unfit(f"not a Protobuf message {message.full_name}: no {', '.join(found.FindInitializationErrors()[:_SHOWN])}, which is required")
+        if has_required and (lacks := missing(found)):
+            raise Unfit(f"not a Protobuf message {message.full_name}: no {', '.join(lacks[:_SHOWN])}, which is required")
         inner(found)
         unknown = UnknownFieldSet(found)
-        if len(unknown) and not found.ListFields():
+        if len(unknown) and not has_fields(found):
             raise Unfit(f"not a Protobuf message {message.full_name}: none of its fields, but {_numbers(unknown)}")
 
     return check
@@ -75,7 +76,7 @@ def _check(message: Descriptor, inner: list[Any], found: Any) -> None:
         if not parts:
             continue
         each, check = parts
-        if field.has_presence and not found.HasField(field.name):
+        if field.has_presence and not has_field(found, field.name):
             continue
         for part in each(getattr(found, field.name)):
             check(part)
