@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moving_brokers import Brokers
 
-from bmq.errors import PartitionStopped
+from bmq.errors import NotReady, PartitionStopped
 from bmq.metadata.image import stream_of
 from bmq.metadata.records import Range
 from bmq.storage.numbered import wal_key
@@ -22,6 +22,8 @@ from bmq_sim.loop import on_virtual_time
 BETWEEN = 12
 """WAL objects between what the two partitions wrote."""
 STREAM = StreamId(NodeId(1), BrokerEpoch(1))
+OTHER_STREAM = StreamId(NodeId(2), BrokerEpoch(1))
+WOKEN_PER_TURN = 500
 MANY = 3_000
 """Partitions that are asked for while one pass reads for them; if each looked at all, they took seconds of the processor."""
 MANY_S_MAX = 0.5
@@ -119,6 +121,61 @@ async def test_thousands_that_wait_for_one_pass_are_not_looked_at_by_each_of_the
     assert passes == [MANY]
     assert all(inheriting.has_read(tp, ranges) for tp in tps)
     await inheriting.close()
+
+
+@on_virtual_time
+async def test_thousands_that_wait_for_a_pass_go_on_some_in_a_turn_and_cost_the_same_while_another_stream_is_read() -> None:
+    reads = {STREAM: asyncio.Event(), OTHER_STREAM: asyncio.Event()}
+
+    async def read_ranges(ranges: Ranges) -> dict[TopicPartition, Inheritance]:
+        await reads[stream_of(next(iter(ranges.values()))[0])].wait()
+        return {}
+
+    inheriting = Inheriting(read_ranges, again_s=1)
+    tps = [TopicPartition(UUID(int=1), index) for index in range(3 * MANY)]
+    for index, tp in enumerate(tps):
+        stream = STREAM if index else OTHER_STREAM
+        inheriting.want(tp, (Range(node_id=stream.node_id, broker_epoch=stream.broker_epoch, leader_epoch=1, end=10),))
+    went_on: list[int] = []
+    """How many in each turn."""
+
+    async def wait(tp: TopicPartition) -> None:
+        await inheriting.when_read(tp)
+        went_on[-1] += 1
+
+    asked = [asyncio.create_task(wait(tp)) for tp in tps]
+    await asyncio.sleep(1)
+    before_s = time.thread_time()
+    reads[STREAM].set()
+    while sum(went_on) < len(tps) - 1:
+        went_on.append(0)
+        await asyncio.sleep(0)
+    assert time.thread_time() - before_s < MANY_S_MAX
+    assert max(went_on) <= WOKEN_PER_TURN
+    assert not asked[0].done()
+    reads[OTHER_STREAM].set()
+    await asyncio.gather(*asked)
+    await inheriting.close()
+
+
+@on_virtual_time
+async def test_all_who_wait_for_a_pass_are_told_that_this_broker_ends() -> None:
+    async def read_ranges(ranges: Ranges) -> dict[TopicPartition, Inheritance]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    inheriting = Inheriting(read_ranges, again_s=1)
+    tps = [TopicPartition(UUID(int=1), index) for index in range(2 * WOKEN_PER_TURN + 1)]
+    for tp in tps:
+        inheriting.want(tp, (Range(node_id=1, broker_epoch=1, leader_epoch=1, end=10),))
+    asked = [asyncio.create_task(inheriting.when_read(tp)) for tp in tps]
+    await asyncio.sleep(1)
+    asked[3].cancel()
+    await inheriting.close()
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(one) for one in outcomes] == [NotReady] * 3 + [asyncio.CancelledError] + [NotReady] * (len(tps) - 4)
+    with pytest.raises(NotReady, match="reads no more"):
+        await inheriting.when_read(tps[0])
 
 
 @given(st.lists(st.sets(st.integers(0, 7), min_size=1, max_size=3), max_size=8))

@@ -6,6 +6,7 @@ follows in the next pass over it, together.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,9 @@ RETRY_S = 1.0
 """After so long it is tried again to read a stream, or to open a partition of which streams held something, where that failed."""
 AGAIN_TIMES_MAX = 16
 """What is still missing or damaged is read again after twice as long as the last time, up to so many times the first: each time is a whole pass."""
+
+
+_WOKEN_PER_TURN = 500
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +57,8 @@ class Inheriting:
         self._restoring: set[TopicPartition] = set()
         """Those that stopped, while what stopped them is read again."""
         self._passes: list[_Pass] = []
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        """Who waits for the end of a pass, whichever: one list, as a task of which thousands wait is slow to forget one of them."""
         self._places = asyncio.Semaphore(PASSES_AT_ONCE)
         self._looked = True
         """Whether `start` has looked at what is wanted and read as it is now: thousands wait for one pass, and each of them asks for it."""
@@ -122,6 +128,7 @@ class Inheriting:
                 each = _Pass(streams, wanted)
                 self._passes.append(each)
                 each.task = asyncio.get_running_loop().create_task(self._run(each), name=f"read {len(streams)} streams of earlier owners")
+                each.task.add_done_callback(self._pass_ended)
                 each.task.add_done_callback(_reap)
 
     async def when_read(self, tp: TopicPartition) -> None:
@@ -171,16 +178,35 @@ class Inheriting:
         return [each.task for each in self._passes if each.task is not None]
 
     async def _next_pass(self) -> None:
+        """Returns when one of the passes has ended, whichever."""
         self.start()
-        tasks = self._tasks()
-        if not tasks:
+        if not self._passes:
             raise NotReady("this broker reads no more of what earlier owners left")
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            if task.cancelled():
-                raise NotReady("what earlier owners left was not read")
-            if (error := task.exception()) is not None:
-                raise NotReady(f"what earlier owners left could not be read: {error}") from error
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def _pass_ended(self, task: "asyncio.Task[None]") -> None:
+        """Thousands may wait, each of which then opens a partition: some go on in each turn."""
+        if self._waiters:
+            waiters, self._waiters = self._waiters, deque()
+            self._wake(task, waiters)
+
+    def _wake(self, task: "asyncio.Task[None]", waiters: "deque[asyncio.Future[None]]") -> None:
+        for _ in range(min(len(waiters), _WOKEN_PER_TURN)):
+            waiter = waiters.popleft()
+            if waiter.done():
+                continue  # who waited is gone
+            error = None if task.cancelled() else task.exception()
+            if error is None and not task.cancelled():
+                waiter.set_result(None)
+                continue
+            not_ready = NotReady("what earlier owners left was not read" if error is None else f"what earlier owners left could not be read: {error}")
+            not_ready.__cause__ = error
+            waiter.set_exception(not_ready)
+            waiter.exception()  # seen, also where who waited is cancelled in this very turn
+        if waiters:
+            asyncio.get_running_loop().call_soon(self._wake, task, waiters)
 
     async def _run(self, this: _Pass) -> None:
         try:
