@@ -66,6 +66,8 @@ def test_its_crds_are_those_of_the_models_and_stay_after_an_uninstall() -> None:
     [
         ({"imag": {}}, "additional properties 'imag' not allowed"),
         ({"image": {"tagg": "1"}}, "additional properties 'tagg' not allowed"),
+        ({"image": {"tag": "1@sha256:ab"}}, "does not match pattern"),
+        ({"image": {"tag": "@sha256:" + "ab" * 32}}, "does not match pattern"),
         ({"replicas": "2"}, "got string, want integer"),
         ({"replicas": 9}, "maximum"),
         ({"watchNamespaces": ["No_Namespace"]}, "does not match pattern"),
@@ -81,6 +83,19 @@ def test_its_crds_are_those_of_the_models_and_stay_after_an_uninstall() -> None:
 def test_values_that_cannot_be_used_are_refused(values: dict[str, Any], says: str) -> None:
     with pytest.raises(HelmRefused, match=says):
         rendered(values)
+
+
+def test_images_may_be_named_by_tag_and_digest() -> None:
+    from bmq_operator.settings import OperatorSettings
+    from bmq_operator.spark_settings import SparkSettings
+
+    tag = "0.1.0@sha256:" + "ab" * 32
+    image = {"repository": "r:5000/bmq", "tag": tag}
+    (deployment,) = of_kind("Deployment", {"image": image, "spark": {"image": image}})
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    told = {one["name"]: one.get("value", "") for one in container["env"]}
+    assert container["image"] == told["BMQ_OPERATOR_IMAGE"] == OperatorSettings(image=told["BMQ_OPERATOR_IMAGE"]).image == f"r:5000/bmq:{tag}"
+    assert SparkSettings.model_validate_json(told["BMQ_OPERATOR_SPARK"]).image == f"r:5000/bmq:{tag}"
 
 
 def test_the_page_of_values_is_up_to_date() -> None:

@@ -17,8 +17,8 @@ class OperatorSettings(BaseSettings):
 
     namespaces: Annotated[tuple[str, ...], NoDecode] = ()
     """Namespaces whose resources are looked after, with commas between; empty: all."""
-    image: str = Field(default="bmq:latest", pattern=r"^[^\s:]+(:[0-9]+/[^\s:]+)?:[^\s:/]+$")
-    """REPOSITORY:TAG of Clusters that name none: the operator's own."""
+    image: str = Field(default="bmq:latest", pattern=r"^[^\s:]+(:[0-9]+/[^\s:]+)?:[^\s:/]+(@sha256:[a-f0-9]{64})?$")
+    """REPOSITORY:TAG, or REPOSITORY:TAG@DIGEST, of Clusters that name none: the operator's own."""
     namespace: str = "default"
     """The operator's own namespace: its Lease is there."""
     lease_name: str = "bmq-operator"

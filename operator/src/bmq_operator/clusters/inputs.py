@@ -12,7 +12,7 @@ class Inputs:
     """What is there already and has to be kept, and what the operator knows."""
 
     default_image: str
-    """REPOSITORY:TAG of a Cluster that names none."""
+    """REPOSITORY:TAG, perhaps with a digest, of a Cluster that names none."""
     cluster_secret: str
     """What nodes are to prove in the end."""
     admin_token: str

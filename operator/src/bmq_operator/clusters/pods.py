@@ -67,10 +67,17 @@ class Workload:
     advertised_config_map: str = ""
 
 
-def image_of(cluster: Cluster, inputs: Inputs) -> str:
-    """REPOSITORY:TAG."""
-    repository, _, tag = inputs.default_image.rpartition(":")
+def image_of(cluster: Cluster, default: str) -> str:
+    """REPOSITORY:TAG or REPOSITORY:TAG@DIGEST: what of it the Cluster does not say is the default's."""
+    repository, tag = split_image(default)
     return f"{cluster.spec.image.repository or repository}:{cluster.spec.image.tag or tag}"
+
+
+def split_image(image: str) -> tuple[str, str]:
+    """What is before the tag, and the tag, with its digest if it has one. A registry's port is no tag."""
+    place, slash, name = image.rpartition("/")
+    name, _, tag = name.partition(":")
+    return f"{place}{slash}{name}", tag
 
 
 def pod_security() -> dict[str, Any]:
@@ -138,7 +145,6 @@ def erase_job(cluster: Cluster, *, image: str) -> Manifest:
     It runs where controllers may, and has what they have to reach the store by besides its keys: a region, an identity by labels.
     """
     names = Names.of(cluster)
-    repository, _, tag = image.rpartition(":")
     part = cluster.spec.controllers
     labels = labels_of(names.cluster, "erase")
     plain = {one.name: one.value for one in part.placement.env if not one.name.startswith("BMQ_")}
@@ -153,7 +159,7 @@ def erase_job(cluster: Cluster, *, image: str) -> Manifest:
         "containers": [
             {
                 "name": CONTAINER,
-                "image": f"{cluster.spec.image.repository or repository}:{cluster.spec.image.tag or tag}",
+                "image": image_of(cluster, image),
                 "imagePullPolicy": cluster.spec.image.pull_policy,
                 "args": ["store", "erase", "--store", literal(cluster.spec.store.url), "--cluster-id", cluster.cluster_id, "--yes"],
                 "env": [
@@ -226,7 +232,7 @@ def _pod(cluster: Cluster, inputs: Inputs, workload: Workload) -> Manifest:
         "containers": [
             {
                 "name": CONTAINER,
-                "image": image_of(cluster, inputs),
+                "image": image_of(cluster, inputs.default_image),
                 "imagePullPolicy": spec.image.pull_policy,
                 "args": ["server", "--config", "/etc/bmq/server.yaml"],
                 "env": _env(cluster, inputs, workload),

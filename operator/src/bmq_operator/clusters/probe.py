@@ -32,7 +32,7 @@ def probe(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
         "containers": [
             {
                 "name": CONTAINER,
-                "image": image_of(cluster, inputs),
+                "image": image_of(cluster, inputs.default_image),
                 "imagePullPolicy": spec.image.pull_policy,
                 "args": [
                     "probe",

@@ -7,6 +7,7 @@ from bmq.resources.cluster import Cluster, ClusterStatus, ListenerStatus, RoleSt
 from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.names import ADMIN_PORT, KAFKA_PORT, ROLES, Component, Names, selector_of
 from bmq_operator.clusters.nodes import Pod
+from bmq_operator.clusters.pods import split_image
 from bmq_operator.clusters.rotation import NAMED_MAX
 from bmq_operator.clusters.troubles import STORE_REASONS
 from bmq_operator.clusters.upgrade import Idle, Step
@@ -146,6 +147,6 @@ def _count(found: Found, role: Component, counts: Callable[[Pod], bool]) -> int:
 
 
 def _version(pods: Iterable[Pod]) -> str:
-    """The tag that all of them run; empty while they differ."""
-    tags = {pod.image.rpartition(":")[2] for pod in pods}
+    """The tag that all of them run, without its digest; empty while they differ."""
+    tags = {split_image(pod.image)[1].partition("@")[0] for pod in pods}
     return tags.pop() if len(tags) == 1 else ""
