@@ -384,3 +384,41 @@ def test_any_tails_come_back_as_they_were(given_answers: list[tuple[str | None, 
         return answer.tp, str(answer.error), type(answer.error), answer.high_watermark, [bytes(batch) for batch in answer.batches], answer.size_bytes
 
     assert [plain(answer) for answer in back] == [plain(answer) for answer in answers]
+
+
+class EndingOwner(MemoryOwner):
+    """Its group calls wait for good. Which of them began, and which were ended before they were over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began: list[int] = []
+        self.ended: list[int] = []
+
+    async def group_call(self, partition: int, api_key: int, request: Any, caller: Caller) -> Any:
+        self.began.append(api_key)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.ended.append(api_key)
+            raise
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["given up by its caller", "whose connection is lost"])
+@every_loop
+def test_a_member_that_is_gone_waits_no_more_for_its_group_and_what_others_asked_is_carried_through(run: Runner, lost: bool) -> None:
+    async def main() -> None:
+        owner = EndingOwner()
+        async with remote(owner) as there:
+            asked = {api_key: Message(group_id="g", protocols=[], topics=[]) for api_key in (ApiKey.OFFSET_COMMIT, ApiKey.JOIN_GROUP)}
+            calls = [asyncio.ensure_future(there.group_call(0, api_key, request, CALLER)) for api_key, request in asked.items()]
+            await until(lambda: len(owner.began) == len(calls))
+            if lost:
+                await there.close()
+            else:
+                for call in calls:
+                    call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+            await until(lambda: bool(owner.ended))
+            assert owner.ended == [ApiKey.JOIN_GROUP]
+
+    run(main())

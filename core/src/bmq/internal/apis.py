@@ -57,7 +57,8 @@ class Api(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSpec:
-    """`stoppable`: ended when its caller does not want it any more or is gone; everything else is carried through, and its answer dropped."""
+    """`stoppable`: ended when its caller does not want it any more or is gone; everything else is carried through, and its answer dropped (but for
+    what a route says of a single call: `Kept.ends`)."""
 
     purpose: Purpose = Purpose.CONTROL
     stoppable: bool = False

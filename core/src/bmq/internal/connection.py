@@ -125,7 +125,7 @@ class Connection(asyncio.BufferedProtocol):
         self._service.room.withdraw(self._update_reading)
         for running in list(self._running.values()):
             # Everything else is carried through; its memory is given back when it is over.
-            if APIS[running.api_key].stoppable:
+            if self._ends_with_caller(running):
                 running.work.cancel()
         self._kept.close()
         self._service.closed(self)
@@ -296,10 +296,13 @@ class Connection(asyncio.BufferedProtocol):
     def _cancel(self, correlation_id: int) -> None:
         """The caller has forgotten the call: no answer is sent to one that can be stopped."""
         running = self._running.get(correlation_id)
-        if running is not None and APIS[running.api_key].stoppable:
+        if running is not None and self._ends_with_caller(running):
             self._stop(correlation_id, running)
         elif running is None and self._waiting:
             self._waiting = deque(frame for frame in self._waiting if frame.correlation_id != correlation_id)
+
+    def _ends_with_caller(self, running: _Running) -> bool:
+        return APIS[running.api_key].stoppable or running.work in self._kept.ending
 
     def _stop(self, correlation_id: int, running: _Running) -> None:
         del self._running[correlation_id]

@@ -43,6 +43,7 @@ from bmq.internal.tail_session import TailSession
 from bmq.roles.owner import SAID, Appended, Caller, EpochEnd, OffsetForTime, Owner, TailAnswer, Unread
 from bmq.roles.unheard import REFUSALS
 from bmq.values import Offset, TopicId, TopicPartition
+from bmq.wire.apis import ApiKey
 
 
 def owner_handlers(owner: Owner) -> Handlers:
@@ -66,18 +67,6 @@ def owner_handlers(owner: Owner) -> Handlers:
     async def unread(call: list[UnreadCall]) -> list[Unread | None]:
         return await owner.unread(positions_of(call))
 
-    said = SaidBytes()
-
-    async def group_call(call: GroupCall) -> Any:
-        taken = said.hold(call.client_host, len(call.request)) if call.api_key in SAID else _nothing
-        try:
-            caller = Caller(client_id=call.client_id, client_host=call.client_host, api_version=call.api_version, taken=taken)
-            partition, api_key, request = call.partition, call.api_key, unpack_message(call.request)
-            del call  # an answer may take as long as the group wants
-            return await owner.group_call(partition, api_key, request, caller)
-        finally:
-            taken()
-
     return {
         Api.APPEND: append_route(owner),
         Api.READ_TAIL: answered_by(TAIL_CALL, read_tail, encode_tails),
@@ -88,8 +77,32 @@ def owner_handlers(owner: Owner) -> Handlers:
         Api.DELETE_RECORDS: answered_by(DELETE_CALL, delete_records, header_of(OFFSET_REPLY)),
         Api.STATUS: answered_by(STATUS_CALL, owner.status, header_of(STATUS_REPLY)),
         Api.UNREAD: answered_by(UNREAD_CALL, unread, encode_unread),
-        Api.GROUP_CALL: answered_by(GROUP_CALL, group_call, lambda reply: Outgoing(bytes(pack_message(reply)))),
+        Api.GROUP_CALL: _group_call(owner),
     }
+
+
+def _group_call(owner: Owner) -> Route[Any]:
+    """A JoinGroup ends with its caller: nobody else could ever use what it waits for."""
+    said = SaidBytes()
+
+    async def ask(call: GroupCall) -> Any:
+        taken = said.hold(call.client_host, len(call.request)) if call.api_key in SAID else _nothing
+        try:
+            caller = Caller(client_id=call.client_id, client_host=call.client_host, api_version=call.api_version, taken=taken)
+            partition, api_key, request = call.partition, call.api_key, unpack_message(call.request)
+            del call  # an answer may take as long as the group wants
+            return await owner.group_call(partition, api_key, request, caller)
+        finally:
+            taken()
+
+    def begin(incoming: Incoming) -> "asyncio.Future[Any]":
+        call = GROUP_CALL.decode(incoming.header)
+        work = asyncio.get_running_loop().create_task(ask(call))
+        if call.api_key == ApiKey.JOIN_GROUP:
+            incoming.kept.ends(work)
+        return work
+
+    return Route(begin=begin, encode=lambda reply: Outgoing(bytes(pack_message(reply))))
 
 
 class Appender(Protocol):

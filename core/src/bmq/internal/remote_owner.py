@@ -57,7 +57,8 @@ class RemoteOwner:
     """Implements Owner. What certainly was not applied is NotReady, and so is every read that was not answered; the rest is UnknownOutcome.
 
     Readers at the end of a partition wait here, and one poll waits for all of them there (bmq.internal.tail_follower).
-    A group call has no time limit of its own (JoinGroup is held for as long as members take): it ends with its caller or the connection.
+    A group call has no time limit of its own (JoinGroup is held for as long as members take). A JoinGroup ends with its caller or the connection, at
+    the broker too; others are carried through there.
     """
 
     def __init__(self, host: str, port: int, *, peer: NodeId, me: Identity, cache: TailCache | None = None) -> None:

@@ -24,12 +24,19 @@ class Closes(Protocol):
 class Kept:
     """A connection's own: what a route keeps for it from one call to the next, and closes with it."""
 
-    __slots__ = ("began", "state")
+    __slots__ = ("began", "ending", "state")
 
     def __init__(self, began: Callable[["asyncio.Task[Any]"], None]) -> None:
         self.state: Closes | None = None
         self.began = began
         """To be told of each task that works for the connection: the server awaits it when it stops."""
+        self.ending: set[asyncio.Future[Any]] = set()
+        """Work that ends with its caller, though other calls of its kind are carried through."""
+
+    def ends(self, work: "asyncio.Future[Any]") -> None:
+        """This one does."""
+        self.ending.add(work)
+        work.add_done_callback(self.ending.discard)
 
     def close(self) -> None:
         """The connection is gone."""
