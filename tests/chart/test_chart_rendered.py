@@ -146,6 +146,20 @@ def test_the_pod_of_helm_test_goes_once_it_succeeded() -> None:
     assert "hook-succeeded" in pod["metadata"]["annotations"]["helm.sh/hook-delete-policy"].split(",")
 
 
+def test_an_uninstall_makes_nothing_in_watched_namespaces_which_may_be_gone_or_going() -> None:
+    """Helm gives up at the first hook that is refused, and all finalizers would stay. Who makes the roles himself may have no rights beyond those
+    namespaces: then it is all the same."""
+
+    def namespaces(values: dict[str, Any]) -> set[str]:
+        made = [one for one in objects(rendered(values)) if "post-delete" in one["metadata"].get("annotations", {}).get("helm.sh/hook", "")]
+        granted = {(resource, verb) for one in made for rule in one.get("rules", ()) for resource in rule["resources"] for verb in rule["verbs"]}
+        assert {(kind, verb) for kind in ("clusters", "topics", "lanes", "parquetsinks") for verb in ("list", "patch")} <= granted
+        return {one["metadata"].get("namespace", "") for one in made}
+
+    assert namespaces(NAMESPACED) == {"", "here"}
+    assert namespaces(NAMESPACED | {"rbac": {"create": False}}) == {"here", "first", "second"}
+
+
 def rules(*kinds: str, values: dict[str, Any]) -> list[dict[str, Any]]:
     """All rules of the roles of these kinds."""
     return [rule for one in objects(rendered(values)) if one["kind"] in kinds for rule in one["rules"]]
@@ -179,15 +193,17 @@ def test_what_resources_may_use_is_what_the_operator_takes_for_granted() -> None
 
 def test_with_named_namespaces_it_has_rights_elsewhere_on_its_own_resources_alone() -> None:
     made = objects(rendered(NAMESPACED))
-    (everywhere,) = (one for one in made if one["kind"] == "ClusterRole")
+    (everywhere,) = (one for one in made if one["kind"] == "ClusterRole" and not one["metadata"]["name"].endswith("-release"))
+    releases = [rule for one in made if one["kind"] == "ClusterRole" and one != everywhere for rule in one["rules"]]
+    assert {tuple(rule["apiGroups"]) for rule in releases} == {("bmq.io",)}
     beyond = [rule for rule in everywhere["rules"] if rule["apiGroups"] != ["bmq.io"]]
     assert beyond == [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]}]
     where = {one["metadata"]["namespace"] for one in made if one["kind"] == "Role"}
     assert where == {"first", "second", "here"}
     own = [one for one in made if one["kind"] == "Role" and one["metadata"]["namespace"] == "here"]
     assert {resource for one in own for rule in one["rules"] for resource in rule["resources"]} == {"leases", "pods"}
-    (reading_nodes,) = (one for one in objects(rendered(NAMESPACED | {"rbac": {"readNodes": True}})) if one["kind"] == "ClusterRole")
-    assert {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]} in reading_nodes["rules"]
+    reading_nodes = rules("ClusterRole", values=NAMESPACED | {"rbac": {"readNodes": True}})
+    assert {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]} in reading_nodes
 
 
 VERBS = {
