@@ -11,13 +11,14 @@ from bmq_operator.admin import AdminError
 from bmq_operator.clusters.asking import Answer, ask_state
 from bmq_operator.clusters.deletion import delete, end_nodes, store_ran_over
 from bmq_operator.clusters.desired import desired
-from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, read_existing
+from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, owner_of, read_existing
 from bmq_operator.clusters.gathering import gather
 from bmq_operator.clusters.lane_nodes import LaneNodes, lanes_status, next_lane_step
 from bmq_operator.clusters.lane_objects import delete_without_lane, keys_to_lanes
 from bmq_operator.clusters.listeners import advertised_file, listener_statuses, node_address
 from bmq_operator.clusters.minio import volume_note
 from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_LABEL, ROLES, Component, Names
+from bmq_operator.clusters.node_ports import in_the_way
 from bmq_operator.clusters.nodes import Pod, is_ready, lanes_seen, pods_seen, settled
 from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.clusters.report import Found, report
@@ -176,7 +177,8 @@ async def _try_to(context: Context, cluster: Cluster, existing: Existing, nodes:
     advertised = advertised_file(cluster, existing, nodes)
     inputs = await gather(context, cluster, existing, advertised=advertised)
     wanted = desired(cluster, inputs)
-    done = await bring_about(context.kube, cluster, existing, _now(cluster, existing, wanted), restored=inputs.restored, dry=dry)
+    existing, done = await _make_way(context, cluster, existing, wanted, dry=dry)
+    done += await bring_about(context.kube, cluster, existing, _now(cluster, existing, wanted), restored=inputs.restored, dry=dry)
     done += await delete_without_lane(context, cluster, existing, dry=dry)
     done += await replace_stuck(context, existing, dry=dry)
     base = next(one for one in wanted if (one["kind"], one["metadata"]["name"]) == ("StatefulSet", names.role("proxy")))
@@ -190,6 +192,18 @@ async def _try_to(context: Context, cluster: Cluster, existing: Existing, nodes:
     if done:
         _log.info("objects brought about", cluster=f"{cluster.metadata.namespace}/{cluster.metadata.name}", done=done)
     return Brought(changed=bool(done), note=replacing(inputs, behind, unchanged))
+
+
+async def _make_way(context: Context, cluster: Cluster, existing: Existing, wanted: list[Manifest], *, dry: bool) -> tuple[Existing, list[str]]:
+    """Deletes Services that have a node port of another one's; what there is without them, and what was done, in words. `dry`: nothing is. Raises
+    KubeError."""
+    going = [one for one in in_the_way(existing, wanted) if owner_of(one) == cluster.metadata.uid and not dry]
+    for one in going:
+        meta = one["metadata"]
+        await context.kube.delete("Service", meta["namespace"], meta["name"], uid=meta["uid"])
+    names = {("Service", one["metadata"]["name"]) for one in going}
+    left = {key: one for key, one in existing.objects.items() if key not in names}
+    return replace(existing, objects=left), [f"deleted Service {name}, whose node port another one is to have" for _, name in sorted(names)]
 
 
 async def _show_addresses(context: Context, cluster: Cluster, existing: Existing, advertised: str) -> None:
