@@ -10,6 +10,7 @@ from conftest import Buckets
 
 from bmq.errors import ConfigurationError, NotApplied, ObjectMissing, StoreUnavailable
 from bmq_spark.locations import Location
+from bmq_spark.values import read_schema
 
 
 @pytest.fixture(params=["folder", "minio"])
@@ -57,6 +58,18 @@ def test_an_upload_replaces_and_a_delete_may_be_repeated(location: Location, tmp
 
 def test_a_location_that_is_not_there_yet_is_empty(location: Location) -> None:
     assert keys_of(location, "log") == []
+
+
+def test_looking_at_a_folder_that_is_not_there_does_not_make_it(tmp_path: Path) -> None:
+    location = Location.parse(str(tmp_path / "orders"))
+    assert keys_of(location) == []
+    location.delete("log/1")
+    with pytest.raises(ObjectMissing, match=r"log/1 .*orders"):
+        location.read("log/1")
+    with pytest.raises(ConfigurationError, match=r"orders/x\.ddl.*cannot be read"):
+        read_schema(str(tmp_path / "orders" / "x.ddl"))
+    assert list(tmp_path.iterdir()) == []
+    assert location.create("log/1", b"one") and location.read("log/1") == b"one", "and is seen once somebody has made it"
 
 
 def test_what_a_killed_writer_left_in_a_folder_is_not_an_object(tmp_path: Path) -> None:

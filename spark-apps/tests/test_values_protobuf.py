@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from conftest import Buckets
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.json_format import MessageToDict, Parse
@@ -273,6 +274,65 @@ def test_a_broken_schema_is_named_with_its_place(tmp_path: Path, text: str, mess
     with pytest.raises(ConfigurationError, match=says) as raised:
         decoder("protobuf", schema=read_schema(str(tmp_path / "orders.proto")), message=message)
     assert "\n" not in str(raised.value)
+
+
+IMPORTING = """syntax = "proto3"; import "shop/a.proto"; import public 'shop/b.proto';
+option java_package = "not/*"; import
+  "shop/c.proto" ; // import "not/there.proto";
+option go_package = "*/there; import \\"not/there.proto\\";";
+message Order { shop.A a = 1; shop.B b = 2; shop.C c = 3; }
+"""
+
+
+@pytest.fixture
+def importing(tmp_path: Path) -> Path:
+    """A file three folders below what it imports."""
+    for name in "abc":
+        _write(tmp_path / "shop" / f"{name}.proto", f'syntax = "proto3"; package shop; message {name.upper()} {{ int32 n = 1; }}')
+    return _write(tmp_path / "x" / "y" / "z" / "-orders.proto", IMPORTING)
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(("folder", "name"), [("x/y/z", ""), ("x/y/z", "./"), ("x/y", "z/"), ("x/y/z", "../z/"), ("", "x/y/z/")])
+def test_what_a_file_imports_is_found_above_it_wherever_the_job_is_run(
+    importing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path / folder)
+    before = sorted(tmp_path.rglob("*"))
+    made = decoder("protobuf", schema=read_schema(f"{name}-orders.proto"))
+    assert made.arrow_type.names == ["a", "b", "c"]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_a_file_in_a_bucket_imports_is_found_by_the_same_options(importing: Path, tmp_path: Path, minio: Buckets) -> None:
+    location = minio.location("proto-schemas")
+    for path in tmp_path.rglob("*.proto"):
+        location.create(str(path.relative_to(tmp_path)), path.read_bytes())
+    uri, _, options = location.uri.partition("?")
+    made = decoder("protobuf", schema=read_schema(f"s3a{uri[2:].rstrip('/')}/x/y/z/-orders.proto?{options}"))
+    assert made.arrow_type.names == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("name", "column"), [("shop.eu.Order.Line", "n"), ("Order.Line", "n"), ("Line", "n"), ("Order", "line"), ("shop.eu.Order", "line")]
+)
+def test_a_message_is_named_with_its_package_or_without(name: str, column: str) -> None:
+    text = 'syntax = "proto3"; package shop.eu; message Order { Line line = 1; message Line { int32 n = 1; } } message Other { Order order = 1; }'
+    descriptors = compiled({"x.proto": text.encode()}, "x.proto", "x")
+    made = decoder("protobuf", schema=SchemaFile(name="x.desc", content=descriptors.SerializeToString()), message=name)
+    assert made.arrow_type.names == [column]
+
+
+def test_a_name_without_package_is_the_outermost_message_of_it() -> None:
+    text = 'syntax = "proto3"; package shop; message Other { message Order { int32 inner = 1; } Order o = 1; } message Order { int32 outer = 1; }'
+    descriptors = compiled({"x.proto": text.encode()}, "x.proto", "x")
+    made = decoder("protobuf", schema=SchemaFile(name="x.desc", content=descriptors.SerializeToString()), message="Order")
+    assert made.arrow_type.names == ["outer"]
 
 
 def test_what_is_no_descriptor_set_is_refused() -> None:

@@ -4,6 +4,7 @@ A folder is a path or file://…; a bucket is s3a://BUCKET/PREFIX (s3, gs, az to
 store has them (docs/stores.md). Everything blocks: this runs in drivers and in Spark's Python workers, which have no event loop.
 """
 
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -116,6 +117,8 @@ class Location:
     def read(self, key: str) -> bytes:
         """Raises ObjectMissing, StoreUnavailable."""
         path = self._path(key)
+        if self._is_no_folder:
+            raise ObjectMissing(f"read {path} at {self.uri}")
         try:
             return bytes(obstore.get(_client(self.uri), path).bytes())
         except (BaseError, FileNotFoundError) as error:
@@ -126,6 +129,8 @@ class Location:
 
         Raises StoreUnavailable.
         """
+        if self._is_no_folder:
+            return
         base = self._path("")
         offset = self._path(after) if after is not None and self.folder is None else None
         try:
@@ -139,6 +144,8 @@ class Location:
 
     def delete(self, key: str) -> None:
         """Nothing happens where it is gone. Raises StoreUnavailable."""
+        if self._is_no_folder:
+            return
         path = self._path(key)
         try:
             obstore.delete(_client(self.uri), path)
@@ -146,6 +153,18 @@ class Location:
             return
         except BaseError as error:
             raise read_error(f"delete {path} at {self.uri}", error) from error
+
+    @property
+    def _is_no_folder(self) -> bool:
+        """Whether nothing lies here, since nobody has made the folder: who only looks makes none."""
+        if self.folder is None:
+            return False
+        try:
+            return not stat.S_ISDIR(self.folder.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:
+            return False  # there is something, and whoever opens it says what is wrong
 
     def _path(self, key: str) -> str:
         return key if self.folder is not None else parse_store_url(self.uri).prefix + key
@@ -155,7 +174,7 @@ class Location:
 def _client(uri: str) -> Client | LocalStore:
     try:
         if uri.startswith("file:"):
-            return LocalStore(unquote(urlsplit(uri).path), mkdir=True)
+            return LocalStore(unquote(urlsplit(uri).path))
         return open_client(parse_store_url(uri), retries=2, timeout_ms=CREATE_TIMEOUT_MS)
     except (BaseError, ValueError, OSError) as error:
         raise ConfigurationError(f"{describe(f'location {uri}', error)}: see docs/stores.md") from error

@@ -1,5 +1,6 @@
 """Protobuf schemas: .proto files with what they import, compiled by protoc, or descriptor sets; and which message of them is meant."""
 
+import os
 import re
 import subprocess
 import sys
@@ -39,7 +40,8 @@ def compiled(files: dict[str, bytes], main: str, name: str) -> FileDescriptorSet
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
         output = Path(folder) / ".descriptors"
-        arguments = [f"-I{folder}", "--include_imports", f"--descriptor_set_out={output}", main]
+        # The whole path: a name that begins with a dash would be an option.
+        arguments = [f"-I{folder}", "--include_imports", f"--descriptor_set_out={output}", f"{folder}/{main}"]
         try:
             run = subprocess.run(
                 [sys.executable, "-m", "grpc_tools.protoc", *arguments], capture_output=True, text=True, timeout=PROTOC_TIMEOUT_S, check=False
@@ -57,8 +59,12 @@ def compiled(files: dict[str, bytes], main: str, name: str) -> FileDescriptorSet
 def messages_of(descriptors: FileDescriptorSet) -> dict[tuple[int, ...], str]:
     """The messages of the last file, which is the one that was compiled, by their indexes as Confluent's wire format has them."""
     file = descriptors.file[-1]
-    prefix = f"{file.package}." if file.package else ""
-    return dict(_numbered(file.message_type, prefix, ()))
+    return dict(_numbered(file.message_type, _prefix(file.package), ()))
+
+
+def _prefix(package: str) -> str:
+    """What messages of a package have before their names."""
+    return f"{package}." if package else ""
 
 
 def _numbered(messages: Iterable[DescriptorProto], prefix: str, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
@@ -68,13 +74,13 @@ def _numbered(messages: Iterable[DescriptorProto], prefix: str, path: tuple[int,
 
 
 def _message(descriptors: FileDescriptorSet, wanted: str | None, name: str) -> str:
-    everywhere = {
-        found: path
-        for file in descriptors.file
-        for path, found in _numbered(file.message_type, f"{file.package}." if file.package else "", ())
-    }  # fmt: skip
+    everywhere = {found: file.package for file in descriptors.file for _, found in _numbered(file.message_type, _prefix(file.package), ())}
     if wanted is not None:
-        matching = [wanted] if wanted in everywhere else [found for found in everywhere if found.rpartition(".")[2] == wanted]
+        matching = (
+            [found for found in everywhere if found == wanted]
+            or [found for found, package in everywhere.items() if found.removeprefix(_prefix(package)) == wanted]
+            or [found for found in everywhere if found.rpartition(".")[2] == wanted]
+        )
         if len(matching) == 1:
             return matching[0]
         what = "is not in it" if not matching else f"could be any of {', '.join(matching)}"
@@ -106,7 +112,8 @@ def _descriptor_set(source: SchemaFile) -> FileDescriptorSet:
 def _with_imports(source: SchemaFile) -> Iterator[tuple[str, bytes]]:
     """The file and all that it imports, looked for beside it and in the folders above."""
     name = _file_name(source)
-    folder = source.name[: -len(name)].rstrip("/") if source.name != name else ""
+    path, mark, options = source.name.partition("?")
+    folder = (path if "://" in path else os.path.abspath(path)).rpartition("/")[0]
     yield name, source.content
     waiting, seen = _imports(source), {name}
     while waiting:
@@ -116,21 +123,22 @@ def _with_imports(source: SchemaFile) -> Iterator[tuple[str, bytes]]:
         seen.add(path)
         if len(seen) > FILES:
             raise source.broken(f"more than {FILES} files are imported", "give a descriptor set")
-        found = _found(source, folder, _inside(path, source.name))
+        found = _found(source, folder, _inside(path, source.name), mark + options)
         yield path, found.content
         waiting.extend(_imports(found))
 
 
-def _found(source: SchemaFile, folder: str, path: PurePosixPath) -> SchemaFile:
+def _found(source: SchemaFile, folder: str, path: PurePosixPath, options: str) -> SchemaFile:
+    """In the folder (a whole path, or a URI without its options) or above it. Raises ConfigurationError."""
     why = ""
     for _ in range(ROOTS_ABOVE + 1):
         try:
-            return read_schema(f"{folder}/{path}" if folder else str(path))
+            return read_schema(f"{folder}/{path}{options}")
         except ConfigurationError as error:
             why = why or str(error)
-        if "/" not in folder.partition("://")[2] and "://" in folder:
+        if "/" not in folder.partition("://")[2] and ("://" in folder or not folder):
             break
-        folder = folder.rpartition("/")[0] if folder.strip("/") else ".."
+        folder = folder.rpartition("/")[0]
     raise source.broken(f"imports {path}, which is neither beside it nor in the folders above ({why})", "put it there, or give a descriptor set")
 
 
