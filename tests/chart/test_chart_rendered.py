@@ -45,6 +45,58 @@ def test_it_renders_the_same_each_time(values: dict[str, Any]) -> None:
     assert rendered(values) == rendered(values)
 
 
+SERVICE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+"""What Kubernetes takes."""
+
+
+@pytest.mark.parametrize(
+    ("release", "values", "name"),
+    [
+        ("bmq", {}, "bmq"),
+        ("queue", {}, "queue-bmq"),
+        ("my.queue", {}, "my-queue-bmq"),
+        ("1st", {}, "bmq-1st-bmq"),
+        ("1bmq.x", {}, "bmq-1bmq-x"),
+        ("queue", {"fullnameOverride": "9.q"}, "bmq-9-q"),
+        ("a" * 51 + ".b", {}, "a" * 51),
+        ("9" * 53, {}, "bmq-" + "9" * 48),
+        ("a" * 50 + "--b", {}, "a" * 50),
+    ],
+)
+def test_whatever_a_release_is_called_its_objects_have_names_that_kubernetes_takes(release: str, values: dict[str, Any], name: str) -> None:
+    made = objects(rendered(values, release=release))
+    services = [one["metadata"]["name"] for one in made if one["kind"] == "Service"]
+    assert services == [name]
+    assert all(SERVICE_NAME.fullmatch(one["metadata"]["name"]) for one in made if one["kind"] in ("Service", "Deployment", "Job", "Pod"))
+
+
+def no_key_twice(text: str) -> None:
+    """Raises where a mapping has one key twice, which a parser of YAML passes over."""
+
+    class Strict(yaml.SafeLoader):
+        pass
+
+    def mapping(loader: Strict, node: yaml.MappingNode) -> dict[Any, Any]:
+        keys = [loader.construct_object(key) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        assert len(keys) == len(set(keys)), f"{node.start_mark}: {keys}"
+        return loader.construct_mapping(node)
+
+    Strict.add_constructor("tag:yaml.org,2002:map", mapping)
+    list(yaml.load_all(text, Strict))
+
+
+def test_labels_that_repeat_the_charts_own_are_there_once_and_as_they_were_written() -> None:
+    own = {"app.kubernetes.io/part-of": "platform", "app.kubernetes.io/managed-by": "us"}
+    parts = ("serviceMonitor", "podMonitor", "rules", "dashboards")
+    text = rendered({"podLabels": own, "monitoring": {part: {"enabled": True, "labels": own} for part in parts}})
+    no_key_twice(text)
+    made = objects(text)
+    kinds = ("ServiceMonitor", "PodMonitor", "PrometheusRule", "ConfigMap")
+    labelled = [one["metadata"]["labels"] for one in made if one["kind"] in kinds]
+    labelled += [one["spec"]["template"]["metadata"]["labels"] for one in made if one["kind"] == "Deployment"]
+    assert len(labelled) > len(kinds) and all(own.items() <= one.items() for one in labelled)
+
+
 def test_no_object_is_rendered_twice() -> None:
     for values in ({}, EVERYTHING, NAMESPACED):
         names = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in objects(rendered(values))]
@@ -68,6 +120,7 @@ def test_its_crds_are_those_of_the_models_and_stay_after_an_uninstall() -> None:
         ({"image": {"tagg": "1"}}, "additional properties 'tagg' not allowed"),
         ({"image": {"tag": "1@sha256:ab"}}, "does not match pattern"),
         ({"image": {"tag": "@sha256:" + "ab" * 32}}, "does not match pattern"),
+        ({"podLabels": {"app.kubernetes.io/name": "mine"}}, "podLabels: app.kubernetes.io/name is how the operator's pods are found: leave it out"),
         ({"replicas": "2"}, "got string, want integer"),
         ({"replicas": 9}, "maximum"),
         ({"watchNamespaces": ["No_Namespace"]}, "does not match pattern"),

@@ -1,14 +1,8 @@
+{{/* A name that Services take, too: those of releases may have dots, and begin with a digit. */}}
 {{- define "bmq.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
-{{- else -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" -}}
-{{- end -}}
-{{- end -}}
+{{- $full := default (contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name)) .Values.fullnameOverride | replace "." "-" -}}
+{{- regexMatch "^[0-9]" $full | ternary (printf "bmq-%s" $full) $full | trunc 52 | trimAll "-" -}}
 {{- end -}}
 
 {{/* The namespaces that are looked after, as JSON; empty: all. */}}
@@ -27,6 +21,18 @@ app.kubernetes.io/part-of: bmq
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* The chart's own labels of an object, and those that its values give it, which go before. */}}
+{{- define "bmq.labelsWith" -}}
+{{ toYaml (merge (dict) (default (dict) .more) (include "bmq.labels" .root | fromYaml)) }}
+{{- end -}}
+
+{{/* Those of the operator's pods. */}}
+{{- define "bmq.podLabels" -}}
+{{- $selector := include "bmq.selector" . | fromYaml -}}
+{{- range $name, $_ := .Values.podLabels }}{{ if hasKey $selector $name }}{{ fail (printf "podLabels: %s is how the operator's pods are found: leave it out" $name) }}{{ end }}{{ end -}}
+{{ toYaml (merge $selector .Values.podLabels (dict "app.kubernetes.io/part-of" "bmq")) }}
 {{- end -}}
 
 {{- define "bmq.serviceAccount" -}}
