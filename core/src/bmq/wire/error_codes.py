@@ -153,6 +153,7 @@ class ErrorCode(IntEnum):
 _CODES: Final[dict[type[BaseException], ErrorCode]] = {
     errors.BmqError: ErrorCode.unknown_server_error,
     errors.ConfigurationError: ErrorCode.invalid_config,
+    errors.FolderInUse: ErrorCode.invalid_config,
     errors.StoreError: ErrorCode.kafka_storage_error,
     errors.NotApplied: ErrorCode.kafka_storage_error,
     errors.Conflict: ErrorCode.kafka_storage_error,
