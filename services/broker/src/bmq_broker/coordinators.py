@@ -181,7 +181,12 @@ class Coordinators:
                 shard.topics_deleted(gone)
 
     def partition_closed(self, partition: Partition) -> None:
-        """Its coordinator ends."""
+        """Its coordinator ends, also one that is being loaded: if the partition comes back, nobody waits for that loading."""
+        loading = self._loading.pop(partition.tp, None)
+        if loading is not None:
+            loading.cancel()
+            self._closing.add(loading)
+            loading.add_done_callback(self._closing.discard)
         shard = self._shards.pop(partition.tp, None)
         if shard is not None:
             self._close(shard)
@@ -201,9 +206,10 @@ class Coordinators:
 
     async def _shard(self, partition: Partition) -> GroupCoordinatorShard:
         tp = partition.tp
-        loading = self._loading.get(tp)
-        if loading is not None:
-            await asyncio.wait([loading], timeout=_LOAD_PATIENCE_S)
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _LOAD_PATIENCE_S
+        while (loading := self._loading.get(tp)) is not None and (left_s := until_s - loop.time()) > 0:  # where one failed, another waiter began the next
+            await asyncio.wait([loading], timeout=left_s)
         if partition.state is not PartitionState.APPENDING:
             raise NotOwner(f"partition {tp.partition} of {CONSUMER_OFFSETS} left this broker meanwhile")
         shard = self._shards.get(tp)
@@ -227,8 +233,8 @@ class Coordinators:
             failed=lambda error: log.warning("group coordinator ended", partition=tp.partition, error=str(error)),
         )
         self._shards[tp] = shard
-        self._loading[tp] = asyncio.get_running_loop().create_task(self._load(partition, shard), name=f"load coordinator {tp.partition}")
-        await asyncio.wait([self._loading[tp]], timeout=_LOAD_PATIENCE_S)
+        self._loading[tp] = loading = loop.create_task(self._load(partition, shard), name=f"load coordinator {tp.partition}")
+        await asyncio.wait([loading], timeout=_LOAD_PATIENCE_S)
         return shard
 
     async def _load(self, partition: Partition, shard: GroupCoordinatorShard) -> None:
@@ -245,7 +251,8 @@ class Coordinators:
         except Exception as error:  # noqa: BLE001 - a bug: it is told to the loop, and the coordinator is not left half loaded
             asyncio.get_running_loop().call_exception_handler({"message": f"group coordinator {tp.partition} not loaded", "exception": error})
         finally:
-            self._loading.pop(tp, None)
+            if self._loading.get(tp) is asyncio.current_task():
+                del self._loading[tp]
             if not loaded and self._shards.get(tp) is shard:
                 del self._shards[tp]
                 self._close(shard)
