@@ -53,6 +53,32 @@ async def test_who_names_another_leader_epoch_is_told_whether_it_or_this_broker_
 
 
 @on_virtual_time
+async def test_an_owners_epoch_that_has_no_records_yet_ends_at_the_logs_end_and_none_of_the_consumers_that_have_it_is_cut_off() -> None:
+    cluster = Cluster()
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+
+    async def end(leader_epoch: int) -> tuple[int, int]:
+        found = await cluster.broker.owner.epoch_end(tp, leader_epoch)
+        return found.leader_epoch, found.end_offset
+
+    first = (await cluster.broker._ownership.open(tp)).leader_epoch
+    assert await end(first) == (first, 0)
+    assert await end(first - 1) == (first - 1, 0)
+    assert await end(first + 1) == (-1, -1), "of this one nothing is known"
+    await cluster.append(tp, b"a")
+    for name in ("without records", "again"):
+        await cluster.kill()
+        await cluster.start(name)
+        epoch = (await cluster.broker._ownership.open(tp)).leader_epoch
+        latest = await cluster.broker.owner.offset_for_time(tp, -1)
+        assert (latest.leader_epoch, latest.offset) == (epoch, 1), "with this epoch a consumer begins here"
+        assert await end(epoch) == (epoch, 1)
+        assert await end(epoch - 1) == (first, 1)
+    await cluster.stop()
+
+
+@on_virtual_time
 async def test_of_a_request_with_two_batches_for_a_partition_neither_is_taken() -> None:
     cluster = Cluster()
     await cluster.start()

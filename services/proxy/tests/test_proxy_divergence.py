@@ -56,7 +56,8 @@ async def _with_three_records(proxy: Running) -> Client:
         (2, 1, None),  # of an earlier one, up to its end
         (2, 2, (2, 1)),  # beyond its end: the record before was another's
         (4, 1, (3, 3)),  # of one that the log never had
-        (0, 1, None),  # nothing is known of it: it is below the log start
+        (0, 0, None),  # below the oldest that is known, which begins here
+        (0, 1, (0, 0)),  # and beyond its beginning
         (-1, 2, None),  # who does not say
     ],
 )
@@ -69,7 +70,7 @@ def test_records_go_out_only_where_those_before_them_are_the_same(epoch: int, of
         assert (None if told is None else (told.epoch, told.end_offset)) == diverging
         assert bool(partition.records) == (diverging is None and offset < 3)
 
-    with_epochs({0: (-1, -1), 2: (2, 1), 3: (3, 3), 4: (3, 3)}, test)
+    with_epochs({0: (0, 0), 2: (2, 1), 3: (3, 3), 4: (3, 3)}, test)
 
 
 def test_records_do_not_go_out_where_the_owner_cannot_say() -> None:
@@ -80,3 +81,13 @@ def test_records_do_not_go_out_where_the_owner_cannot_say() -> None:
         assert partition.diverging_epoch is None
 
     with_epochs({2: NotOwner("it moved")}, test)
+
+
+def test_records_do_not_go_out_where_nothing_is_known_of_the_epoch() -> None:
+    async def test(client: Client) -> None:
+        partition = await fetched(client, offset=1, epoch=9)
+        assert partition.error_code == ErrorCode.offset_out_of_range
+        assert not partition.records
+        assert partition.diverging_epoch is None
+
+    with_epochs({9: (-1, -1)}, test)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, FormatError, NotOwner, NotReady, ObjectMissing, StoreError
+from bmq.errors import BmqError, FormatError, NotOwner, NotReady, ObjectMissing, OffsetOutOfRange, StoreError
 from bmq.in_time import in_time
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner, TailAnswer, TailRequest
@@ -331,7 +331,9 @@ class FetchReader:
         except BmqError as error:
             found.error = error.with_traceback(None)  # which has `found`
         else:
-            if end.end_offset >= 0 and (end.leader_epoch < read.last_fetched_epoch or end.end_offset < read.offset):
+            if end.end_offset < 0:
+                found.error = OffsetOutOfRange(f"{read.tp}: its owner knows nothing of leader epoch {read.last_fetched_epoch}, which is above its own")
+            elif end.leader_epoch < read.last_fetched_epoch or end.end_offset < read.offset:
                 found.diverging_epoch, found.diverging_end_offset = end.leader_epoch, end.end_offset
         if found.error is not None or found.diverging_epoch >= 0:
             found.parts, found.size_bytes = (), 0
