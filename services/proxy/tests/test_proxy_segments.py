@@ -353,6 +353,32 @@ def test_what_cannot_be_read_of_a_segment_keeps_nobody_from_the_records_of_those
     fetching(test)
 
 
+def test_a_segment_that_the_store_does_not_answer_for_keeps_nobody_from_the_records_of_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bmq_proxy.fetch.reader.STORAGE_WAIT_S", 0.3)
+
+    async def test(proxy: Running, client: Any) -> None:
+        entries = await rolled(proxy, [[some_batch(0)], [some_batch(1)], [some_batch(2), some_batch(3)], [some_batch(4)]])
+        hang(proxy.store, entries[2].key)
+        for offset, there in ((0, [0, 1]), (1, [1]), (2, []), (4, [4])):
+            [topic] = (await client.ask(1, 12, fetch_request("orders", 0, offset))).responses
+            assert offsets_of(topic.partitions[0]) == there, offset
+            assert bool(topic.partitions[0].error_code) == (offset == 2)
+
+    fetching(test)
+
+
+def hang(store: MemoryStore, key: str) -> None:
+    """It answers for the others."""
+    get = store.get
+
+    async def hanging(wanted: str, *, start: int = 0, length: int | None = None) -> bytes:
+        if wanted == key:
+            await asyncio.Event().wait()
+        return await get(wanted, start=start, length=length)
+
+    store.get = hanging  # type: ignore[method-assign]
+
+
 def refuse(store: MemoryStore, key: str) -> None:
     """It answers for the others."""
     get = store.get

@@ -39,6 +39,8 @@ WAITED_ANSWER_SHARE = 16
 """An answer has at most the memory of all answers divided by the first number; one that has to wait for it, by the second: so that those
 who asked for much and do not read cannot keep it all among few."""
 STORAGE_WAIT_S = 20.0
+MORE_WAIT_S = 5.0
+"""Once there are records of a partition, it is waited so long for those of its further segments, and no longer in all."""
 FENCE_WAIT_S = 10.0
 """What owners need of the store to say where an earlier epoch ended, of all partitions of a request."""
 NEAR_TAIL_ENTRIES = 2
@@ -239,20 +241,20 @@ class FetchReader:
 
     async def _below_tail(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool) -> Found:
         try:
-            async with asyncio.timeout(STORAGE_WAIT_S):
-                return await self._from_segments(read, answer, limit, at_least_one=at_least_one)
+            async with asyncio.timeout(STORAGE_WAIT_S) as patience:
+                return await self._from_segments(read, answer, limit, at_least_one=at_least_one, patience=patience)
         except TimeoutError:
             return Found(error=NotReady(f"{read.tp}: the store did not answer within {STORAGE_WAIT_S:.0f} s"))
         except BmqError as error:
             return Found(error=error.with_traceback(None))
 
-    async def _from_segments(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool) -> Found:
+    async def _from_segments(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool, patience: asyncio.Timeout) -> Found:
         for _ in range(MANIFESTS_TRIED_MAX):
             if answer.error is not None or read.offset >= answer.tail_start:
                 return _from_tail(answer)
             try:
                 manifest = await self._manifests.get(read.tp, answer.manifest_version)
-                slice_ = await self._run_through(read, manifest, limit, at_least_one=at_least_one)
+                slice_ = await self._run_through(read, manifest, limit, at_least_one=at_least_one, patience=patience)
             except ObjectMissing:
                 # A merge or an expiry took a segment, or the manifest version is gone: what the owner names now is there. If it names the same
                 # version again, it has yet to meet what an earlier owner wrote above it.
@@ -268,28 +270,33 @@ class FetchReader:
             "tells which object is missing"
         )
 
-    async def _run_through(self, read: Read, manifest: Manifest, limit: int, *, at_least_one: bool) -> Slice:
-        """Raises ObjectMissing also where the manifest has moved past the offset: whether it is out of range only the owner says."""
+    async def _run_through(self, read: Read, manifest: Manifest, limit: int, *, at_least_one: bool, patience: asyncio.Timeout) -> Slice:
+        """Raises ObjectMissing also where the manifest has moved past the offset: whether it is out of range only the owner says.
+
+        `patience` holds until there are records: what comes behind them must not take them along.
+        """
         run = await self._manifests.run_from(read.tp, manifest, read.offset)
         if run is None or read.offset < manifest.log_start:
             raise ObjectMissing(f"{read.tp}: offset {read.offset} is not between {manifest.log_start} and {manifest.next_offset}")
         found = Slice()
         entries = run.entries
+        more_until_s: float | None = None
         for at in range(run.at, len(entries)):
             left = limit - found.size_bytes
             wanted = at_least_one and not found.size_bytes
             if left <= 0 and not wanted:
                 break
             try:
-                more = await self._segments.read(
-                    entries[at],
-                    max(read.offset, entries[at].base_offset),
-                    max_bytes=left,
-                    at_least_one=wanted,
-                    pool=Pool.TAIL if run.newest and len(entries) - at <= NEAR_TAIL_ENTRIES else Pool.CATCH_UP,
-                    following=entries[at + 1] if at + 1 < len(entries) else None,
-                )
-            except (FormatError, StoreError):
+                async with asyncio.timeout_at(more_until_s):
+                    more = await self._segments.read(
+                        entries[at],
+                        max(read.offset, entries[at].base_offset),
+                        max_bytes=left,
+                        at_least_one=wanted,
+                        pool=Pool.TAIL if run.newest and len(entries) - at <= NEAR_TAIL_ENTRIES else Pool.CATCH_UP,
+                        following=entries[at + 1] if at + 1 < len(entries) else None,
+                    )
+            except (FormatError, StoreError, TimeoutError):
                 if found.size_bytes:
                     break  # What there is goes out; the next request meets it again.
                 raise
@@ -297,6 +304,10 @@ class FetchReader:
             found.size_bytes += more.size_bytes
             if not more.complete:
                 break
+            if found.size_bytes and more_until_s is None:
+                until_s, now_s = patience.when(), asyncio.get_running_loop().time()
+                more_until_s = now_s + MORE_WAIT_S if until_s is None else min(until_s, now_s + MORE_WAIT_S)
+                patience.reschedule(None)
         return found
 
     async def _tails(self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int) -> list[TailAnswer]:
