@@ -208,8 +208,8 @@ class Coordinators:
         tp = partition.tp
         loop = asyncio.get_running_loop()
         until_s = loop.time() + _LOAD_PATIENCE_S
-        while (loading := self._loading.get(tp)) is not None and (left_s := until_s - loop.time()) > 0:  # where one failed, another waiter began the next
-            await asyncio.wait([loading], timeout=left_s)
+        while (loading := self._loading.get(tp)) is not None and loop.time() < until_s:
+            await asyncio.wait([loading], timeout=until_s - loop.time())  # where it failed, another who waited may have begun the next one
         if partition.state is not PartitionState.APPENDING:
             raise NotOwner(f"partition {tp.partition} of {CONSUMER_OFFSETS} left this broker meanwhile")
         shard = self._shards.get(tp)

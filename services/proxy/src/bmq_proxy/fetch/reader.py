@@ -343,7 +343,7 @@ class FetchReader:
             found.error = error.with_traceback(None)  # which has `found`
         else:
             if end.end_offset < 0:
-                found.error = OffsetOutOfRange(f"{read.tp}: its owner knows nothing of leader epoch {read.last_fetched_epoch}, which is above its own")
+                found.error = OffsetOutOfRange(f"{read.tp}: its owner knows nothing of leader epoch {read.last_fetched_epoch}, above its own")
             elif end.leader_epoch < read.last_fetched_epoch or end.end_offset < read.offset:
                 found.diverging_epoch, found.diverging_end_offset = end.leader_epoch, end.end_offset
         if found.error is not None or found.diverging_epoch >= 0:
