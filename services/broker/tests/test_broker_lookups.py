@@ -1,13 +1,14 @@
 """Look-ups by time against a walk over every record: over pages, segments and the tail, with times that do not ascend, above any log start."""
 
 import asyncio
+from dataclasses import replace
 from itertools import count
 from random import Random
 
 import pytest
 from broker_under_test import Cluster
 
-from bmq.errors import UnsupportedMessageFormat
+from bmq.errors import Corrupt, UnsupportedMessageFormat
 from bmq.values import Offset, TopicPartition
 from bmq.wire.batches import Record, build_batch
 from bmq_broker.lookups import LATEST_TIERED, MAX_TIMESTAMP, NOWHERE
@@ -110,4 +111,52 @@ async def test_what_is_rolled_while_it_is_looked_for_is_found_once_and_where_it_
             await cluster.roll(tp)
         if looking is not None:
             await looking
+    await cluster.stop()
+
+
+@pytest.mark.parametrize(
+    "byte",
+    [
+        pytest.param(7, id="base offset"),
+        pytest.param(11, id="length"),
+        pytest.param(15, id="leader epoch"),
+        pytest.param(26, id="last offset delta"),
+        pytest.param(42, id="largest timestamp"),
+        pytest.param(70, id="records"),
+    ],
+)
+@on_virtual_time
+async def test_no_look_up_believes_a_block_whose_batches_are_not_those_that_were_written(byte: int) -> None:
+    cluster = Cluster()
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    times_ms = [1_000, 3_000, 2_000, 4_000]
+    for time_ms in times_ms:
+        await cluster.broker.owner.append(tp, build_batch([Record(0, time_ms, None, b"value", ())]), produce_version=9)
+    await cluster.roll(tp)
+    await check(cluster, tp, times_ms, log_start=0)
+    [entry] = (await cluster.broker._ownership.open(tp)).manifest.entries
+    stored = cluster.store.objects[entry.key]
+    at = entry.position + entry.length // 4 + byte  # in the second of four batches
+    data = bytearray(stored.data)
+    data[at] ^= 0x40
+    cluster.store.objects[entry.key] = replace(stored, data=bytes(data))
+    for asked_ms in (1_500, 4_000, MAX_TIMESTAMP):
+        with pytest.raises(Corrupt, match="restore it from a backup"):
+            await cluster.broker.owner.offset_for_time(tp, asked_ms)
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_no_look_up_believes_another_partitions_index() -> None:
+    cluster = Cluster()
+    await cluster.start()
+    (tp, other) = await cluster.topic("orders", partitions=2)
+    for each in (tp, other):
+        await cluster.broker.owner.append(each, build_batch([Record(0, 1_000, None, b"value", ())]), produce_version=9)
+        await cluster.roll(each)
+    [entry], [anothers] = [(await cluster.broker._ownership.open(each)).manifest.entries for each in (tp, other)]
+    cluster.store.objects[entry.key] = cluster.store.objects[anothers.key]
+    with pytest.raises(Corrupt, match="restore it from a backup"):
+        await cluster.broker.owner.offset_for_time(tp, 0)
     await cluster.stop()

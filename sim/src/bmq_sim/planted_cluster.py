@@ -145,9 +145,9 @@ def _stale_manifest_is_the_truth() -> AbstractContextManager[Any]:
         kept = self._manifests.get(tp)
         return kept.manifest if kept is not None else await real_get(self, tp, version)
 
-    async def run_through(self: reader.FetchReader, read: Any, manifest: Any, limit: int, *, at_least_one: bool) -> Any:
+    async def run_through(self: reader.FetchReader, read: Any, manifest: Any, limit: int, **how: Any) -> Any:
         try:
-            return await real_run(self, read, manifest, limit, at_least_one=at_least_one)
+            return await real_run(self, read, manifest, limit, **how)
         except ObjectMissing:
             if read.offset >= manifest.next_offset:
                 raise OffsetOutOfRange(f"{read.tp}: {read.offset} is not below {manifest.next_offset}") from None

@@ -90,6 +90,12 @@ class SegmentIndex:
         """
         return self._start(self.blocks[self._block_of(offset)])
 
+    def offsets_of_block(self, position: int) -> tuple[int, int]:
+        """(the first offset of the block that the byte `position` is in, that of the next block or behind the run)."""
+        at = self._block_at(position)
+        end = self.base_offset + self.blocks[at + 1].relative_offset if at + 1 < len(self.blocks) else self.last_offset + 1
+        return self.base_offset + self.blocks[at].relative_offset, end
+
     def block_end(self, position: int) -> int:
         """Where the block ends that the byte `position` is in: the bytes from a block's start to there are whole batches."""
         next_block = self._block_at(position) + 1

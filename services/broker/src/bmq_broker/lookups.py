@@ -14,8 +14,8 @@ from bmq.opening import Look, Opener
 from bmq.roles.owner import OffsetForTime
 from bmq.storage.segment import SegmentEntry
 from bmq.turns import Turns
-from bmq.values import LeaderEpoch, Offset
-from bmq.wire.batches import BatchHeader, first_at_or_after, read_header, split, with_max_timestamp
+from bmq.values import LeaderEpoch, Offset, TopicPartition
+from bmq.wire.batches import BatchHeader, first_at_or_after, read_header, with_max_timestamp
 from bmq_broker.manifests import Manifests
 from bmq_broker.metrics import UNREADABLE_BATCHES
 from bmq_broker.partitions.partition import Partition
@@ -109,21 +109,23 @@ class Lookups:
         for page in manifest.pages:
             if page.max_timestamp_ms >= timestamp_ms and page.last_offset >= log_start:
                 for entry in await self._segments.page(partition.tp, page):
-                    async for found in self._in_segment(entry, timestamp_ms, log_start):
+                    async for found in self._in_segment(partition.tp, entry, timestamp_ms, log_start):
                         yield found
         for entry in manifest.entries:
-            async for found in self._in_segment(entry, timestamp_ms, log_start):
+            async for found in self._in_segment(partition.tp, entry, timestamp_ms, log_start):
                 yield found
 
-    async def _in_segment(self, entry: SegmentEntry, timestamp_ms: int, log_start: int) -> AsyncIterator[tuple[Buffer, BatchHeader]]:
+    async def _in_segment(
+        self, tp: TopicPartition, entry: SegmentEntry, timestamp_ms: int, log_start: int
+    ) -> AsyncIterator[tuple[Buffer, BatchHeader]]:
         if entry.max_timestamp_ms < timestamp_ms or entry.last_offset < log_start:
             return
-        index = await self._segments.index(entry)
+        index = await self._segments.index(tp, entry)
         position, _ = index.position_for_offset(log_start)
         while position < index.length and (found := index.position_for_time(timestamp_ms, from_position=position)) is not None:
             position = found[0]
-            block = memoryview(await self._segments.block(entry, index, position))
-            for header in split(block):
+            block, headers = await self._segments.block(entry, index, position)
+            for header in headers:
                 if header.max_timestamp_ms >= timestamp_ms and header.last_offset >= log_start:
                     yield block[header.position : header.end], header._replace(position=0)
             position = index.block_end(position)
@@ -135,7 +137,7 @@ class Lookups:
         for entry in await self._segments.entries(partition.tp, partition.manifest):
             if entry.last_offset < log_start or (best is not None and entry.max_timestamp_ms <= best[0]):
                 continue
-            for header, block in await self._max_block(entry, log_start):
+            for header, block in await self._max_block(partition.tp, entry, log_start):
                 best = await self._better(partition, best, block, header, log_start)
         for batch in tail:
             await self._look_on(partition)
@@ -146,9 +148,9 @@ class Lookups:
             return NOWHERE
         return self._at(partition, Offset(-best[1]), timestamp_ms=best[0])
 
-    async def _max_block(self, entry: SegmentEntry, log_start: int) -> list[tuple[BatchHeader, Buffer]]:
+    async def _max_block(self, tp: TopicPartition, entry: SegmentEntry, log_start: int) -> list[tuple[BatchHeader, Buffer]]:
         """The batches of the first block with the largest timestamp, and before them those of a block that the log start cuts."""
-        index = await self._segments.index(entry)
+        index = await self._segments.index(tp, entry)
         start, base_offset = index.position_for_offset(log_start)
         positions = []
         if base_offset < log_start:  # its largest timestamp may be that of a deleted record
@@ -158,8 +160,8 @@ class Lookups:
             positions.append(index.max_timestamp(from_position=start)[1])
         found: list[tuple[BatchHeader, Buffer]] = []
         for position in positions:
-            block = memoryview(await self._segments.block(entry, index, position))
-            found.extend((header._replace(position=0), block[header.position : header.end]) for header in split(block))
+            block, headers = await self._segments.block(entry, index, position)
+            found.extend((header._replace(position=0), block[header.position : header.end]) for header in headers)
         return [(header, batch) for header, batch in found if header.last_offset >= log_start]
 
     async def _open(self, partition: Partition, batch: Buffer, header: BatchHeader, timestamp_ms: int, log_start: int) -> tuple[int, int] | None:

@@ -70,7 +70,7 @@ class Merger:
             )
             if not chosen:
                 return False
-            data = [(await self._segments.index(entry), await self._segments.batches(entry)) for entry in chosen]
+            data = [(await self._segments.index(partition.tp, entry), await self._segments.batches(entry)) for entry in chosen]
             newest = chosen[-1]
             snapshot = await self._store.get(newest.key, start=newest.snapshot_position, length=newest.snapshot_length)
             nonce = self._rng.nonce()
