@@ -1,5 +1,6 @@
 import functools
 import json
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -255,3 +256,15 @@ def paths(kind: pa.DataType, at: str) -> list[str]:
     if pa.types.is_list(kind):
         return [at.lower(), *paths(kind.value_type, f"{at}.element")]
     return [at.lower()]
+
+
+def test_a_field_within_a_map_that_a_schema_once_made_has_no_column_and_is_not_lost() -> None:
+    item = pa.struct([("q", pa.string()), ("price", pa.decimal128(5, 2))])
+    known = pa.struct([("m", pa.map_(pa.string(), item)), ("l", pa.list_(pa.map_(pa.string(), pa.list_(item))))])
+    fits = [b'{"m":{"k":{"q":"v","price":1.25},"n":null}}', b'{"l":[{"k":[{"q":"v"},null]},null]}', b'{"m":{"k":{"z":null}}}', b'{"m":{}}']
+    beyond = [b'{"m":{"k":{"q":"v","z":5}}}', b'{"l":[{"k":[{"q":"v"},{"z":{"y":1}}]}]}', b'{"m":{"z":{"Q":"v"}}}']
+    columns = infer(known, pa.array(fits + beyond, pa.binary()))
+    assert columns == known
+    values, reasons = decode(decoder("json", columns=columns), fits + beyond)
+    assert reasons[:4] == [None] * 4 and values[0]["m"] == [("k", {"q": "v", "price": Decimal("1.25")}), ("n", None)]
+    assert [str(each).partition(" has no column")[0].rpartition(" ")[2] for each in reasons[4:]] == ["$.m[...].z", "$.l[][...][].z", "$.m[...].Q"]

@@ -77,6 +77,8 @@ def fields_beyond(value: Any, arrow_type: pa.DataType, path: str = "$") -> str |
         return next((found for each in inner if (found := fields_beyond(*each)) is not None), None)
     if pa.types.is_list(arrow_type) and isinstance(value, list):
         return next((found for part in value if (found := fields_beyond(part, arrow_type.value_type, f"{path}[]")) is not None), None)
+    if pa.types.is_map(arrow_type) and isinstance(value, dict):
+        return next((found for part in value.values() if (found := fields_beyond(part, arrow_type.item_type, f"{path}[...]")) is not None), None)
     return None
 
 
@@ -91,6 +93,8 @@ def strict_type(arrow_type: pa.DataType) -> Any:
         return msgspec.defstruct("Fields", fields, rename=names, forbid_unknown_fields=True, gc=False)
     if pa.types.is_list(arrow_type):
         return list[strict_type(arrow_type.value_type) | None]  # type: ignore[misc]
+    if pa.types.is_map(arrow_type):
+        return dict[str, strict_type(arrow_type.item_type) | None]  # type: ignore[misc]
     return python_type(arrow_type)
 
 

@@ -68,7 +68,7 @@ class InferredJsonDecoder(RecordDecoder):
             if beyond is not None:
                 raise Unfit(
                     f"{beyond} has no column: its name differs from another's by case alone, or with its dots is the path of another, or "
-                    "has a quote, a backslash or a control character, or there are too many columns: give a schema"
+                    "has a quote, a backslash or a control character, or it is within a map, or there are too many columns: give a schema"
                 )
             return loose(value)
 
