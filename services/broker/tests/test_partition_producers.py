@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmq.errors import Corrupt, InvalidProducerEpoch, OutOfOrderSequence
+from bmq.errors import Corrupt, FormatTooNew, InvalidProducerEpoch, OutOfOrderSequence
 from bmq.wire.batches import BatchHeader
 from bmq_broker.partitions.producers import REMEMBERED_BATCHES, Producers, at_most, last_sequence
 
@@ -138,3 +138,15 @@ def test_a_snapshot_without_times_is_one_that_earlier_versions_read() -> None:
     assert msgspec.msgpack.decode(producers.encode()) == [2, [[7, 0, 9, [[0, 0, 0], [1, 1, 1, 5]]]]]
     with pytest.raises(Corrupt, match="neither 3 nor 4"):
         Producers.decode(msgspec.msgpack.encode([2, [[7, 0, 9, [[0, 0]]]]]))
+
+
+@pytest.mark.parametrize("rest", [[], [{"another": "form"}], [1, 2, 3]])
+def test_a_snapshot_of_a_newer_version_is_not_taken_for_a_damaged_one(rest: list[object]) -> None:
+    with pytest.raises(FormatTooNew, match=r"version 9; this bmq reads up to version 2: upgrade it"):
+        Producers.decode(msgspec.msgpack.encode([9, *rest]))
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", msgspec.msgpack.encode([]), msgspec.msgpack.encode(["1", []]), msgspec.msgpack.encode([0, []])])
+def test_a_snapshot_that_names_no_version_is_damaged(data: bytes) -> None:
+    with pytest.raises(Corrupt):
+        Producers.decode(data)

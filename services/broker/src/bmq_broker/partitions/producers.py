@@ -9,7 +9,7 @@ from heapq import nlargest
 
 import msgspec
 
-from bmq.errors import Corrupt, InvalidProducerEpoch, OutOfOrderSequence
+from bmq.errors import Corrupt, FormatTooNew, InvalidProducerEpoch, OutOfOrderSequence
 from bmq.wire.batches import BatchHeader
 
 REMEMBERED_BATCHES = 20
@@ -28,6 +28,12 @@ class _Producer:
     epoch: int
     batches: tuple[Batch, ...]  # oldest first, at most REMEMBERED_BATCHES
     seen_ms: int
+
+
+class _Version(msgspec.Struct, array_like=True):
+    """What every version begins with."""
+
+    version: int
 
 
 class _Stored(msgspec.Struct, array_like=True):
@@ -140,13 +146,16 @@ class Producers:
 
     @classmethod
     def decode(cls, data: bytes) -> "Producers":
-        """Raises Corrupt."""
+        """Raises Corrupt, FormatTooNew."""
         try:
+            version = msgspec.msgpack.decode(data, type=_Version).version
+            if version > _FORMAT_VERSION:
+                raise FormatTooNew(f"producer snapshot: format version {version}; this bmq reads up to version {_FORMAT_VERSION}: upgrade it")
             stored = msgspec.msgpack.decode(data, type=_Stored)
         except msgspec.MsgspecError as error:
             raise Corrupt(f"producer snapshot: {error}") from error
-        if not 1 <= stored.version <= _FORMAT_VERSION:
-            raise Corrupt(f"producer snapshot: format version {stored.version}; this bmq reads up to version {_FORMAT_VERSION}")
+        if stored.version < 1:
+            raise Corrupt(f"producer snapshot: format version {stored.version}")
         if any(len(batch) not in (3, _TIMED) for _, _, _, batches in stored.producers for batch in batches):
             raise Corrupt("producer snapshot: a batch of neither 3 nor 4 numbers")
         producers = cls()
