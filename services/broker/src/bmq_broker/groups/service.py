@@ -492,6 +492,7 @@ class GroupCoordinatorShard:
         self.failure = error
         self._deadlines.end()
         self._decided.end()
+        self._snapshots.disable()
         if self._housekeeper is not None:
             self._housekeeper.cancel()
         for future in self._waiting.values():

@@ -31,7 +31,7 @@ class Snapshotting:
         self._task: asyncio.Task[None] | None = None
 
     def disable(self) -> None:
-        """No snapshot would hold everything that the log does."""
+        """A snapshot would not hold everything that the log does, or more than it does. One that is being written may still be stored."""
         self._is_enabled = False
 
     def count(self, records: int, size_bytes: int) -> None:
@@ -58,6 +58,8 @@ class Snapshotting:
     async def _take(self, state: DurableState, offset: Offset, durable: "asyncio.Future[None]") -> None:
         try:
             await asyncio.shield(durable)
+            if not self._is_enabled:  # the shard has ended: the log refused something that the state has
+                return
             data = await asyncio.get_running_loop().run_in_executor(None, encode_state, state)
             await self._log.save_snapshot(offset, data)
         except Fenced as error:

@@ -70,6 +70,9 @@ async def _in_turns(shard: GroupCoordinatorShard, request: Message, caller: Call
 
 
 async def _store(shard: GroupCoordinatorShard, request: Message, caller: Caller, offsets: list[NewOffset]) -> list[Refusal | None]:
+    gone = {one.topic_id for one in offsets if one.topic_id is not None and shard.topics.name_of(one.topic_id) is None}
+    if gone:  # deleted since the first part of the commit was stored: what comes to stand after that is in nobody's way to drop it
+        offsets = [one._replace(topic_id=None) if one.topic_id in gone else one for one in offsets]
     asked = Commit(
         group_id=request.group_id,
         generation=request.generation_id_or_member_epoch,
