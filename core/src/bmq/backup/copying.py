@@ -170,6 +170,8 @@ class Copier:
             earlier = await audit_metadata(self._there, Report())
         except NoMetadata:
             return
+        if not earlier.whole and await self._clears_interrupted(start.image.cluster_id):
+            return
         other = earlier.image.cluster_id
         of_whom = "an older copy of the same cluster" if other == start.image.cluster_id else f"the store of cluster {other!r}"
         raise NotCopied(f"the target is {of_whom} already: a copy goes where there is none, name an empty folder, bucket or prefix")
@@ -399,6 +401,23 @@ class Copier:
         except FormatError as error:
             raise NotCopied(f"{key}: {error}: the source is damaged: bmq store check says where; mend it first") from error
 
+    async def _clears_interrupted(self, cluster_id: str) -> bool:
+        """Whether the target's metadata was what a copy of this cluster had written of it when it ended, and is gone now: a store that has gone on
+        since has another entry where that has its own. Its newest entry tells, and so goes last."""
+        entries = sorted(await self._there.numbers(LOG_PREFIX))
+        if not entries or await self._there.numbers(SNAPSHOT_PREFIX):
+            return False
+        key = numbered_key(LOG_PREFIX, entries[-1])
+        try:
+            first, *_ = decode_records(decode_entry(await self._there.get(key), what=key).payload, what=key)
+        except (FormatError, ValueError):
+            return False
+        if not (isinstance(first, ClusterCreated) and first.copy and first.cluster_id == cluster_id):
+            return False
+        for number in entries:
+            await self._delete(numbered_key(LOG_PREFIX, number))
+        return True
+
     async def _metadata(self, end: Metadata) -> bool:
         """Newest entries first, snapshots last: whoever reads half of it finds a gap, and not an older cluster."""
         entries = [meta for meta in await self._listed(LOG_PREFIX) if (number_of(LOG_PREFIX, meta.key) or 0) <= end.position]
@@ -465,6 +484,18 @@ class Copier:
         self._done.objects += 1
         self._done.size_bytes += len(data)
         self._done.told(self._done)
+
+    async def _delete(self, key: str) -> None:
+        """Of the target."""
+        backoff = Backoff(self._rng)
+        for tries in range(1, TRIES_MAX + 1):
+            try:
+                await self._target.delete(key)
+                return
+            except StoreError:
+                if tries == TRIES_MAX:
+                    raise
+            await backoff.wait()
 
 
 class _Naming(NamedTuple):
