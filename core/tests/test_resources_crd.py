@@ -63,6 +63,18 @@ def test_a_description_ends_with_the_default_as_kubectl_explain_shows_nothing_el
         assert part["description"].endswith(f" Default: {shown}."), path
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_default_that_the_fields_of_an_object_do_not_say_stands_in_words_and_on_the_page(kind: type) -> None:
+    """As where CPU and memory are requested unless something is written: its own fields say that nothing is."""
+    schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    for path, part in _fields(schema, "spec"):
+        said = {name: one.get("default") for name, one in part.get("properties", {}).items()}
+        if said and part.get("default") and part["default"] != said:
+            text = json.dumps(part["default"], ensure_ascii=False)
+            assert part["description"].endswith(f" Default: {text}."), path
+            assert f"\n| `{path.removeprefix('spec.')}` | object | `{text}` |" in page(), path
+
+
 def test_a_cluster_without_a_store_is_refused_with_and_without_kubernetes() -> None:
     schema = crd(Cluster)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert schema["required"] == ["spec"]

@@ -67,11 +67,18 @@ def crd(kind: type[Resource]) -> dict[str, Any]:
     }
 
 
-def default_text(default: Any) -> str:
-    """A default as people write it; empty: its fields say what it is."""
+def default_text(field: dict[str, Any]) -> str:
+    """A field's default as people write it; empty: its own fields say what it is."""
+    default = field.get("default")
     if default == "":
         return "empty"
-    return "" if isinstance(default, dict) and default else json.dumps(default, ensure_ascii=False)
+    return "" if said_by_fields(field) else json.dumps(default, ensure_ascii=False)
+
+
+def said_by_fields(field: dict[str, Any]) -> bool:
+    """Whether an object's default is what its own fields have as theirs. Where it is not, they hold only once something of the object is written."""
+    parts = field.get("properties", {})
+    return bool(parts) and field.get("default") == {name: one["default"] for name, one in parts.items() if "default" in one}
 
 
 def _with_defaults(schema: dict[str, Any]) -> dict[str, Any]:
@@ -80,7 +87,7 @@ def _with_defaults(schema: dict[str, Any]) -> dict[str, Any]:
         found["properties"] = {field: _with_defaults(part) for field, part in schema["properties"].items()}
     if "items" in schema:
         found["items"] = _with_defaults(schema["items"])
-    if "default" in schema and "description" in schema and (text := default_text(schema["default"])):
+    if "default" in schema and "description" in schema and (text := default_text(schema)):
         found["description"] = f"{schema['description']} Default: {text}."
     return found
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from bmq.resources import KINDS
 from bmq.resources.base import API_VERSION, Resource
-from bmq.resources.crd import crd, default_text
+from bmq.resources.crd import crd, default_text, said_by_fields
 
 _HEAD: Final = f"""# Resources
 
@@ -60,16 +60,16 @@ def _rules(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
 
 
 def _row(path: str, field: dict[str, Any], *, shown: bool) -> str:
-    default = "" if not shown else _default(field.get("default")) if "default" in field or field.get("nullable") else "required"
-    description = field["description"].removesuffix(f" Default: {default_text(field.get('default'))}.")
+    default = "" if not shown else _default(field) if "default" in field or field.get("nullable") else "required"
+    description = field["description"].removesuffix(f" Default: {default_text(field)}.")
     return f"| `{path}` | {_type(field)} | {default} | {description.replace('|', chr(92) + '|')} |\n"
 
 
-def _default(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    if value == "":
+def _default(field: dict[str, Any]) -> str:
+    text = json.dumps(field.get("default"), ensure_ascii=False)
+    if field.get("default") == "":
         return "empty"
-    return "as its fields say" if len(text) > _WIDTH_MAX else f"`{text}`"
+    return "as its fields say" if len(text) > _WIDTH_MAX and said_by_fields(field) else f"`{text}`"
 
 
 def _type(field: dict[str, Any]) -> str:
