@@ -29,6 +29,7 @@ from bmq_operator.clusters.stores import SHARED, gives_way, has_not_begun, use_o
 from bmq_operator.clusters.troubles import trouble
 from bmq_operator.clusters.upgrade import Idle, Step, View, Wait, next_step
 from bmq_operator.clusters.volume import claim_of_minio, keep_volume
+from bmq_operator.clusters.workloads import scaling_note
 from bmq_operator.conditions import Finding
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
@@ -87,6 +88,13 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         taken = await _taken(context, cluster, sets.get("broker"), step)
         step, of_base = taken, taken if step is of_base else of_base
         events = () if isinstance(step, Wait) else (Event(reason=type(step).__name__, message=step.message),)
+    autoscaler = existing.get("HorizontalPodAutoscaler", Names.of(cluster).role("proxy"))
+    notes = (
+        brought.note,
+        volume_note(cluster, sets.get("minio"), claim),
+        of_nobody(existing),
+        scaling_note(cluster, autoscaler, now_ms=now_ms),
+    )
     found = Found(
         pods=pods,
         wanted=_wanted(cluster, sets),
@@ -100,7 +108,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         listeners=listener_statuses(cluster, existing, nodes),
         ran_over=store_ran_over(cluster, existing),
         store_use=use_of_store(cluster, existing),
-        notes=[note for note in (brought.note, volume_note(cluster, sets.get("minio"), claim), of_nobody(existing)) if note is not None],
+        notes=[note for note in notes if note is not None],
     )
     status = report(cluster, found, now_ms=now_ms)
     return Outcome(status=status, events=events, again_after_s=_again_after(step, status.conditions[0].status))

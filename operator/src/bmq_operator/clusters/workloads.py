@@ -1,10 +1,17 @@
 """The StatefulSets of a Cluster, how they scale and how many of their pods may be away at a time. Pure."""
 
+from datetime import datetime
+from typing import Final
+
 from bmq.resources.cluster import Brokers, Cluster, Controllers, Proxies
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.names import KAFKA_PORT, NODE_IDS_FROM, ROLES, Component, Names, labels_of, selector_of
 from bmq_operator.clusters.pods import ADVERTISED_FILE, ADVERTISED_PATH, Workload, stateful_set
+from bmq_operator.conditions import Finding
 from bmq_operator.kube import Manifest
+
+NO_METRICS_YET_MS: Final = 120_000
+"""How long pods that were just made may be without any."""
 
 
 def workloads(cluster: Cluster, inputs: Inputs, *, config_hash: str, config_map: str) -> list[Manifest]:
@@ -12,6 +19,22 @@ def workloads(cluster: Cluster, inputs: Inputs, *, config_hash: str, config_map:
     sets = [stateful_set(cluster, inputs, _workload(cluster, inputs, role, config_hash, config_map)) for role in ROLES]
     budgets = [_budget(cluster, role) for role in ROLES]
     return [*sets, *budgets, *([_autoscaler(cluster)] if cluster.spec.proxies.autoscaling.enabled else [])]
+
+
+def scaling_note(cluster: Cluster, autoscaler: Manifest | None, *, now_ms: int) -> Finding | None:
+    """What is told where Kubernetes' autoscaler says that it cannot tell how many proxies there should be; None: it can, or there is to be none."""
+    said: list[Manifest] = (autoscaler or {}).get("status", {}).get("conditions") or []
+    inactive = next((one for one in said if (one["type"], one["status"]) == ("ScalingActive", "False")), None)
+    if not cluster.spec.proxies.autoscaling.enabled or inactive is None:
+        return None
+    since = inactive.get("lastTransitionTime")
+    if since and now_ms - datetime.fromisoformat(since).timestamp() * 1000 < NO_METRICS_YET_MS:
+        return None
+    text = (
+        f"the number of proxies does not follow their CPU: {inactive.get('message', '').rstrip('. ')}. Write proxies.resources.requests.cpu where it "
+        "is missing, and see that Kubernetes has metrics (kubectl top pods)"
+    )
+    return Finding(type="ProxiesScaled", status="False", reason=inactive.get("reason") or "NotScaled", message=text)
 
 
 def replicas_of(cluster: Cluster, inputs: Inputs, component: Component) -> int | None:
