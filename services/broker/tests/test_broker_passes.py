@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moving_brokers import Brokers
 
+from bmq.crowd import WOKEN_PER_TURN
 from bmq.errors import NotReady, PartitionStopped
 from bmq.metadata.image import stream_of
 from bmq.metadata.records import Range
@@ -23,7 +24,6 @@ BETWEEN = 12
 """WAL objects between what the two partitions wrote."""
 STREAM = StreamId(NodeId(1), BrokerEpoch(1))
 OTHER_STREAM = StreamId(NodeId(2), BrokerEpoch(1))
-WOKEN_PER_TURN = 500
 MANY = 3_000
 """Partitions that are asked for while one pass reads for them; if each looked at all, they took seconds of the processor."""
 MANY_S_MAX = 0.5

@@ -68,7 +68,7 @@ async def test_a_loading_that_its_partition_left_ends_and_its_successors_is_the_
     await brokers.moved(tp, to=1)
     asking = asyncio.ensure_future(asked(brokers, 1))
     await asyncio.sleep(0.1)
-    assert stale.done()
+    assert stale.task.done()
     assert coordinators._loading[tp] is not stale
     store.let_go(held)
     assert await asking == 0
@@ -88,7 +88,7 @@ async def test_all_who_waited_for_a_loading_that_failed_wait_for_the_next() -> N
     store.let_go(held)
     await asyncio.sleep(0)
     store.held.add(held)  # for the next one
-    await first
+    await first.task
     store.objects[key] = lost
     await asyncio.sleep(0.1)
     assert not any(one.done() for one in waiting)

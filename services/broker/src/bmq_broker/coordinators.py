@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
 from bmq.clock_guard import ClockGuard
+from bmq.crowd import Crowd
 from bmq.errors import BmqError, NotOwner, NotReady, ObjectMissing, UnknownTopic
 from bmq.in_time import in_time
 from bmq.lanes import lane_group
@@ -64,6 +66,14 @@ class _Names:
         return 0 if topic is None else len(topic.partitions)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Loading:
+    """A coordinator that is being loaded, and who waits for it: thousands of members, where a broker died."""
+
+    task: "asyncio.Task[None]"
+    waiting: Crowd = field(default_factory=lambda: Crowd(patience_s=_LOAD_PATIENCE_S))
+
+
 class Coordinators:
     """Loads a coordinator when it is first needed (or at the start), ends it when its partition leaves."""
 
@@ -99,7 +109,7 @@ class Coordinators:
         self._verify_not_sealed = verify_not_sealed
         self._expiry_allowed = expiry_allowed
         self._shards: dict[TopicPartition, GroupCoordinatorShard] = {}
-        self._loading: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._loading: dict[TopicPartition, _Loading] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -184,16 +194,16 @@ class Coordinators:
         """Its coordinator ends, also one that is being loaded: if the partition comes back, nobody waits for that loading."""
         loading = self._loading.pop(partition.tp, None)
         if loading is not None:
-            loading.cancel()
-            self._closing.add(loading)
-            loading.add_done_callback(self._closing.discard)
+            loading.task.cancel()
+            self._closing.add(loading.task)
+            loading.task.add_done_callback(self._closing.discard)
         shard = self._shards.pop(partition.tp, None)
         if shard is not None:
             self._close(shard)
 
     def end(self) -> None:
         """Whoever waits for one of them is told, and none is loaded any more."""
-        for task in (*self._loading.values(), *self._background):
+        for task in self._tasks():
             task.cancel()
         for shard in self._shards.values():
             self._close(shard)
@@ -202,14 +212,17 @@ class Coordinators:
     async def close(self) -> None:
         """Ends all of them."""
         self.end()
-        await asyncio.gather(*self._loading.values(), *self._background, *self._closing, return_exceptions=True)
+        await asyncio.gather(*self._tasks(), *self._closing, return_exceptions=True)
+
+    def _tasks(self) -> "list[asyncio.Task[None]]":
+        return [*(loading.task for loading in self._loading.values()), *self._background]
 
     async def _shard(self, partition: Partition) -> GroupCoordinatorShard:
         tp = partition.tp
         loop = asyncio.get_running_loop()
         until_s = loop.time() + _LOAD_PATIENCE_S
         while (loading := self._loading.get(tp)) is not None and loop.time() < until_s:
-            await asyncio.wait([loading], timeout=until_s - loop.time())  # where it failed, another who waited may have begun the next one
+            await loading.waiting.wait()  # where it failed, another who waited may have begun the next one
         if partition.state is not PartitionState.APPENDING:
             raise NotOwner(f"partition {tp.partition} of {CONSUMER_OFFSETS} left this broker meanwhile")
         shard = self._shards.get(tp)
@@ -233,9 +246,17 @@ class Coordinators:
             failed=lambda error: log.warning("group coordinator ended", partition=tp.partition, error=str(error)),
         )
         self._shards[tp] = shard
-        self._loading[tp] = loading = loop.create_task(self._load(partition, shard), name=f"load coordinator {tp.partition}")
-        await asyncio.wait([loading], timeout=_LOAD_PATIENCE_S)
+        loading = _Loading(loop.create_task(self._load(partition, shard), name=f"load coordinator {tp.partition}"))
+        self._loading[tp] = loading
+        loading.task.add_done_callback(lambda _: self._loaded(tp, loading))
+        await loading.waiting.wait()
         return shard
+
+    def _loaded(self, tp: TopicPartition, loading: "_Loading") -> None:
+        """It is over, whatever came of it."""
+        if self._loading.get(tp) is loading:
+            del self._loading[tp]
+        loading.waiting.wake()
 
     async def _load(self, partition: Partition, shard: GroupCoordinatorShard) -> None:
         """A coordinator that cannot be loaded is forgotten: whoever asks next loads it again."""
@@ -251,8 +272,6 @@ class Coordinators:
         except Exception as error:  # noqa: BLE001 - a bug: it is told to the loop, and the coordinator is not left half loaded
             asyncio.get_running_loop().call_exception_handler({"message": f"group coordinator {tp.partition} not loaded", "exception": error})
         finally:
-            if self._loading.get(tp) is asyncio.current_task():
-                del self._loading[tp]
             if not loaded and self._shards.get(tp) is shard:
                 del self._shards[tp]
                 self._close(shard)

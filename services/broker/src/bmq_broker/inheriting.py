@@ -6,12 +6,12 @@ follows in the next pass over it, together.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
+from bmq.crowd import Crowd
 from bmq.errors import BmqError, NotReady, PartitionStopped
 from bmq.metadata.image import stream_of
 from bmq.metadata.records import Range
@@ -28,9 +28,6 @@ RETRY_S = 1.0
 """After so long it is tried again to read a stream, or to open a partition of which streams held something, where that failed."""
 AGAIN_TIMES_MAX = 16
 """What is still missing or damaged is read again after twice as long as the last time, up to so many times the first: each time is a whole pass."""
-
-
-_WOKEN_PER_TURN = 500
 
 
 @dataclass(slots=True, eq=False)
@@ -57,8 +54,8 @@ class Inheriting:
         self._restoring: set[TopicPartition] = set()
         """Those that stopped, while what stopped them is read again."""
         self._passes: list[_Pass] = []
-        self._waiters: deque[asyncio.Future[None]] = deque()
-        """Who waits for the end of a pass, whichever: one list, as a task of which thousands wait is slow to forget one of them."""
+        self._waiting = Crowd()
+        """For the end of a pass, whichever."""
         self._places = asyncio.Semaphore(PASSES_AT_ONCE)
         self._looked = True
         """Whether `start` has looked at what is wanted and read as it is now: thousands wait for one pass, and each of them asks for it."""
@@ -182,31 +179,17 @@ class Inheriting:
         self.start()
         if not self._passes:
             raise NotReady("this broker reads no more of what earlier owners left")
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
+        await self._waiting.wait()
 
     def _pass_ended(self, task: "asyncio.Task[None]") -> None:
-        """Thousands may wait, each of which then opens a partition: some go on in each turn."""
-        if self._waiters:
-            waiters, self._waiters = self._waiters, deque()
-            self._wake(task, waiters)
-
-    def _wake(self, task: "asyncio.Task[None]", waiters: "deque[asyncio.Future[None]]") -> None:
-        for _ in range(min(len(waiters), _WOKEN_PER_TURN)):
-            waiter = waiters.popleft()
-            if waiter.done():
-                continue  # who waited is gone
-            error = None if task.cancelled() else task.exception()
-            if error is None and not task.cancelled():
-                waiter.set_result(None)
-                continue
-            not_ready = NotReady("what earlier owners left was not read" if error is None else f"what earlier owners left could not be read: {error}")
-            not_ready.__cause__ = error
-            waiter.set_exception(not_ready)
-            waiter.exception()  # seen, also where who waited is cancelled in this very turn
-        if waiters:
-            asyncio.get_running_loop().call_soon(self._wake, task, waiters)
+        """Whoever waits goes on: also for another pass, as what is wanted may be another one's by now."""
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled():
+            self._waiting.wake(lambda: NotReady("what earlier owners left was not read"))
+        elif error is not None:
+            self._waiting.wake(lambda: NotReady(f"what earlier owners left could not be read: {error}"))
+        else:
+            self._waiting.wake()
 
     async def _run(self, this: _Pass) -> None:
         try:
