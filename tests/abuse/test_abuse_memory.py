@@ -6,15 +6,18 @@ few bytes it takes on the wire. So a request is bounded by its bytes and by what
 
 import contextlib
 import gc
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from typing import Final
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 from abuse_node import AbusedNode, abused_node
 from abuse_process import PATIENT, BmqProcess, Client, PatientClient, bmq_process, nearly_all_within_s
-from abuse_requests import API_KEYS, TOPIC_IDS, TOPICS, Abuse, abuses, framed
+from abuse_requests import API_KEYS, TOPIC_IDS, TOPICS, WIDE_PARTITIONS, Abuse, abuses, framed
 
 from bmq.limits import Limits
 from bmq.runtime.loop import settle
@@ -34,6 +37,9 @@ UNREACHABLE_MAX: Final = 1_000
 DENSE: Final = 39_000
 AT_ONCE: Final = 12
 HALF_SENT: Final = 300
+METADATA_BYTES: Final = 4_000
+METADATA_AT_ONCE: Final = 400
+"""Offsets of one commit, so that it is below 2 MiB."""
 TRIES: Final = 3
 QUIET: Final = 150
 """Answers by which it is known how long others take."""
@@ -204,3 +210,27 @@ def _waits_s(process: BmqProcess, patient: PatientClient, api_key: int) -> tuple
         client.ask_raw(widest)
     patient.next_ones(1)
     return own_s, max(patient.took_s[before:]) - (process.waited_s() - waited_s)
+
+
+@pytest.mark.measures
+def test_large_pages_of_the_admin_address_that_nobody_reads_take_no_more_than_few_of_them(process: BmqProcess) -> None:
+    """Fifty bytes ask for a group with 16 MB of metadata: twelve who did not read theirs held 200 MiB, and as long as they liked."""
+    process.have_topics(TOPICS)
+    with contextlib.closing(Client(process.kafka)) as client:
+        for first in range(0, WIDE_PARTITIONS, METADATA_AT_ONCE):
+            some = range(first, min(first + METADATA_AT_ONCE, WIDE_PARTITIONS))
+            partitions = [{"partition_index": n, "committed_offset": 0, "committed_metadata": "m" * METADATA_BYTES} for n in some]
+            request = {"group_id": "large", "generation_id_or_member_epoch": -1, "topics": [{"name": "wide", "partitions": partitions}]}
+            assert not any(one.error_code for one in client.ask(8, 9, request).topics[0].partitions)
+    address = urlsplit(process.started.admin)
+    size_bytes = WIDE_PARTITIONS * METADATA_BYTES
+    urlopen(f"{process.started.admin}/v1/topics").close()  # the framework of the pages is there
+    process.until_quiet()
+    with contextlib.ExitStack() as open_ones, process.growth() as grown:
+        strangers = [open_ones.enter_context(socket.create_connection((address.hostname, address.port))) for _ in range(AT_ONCE)]
+        for one in strangers:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
+            one.sendall(b"GET /v1/groups/large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        statuses = [one.recv(12) for one in strangers]
+    assert statuses.count(b"HTTP/1.1 200") == 1 and statuses.count(b"HTTP/1.1 503") == AT_ONCE - 1
+    assert grown.size_bytes < AT_ONCE // 2 * size_bytes

@@ -393,14 +393,20 @@ def test_a_request_that_another_node_hands_on_is_logged_with_the_same_id() -> No
     run(test)
 
 
-def test_pages_of_metrics_that_nobody_takes_are_few_and_go_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", ["/metrics", "/v1/groups/of-many-offsets"])
+def test_large_pages_that_nobody_takes_are_few_and_go_after_a_while(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.setattr(front_page, "generate_latest", lambda: b"x" * 300_000)
-    monkeypatch.setattr(front_page, "METRICS_BYTES_MAX", 1_600_000)
-    monkeypatch.setattr(front_page, "METRICS_PER_ADDRESS", 2)
-    monkeypatch.setattr(front_page, "METRICS_WITHIN_S", 0.2)
+    monkeypatch.setattr(front_page, "LARGE_BYTES_MAX", 1_600_000)
+    monkeypatch.setattr(front_page, "LARGE_PER_ADDRESS", 2)
+    monkeypatch.setattr(front_page, "TAKEN_WITHIN_S", 0.2)
+
+    async def large(request: AdminRequest) -> AdminReply:
+        return AdminReply(status=200, body=b"x" * 300_000)
 
     async def test() -> None:
-        front = front_of(None)
+        sources = Sources()
+        sources.leader = large
+        front = front_of(sources)
         handed: list[int] = []
 
         async def stuck(client: str) -> None:
@@ -412,19 +418,22 @@ def test_pages_of_metrics_that_nobody_takes_are_few_and_go_after_a_while(monkeyp
                 if message["type"] == "http.response.body" and message.get("more_body"):
                     await asyncio.Event().wait()
 
-            scope = {"type": "http", "method": "GET", "path": "/metrics", "query_string": b"", "headers": [], "client": (client, 1)}
-            await front(scope, asyncio.Event().wait, send)  # type: ignore[arg-type]
+            scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [], "client": (client, 1)}
+            await front(scope, whole, send)
+
+        async def whole() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
 
         strangers = [asyncio.ensure_future(stuck(REMOTE)) for _ in range(20)]
         while sum(one.done() for one in strangers) < 18:
             await asyncio.sleep(0.001)
         assert max(handed) <= 1 << 16
-        assert front._metrics_bytes == {REMOTE: 600_000}
-        status, _, body = await ask(front, "GET", "/metrics")
+        assert front._large_bytes == {REMOTE: 600_000}
+        status, _, body = await ask(front, "GET", path)
         assert (status, len(body)) == (200, 300_000)
-        assert (await ask(front, "GET", "/metrics", client=REMOTE))[0] == 503
+        assert (await ask(front, "GET", path, client=REMOTE))[0] == 503
         await asyncio.gather(*strangers)
-        assert not front._metrics_bytes
-        assert (await ask(front, "GET", "/metrics", client=REMOTE))[0] == 200
+        assert not front._large_bytes
+        assert (await ask(front, "GET", path, client=REMOTE))[0] == 200
 
     run(test)

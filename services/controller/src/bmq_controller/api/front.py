@@ -25,7 +25,7 @@ from bmq.internal import ADMIN_REPLY_BYTES_MAX
 from bmq.log_limit import RateLimited
 from bmq.roles.admin import AdminReply, AdminRequest
 from bmq.turns import Turns
-from bmq_controller.api.asgi import BODY_BYTES_MAX, BODY_WITHIN_S, Application, BodyRoom, NoRoom, Receive, Scope, Send, body_of, call, say
+from bmq_controller.api.asgi import BODY_BYTES_MAX, BODY_WITHIN_S, PART_BYTES, Application, BodyRoom, NoRoom, Receive, Scope, Send, body_of, call, say
 from bmq_controller.api.bodies import unusable
 from bmq_controller.api.own_pages import OWN_PAGES
 from bmq_controller.api.problems import Refusal, subject_of
@@ -42,12 +42,14 @@ BODY_ELEMENTS_MAX: Final = 5_000
 """Commas in a body: each element may become an error of its own."""
 HANDED_ON_AT_ONCE: Final = 256
 """Requests of other nodes, beside this one's own."""
-METRICS_BYTES_MAX: Final = 64 << 20
-"""Pages of metrics that are on their way to those who asked, beside one: each may be another."""
-METRICS_PER_ADDRESS: Final = 4
-"""One address's part of them is this part."""
-METRICS_WITHIN_S: Final = 20.0
-"""Whoever has not taken its page by then does not read."""
+LARGE_BYTES: Final = PART_BYTES
+"""Answers above it (metrics, the image, a group with many offsets) are large ones."""
+LARGE_BYTES_MAX: Final = 64 << 20
+"""Large answers that are on their way to those who asked, beside one: each may be another page."""
+LARGE_PER_ADDRESS: Final = 4
+"""One address's part of them is this part, beside one."""
+TAKEN_WITHIN_S: Final = 20.0
+"""Whoever has not taken a large answer by then, and a second more for each MiB, does not read."""
 SLOW_S: Final = 2.0
 """A request that took longer is told in the log."""
 FAILED_FROM: Final = 500
@@ -109,8 +111,8 @@ class AdminFront:
         self._bodies = BodyRoom()
         self._exposing: asyncio.Task[bytes] | None = None
         self._handed_on_here = 0
-        self._metrics_bytes: Counter[str] = Counter()
-        """Of pages that are on their way, by address."""
+        self._large_bytes: Counter[str] = Counter()
+        """Of large answers that are on their way, by address."""
 
     @property
     def has_pages(self) -> bool:
@@ -129,22 +131,23 @@ class AdminFront:
         reply = await self._health(request)
         if reply is None:
             reply = await self._followed(request, self._bounded(scope, request, receive))
-        if request.path == "/metrics" and request.method == "GET" and with_body:
-            await self._say_metrics(request, reply, send, host=_host_of(scope))
+        if with_body and len(reply.body) > LARGE_BYTES:
+            await self._say_large(request, reply, send, host=_host_of(scope))
         else:
             await say(send, reply, with_body=with_body)
 
-    async def _say_metrics(self, request: AdminRequest, reply: AdminReply, send: Send, *, host: str) -> None:
-        """Few of those who ask for metrics and do not read them have a page."""
-        size_bytes, held, held_bytes = len(reply.body), self._metrics_bytes, self._metrics_bytes.total()
-        own_max = METRICS_BYTES_MAX // METRICS_PER_ADDRESS
-        if (held_bytes and held_bytes + size_bytes > METRICS_BYTES_MAX) or (held[host] and held[host] + size_bytes > own_max):
-            why = f"{held_bytes} bytes of metrics are on their way already, {held[host]} of them to this address"
-            await say(send, _refusal(request, 503, "TooManyRequests", why, "read what comes, and try again in a moment").reply(), with_body=True)
+    async def _say_large(self, request: AdminRequest, reply: AdminReply, send: Send, *, host: str) -> None:
+        """Few of those who ask for much and do not read it have an answer."""
+        size_bytes, held, held_bytes = len(reply.body), self._large_bytes, self._large_bytes.total()
+        own_max = LARGE_BYTES_MAX // LARGE_PER_ADDRESS
+        if (held_bytes and held_bytes + size_bytes > LARGE_BYTES_MAX) or (held[host] and held[host] + size_bytes > own_max):
+            why = f"{held_bytes} bytes of answers are on their way already, {held[host]} of them to this address"
+            refusal = _refusal(request, 503, "TooManyRequests", why, "read what comes, and try again in a moment")
+            await say(send, with_request_id(refusal.reply(), request.headers[REQUEST_ID]), with_body=True)
             return
         held[host] += size_bytes
         try:
-            async with asyncio.timeout(METRICS_WITHIN_S):
+            async with asyncio.timeout(TAKEN_WITHIN_S + size_bytes / (1 << 20)):
                 await say(send, reply, with_body=True)
         except TimeoutError:
             pass  # the server ends a connection whose answer is not whole
