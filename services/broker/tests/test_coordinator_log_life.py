@@ -105,6 +105,24 @@ async def test_below_a_snapshot_the_log_goes_after_a_while_and_above_it_never(mo
 
 
 @on_virtual_time
+async def test_what_overwrites_the_same_offsets_again_and_again_keeps_little_of_the_log_below_its_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bmq_broker.retention.BELOW_SNAPSHOT_BYTES_MAX", 2_000, raising=False)
+    cluster, tp = await started(groups=FEW, merge_count=1_000)
+    for offset in range(60):
+        assert await commit(cluster, offset) == 0
+        await cluster.roll(tp)
+    await asyncio.sleep(300)
+    manifest = (await cluster.broker._ownership.open(tp)).manifest
+    assert manifest.coordinator_snapshot is not None
+    below = [entry.length for entry in manifest.entries if entry.last_offset < manifest.coordinator_snapshot.offset]
+    assert 2_000 - max(below) < sum(below) <= 2_000
+    await cluster.stop()
+    await cluster.start("again")
+    assert await fetched(cluster) == (0, 59)
+    await cluster.stop()
+
+
+@on_virtual_time
 async def test_pages_below_a_snapshot_go_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bmq_broker.retention.DAY_MS", 600_000)
     cluster, tp = await started(groups=GroupSettings(snapshot_record_interval=6, offsets_retention_ms=1 << 50), manifest_entries_max=2)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from bmq.clock_guard import ClockGuard
 from bmq.errors import PolicyViolation
-from bmq.storage.manifest import PageRef, part_size_bytes, retained_among
+from bmq.storage.manifest import Manifest, PageRef, part_size_bytes, retained_among
 from bmq.storage.segment import SegmentEntry
 from bmq.values import Offset
 from bmq_broker.manifests import Manifests
@@ -13,6 +13,9 @@ from bmq_broker.rolling import Roller
 from bmq_broker.segments import Segments
 
 DAY_MS = 86_400_000
+BELOW_SNAPSHOT_BYTES_MAX = 64 * 1024 * 1024
+"""What a coordinator's snapshot covers stays in the log for a day, and no more of it than this: whoever overwrites one offset again and again
+makes no less of it than who writes new ones."""
 
 
 class Retention:
@@ -78,14 +81,25 @@ class Retention:
                 excess_bytes = None if size_bytes_max is None else later_bytes - size_bytes_max
                 kept = retained_among(entries, before_ms=before_ms, excess_bytes=excess_bytes)
                 offset = max(offset, entries[kept].base_offset if kept < len(entries) else page.last_offset + 1)
-        snapshot = manifest.coordinator_snapshot
-        if snapshot is not None and now_ms is not None:
-            for part in manifest.parts:
-                if part.last_offset >= snapshot.offset or part.max_timestamp_ms >= now_ms - DAY_MS:
-                    break
-                offset = max(offset, part.last_offset + 1)
+        offset = max(offset, _needed_from(manifest, before_ms=None if now_ms is None else now_ms - DAY_MS))
         loads_from = _loads_from(partition)
         return (Offset(offset) if loads_from is None else min(Offset(offset), max(partition.log_start, loads_from))), None
+
+
+def _needed_from(manifest: Manifest, *, before_ms: int | None) -> int:
+    """What of the log a coordinator's snapshot covers goes by age, where the clock is trusted, or because there is too much of it."""
+    snapshot = manifest.coordinator_snapshot
+    if snapshot is None:
+        return int(manifest.log_start)
+    covered = [part for part in manifest.parts if part.last_offset < snapshot.offset]
+    excess_bytes = sum(map(part_size_bytes, covered)) - BELOW_SNAPSHOT_BYTES_MAX
+    offset = int(manifest.log_start)
+    for part in covered:
+        if excess_bytes <= 0 and (before_ms is None or part.max_timestamp_ms >= before_ms):
+            break
+        excess_bytes -= part_size_bytes(part)
+        offset = max(offset, part.last_offset + 1)
+    return offset
 
 
 def _loads_from(partition: Partition) -> Offset | None:
