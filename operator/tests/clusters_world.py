@@ -51,8 +51,10 @@ class Strict(KubeOfATest):
     async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         return copy.deepcopy(self.manifests.get((kind, namespace, name)))
 
-    async def list(self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        found = await super().list(kind, namespace)
+    async def list(
+        self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None, fields: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
+        found = await super().list(kind, namespace, fields=fields)
         return [copy.deepcopy(one) for one in found if (labels or {}).items() <= one["metadata"].get("labels", {}).items()]
 
     def given(self, meta: dict[str, Any]) -> dict[str, Any]:

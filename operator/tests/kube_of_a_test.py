@@ -31,9 +31,12 @@ class KubeOfATest:
     async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         return self.manifests.get((kind, namespace, name))
 
-    async def list(self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    async def list(
+        self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None, fields: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
         self.lists += 1
-        return [one for (found, where, _), one in self.manifests.items() if found == kind and namespace in ("", where)]
+        there = [one for (found, where, _), one in self.manifests.items() if found == kind and namespace in ("", where)]
+        return [one for one in there if all(_field(one, path) == value for path, value in (fields or {}).items() if value)]
 
     async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
         meta = manifest["metadata"]
@@ -70,6 +73,13 @@ class KubeOfATest:
 
     async def delete(self, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
         self.drop(kind, namespace, name)
+
+
+def _field(manifest: dict[str, Any], path: str) -> Any:
+    found: Any = manifest
+    for part in path.split("."):
+        found = found.get(part, {})
+    return found
 
 
 def selected(manifest: dict[str, Any], labels: Mapping[str, str] | None) -> bool:

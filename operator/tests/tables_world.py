@@ -32,10 +32,12 @@ class SparkKube(KubeOfATest):
         self.refuses: set[str] = set()
         self.writes: list[str] = []
 
-    async def list(self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    async def list(
+        self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None, fields: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
         if kind in KINDS and not self.spark:
             raise KubeProblem(status=404, reason="NotFound", message="the server could not find the requested resource")
-        found = await super().list(kind, namespace)
+        found = await super().list(kind, namespace, fields=fields)
         return [one for one in found if selected(one, labels)]
 
     async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:

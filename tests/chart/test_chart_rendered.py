@@ -294,7 +294,7 @@ NEEDED = {
     },
     ("pods",): {"get", "list", "watch", "patch", "delete"},
     ("persistentvolumeclaims",): {"get", "patch", "delete"},
-    ("events",): {"create"},
+    ("events",): {"create", "list"},
     ("sparkapplications/status", "scheduledsparkapplications/status"): {"patch"},
     ("nodes", "controllerrevisions"): {"list"},
     ("customresourcedefinitions",): {"get", "list", "watch"},

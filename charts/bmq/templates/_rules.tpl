@@ -54,9 +54,10 @@
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, create, patch, delete]
+# Posted, and read where Kubernetes makes no pods: a quota, or a Pod Security Standard, is in events alone.
 - apiGroups: [""]
   resources: [events]
-  verbs: [create]
+  verbs: [create, list]
 {{- if .Values.spark.enabled }}
 - apiGroups: [sparkoperator.k8s.io]
   resources: [sparkapplications, scheduledsparkapplications]

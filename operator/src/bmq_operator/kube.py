@@ -82,11 +82,15 @@ class Kube:
                 return None
             raise
 
-    async def list(self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None) -> list[Manifest]:
-        """All objects of a kind, of all namespaces if none is given, which have all of these labels."""
+    async def list(
+        self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None, fields: Mapping[str, str] | None = None
+    ) -> list[Manifest]:
+        """All objects of a kind, of all namespaces if none is given, which have all of these labels, and these values in fields."""
         query: dict[str, str] = {"limit": str(PAGE)}
         if labels:
             query["labelSelector"] = ",".join(f"{key}={value}" if value else key for key, value in labels.items())
+        if fields:
+            query["fieldSelector"] = ",".join(f"{key}={value}" for key, value in fields.items() if value)
         found: list[Manifest] = []
         while True:
             page = await self._request("GET", _path(kind, namespace), query=query)

@@ -22,6 +22,7 @@ from bmq_operator.clusters.pods import config_map_of, erase_job
 from bmq_operator.clusters.refused import NotToBe, not_to_be
 from bmq_operator.clusters.stores import has_reached, use_of_store
 from bmq_operator.clusters.troubles import last_words, trouble
+from bmq_operator.clusters.unmade import why_unmade
 from bmq_operator.conditions import Finding, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.kube import Manifest
@@ -108,7 +109,7 @@ async def _erase(context: Context, cluster: Cluster, existing: Existing) -> Outc
         return _waiting(context, cluster, "Deleting", f"the Job {names.erase} is made anew, by the spec as it is now")
     if job is None:
         await write(context.kube, wanted, None)
-    elif why_failed := _why_not_erased(existing, job):
+    elif why_failed := await _why_not_erased(context, existing, job):
         text = f"the Job {names.erase} could not delete the records: {why_failed}. It is tried again; with deletionPolicy: Retain the records stay"
         return _waiting(context, cluster, "EraseFailed", text)
     return _waiting(context, cluster, "Deleting", f"the Job {names.erase} deletes the records from the store")
@@ -139,9 +140,11 @@ def _pods(existing: Existing, *components: str) -> list[str]:
     return [str(pod["metadata"]["name"]) for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) in components]
 
 
-def _why_not_erased(existing: Existing, job: Manifest) -> str:
-    """What a pod of the Job said last, or what keeps one from running; empty: nothing is known to."""
+async def _why_not_erased(context: Context, existing: Existing, job: Manifest) -> str:
+    """What a pod of the Job said last, or what keeps one from running, or from being made; empty: nothing is known to."""
     pods = [pod for pod in existing.pods if owner_of(pod) == job["metadata"]["uid"]]
+    if not pods:
+        return await why_unmade(context.kube, job)
     found = trouble(pods)
     return _last_words(pods) or ("" if found is None else found.message)
 

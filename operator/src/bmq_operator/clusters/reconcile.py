@@ -27,6 +27,7 @@ from bmq_operator.clusters.rotation import halted, nodes_behind, of_nobody, repl
 from bmq_operator.clusters.steps import marked, take
 from bmq_operator.clusters.stores import SHARED, gives_way, has_not_begun, use_of_store
 from bmq_operator.clusters.troubles import trouble
+from bmq_operator.clusters.unmade import refused
 from bmq_operator.clusters.upgrade import Idle, Step, View, Wait, next_step
 from bmq_operator.clusters.volume import claim_of_minio, keep_volume
 from bmq_operator.clusters.workloads import scaling_note
@@ -102,7 +103,8 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         step=step,
         of_base=of_base,
         lanes=lanes_status(lanes),
-        trouble=trouble(pod for pod in existing.pods if _counts(pod)),
+        trouble=trouble(pod for pod in existing.pods if _counts(pod))
+        or await refused(context.kube, (sets[one] for one in (*ROLES, "minio") if one in sets)),
         obstacle=brought.obstacle,
         held=brought.held,
         listeners=listener_statuses(cluster, existing, nodes),

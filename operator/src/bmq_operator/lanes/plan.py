@@ -213,7 +213,8 @@ def _pods(situation: Situation, present: PresentLane) -> Plan:
     lane, spec = situation.lane, situation.lane.spec
     for noun, wanted, pods in (("brokers", spec.brokers.replicas, situation.brokers), ("proxies", spec.proxies.replicas, situation.proxies)):
         if pods.ready < wanted:
-            finding = _not_ready(f"{noun.capitalize()}Starting", f"{pods.ready} of {wanted} {noun} of the lane are ready")
+            why = f": Kubernetes makes no more of them: {pods.why}" if pods.why else ""
+            finding = _not_ready(f"{noun.capitalize()}Starting", f"{pods.ready} of {wanted} {noun} of the lane are ready{why}")
             return _as_it_was(lane, finding, topics=present.topics, objects=True, again_after_s=STARTING_S)
     found = Finding(status="True", reason=AS_WRITTEN, message="the lane is as it is written")
     end_ms = expires_ms(lane, present)

@@ -14,6 +14,7 @@ from bmq_operator.clusters.existing import owner_of
 from bmq_operator.clusters.gathering import may_be
 from bmq_operator.clusters.names import OF_LANE, OF_NAMESPACE, Names, selector_of
 from bmq_operator.clusters.refused import NotToBe
+from bmq_operator.clusters.unmade import lacks_pods, why_unmade
 from bmq_operator.conditions import Finding, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
@@ -158,7 +159,8 @@ async def _ready(context: Context, cluster: Cluster | None, lane: Lane, componen
     names = names_of(cluster, lane)
     there = await context.kube.get("StatefulSet", names.namespace, names.role(component))
     status = {} if there is None else there.get("status", {})
-    return Ready(there=int(status.get("replicas", 0)), ready=int(status.get("readyReplicas", 0)))
+    why = await why_unmade(context.kube, there) if there is not None and lacks_pods(there) else ""
+    return Ready(there=int(status.get("replicas", 0)), ready=int(status.get("readyReplicas", 0)), why=why)
 
 
 async def _carry_out(context: Context, lane: Lane, referred: Referred, planned: Plan) -> None:

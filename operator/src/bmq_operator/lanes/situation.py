@@ -28,6 +28,8 @@ class Ready:
 
     there: int = 0
     ready: int = 0
+    why: str = ""
+    """Why Kubernetes makes no more of them; empty: nothing is known to keep it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,44 @@
+"""Why Kubernetes makes no pods of a StatefulSet or a Job: a quota, a Pod Security Standard, a webhook. No status says so, only its events do."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from bmq_operator.conditions import Finding
+from bmq_operator.kube import Kube, KubeProblem, Manifest
+
+REFUSED: Final = "PodsRefused"
+_REASON: Final = "FailedCreate"
+_LENGTH_MAX: Final = 1_000
+
+
+async def refused(kube: Kube, makers: Iterable[Manifest]) -> Finding | None:
+    """Of the first of these StatefulSets that lack pods and of which it is known. Raises KubeError."""
+    for one in makers:
+        if lacks_pods(one) and (why := await why_unmade(kube, one)):
+            text = f"Kubernetes makes no pods of {one['kind']} {one['metadata']['name']}: {why}. It is tried again: correct what this names"
+            return Finding(status="False", reason=REFUSED, message=text)
+    return None
+
+
+def lacks_pods(stateful_set: Manifest) -> bool:
+    """Whether there are fewer than it wants."""
+    return bool(stateful_set.get("status", {}).get("replicas", 0) < stateful_set["spec"].get("replicas", 1))
+
+
+async def why_unmade(kube: Kube, maker: Manifest) -> str:
+    """What its newest event says of it; empty: nothing is known. Raises KubeError."""
+    meta = maker["metadata"]
+    about = {"involvedObject.kind": maker["kind"], "involvedObject.name": meta["name"], "involvedObject.uid": meta.get("uid", ""), "reason": _REASON}
+    try:
+        events = await kube.list("Event", meta["namespace"], fields=about)
+    except KubeProblem as problem:
+        if problem.status != 403:
+            raise
+        return ""  # the chart is older than this operator, and lets it read no events
+    newest = max(events, key=_at, default=None)
+    return "" if newest is None else str(newest.get("message") or "")[:_LENGTH_MAX].strip().rstrip(".")
+
+
+def _at(event: Manifest) -> str:
+    """Times of Kubernetes are ordered as their texts."""
+    return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or "")
