@@ -57,6 +57,16 @@ def test_what_keeps_a_pod_from_being_ready_is_named_with_what_helps(status: dict
     assert words in found.message
 
 
+def test_what_a_minio_may_do_that_finds_no_node_is_what_its_spec_can_say() -> None:
+    nowhere = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "too big."}]}
+    minio = pod("demo-minio-0", **nowhere)
+    minio["metadata"]["labels"] = {"app.kubernetes.io/component": "minio"}
+    found = trouble([minio])
+    assert found is not None and found.message.endswith("too big. Free resources, or change store.minio.resources")
+    node = trouble([pod(**nowhere)])
+    assert node is not None and node.message.endswith("or change its resources and placement")
+
+
 def test_of_several_troubles_the_one_that_says_most_is_told() -> None:
     found = trouble([pod("a", **ended("error: no controller")), pod("b", **ended(REFUSED)), pod("c", **waiting("ImagePullBackOff"))])
     assert found is not None

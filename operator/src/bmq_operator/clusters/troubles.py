@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Final
 
+from bmq_operator.clusters.names import COMPONENT_LABEL
 from bmq_operator.clusters.nodes import is_ready
 from bmq_operator.conditions import Finding
 from bmq_operator.kube import Manifest
@@ -45,9 +46,10 @@ def _of(pod: Manifest) -> Finding | None:
     status = pod.get("status", {})
     for one in status.get("conditions", ()):
         if one["type"] == "PodScheduled" and one["status"] == "False" and one.get("reason") == "Unschedulable":
-            return _finding(
-                "Unschedulable", f"{name} finds no node: {one.get('message', '').rstrip('. ')}. Free resources, or change resources and placement"
-            )
+            of_minio = pod["metadata"].get("labels", {}).get(COMPONENT_LABEL) == "minio"
+            change = "store.minio.resources" if of_minio else "its resources and placement"
+            text = f"{name} finds no node: {one.get('message', '').rstrip('. ')}. Free resources, or change {change}"
+            return _finding("Unschedulable", text)
     for container in status.get("containerStatuses", ()):
         if (found := _of_container(name, container)) is not None:
             return found
