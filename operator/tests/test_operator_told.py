@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from clusters_world import World, cluster, run
+from structlog.testing import capture_logs
 
 from bmq.resources.cluster import Cluster
 from bmq_operator.clusters import reconcile as clusters
@@ -88,6 +89,21 @@ def test_looks_that_fail_again_and_again_are_told_and_one_that_fails_is_not(fail
             assert (status, reason) == (("Unknown", "NotLookedAt") if count >= TELL_AFTER else ("True", "Ready")), count
         assert (str(failure) or "it took too long") in text
         assert [one["type"] for one in world.there("Cluster", "prod")["status"]["conditions"]] == ["Ready", "Progressing"]
+
+    run(use, cluster())
+
+
+@pytest.mark.parametrize(("status", "first"), [(409, "info"), (422, "warning")])
+def test_what_was_written_meanwhile_is_no_warning_before_it_is_so_several_times_in_a_row(status: int, first: str) -> None:
+    async def use(world: World) -> None:
+        runner, queue, _ = runner_of(world, KubeProblem(status=status, reason="Conflict", message="the object has been modified"))
+        with capture_logs() as lines:
+            for _ in range(TELL_AFTER):
+                queue.add(KEY)
+                await queue.take()
+                await runner._look(KEY)
+        levels = [one["log_level"] for one in lines if one["event"] == "a resource could not be looked after"]
+        assert levels == [first] * (TELL_AFTER - 1) + ["warning"]
 
     run(use, cluster())
 

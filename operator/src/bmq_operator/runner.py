@@ -6,6 +6,7 @@ Reading and parsing the resource, its finalizer, its status (written only where 
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -87,10 +88,13 @@ class Runner:
                 gone, again_after_s = await self._reconcile(key)
         except (KubeError, AdminError, TimeoutError) as error:
             why = str(error) or "it took too long"
-            if self._queue.failures(key) + 1 >= TELL_AFTER:
+            told = self._queue.failures(key) + 1 >= TELL_AFTER
+            if told:
                 await self._tell_failed(key, why)
             delay_s = self._queue.failed(key, jitter=self._context.rng.random())
-            _log.warning("a resource could not be looked after", resource=str(key), why=why, again_in_s=round(delay_s, 1))
+            meanwhile = isinstance(error, KubeProblem) and error.status == 409  # somebody else wrote: Kubernetes' own controllers do all the time
+            level = logging.INFO if meanwhile and not told else logging.WARNING
+            _log.log(level, "a resource could not be looked after", resource=str(key), why=why, again_in_s=round(delay_s, 1))
             return "failed"
         except Exception:  # noqa: BLE001 - a bug met by one resource must not stop the work for all others; it is logged as what it is
             delay_s = self._queue.failed(key, jitter=self._context.rng.random())
