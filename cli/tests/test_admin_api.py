@@ -199,6 +199,35 @@ def test_a_group_with_many_offsets_is_looked_at_few_at_a_time_and_written_beside
     assert threads == {"admin page_0"}
 
 
+def test_the_offsets_of_a_group_come_in_pages_and_only_those_of_the_page_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    statuses = coordinators_page.partition_statuses
+
+    def noted_statuses(sources: Any, tps: list[TopicPartition]) -> Any:
+        asked.append(len(tps))
+        return statuses(sources, tps)
+
+    monkeypatch.setattr(coordinators_page, "partition_statuses", noted_statuses)
+
+    async def test(cluster: Cluster) -> None:
+        proxy = await with_topic(cluster)
+        assert proxy.proxy is not None
+        await until(proxy.proxy.proxy.metadata, lambda image: image.topic("orders") is not None)
+        assert (await ask(proxy, "GET", "/v1/groups/none", query="limit=2")).status == 404
+        await commit(proxy, "team/billing", offset=0, partitions=(2, 0, 1))
+        first = (await ask(proxy, "GET", "/v1/groups/team/billing", query="limit=2")).body
+        assert [one["partition"] for one in first["offsets"]] == [0, 1]
+        assert first["continue"]
+        second = (await ask(proxy, "GET", "/v1/groups/team/billing", query=f"limit=2&continue={first['continue']}")).body
+        assert ([one["partition"] for one in second["offsets"]], second["continue"], second["state"]) == ([2], None, "Empty")
+        assert asked == [2, 1]
+        foreign = (await ask(proxy, "GET", "/v1/topics", query="limit=1")).body["continue"] or "x"
+        assert (await ask(proxy, "GET", "/v1/groups/team/billing", query=f"continue={foreign}")).status == 400
+        assert (await ask(proxy, "GET", "/v1/groups/team/billing", query="limit=1001")).status == 400
+
+    run(test)
+
+
 async def commit(node: ClusterNode, group_id: str, *, offset: int, partitions: Sequence[int] = (1,)) -> None:
     """An offset committed by hand, as tools do, for some partitions of the topic."""
     from bmq.wire.apis import ApiKey

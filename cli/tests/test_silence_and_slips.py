@@ -9,6 +9,7 @@ import pytest
 from cli_cluster import BMQ, Result, environment, run_process, started_bmq
 from deaf_relay import deaf_to
 
+PRODUCE = 0
 LIST_OFFSETS = 2
 NO_ANSWER = "no answer within 1 s. raise --timeout, or see what `bmq cluster status` says\n"
 
@@ -88,3 +89,11 @@ def test_output_that_finds_no_space_is_told_as_such(address: str) -> None:
         done = subprocess.run([BMQ, "topics", "list"], stdout=full, stderr=subprocess.PIPE, env=environment(address), timeout=30, check=False)
     assert done.returncode == 1
     assert done.stderr == b"error: the command's output: no space is left where it is written to. free some, or write it elsewhere\n"
+
+
+def test_records_that_nobody_acknowledges_in_time_are_told_with_where_to_look(address: str) -> None:
+    with deaf_to(PRODUCE, address) as relay:
+        done = run_process(relay, ["produce", "orders", "--delivery-timeout", "1"], stdin=b"three\n")
+    assert done.code == 1
+    remedy = "see what `bmq cluster status` says of the cluster and its store; some may have been written"
+    assert f"1 of 1 records failed: Local: Message timed out. {remedy}" in done.err

@@ -26,6 +26,7 @@ LINE_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 _QUEUE_RECORDS: Final = 100_000
 _QUEUE_KIB: Final = 131_072
 _FLUSH_SLICE_S: Final = 0.2
+_LATE: Final = KafkaError(KafkaError._MSG_TIMED_OUT).str()
 _NO_PARTITION: Final = KafkaError(KafkaError._UNKNOWN_PARTITION).str()
 _PROGRESS_STEP_BYTES: Final = 256 * 1024
 
@@ -168,6 +169,9 @@ def delivery_failure(topic: str, delivery: Delivery) -> CommandFailed:
     remedy = "some may have been written all the same: look before you send them again"
     if reason == _NO_PARTITION:
         remedy = f"these were not sent: `bmq topics describe {topic}` shows its partitions"
+    elif reason == _LATE:
+        # What was answered meanwhile, a full disk say, no library tells: it tried again and again.
+        remedy = f"see what `bmq cluster status` says of the cluster and its store; {remedy}"
     elif "too large" in reason:
         remedy = f"send smaller records, or raise what the topic takes: bmq topics alter {topic} --config max.message.bytes=BYTES"
     return CommandFailed(f"produce to {topic}", f"{delivery.failed} of {delivery.handed_over} records failed: {reason}", remedy)

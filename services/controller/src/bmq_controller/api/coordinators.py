@@ -18,8 +18,9 @@ from bmq.values import TopicPartition
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Fields, Message
+from bmq_controller.api.paging import Page, page
 from bmq_controller.api.problems import Refused
-from bmq_controller.api.sources import ApiSources
+from bmq_controller.api.sources import ApiSources, in_thread
 
 CALLS_AT_ONCE: Final = 16
 LOOK_UPS_AT_ONCE: Final = 8
@@ -60,16 +61,18 @@ async def list_groups(sources: ApiSources) -> list[dict[str, Any]]:
     return [group for answer in answers for group in answer]
 
 
-async def describe_group(sources: ApiSources, group_id: str) -> tuple[dict[str, Any], list[GroupOffset]]:
-    """The fields of DescribeGroups, and all committed offsets with their lag. Raises BmqError, Refused (also where there is no such group)."""
+async def describe_group(sources: ApiSources, group_id: str, *, limit: int, after: str | None) -> tuple[dict[str, Any], Page[GroupOffset]]:
+    """The fields of DescribeGroups, and a page of its committed offsets with their lag. Raises BmqError, Refused (also where there is no such
+    group).
+    """
     request = Message(groups=[group_id], include_authorized_operations=False)
     reply = await _ask_about(sources, group_id, ApiKey.DESCRIBE_GROUPS, request)
     found = fields_of(reply["groups"][0])
     code = found.get("error_code", 0)
     if code != ErrorCode.group_id_not_found:
         _check(code)
-    offsets = await _offsets(sources, group_id)
-    if not offsets and (code or (found.get("group_state") or "") in _NO_GROUP_STATES):
+    offsets = await _offsets(sources, group_id, limit=limit, after=after)
+    if not offsets.items and after is None and (code or (found.get("group_state") or "") in _NO_GROUP_STATES):
         raise _no_such_group()
     return found, offsets
 
@@ -105,11 +108,24 @@ def fields_of(reply: Fields) -> dict[str, Any]:
     return dict(reply if isinstance(reply, Mapping) else reply.__dict__)
 
 
-async def _offsets(sources: ApiSources, group_id: str) -> list[GroupOffset]:
+async def _offsets(sources: ApiSources, group_id: str, *, limit: int, after: str | None) -> Page[GroupOffset]:
     group = Message(group_id=group_id, member_id=None, member_epoch=-1, topics=None)
     reply = await _ask_about(sources, group_id, ApiKey.OFFSET_FETCH, Message(groups=[group], require_stable=False))
     topics = [fields_of(topic) for topic in fields_of(reply["groups"][0])["topics"]]
-    committed = [(topic["name"], fields_of(one)) for topic in topics for one in topic["partitions"]]
+
+    def chosen() -> Page[Any]:
+        committed = ((topic["name"], fields_of(one)) for topic in topics for one in topic["partitions"])
+        return page(
+            committed,
+            key=lambda each: (each[0], int(each[1]["partition_index"])),
+            view=lambda each: each,
+            limit=limit,
+            after=after,
+            kind=f"offsets of {group_id}",
+        )
+
+    shown = await in_thread(chosen)
+    committed: list[tuple[str, dict[str, Any]]] = shown.items
     image = sources.image
     statuses: dict[TopicPartition, PartitionStatus] = {}
     at_once = asyncio.Semaphore(LOOK_UPS_AT_ONCE)
@@ -141,7 +157,7 @@ async def _offsets(sources: ApiSources, group_id: str) -> list[GroupOffset]:
         wanted = [TopicPartition(topic.topic_id, one["partition_index"]) for name, one in part if (topic := image.topic(name)) is not None]
         statuses = await partition_statuses(sources, wanted)
         found += await together(with_lag(name, one) for name, one in part)
-    return found
+    return Page(items=found, next_token=shown.next_token)
 
 
 async def _ask_about(sources: ApiSources, group_id: str, api_key: ApiKey, request: Message) -> dict[str, Any]:

@@ -158,10 +158,13 @@ class GroupOffsetView(BaseModel):
 
 
 class GroupView(GroupSummary):
-    """A group with its members and offsets."""
+    """A group with its members and a page of its offsets."""
 
     protocol: str
     members: list[MemberView]
     offsets: list[GroupOffsetView]
-    lag_records: int = Field(description="Of all partitions for which it is known")
-    lag_seconds: float = Field(description="The largest of all partitions for which it is known")
+    lag_records: int = Field(description="Of all partitions on this page for which it is known")
+    lag_seconds: float = Field(description="The largest of all partitions on this page for which it is known")
+    next_token: str | None = Field(
+        default=None, serialization_alias="continue", description="Give it as `continue` for the offsets that follow; null: these were the last"
+    )
