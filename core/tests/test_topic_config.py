@@ -8,7 +8,7 @@ from bmq.cluster_config import CLUSTER_KEYS, describe_cluster, resolve_cluster, 
 from bmq.config_keys import ConfigSource, ConfigType
 from bmq.errors import InvalidConfig, InvalidTopicName
 from bmq.names import check_topic_name, collision_key, is_internal, may_collide
-from bmq.topic_config import TOPIC_KEYS, describe_topic, resolve, validate
+from bmq.topic_config import TOPIC_KEYS, describe_topic, resolve, topic_key, validate
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "__consumer_offsets"])
@@ -150,3 +150,10 @@ def test_values_that_were_kept_with_any_number_of_blanks_are_described_without_t
     rows = {row.name: row for row in describe_topic(stored, dynamic_defaults={"log.retention.ms": "6" + " " * 100_000})}
     row = rows["retention.ms"]
     assert [row.value, *(one.value for one in row.synonyms)][:3] == ["5", "5", "6"]
+
+
+def test_a_value_has_no_more_bytes_than_may_be_whatever_its_characters() -> None:
+    key = topic_key("leader.replication.throttled.replicas")
+    assert key.accept("😀" * 1_024) == "😀" * 1_024
+    with pytest.raises(InvalidConfig, match="a value of 4100 bytes: at most 4096"):
+        key.accept("😀" * 1_025)

@@ -17,7 +17,7 @@ INT_MAX: Final = 2**31 - 1
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]{1,19}(\.[0-9]{0,19})?|\.[0-9]{1,19})", re.ASCII)
 VALUE_LENGTH_MAX: Final = 4096
-"""A value's, as it was sent: blanks around it count."""
+"""A value's in bytes, as it was sent: blanks around it count."""
 
 Value = bool | int | float | str | tuple[str, ...]
 
@@ -81,8 +81,9 @@ class ConfigKey:
 
     def accept(self, text: str) -> str:
         """What is kept of a new value: without the blanks around it. Raises InvalidConfig, also for one that is too long with them."""
-        if len(text) > VALUE_LENGTH_MAX:
-            raise InvalidConfig(f"{self.name}: a value of {len(text)} characters: at most {VALUE_LENGTH_MAX} are possible")
+        size_bytes = len(text.encode(errors="surrogatepass"))
+        if size_bytes > VALUE_LENGTH_MAX:
+            raise InvalidConfig(f"{self.name}: a value of {size_bytes} bytes: at most {VALUE_LENGTH_MAX} are possible")
         self.parse(text)
         return text.strip()
 

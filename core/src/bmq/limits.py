@@ -245,7 +245,8 @@ class Limits:
     )
     create_partitions_burst: int = _limit(
         50_000,
-        "Partitions that clients at one address may make at once, by a proxy; what is used up comes back at create_partitions_per_minute.",
+        "Partitions that clients at one address may make at once, by a proxy; what is used up comes back at create_partitions_per_minute. "
+        "A KiB of a topic's configuration, or of what is said in a change of one, counts like a partition.",
         beyond="THROTTLING_QUOTA_EXCEEDED with the time to wait.",
         maximum=10_000_000,
     )

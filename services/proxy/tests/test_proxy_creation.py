@@ -11,6 +11,7 @@ from bmq.limits import limits_of
 from bmq.roles.controller import NewTopic
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.creation import CreationQuota, pieces
+from bmq_proxy.handlers.k32_describe_configs import LONG_TEXTS_BYTES_MAX
 from bmq_proxy.settings import ProxySettings
 
 
@@ -83,5 +84,58 @@ def test_many_topics_of_one_request_come_to_the_controller_in_pieces() -> None:
             made = await client.ask(19, 7, topics(900))
             assert [topic.error_code for topic in made.topics] == [0] * 900
             assert [len(call) - 1 for call in running.controller.calls] == [200, 200, 200, 200, 100]
+
+    asyncio.run(main())
+
+
+LONG = "1:2," * 1_000
+THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+
+def test_long_texts_of_configurations_count_like_partitions_when_they_are_made_and_when_they_are_changed() -> None:
+    async def main() -> None:
+        given = limits_of({"create_partitions_burst": 20, "create_partitions_per_minute": 60})
+        async with running_proxy(ProxySettings(limits=given)) as running:
+            client = await running.connect()
+            texts = [{"name": name, "value": LONG} for name in THROTTLED]
+            codes = []
+            for n in range(4):
+                request = topics(1, first=n)
+                request["topics"][0]["configs"] = texts
+                codes.append((await client.ask(19, 7, request)).topics[0].error_code)
+            assert codes == [0, 0, ErrorCode.throttling_quota_exceeded, ErrorCode.throttling_quota_exceeded]
+            assert (await client.ask(19, 7, topics(2, first=2))).topics[0].error_code == 0, "a topic with short ones counts as its partitions"
+            resource = {"resource_type": 2, "resource_name": "t0"}
+            for operation, value in ((0, LONG), (2, "9:9")):
+                changes = [{"name": name, "config_operation": operation, "value": value} for name in THROTTLED]
+                changed = await client.ask(44, 1, {"resources": [{**resource, "configs": changes}], "validate_only": False})
+                assert changed.responses[0].error_code == ErrorCode.throttling_quota_exceeded, "also what is appended to"
+            replaced = await client.ask(33, 2, {"resources": [{**resource, "configs": texts}], "validate_only": False})
+            assert replaced.responses[0].error_code == ErrorCode.throttling_quota_exceeded
+            short = {"name": "retention.ms", "config_operation": 0, "value": "1000"}
+            assert (await client.ask(44, 1, {"resources": [{**resource, "configs": [short]}], "validate_only": False})).responses[0].error_code == 0
+
+    asyncio.run(main())
+
+
+def test_a_description_of_many_topics_has_long_texts_of_some_of_them_and_says_so_of_the_others() -> None:
+    async def main() -> None:
+        given = limits_of({"create_partitions_burst": 10_000})
+        async with running_proxy(ProxySettings(limits=given)) as running:
+            client = await running.connect()
+            request = topics(100)
+            for topic in request["topics"]:
+                topic["configs"] = [{"name": name, "value": LONG} for name in THROTTLED]
+            assert not any(topic.error_code for topic in (await client.ask(19, 7, request)).topics)
+            named = [{"resource_type": 2, "resource_name": f"t{n}", "configuration_keys": None} for n in range(100)]
+            described = (await client.ask(32, 4, {"resources": named, "include_synonyms": True, "include_documentation": False})).results
+            whole = [one for one in described if not one.error_code]
+            assert sum(len(row.value) for one in whole for row in one.configs if row.name in THROTTLED) == 2 * len(LONG) * len(whole)
+            assert 2 * 2 * len(LONG) * len(whole) <= LONG_TEXTS_BYTES_MAX < 2 * 2 * len(LONG) * (len(whole) + 1)
+            assert {one.error_code for one in described[len(whole) :]} == {ErrorCode.policy_violation}
+            assert "describe fewer" in described[-1].error_message
+            short = [{**one, "configuration_keys": ["retention.ms"]} for one in named]
+            described = (await client.ask(32, 4, {"resources": short, "include_synonyms": True, "include_documentation": False})).results
+            assert not any(one.error_code for one in described), "none of what is asked for is long"
 
     asyncio.run(main())

@@ -1,6 +1,6 @@
 """What one client may create: bounded for a request, and for an address over time, so that nobody uses up the cluster's partitions. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -14,6 +14,8 @@ from bmq.roles.controller import NewTopic
 PIECE_TOPICS: Final = 200
 PIECE_PARTITIONS: Final = 1_000
 """What the controller is asked for at once: between two such pieces it hears heartbeats. One topic is never divided."""
+TEXT_BYTES_PER_PARTITION: Final = 1 << 10
+"""So much of a resource's configuration counts as a partition: every node holds it, and every snapshot of the metadata."""
 
 
 class CreationQuota:
@@ -52,6 +54,11 @@ def pieces(topics: Sequence[NewTopic], *, default_partitions: int) -> Iterator[l
     """In order."""
     weighed = partial(partitions_of, default_partitions=default_partitions)
     return in_weighed_groups(topics, weighed, count_max=PIECE_TOPICS, weight_max=PIECE_PARTITIONS)
+
+
+def texts_count(values: Iterable[str | None]) -> int:
+    """As how many partitions the values of one resource count: none, where they are as short as those that have an effect."""
+    return sum(len(value.encode(errors="surrogatepass")) for value in values if value is not None) // TEXT_BYTES_PER_PARTITION
 
 
 def partitions_of(topic: NewTopic, default_partitions: int) -> int:

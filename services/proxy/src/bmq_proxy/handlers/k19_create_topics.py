@@ -15,7 +15,7 @@ from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.assigned import assigned_by_number
 from bmq_proxy.calls import Call
-from bmq_proxy.creation import check_request, partitions_of, pieces
+from bmq_proxy.creation import check_request, partitions_of, pieces, texts_count
 from bmq_proxy.failures import controller_code
 from bmq_proxy.images import image_with
 from bmq_proxy.led import when_led
@@ -67,7 +67,8 @@ def _admit(proxy: Proxy, call: Call, request: Message, wanted: Sequence[NewTopic
     check_request(proxy.settings.limits, topics=len(request.topics), partitions=partitions)
     if not request.validate_only:
         # What is refused for another reason costs nothing: who creates what is there already makes nothing.
-        new = sum(partitions_of(topic, default) for topic in wanted if proxy.image.topic(topic.name) is None)
+        made = [topic for topic in wanted if proxy.image.topic(topic.name) is None]
+        new = sum(partitions_of(topic, default) + texts_count(topic.configs.values()) for topic in made)
         proxy.quota.take(call.client_host, new, proxy.loop.time())
 
 

@@ -1,11 +1,11 @@
 """DescribeConfigs, key 32, versions 1 to 4: topics, the cluster (as every broker), groups. Missing: broker loggers."""
 
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from bmq.cluster_config import describe_cluster
 from bmq.config_keys import DescribedConfig
-from bmq.errors import BmqError, RequestError
+from bmq.errors import BmqError, PolicyViolation, RequestError
 from bmq.kafka_keys import describe_node
 from bmq.topic_config import describe_topic, pinned
 from bmq.values import NodeId
@@ -19,7 +19,11 @@ from bmq_proxy.proxy import Proxy
 from bmq_proxy.spreading import PROXY_ROLE
 from bmq_proxy.topics import find_topic, proxies_of
 
-_RESOURCE_COUNTS = 40
+LONG_TEXTS_BYTES_MAX: Final = 1 << 20
+"""What one answer has of long texts, beyond its first resource: a request of a few bytes may name thousands that have some."""
+_LONG: Final = 64
+"""Characters of a value that is a long one: none is that has an effect."""
+_RESOURCE_COUNTS: Final = 40
 """A resource has about so many keys."""
 
 
@@ -32,18 +36,40 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """All keys of a resource, or those asked for; each resource once."""
     resources = request.resources
     async with proxy.bulk.building(call, len(resources) * _RESOURCE_COUNTS):
-        return {"results": [_describe(proxy, asked, request) async for asked in proxy.bulk.paced(call, resources, each=_RESOURCE_COUNTS)]}
+        results: list[dict[str, Any]] = []
+        long_bytes = 0
+        async for asked in proxy.bulk.paced(call, resources, each=_RESOURCE_COUNTS):
+            result = _describe(proxy, asked, request)
+            more_bytes = _long_bytes(result)
+            if more_bytes and results and long_bytes + more_bytes > LONG_TEXTS_BYTES_MAX:
+                result = _failed(
+                    asked, PolicyViolation(f"The answer has {long_bytes} bytes of long values of other resources: describe fewer at a time")
+                )
+            else:
+                long_bytes += more_bytes
+            results.append(result)
+    await proxy.bulk.large(call, long_bytes)
+    return {"results": results}
 
 
 def _describe(proxy: Proxy, asked: Any, request: Message) -> dict[str, Any]:
-    answer = {"error_code": 0, "error_message": None, "resource_type": asked.resource_type, "resource_name": asked.resource_name, "configs": []}
     try:
         rows = _rows(proxy, asked)
     except BmqError as error:
-        return {**answer, "error_code": int(code_for(error)), "error_message": str(error)}
+        return _failed(asked, error)
     keys = set(asked.configuration_keys or ())
-    answer["configs"] = [_row(row, request) for row in rows if not keys or row.name in keys]
-    return answer
+    configs = [_row(row, request) for row in rows if not keys or row.name in keys]
+    return {"error_code": 0, "error_message": None, "resource_type": asked.resource_type, "resource_name": asked.resource_name, "configs": configs}
+
+
+def _failed(asked: Any, error: BmqError) -> dict[str, Any]:
+    code, named = int(code_for(error)), {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
+    return {"error_code": code, "error_message": str(error), **named, "configs": []}
+
+
+def _long_bytes(result: dict[str, Any]) -> int:
+    texts = (text for row in result["configs"] for text in (row["value"], *(one["value"] for one in row["synonyms"])))
+    return sum(len(text.encode()) for text in texts if text is not None and len(text) > _LONG)
 
 
 def _rows(proxy: Proxy, asked: Any) -> list[DescribedConfig]:

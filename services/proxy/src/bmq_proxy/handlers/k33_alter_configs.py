@@ -9,6 +9,7 @@ from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
 from bmq_proxy.config_resources import config_resource
+from bmq_proxy.creation import texts_count
 from bmq_proxy.failures import controller_code
 from bmq_proxy.led import when_led
 from bmq_proxy.proxy import Proxy
@@ -39,6 +40,8 @@ async def _alter(proxy: Proxy, call: Call, asked: Any, *, validate_only: bool) -
             raise InvalidRequest("The request names this resource more than once")
         resource = config_resource(proxy, asked.resource_type, asked.resource_name)
         configs = {config.name: config.value for config in asked.configs}
+        if not validate_only:
+            proxy.quota.take(call.client_host, texts_count(configs.values()), proxy.loop.time())
         await when_led(proxy, call, partial(proxy.controller.replace_configs, resource, configs, validate_only=validate_only))
     except BmqError as error:
         code, message = controller_code(error), str(error)
