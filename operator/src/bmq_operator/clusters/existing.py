@@ -109,6 +109,13 @@ async def bring_about(
     return done
 
 
+async def make(kube: Kube, cluster: Cluster, manifest: Manifest) -> Manifest:
+    """An object that was not listed; what is there then. Raises KubeError, ObjectTaken."""
+    there = await kube.get(manifest["kind"], cluster.metadata.namespace, manifest["metadata"]["name"])
+    untaken(there, cluster)
+    return await write(kube, manifest, there)
+
+
 def untaken(there: Manifest | None, cluster: Cluster) -> None:
     """Raises ObjectTaken where what is there under a name that the Cluster needs is not its own."""
     if there is None or owner_of(there) == cluster.metadata.uid:

@@ -70,7 +70,7 @@ async def gather(context: Context, cluster: Cluster, existing: Existing, *, adve
         credentials_digest=hmac.new(secrets[0].encode(), store.encode(), hashlib.sha256).hexdigest(),
         minio_claim_templates=sets.get("minio", {}).get("spec", {}).get("volumeClaimTemplates", []),
         pod_management=pod_management(existing),
-        ipv6=_ipv6(existing.get("Service", names.nodes)),
+        ipv6=is_ipv6(existing.get("Service", names.nodes)),
         operator_namespace=context.settings.namespace,
         advertised=advertised,
     )
@@ -187,7 +187,7 @@ async def _keys_to_store(context: Context, cluster: Cluster) -> str:
     return "\n".join(values[one.key] for one in keys)
 
 
-def _ipv6(service: Manifest | None) -> bool:
+def is_ipv6(service: Manifest | None) -> bool:
     """What Kubernetes gave the first Service of the Cluster is what it gives its pods."""
     return bool((service or {}).get("spec", {}).get("ipFamilies", ["IPv4"])[0] == "IPv6")
 

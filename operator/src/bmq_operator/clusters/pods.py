@@ -39,6 +39,7 @@ GRACE_S: Final = 20
 CONTAINER: Final = "bmq"
 KEY_VARIABLES: Final = ("BMQ_CLUSTER_SECRET", "BMQ_CLUSTER_SECRETS_ACCEPTED", "BMQ_ADMIN_TOKEN", "BMQ_ADMIN_TOKENS_ACCEPTED")
 """By which a node takes what it presents and accepts."""
+ADVERTISED_INTERNAL: Final = "BMQ_ADVERTISED_INTERNAL"
 GOODBYE_S: Final = 3
 CONFIG_VOLUME: Final = "config"
 ADVERTISED_PATH: Final = "/etc/bmq-advertised"
@@ -132,6 +133,11 @@ def config_map_of(pod_spec: Manifest) -> str:
     """The ConfigMap from which a pod, or those of a template, take `server.yaml`; empty: none is named."""
     found = (one.get("configMap", {}).get("name", "") for one in pod_spec.get("volumes", ()) if one["name"] == CONFIG_VOLUME)
     return str(next(found, ""))
+
+
+def tells_ipv6(pod_spec: Manifest) -> bool:
+    """Whether nodes of this pod, or template, tell their address as one of IPv6."""
+    return any(one["name"] == ADVERTISED_INTERNAL and str(one.get("value", "")).startswith("[") for one in pod_spec["containers"][0].get("env", ()))
 
 
 def literal(text: str) -> str:
@@ -300,7 +306,7 @@ def _env(cluster: Cluster, inputs: Inputs, workload: Workload) -> list[Manifest]
     """What only the operator may say is last."""
     plain = _plain(cluster, workload)
     # By its IP: a name may lead to the pod's predecessor for as long as a DNS server remembers it.
-    plain |= {"BMQ_ADVERTISED_INTERNAL": f"{'[$(POD_IP)]' if inputs.ipv6 else '$(POD_IP)'}:{INTERNAL_PORT}"}
+    plain |= {ADVERTISED_INTERNAL: f"{'[$(POD_IP)]' if inputs.ipv6 else '$(POD_IP)'}:{INTERNAL_PORT}"}
     plain |= {"BMQ_ROLES": workload.component, "BMQ_NODE_ID_BASE": str(workload.node_ids_from)}
     keys = (CLUSTER_SECRET, CLUSTER_SECRETS_ACCEPTED, ADMIN_TOKEN, ADMIN_TOKENS_ACCEPTED)
     secret: dict[str, Manifest] = {

@@ -10,9 +10,9 @@ from bmq.resources.cluster import Cluster
 from bmq_operator.admin import AdminError
 from bmq_operator.clusters.asking import Answer, ask_state
 from bmq_operator.clusters.deletion import delete, end_nodes, store_ran_over
-from bmq_operator.clusters.desired import desired
-from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, owner_of, read_existing
-from bmq_operator.clusters.gathering import gather
+from bmq_operator.clusters.desired import desired, owned
+from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, make, owner_of, read_existing
+from bmq_operator.clusters.gathering import gather, is_ipv6
 from bmq_operator.clusters.lane_nodes import LaneNodes, lanes_status, next_lane_step
 from bmq_operator.clusters.lane_objects import delete_without_lane, keys_to_lanes
 from bmq_operator.clusters.listeners import advertised_file, listener_statuses, node_address
@@ -24,6 +24,7 @@ from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.clusters.report import Found, report
 from bmq_operator.clusters.rolled import replace_stuck
 from bmq_operator.clusters.rotation import halted, nodes_behind, of_nobody, replacing
+from bmq_operator.clusters.services import nodes_service
 from bmq_operator.clusters.steps import marked, take
 from bmq_operator.clusters.stores import SHARED, gives_way, has_not_begun, use_of_store
 from bmq_operator.clusters.troubles import trouble
@@ -186,6 +187,11 @@ async def _try_to(context: Context, cluster: Cluster, existing: Existing, nodes:
     names, dry = Names.of(cluster), cluster.spec.paused
     advertised = advertised_file(cluster, existing, nodes)
     inputs = await gather(context, cluster, existing, advertised=advertised)
+    if not dry and existing.get("Service", names.nodes) is None:
+        # Of what family addresses are is known once there is a first Service, and pods are made with it.
+        service = await make(context.kube, cluster, owned(cluster, nodes_service(cluster)))
+        existing = replace(existing, objects={**existing.objects, ("Service", names.nodes): service})
+        inputs = replace(inputs, ipv6=is_ipv6(service))
     wanted = desired(cluster, inputs)
     existing, done = await _make_way(context, cluster, existing, wanted, dry=dry)
     done += await bring_about(context.kube, cluster, existing, _now(cluster, existing, wanted), restored=inputs.restored, dry=dry)

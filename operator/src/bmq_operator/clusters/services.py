@@ -11,16 +11,21 @@ LISTENER_LABEL = "bmq.io/listener"
 def services(cluster: Cluster) -> list[Manifest]:
     """All of them."""
     names = Names.of(cluster)
-    headless = _service(names, names.nodes, {CLUSTER_LABEL: names.cluster}, {"kafka": KAFKA_PORT, "internal": INTERNAL_PORT, "admin": ADMIN_PORT})
-    # Nodes look for each other before they are ready.
-    headless["spec"] |= {"clusterIP": "None", "publishNotReadyAddresses": True}
     return [
-        headless,
+        nodes_service(cluster),
         _service(names, names.bootstrap, selector_of(names.cluster, "proxy"), {"kafka": KAFKA_PORT}, component="proxy"),
         _service(names, names.admin, selector_of(names.cluster, "controller"), {"admin": ADMIN_PORT}, component="controller"),
         *(_own(names, ordinal) for ordinal in range(proxies_max(cluster))),
         *(service for listener in cluster.spec.listeners for service in _listener(cluster, listener)),
     ]
+
+
+def nodes_service(cluster: Cluster) -> Manifest:
+    """The one by which nodes find each other, before they are ready, too."""
+    names = Names.of(cluster)
+    headless = _service(names, names.nodes, {CLUSTER_LABEL: names.cluster}, {"kafka": KAFKA_PORT, "internal": INTERNAL_PORT, "admin": ADMIN_PORT})
+    headless["spec"] |= {"clusterIP": "None", "publishNotReadyAddresses": True}
+    return headless
 
 
 def _own(names: Names, ordinal: int) -> Manifest:

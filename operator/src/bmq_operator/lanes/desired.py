@@ -23,7 +23,7 @@ from bmq_operator.clusters.names import (
     labels_of,
     selector_of,
 )
-from bmq_operator.clusters.pods import Workload, config_map_of, stateful_set
+from bmq_operator.clusters.pods import Workload, config_map_of, stateful_set, tells_ipv6
 from bmq_operator.clusters.services import port_target
 from bmq_operator.kube import Manifest
 from bmq_operator.lanes.slots import brokers_from
@@ -106,9 +106,10 @@ def _nodes(
         lane=names.lane,
         env=own,
     )
-    # The lane's nodes talk to the base's: with the keys that those are to have.
+    # The lane's nodes talk to the base's: with the keys that those are to have, and by addresses of the same family.
     keys_name, _ = reference(template["spec"])
-    inputs = Inputs(default_image=template["spec"]["containers"][0]["image"], cluster_secret="", admin_token="", keys_name=keys_name)
+    image, ipv6 = template["spec"]["containers"][0]["image"], tells_ipv6(template["spec"])
+    inputs = Inputs(default_image=image, cluster_secret="", admin_token="", keys_name=keys_name, ipv6=ipv6)
     return stateful_set(cluster, inputs, workload)
 
 
