@@ -214,7 +214,9 @@ def _waits_s(process: BmqProcess, patient: PatientClient, api_key: int) -> tuple
 
 @pytest.mark.measures
 def test_large_pages_of_the_admin_address_that_nobody_reads_take_no_more_than_few_of_them(process: BmqProcess) -> None:
-    """Fifty bytes ask for a group with 16 MB of metadata: twelve who did not read theirs held 200 MiB, and as long as they liked."""
+    """Fifty bytes ask for a page of a group's offsets, of 3 MB with their metadata: twelve who did not read theirs held all of them, as long as they
+    liked, and 200 MiB when all 16 MB of the group were one page.
+    """
     process.have_topics(TOPICS)
     with contextlib.closing(Client(process.kafka)) as client:
         for first in range(0, WIDE_PARTITIONS, METADATA_AT_ONCE):
@@ -232,5 +234,6 @@ def test_large_pages_of_the_admin_address_that_nobody_reads_take_no_more_than_fe
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
             one.sendall(b"GET /v1/groups/large HTTP/1.1\r\nHost: localhost\r\n\r\n")
         statuses = [one.recv(12) for one in strangers]
-    assert statuses.count(b"HTTP/1.1 200") == 1 and statuses.count(b"HTTP/1.1 503") == AT_ONCE - 1
+    told = statuses.count(b"HTTP/1.1 200")
+    assert 1 <= told < AT_ONCE // 2 and statuses.count(b"HTTP/1.1 503") == AT_ONCE - told
     assert grown.size_bytes < AT_ONCE // 2 * size_bytes

@@ -43,7 +43,7 @@ BODY_ELEMENTS_MAX: Final = 5_000
 HANDED_ON_AT_ONCE: Final = 256
 """Requests of other nodes, beside this one's own."""
 LARGE_BYTES: Final = PART_BYTES
-"""Answers above it (metrics, the image, a group with many offsets) are large ones."""
+"""Answers above it (metrics, the image, a group with many members) are large ones."""
 LARGE_BYTES_MAX: Final = 64 << 20
 """Large answers that are on their way to those who asked, beside one: each may be another page."""
 LARGE_PER_ADDRESS: Final = 4
