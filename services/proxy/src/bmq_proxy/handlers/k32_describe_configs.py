@@ -48,7 +48,8 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
             else:
                 long_bytes += more_bytes
             results.append(result)
-    await proxy.bulk.large(call, long_bytes)
+    if long_bytes:
+        await proxy.bulk.large(call, long_bytes)
     return {"results": results}
 
 
