@@ -20,6 +20,7 @@ SEEDS = {
     "cluster-leader-sleeps": 1,
     "cluster-moves": 2,
     "cluster-seals": 1,
+    "cluster-several": 1,
     "cluster-topics": 2,
 }
 

@@ -29,6 +29,7 @@ SCENARIO = {
     "seal-at-first-sight": "cluster-late-seal",
     "stale-manifest-is-the-truth": "cluster-moves",
     "latest-without-asking": "cluster-island",
+    "owners-in-their-order": "cluster-several",
     "overtake-in-retry": "cluster-moves",
     "remade-topic-overtakes": "cluster-lagging",
     "refusal-holds-up-nobody": "cluster-lagging-brokers",

@@ -272,6 +272,11 @@ class SimClient:
             raise ConnectionLost(f"nobody leads {place}")
         return await self.connection(self._cluster.nodes[self._cluster.leaders[found]])
 
+    def led_with(self, place: Place, others: Sequence[Place]) -> list[Place]:
+        """Those of the others that `place`'s leader is known to lead, too."""
+        leaders = self._cluster.leaders
+        return [other for other in others if leaders.get(other.on_the_wire) == leaders.get(place.on_the_wire, -1)]
+
     def forget_leaders(self) -> None:
         """The next `leader` asks again."""
         self._cluster = Cluster({}, {})

@@ -1,7 +1,7 @@
 """Readers of the simulated workload: one that follows a partition, and one that reads all of it in the end."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bmq.wire.batches import check_crc, iterate_records, split
@@ -38,6 +38,14 @@ def fetch_fields(place: Place, offset: int, *, max_wait_ms: int, max_bytes: int 
     }
 
 
+def joined_fields(several: Sequence[dict[str, Any]], *, min_bytes: int) -> dict[str, Any]:
+    """One Fetch of what each of these asks, in their order."""
+    topics = [topic for fields in several for topic in fields["topics"]]
+    names = list(dict.fromkeys(topic["topic"] for topic in topics))
+    together = [{"topic": name, "partitions": [part for topic in topics if topic["topic"] == name for part in topic["partitions"]]} for name in names]
+    return {**several[0], "min_bytes": min_bytes, "topics": together}
+
+
 def records_of(part: Message, offset: int) -> Iterator[FinalRecord]:
     """The records of a fetched partition at and above `offset`; every batch's CRC is checked."""
     data = part.records or b""
@@ -55,29 +63,36 @@ def records_of(part: Message, offset: int) -> Iterator[FinalRecord]:
 
 
 class FetchSession:
-    """An incremental fetch session of one partition with one node (KIP-227), as Kafka's clients have one with each."""
+    """An incremental fetch session with one node (KIP-227), as Kafka's clients have one with each."""
 
     def __init__(self) -> None:
         self._at: KafkaConnection | None = None
         self._id = 0
         self._epoch = 0
-        self._told: tuple[int, int] | None = None
-        """What the session has of the partition: where to fetch, and how much."""
+        self._told: dict[tuple[str, int], tuple[int, int]] = {}
+        """What the session has of each partition: where to fetch, and how much."""
 
     def forget(self) -> None:
         """The next Fetch begins a new one."""
         self._at = None
 
     def request(self, connection: KafkaConnection, fields: dict[str, Any]) -> dict[str, Any]:
-        """The Fetch with the session's numbers, naming the partition only where something of it has changed."""
+        """The Fetch with the session's numbers, naming only partitions of which something has changed, and those that are wanted no more."""
         if connection is not self._at:
-            self._at, self._id, self._epoch, self._told = connection, 0, 0, None
-        [topic] = fields["topics"]
-        [part] = topic["partitions"]
-        now = (part["fetch_offset"], part["partition_max_bytes"])
-        topics = fields["topics"] if now != self._told else []
-        self._told = now
-        return {**fields, "topics": topics, "session_id": self._id, "session_epoch": self._epoch, "forgotten_topics_data": []}
+            self._at, self._id, self._epoch, self._told = connection, 0, 0, {}
+        wanted = {
+            (topic["topic"], part["partition"]): (part["fetch_offset"], part["partition_max_bytes"])
+            for topic in fields["topics"]
+            for part in topic["partitions"]
+        }
+        topics = []
+        for topic in fields["topics"]:
+            changed = [part for part in topic["partitions"] if wanted[place := (topic["topic"], part["partition"])] != self._told.get(place)]
+            if changed:
+                topics.append({"topic": topic["topic"], "partitions": changed})
+        forgotten = [{"topic": name, "partitions": [index]} for name, index in self._told if (name, index) not in wanted]
+        self._told = wanted
+        return {**fields, "topics": topics, "session_id": self._id, "session_epoch": self._epoch, "forgotten_topics_data": forgotten}
 
     def answered(self, answer: Message) -> bool:
         """Whether it goes on; if not, the next Fetch begins a new one."""
@@ -87,6 +102,28 @@ class FetchSession:
         self._id = answer.session_id
         self._epoch += 1
         return True
+
+
+async def answer_of(connection: KafkaConnection, fields: dict[str, Any], session: FetchSession | None) -> Message:
+    """The answer to a Fetch, in the session or without one. Raises ConnectionLost."""
+    if session is None:
+        return await connection.send(FETCH, fields)
+    try:
+        answer = await connection.send(FETCH, session.request(connection, fields))
+    except ConnectionLost:
+        session.forget()
+        raise
+    session.answered(answer)
+    return answer
+
+
+def check_whole(answer: Message, session: FetchSession | None, history: History, what: str) -> None:
+    """That a Fetch was not refused as a whole. Raises ConnectionLost."""
+    if answer.error_code in (FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH) and session is not None:
+        raise ConnectionLost("the session is gone")
+    if answer.error_code:
+        history.refused.append(f"{what}: Fetch without a session was told {answer.error_code}")
+        raise ConnectionLost("refused")
 
 
 class PartitionReader:
@@ -106,15 +143,14 @@ class PartitionReader:
         asked = self._history.turn()
         connection = await self._client.leader(self._place)
         fields = fetch_fields(self._place, self.position, max_wait_ms=max_wait_ms, max_bytes=max_bytes)
-        answer = await self._answer(connection, fields)
-        if answer.error_code in (FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH) and self._session is not None:
-            raise ConnectionLost("the session is gone")
-        if answer.error_code:
-            self._history.refused.append(f"{self._place}: Fetch without a session was told {answer.error_code}")
-            raise ConnectionLost("refused")
+        answer = await answer_of(connection, fields, self._session)
+        check_whole(answer, self._session, self._history, str(self._place))
         if not answer.responses:
             return 0  # of a session: nothing is new
-        part = answer.responses[0].partitions[0]
+        return await self.heard(answer.responses[0].partitions[0], asked=asked)
+
+    async def heard(self, part: Message, *, asked: int) -> int:
+        """What a Fetch said of the partition; returns how many records came. Raises ConnectionLost where it has to be tried again."""
         match part.error_code:
             case 0:
                 return self._take(part)
@@ -128,18 +164,6 @@ class PartitionReader:
             case code:
                 self._history.refused.append(f"{self._place}: Fetch at {self.position} was told {code}")
                 raise ConnectionLost("refused")
-
-    async def _answer(self, connection: KafkaConnection, fields: dict[str, Any]) -> Message:
-        session = self._session
-        if session is None:
-            return await connection.send(FETCH, fields)
-        try:
-            answer = await connection.send(FETCH, session.request(connection, fields))
-        except ConnectionLost:
-            session.forget()
-            raise
-        session.answered(answer)
-        return answer
 
     def _take(self, part: Message) -> int:
         count = 0
@@ -187,6 +211,55 @@ class FollowingConsumer:
             if rng.random() < 0.15:
                 await end_offset(self._client, self._history, self._place)
             await asyncio.sleep(rng.random() * 0.2)
+
+
+class SeveralFollower:
+    """Follows several partitions by one Fetch of all that one node leads, as Kafka's clients do: whoever owns them."""
+
+    def __init__(self, client: SimClient, history: History, places: Sequence[Place]) -> None:
+        self._client = client
+        self._history = history
+        self._session = FetchSession() if client.rng.random() < SESSIONS_SHARE else None
+        self._readers = {
+            place.on_the_wire: PartitionReader(client, history, place, reader=f"{client.name}-{place.partition}", position=0) for place in places
+        }
+
+    async def run(self) -> None:
+        """Never returns: cancel it."""
+        attempt = 0
+        while True:
+            try:
+                await self._fetch()
+                attempt = 0
+            except ConnectionLost:
+                self._client.forget_leaders()
+                attempt += 1
+                await self._client.back_off(attempt)
+                continue
+            await asyncio.sleep(self._client.rng.random() * 0.2)
+
+    async def _fetch(self) -> None:
+        """Those of one leader, in any order; what is heard of one is no reason not to take what is heard of the others."""
+        rng, asked = self._client.rng, self._history.turn()
+        first = rng.choice(list(self._readers))
+        connection = await self._client.leader(first)
+        places = self._client.led_with(first, list(self._readers))
+        rng.shuffle(places)
+        max_bytes, max_wait_ms = rng.choice((1, 300, 3_000, FETCH_BYTES_MAX)), rng.choice((0, 100, 500, 2_000))
+        each_bytes = rng.choice((1, 300, FETCH_BYTES_MAX))
+        several = [fetch_fields(place, self._readers[place].position, max_wait_ms=max_wait_ms, max_bytes=each_bytes) for place in places]
+        fields = {**joined_fields(several, min_bytes=rng.choice((1, 1_000, 20_000))), "max_bytes": max_bytes}
+        answer = await answer_of(connection, fields, self._session)
+        check_whole(answer, self._session, self._history, self._client.name)
+        again: ConnectionLost | None = None
+        for topic in answer.responses:
+            for part in topic.partitions:
+                try:
+                    await self._readers[Place(topic.topic, part.partition_index)].heard(part, asked=asked)
+                except ConnectionLost as error:
+                    again = error
+        if again is not None:
+            raise again
 
 
 async def end_offset(client: SimClient, history: History, place: Place) -> int:

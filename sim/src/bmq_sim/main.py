@@ -40,6 +40,7 @@ RARER: Mapping[str, int] = {
     "cluster-leader-sleeps": 250,
     "cluster-moves": 250,
     "cluster-seals": 250,
+    "cluster-several": 100,
     "cluster-topics": 50,
     "sleeper": 10,
 }

@@ -5,14 +5,15 @@ As in bmq_sim.planted: each patches the real function and is what a hurried chan
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final
 from unittest.mock import patch
 
-from bmq.errors import Conflict, ObjectMissing, OffsetOutOfRange, StoreError
+from bmq.errors import BmqError, Conflict, ObjectMissing, OffsetOutOfRange, StoreError
 from bmq.internal import refusals
 from bmq.roles.controller import Heartbeat
+from bmq.roles.owner import TailAnswer, TailRequest
 from bmq.storage import stream_seal
 from bmq.storage.durable import TroubleLog
 from bmq.storage.numbered import wal_key
@@ -137,6 +138,23 @@ def _with_seal_stream(seal_stream: Any) -> AbstractContextManager[Any]:
     return stack
 
 
+def _owners_in_their_order() -> AbstractContextManager[Any]:
+    """A Fetch of partitions of several owners puts their answers one behind the other, as they were asked: not as the client did."""
+    real = reader.read_tails
+
+    async def read_tails(owner_for: Callable[[Any], Any], requests: Sequence[TailRequest], **how: Any) -> list[TailAnswer]:
+        answers = await real(owner_for, requests, **how)
+        owners: dict[int, list[TailAnswer]] = {}
+        for request, answer in zip(requests, answers, strict=True):
+            try:
+                owners.setdefault(id(owner_for(request.tp)), []).append(answer)
+            except BmqError:
+                owners.setdefault(0, []).append(answer)
+        return [answer for of_one in owners.values() for answer in of_one]
+
+    return patch.object(reader, "read_tails", read_tails)
+
+
 def _stale_manifest_is_the_truth() -> AbstractContextManager[Any]:
     """A proxy takes whatever manifest it has, and what lies between that one's end and the owner's tail for out of range."""
     real_get, real_run = manifests.ManifestCache.get, reader.FetchReader._run_through
@@ -252,6 +270,7 @@ PLANTED_IN_CLUSTERS: Final[Mapping[str, Plant]] = {
     "seal-in-the-deleted-past": _seal_in_the_deleted_past,
     "seal-at-first-sight": _seal_at_first_sight,
     "stale-manifest-is-the-truth": _stale_manifest_is_the_truth,
+    "owners-in-their-order": _owners_in_their_order,
     "latest-without-asking": _latest_without_asking,
     "overtake-in-retry": _overtake_in_retry,
     "remade-topic-overtakes": _remade_topic_overtakes,

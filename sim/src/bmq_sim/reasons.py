@@ -29,6 +29,7 @@ SAMPLE: Final[Mapping[str, int]] = {
     "cluster-leader-sleeps": 1,
     "cluster-moves": 1,
     "cluster-seals": 1,
+    "cluster-several": 1,
     "cluster-topics": 4,
     "damage": 20,
     "engine": 30,

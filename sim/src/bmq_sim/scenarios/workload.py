@@ -1,14 +1,14 @@
 """Clients of every kind for scenarios with a whole node, and the end of such a run: heal, finish, read everything, check."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
 
 from bmq_sim.checkers import InvariantViolated, check
 from bmq_sim.client import Address, SimClient
-from bmq_sim.consumer import FollowingConsumer, read_final
+from bmq_sim.consumer import FollowingConsumer, SeveralFollower, read_final
 from bmq_sim.group_member import GroupMember
 from bmq_sim.history import History, Place
 from bmq_sim.process import SimProcess
@@ -73,6 +73,10 @@ class Clients:
     def follower(self, name: str, place: Place) -> None:
         """One more reader of a partition."""
         self._begin(name, FollowingConsumer(self.client(name), self.world.history, place).run(), self.following)
+
+    def several(self, name: str, places: Sequence[Place]) -> None:
+        """One more reader of many partitions at once."""
+        self._begin(name, SeveralFollower(self.client(name), self.world.history, places).run(), self.following)
 
     def member(self, name: str, *, group: str = "group", instance_id: str | None = None) -> None:
         """One more member of a group; a static one with `instance_id`."""
