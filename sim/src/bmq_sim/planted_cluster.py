@@ -25,7 +25,7 @@ from bmq_cli import cluster_node, owners
 from bmq_controller import collector
 from bmq_controller.machine import leases
 from bmq_proxy import appends
-from bmq_proxy.fetch import manifests, reader
+from bmq_proxy.fetch import manifests, reader, tails
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -140,7 +140,7 @@ def _with_seal_stream(seal_stream: Any) -> AbstractContextManager[Any]:
 
 def _owners_in_their_order() -> AbstractContextManager[Any]:
     """A Fetch of partitions of several owners puts their answers one behind the other, as they were asked: not as the client did."""
-    real = reader.read_tails
+    real = tails.read_tails
 
     async def read_tails(owner_for: Callable[[Any], Any], requests: Sequence[TailRequest], **how: Any) -> list[TailAnswer]:
         answers = await real(owner_for, requests, **how)
