@@ -8,7 +8,7 @@ from tables_of_a_test import HOURLY, STREAM, cluster, sink, topic
 from bmq.resources.parquet_sink import ParquetSink
 from bmq.resources.topic import Topic
 from bmq_operator.tables.jobs import jobs_of_sink, jobs_of_topic
-from bmq_operator.tables.places import Place, claims, digest_of, place_of
+from bmq_operator.tables.places import PLACE, Place, claims, digest_of, place_of
 
 LAKE = {"table": "lake.shop.orders", "warehouse": "s3a://warehouse/lake"}
 REST = {"table": "lake.shop.orders", "catalogType": "rest", "catalogUri": "http://rest:8181"}
@@ -34,9 +34,14 @@ def at(output: str, **more: Any) -> dict[str, Any]:
         (at("s3a://warehouse/tables"), at("s3://warehouse//tables/")),
         (at("s3a://warehouse/tables"), {**STREAM, "format": "string", "topics": ["payments"]}),
         (at("s3a://b/t", store={"endpoint": "http://minio:9000"}), at("s3a://b/t", store={"endpoint": "http://minio:9000/"})),
+        (at("s3a://b/t", store={"endpoint": "http://minio.shop.svc:9000"}), at("s3a://b/t", store={"endpoint": "http://minio:9000"})),
+        (at("s3a://b/t", store={"endpoint": "HTTP://MinIO.s.svc.cluster.local:9000"}), at("s3a://b/t", store={"endpoint": "http://minio.s:9000"})),
+        (at("s3a://b/t", store={"endpoint": "https://s3.eu-west-1.amazonaws.com"}), at("s3a://b/t")),
         (iceberg(**LAKE), iceberg(table="other.shop.orders", warehouse="s3://warehouse/lake/")),
         (iceberg(**REST), iceberg(**{**REST, "table": "other.shop.orders", "catalogUri": "http://rest:8181/"})),
+        (iceberg(**REST), iceberg(**{**REST, "catalogUri": "http://rest.shop.svc:8181"})),
         (iceberg(**SQL), iceberg(**{**SQL, "catalogUri": "jdbc:postgresql://db/lake?sslmode=require"})),
+        (iceberg(**SQL), iceberg(**{**SQL, "catalogUri": "jdbc:postgresql://db.shop.svc.cluster.local:5432/lake"})),
     ],
 )
 def test_one_place_has_many_names(one: dict[str, Any], other: dict[str, Any]) -> None:
@@ -52,6 +57,10 @@ def test_one_place_has_many_names(one: dict[str, Any], other: dict[str, Any]) ->
         (iceberg(**SQL), iceberg(**{**SQL, "table": "other.shop.orders"})),
         (iceberg(**REST), iceberg(**{**REST, "warehouse": "s3a://prod"})),
         (iceberg(**LAKE), at("s3a://warehouse/lake/shop/orders")),
+        (at("s3a://b/t", store={"endpoint": "http://minio:9000"}), at("s3a://b/t", store={"endpoint": "http://minio:9001"})),
+        (iceberg(**REST), iceberg(**{**REST, "catalogUri": "http://rest:8181/other"})),
+        (iceberg(**SQL), iceberg(**{**SQL, "catalogUri": "jdbc:postgresql://db/pond"})),
+        (iceberg(**SQL), iceberg(**{**SQL, "catalogUri": "jdbc:postgresql://db:5433/lake"})),
     ],
 )
 def test_places_that_look_alike_are_told_apart(one: dict[str, Any], other: dict[str, Any]) -> None:
@@ -63,6 +72,31 @@ def test_a_bucket_of_one_name_in_the_minio_of_each_namespace_is_another_bucket()
     spec = {**HOURLY, "store": {}}
     [here], [there] = (jobs_of_sink(_in(namespace, spec), cluster(namespace=namespace, store=minio)) for namespace in ("shop", "dev"))
     assert place_of(here) != place_of(there)
+
+
+def test_an_address_that_nobody_could_use_is_a_place_all_the_same() -> None:
+    for uri in ("http://[", "http://rest:port"):
+        assert place(iceberg(**{**REST, "catalogUri": uri})) != place(iceberg(**REST))
+
+
+def test_a_server_of_one_name_in_each_namespace_is_another_server() -> None:
+    spec = {**HOURLY, "store": {"endpoint": "http://minio:9000", "secretName": "keys"}}
+    [here], [there] = (jobs_of_sink(_in(namespace, spec), cluster(store={"url": "s3://bmq"})) for namespace in ("shop", "dev"))
+    assert place_of(here) != place_of(there)
+
+
+def test_what_an_older_operator_made_writes_its_place_though_that_was_marked_otherwise() -> None:
+    """Else an older resource that waits would have the table as soon as the operator is upgraded."""
+    spec = {**HOURLY, "store": {"endpoint": "http://minio:9000", "secretName": "keys"}}
+    mine, other = sink("younger", **spec), sink("older", **spec)
+    [job] = jobs_of_sink(mine, cluster(store={"url": "s3://bmq"}))
+    marked_before = digest_of(("parquet", "http://minio:9000", "s3://warehouse/tables/orders"))
+    assert marked_before != digest_of(place_of(job))
+    owner = {"controller": True, "uid": "uid-younger", "kind": "ParquetSink"}
+    meta = {"name": job.name, "namespace": "shop", "uid": "uid-run", "annotations": {PLACE: marked_before}, "ownerReferences": [owner]}
+    bmq = {"kind": "Cluster", "metadata": {"name": "bmq", "namespace": "shop"}, "spec": {"store": {"url": "s3://bmq"}}}
+    found = claims(topics=[], sinks=[written(mine), written(other)], clusters=[bmq], applications=[{"metadata": meta}])
+    assert {one.name: one.owned for one in found[digest_of(place_of(job))]} == {"younger": True, "older": False}
 
 
 def _in(namespace: str, spec: dict[str, Any]) -> ParquetSink:

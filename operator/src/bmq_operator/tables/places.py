@@ -7,6 +7,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
@@ -14,6 +15,7 @@ from bmq.resources.base import Resource
 from bmq.resources.cluster import Cluster
 from bmq.resources.parquet_sink import ParquetSink
 from bmq.resources.topic import Topic
+from bmq_operator.clusters.configuration import server_of
 from bmq_operator.clusters.existing import owner_of
 from bmq_operator.kube import Manifest
 from bmq_operator.references import allowed
@@ -32,17 +34,33 @@ NAME_LABEL: Final = "bmq.io/table-name"
 REFUSED: Final = frozenset(("NotAllowed", "SecretMissing", "ConfigMapMissing", "ServiceAccountMissing", "NameTaken", "Refused"))
 """Reasons of resources of which nothing is made. Where nothing was made before either, they stand in nobody's way."""
 _DIGEST_LENGTH: Final = 32
+_POSTGRESQL_PORT: Final = ":5432"
+"""What its driver takes where none is written."""
 _FIELDS: Final = ("apiVersion", "kind", "metadata", "spec")
 
 
 def place_of(job: TableJob) -> Place:
-    """Where its rows go."""
-    variables = {**job.store.env, **{one.name: one.value for one in job.table.placement.env}}
-    endpoint = (variables.get(S3_ENDPOINT) or variables.get("AWS_ENDPOINT_URL", "")).rstrip("/")
-    iceberg = job.table.iceberg
+    """Where its rows go. Servers are as its pods find them: a name without a dot is one of their namespace."""
+    namespace = job.owner.meta.namespace
+    endpoint, iceberg = _server(_endpoint(job), namespace), job.table.iceberg
     if iceberg is None:
         return ("parquet", endpoint, _folder(job.output))
     # How the catalog is called is each user's own choice, but for one in a database, whose tables are kept under that name.
+    catalog, _, name = iceberg.table.partition(".")
+    match iceberg.catalog_type:
+        case "hadoop":
+            return ("hadoop", endpoint, _folder(iceberg.warehouse), name)
+        case "rest":
+            return ("rest", _page(iceberg.catalog_uri, namespace), iceberg.warehouse, name)
+        case "sql":
+            return ("sql", _database(iceberg.catalog_uri, namespace), catalog, name)
+
+
+def place_marked_before(job: TableJob) -> Place:
+    """The same as operators before marked it, who compared servers by how they are written."""
+    endpoint, iceberg = _endpoint(job).rstrip("/"), job.table.iceberg
+    if iceberg is None:
+        return ("parquet", endpoint, _folder(job.output))
     catalog, _, name = iceberg.table.partition(".")
     uri = iceberg.catalog_uri.rstrip("/")
     match iceberg.catalog_type:
@@ -51,7 +69,6 @@ def place_of(job: TableJob) -> Place:
         case "rest":
             return ("rest", uri, iceberg.warehouse, name)
         case "sql":
-            # How the database is reached does not make it another one.
             return ("sql", uri.partition("?")[0], catalog, name)
 
 
@@ -87,7 +104,8 @@ def claims(
             found[place][uid] = Rival(kind=kind, namespace=owner["namespace"], name=owner["name"], uid=uid, created=created, owned=True)
     for job in jobs:
         meta, place = job.owner.meta, digest_of(place_of(job))
-        owned = meta.uid in found[place] or (meta.uid, job.name) in unmarked
+        before = found.get(digest_of(place_marked_before(job)), {})
+        owned = meta.uid in found[place] or meta.uid in before or (meta.uid, job.name) in unmarked
         if owned or meta.uid not in refused:
             found[place][meta.uid] = claimant(job, owned=owned)
     return {place: list(rivals.values()) for place, rivals in found.items() if rivals}
@@ -137,6 +155,37 @@ def _read(kind: type[Resource], manifest: Manifest) -> Resource | None:
         return kind.model_validate({key: manifest[key] for key in _FIELDS if key in manifest})
     except ValidationError:
         return None
+
+
+def _endpoint(job: TableJob) -> str:
+    variables = {**job.store.env, **{one.name: one.value for one in job.table.placement.env}}
+    return variables.get(S3_ENDPOINT) or variables.get("AWS_ENDPOINT_URL", "")
+
+
+def _server(url: str, namespace: str) -> str:
+    """HOST:PORT; empty: the cloud's own."""
+    try:
+        found = server_of(url, namespace=namespace)
+    except ValueError:
+        return url.rstrip("/")  # none that its pods could use
+    return "" if found == ":0" else found
+
+
+def _page(url: str, namespace: str) -> str:
+    try:
+        path = urlsplit(url).path.rstrip("/")
+    except ValueError:
+        return url.rstrip("/")
+    return f"{_server(url, namespace)}{path}"
+
+
+def _database(uri: str, namespace: str) -> str:
+    """Of a JDBC URL. How the database is reached beyond its servers does not make it another one."""
+    where = uri.partition("?")[0].rstrip("/")
+    driver, slashes, rest = where.partition("://")
+    servers, _, name = rest.partition("/")
+    found = (_server(f"//{one.removesuffix(_POSTGRESQL_PORT)}", namespace) for one in servers.split(","))
+    return f"{driver}://{','.join(found)}/{name}" if slashes else where
 
 
 def _folder(uri: str) -> str:
