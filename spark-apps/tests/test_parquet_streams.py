@@ -5,12 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+import pytest
 from compat_server import Bmq
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient, NewPartitions
 from parquet_jobs import arguments, produce, rows, topic_of
 from pyspark.sql import SparkSession
 
+from bmq_spark.errors import JobStopped
 from bmq_spark.jobs.ending import StopRequest
 from bmq_spark.jobs.parquet import parse, run
 
@@ -59,13 +61,34 @@ def found(table: Path) -> list[tuple[object, ...]]:
 
 def test_a_lane_has_its_own_records_and_its_own_group(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:
     topic = topic_of(bmq.servers, partitions=1)
-    body = json.dumps({"name": "tables"}).encode()
-    url = f"http://127.0.0.1:{bmq.admin_port}/v1/lanes"
-    with urlopen(Request(url, body, {"Content-Type": "application/json"}), timeout=30) as answer:
-        assert answer.status < 300
+    make_lane(bmq, name="tables")
     produce(bmq.servers, topic, [b"of the base"])
     produce(bmq.servers, topic, [b"of the lane", b"and again"], settings={"client.id": "lane=tables"})
     run(parse([*arguments(bmq.servers, tmp_path / "t", topic), "--lane", "tables"]), spark)
     assert rows(tmp_path / "t", "value, topic, lane") == [(b"of the lane", topic, "tables"), (b"and again", topic, "tables")]
     assert committed(bmq.servers, f"parquet-{topic}", "lane=tables") == {(topic, 0): 2}
     assert committed(bmq.servers, f"parquet-{topic}") == {}
+
+
+def test_what_a_lane_reads_of_the_base_is_the_same_table_by_brokers_and_bucket_until_the_lane_has_its_own(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = topic_of(bmq.servers, partitions=1)
+    make_lane(bmq, name="reader", reads_base={"enabled": True, "topics": [topic], "bytes_per_second": 1_000_000})
+    produce(bmq.servers, topic, [b"of the base"])
+    store = ["--source", "bmq", "--store", (bmq.log.parent / "data").as_uri()]
+    runs = {name: [*arguments(bmq.servers, tmp_path / name, topic), "--lane", "reader", *more] for name, more in {"kafka": [], "bmq": store}.items()}
+    for name, given in runs.items():
+        run(parse(given), spark)
+        assert rows(tmp_path / name, "value, topic, lane") == [(b"of the base", topic, "reader")]
+    produce(bmq.servers, topic, [b"of the lane"], settings={"client.id": "lane=reader"})
+    for name, given in runs.items():
+        with pytest.raises(JobStopped, match=r"made again, is of another cluster, or is a lane's own since the lane has written"):
+            run(parse(given), spark)
+        assert rows(tmp_path / name, "value, topic, lane") == [(b"of the base", topic, "reader")]
+
+
+def make_lane(bmq: Bmq, **asked: object) -> None:
+    url = f"http://127.0.0.1:{bmq.admin_port}/v1/lanes"
+    with urlopen(Request(url, json.dumps(asked).encode(), {"Content-Type": "application/json"}), timeout=30) as answer:
+        assert answer.status < 300

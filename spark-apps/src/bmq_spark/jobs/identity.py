@@ -39,7 +39,8 @@ def _file_name(topic: str) -> str:
 def another_topic(name: str, topic: Topic, *, kept: str, what: str, option: str) -> JobStopped:
     """What to raise for a topic whose id is not the one that `what` is of; `option` names another table."""
     return JobStopped(
-        f"topic {name}: its id is {topic.id}, but {what} is of one with id {kept}: it was deleted and made again, or is of another cluster: "
+        f"topic {name}: its id is {topic.id}, but {what} is of one with id {kept}: it was deleted and made again, is of another cluster, "
+        "or is a lane's own since the lane has written to what it read of the base: "
         f"give the new topic a table of its own, by another {option}"
     )
 

@@ -21,8 +21,8 @@ def records_stream(spark: SparkSession, options: JobOptions, initial: Places) ->
     the last one that it has: folders, partitions and readers know no others.
     """
     frame = _kafka(spark, options, initial) if options.source == "kafka" else _bmq(spark, options, initial)
-    if "lane" not in frame.columns:
-        frame = frame.withColumn("lane", sql.lit(options.lane))
+    # The lane that is read in, also of what it reads of the base: the brokers do not say which records those are.
+    frame = frame.withColumn("lane", sql.lit(options.lane))
     within = sql.greatest(sql.lit(TIME_FIRST), sql.least(sql.lit(TIME_LAST), sql.col("timestamp")))
     return frame.withColumn("timestamp", within).select(*COLUMNS)
 
