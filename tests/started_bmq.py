@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,9 +23,12 @@ class StartedBmq:
 
 
 @contextlib.contextmanager
-def started_bmq(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[StartedBmq]:
-    """Starts bmq on free ports over `folder`; stops it. Raises AssertionError with its log where it does not start."""
-    command = [BMQ, "up", "--data", str(folder / "data"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--no-fsync", *arguments]
+def started_bmq(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, beneath: Sequence[str] = ()) -> Iterator[StartedBmq]:
+    """Starts bmq on free ports over `folder`, by a command that becomes it where one is given; stops it.
+
+    Raises AssertionError with its log where it does not start.
+    """
+    command = [*beneath, BMQ, "up", "--data", str(folder / "data"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--no-fsync", *arguments]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, **(environment or {})})
     assert process.stdout is not None

@@ -13,7 +13,7 @@ import typer
 from bmq.errors import BmqError, ConfigurationError
 from bmq.limits import limits_of
 from bmq.runtime.logging import configure_logging
-from bmq.runtime.loop import run_service, settle
+from bmq.runtime.loop import raise_file_limit, run_service, settle
 from bmq.runtime.metered_store import MeteredStore
 from bmq.runtime.open_store import open_store
 from bmq.runtime.otel import OtelTracer
@@ -29,6 +29,7 @@ from bmq_cli.exposition import expose
 from bmq_cli.listener_files import ListenerFile
 from bmq_cli.listening import bound
 from bmq_cli.living import CannotGoOn, live
+from bmq_cli.open_files import connections_within, limits_within, tell_if_fewer
 from bmq_cli.role_settings import RoleSettings, exposed_limits, listens, role_settings
 from bmq_cli.server_config import REPEATABLE, ServerConfig, flag_of
 from bmq_cli.server_reference import default_text
@@ -67,15 +68,28 @@ server.__signature__ = _signature()  # type: ignore[attr-defined]
 server.__annotations__ = {name: one.annotation for name, one in _signature().parameters.items()} | {"return": None}
 
 
+def with_files(config: ServerConfig, files: int) -> ServerConfig:
+    """With as many connections of clients as leave files for everything else, where the process may open so many."""
+    if not config.has(Role.PROXY):
+        return config
+    limits = limits_of(config.limits)
+    connections = connections_within(files, config.connections_max, limits)
+    per_address = str(limits_within(connections, limits).connections_per_address)
+    return config.model_copy(update={"connections_max": connections, "limits": {**config.limits, "connections_per_address": per_address}})
+
+
 def serve(config: ServerConfig) -> int:
     """Runs the process until it is told to end, or cannot go on; its exit code. Raises ConfigurationError, StoreUnusable."""
     supervisor = end_with_supervisor()
     configure_logging(environment={"BMQ_LOG_LEVEL": config.log_level, "BMQ_LOG_FORMAT": config.log_format})
     structlog.contextvars.bind_contextvars(node=config.node_id)
+    given, files = config, raise_file_limit()
+    config = with_files(given, files)
     tracer = _tracer(config)
     make_bucket(config.store)
     keep_private(config.store)
     opened = open_store(config.store)
+    tell_if_fewer(files, given.connections_max, config.connections_max)
 
     async def main(stop: asyncio.Event) -> int:
         watching = [asyncio.ensure_future(watch_supervisor(supervisor))] if supervisor is not None and sys.platform != "linux" else []

@@ -330,7 +330,14 @@ class ServerConfig(BaseSettings):
         "use 1 to 32 lower-case letters, digits and -, with a letter or a digit at both ends",
         pattern=rf"^({LANE_NAME_PATTERN})?$",
     )
-    connections_max: int = _number(PROXIES, 20_000, "Connections of clients; further ones are closed at once.", minimum=1, maximum=1_000_000)
+    connections_max: int = _number(
+        PROXIES,
+        20_000,
+        "Connections of clients; further ones are closed at once. Fewer where the process may open few files (ulimit -n): 768 are left to the store, "
+        "other nodes and the admin address.",
+        minimum=1,
+        maximum=1_000_000,
+    )
     connection_idle_ms_max: int = _number(
         PROXIES, 600_000, "A connection without a request for so long is closed.", minimum=1_000, maximum=24 * _HOUR_MS
     )

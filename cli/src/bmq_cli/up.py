@@ -16,7 +16,7 @@ from bmq.cluster_config import validate_cluster
 from bmq.errors import BmqError, ConfigurationError, InvalidConfig
 from bmq.limits import limits_of
 from bmq.runtime.logging import configure_logging
-from bmq.runtime.loop import run_service, settle
+from bmq.runtime.loop import raise_file_limit, run_service, settle
 from bmq.runtime.metered_store import MeteredStore
 from bmq.runtime.open_store import open_store
 from bmq.runtime.self_test import prove_store
@@ -32,6 +32,7 @@ from bmq_cli.exposition import expose
 from bmq_cli.listening import CannotListen, bound, check_apart, check_free
 from bmq_cli.living import CannotGoOn, live
 from bmq_cli.node import Node, NodeSettings, proxy_settings
+from bmq_cli.open_files import connections_within, limits_within, tell_if_fewer
 from bmq_cli.server_values import Role
 from bmq_cli.starting import FAILED, MISCONFIGURED, keep_private, make_bucket, start_failure
 from bmq_controller.machine.topics import Limits as PartitionLimits
@@ -105,6 +106,7 @@ def up(  # noqa: PLR0917 - options, not arguments
         make_bucket(url)
         keep_private(url)
         opened = open_store(url, fsync=fsync)
+        tell_if_fewer(raise_file_limit(), proxy_settings(one_disk=False).connections_max, settings.proxy.connections_max)
     except BmqError as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(FAILED if isinstance(error, CannotListen) else MISCONFIGURED) from None
@@ -189,6 +191,8 @@ def _settings(
         validate_cluster(cluster_configs)
     except InvalidConfig as error:
         raise ConfigurationError(f"--config: {error}") from None
+    proxy = proxy_settings(one_disk=store is None)
+    connections = connections_within(raise_file_limit(), proxy.connections_max, own_limits)
     settings = NodeSettings(
         host=host,
         port=port,
@@ -203,7 +207,7 @@ def _settings(
         ),
         controller=ControllerSettings(limits=PartitionLimits(partitions=own_limits.partitions_max)),
         groups=GroupSettings.within(own_limits),
-        proxy=replace(proxy_settings(one_disk=store is None), limits=own_limits),
+        proxy=replace(proxy, connections_max=connections, limits=limits_within(connections, own_limits)),
         log_dir=str(folder) if store is None else url.partition("?")[0],
     )
     return settings, url

@@ -31,6 +31,9 @@ LAG_SECONDS: Final = Histogram(
     buckets=(0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
 )
 
+FILES_WITHOUT_LIMIT: Final = (65_536, 10_240)
+"""What is tried where the hard limit of open files is said to be none: macOS grants 10,240."""
+
 _log = structlog.get_logger()
 
 
@@ -54,15 +57,17 @@ def settle() -> None:
 
 
 def raise_file_limit() -> int:
-    """Raises the soft limit of open files to the hard one; the limit. Each connection is one."""
+    """Raises the soft limit of open files to the hard one; the limit, below 0 for none. Each connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard == resource.RLIM_INFINITY or soft >= hard:
-        return soft
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError):  # macOS reports a hard limit that it does not grant
-        return soft
-    return hard
+    for wanted in (hard,) if hard != resource.RLIM_INFINITY else FILES_WITHOUT_LIMIT:
+        if soft == resource.RLIM_INFINITY or soft >= wanted:
+            return soft
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):  # macOS reports a hard limit that it does not grant
+            continue
+        return wanted
+    return soft
 
 
 async def watch_lag() -> None:
