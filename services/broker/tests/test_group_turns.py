@@ -8,8 +8,12 @@ from functools import partial
 from typing import Any, Final
 
 import pytest
+from group_log import Disk
 from group_shard import COMMIT, DESCRIBE, FETCH, JOIN, SYNC, Coordinator, Topics, coordinator
 
+from bmq_broker.groups import timeouts
+from bmq_broker.groups.machine import Effects, GroupMachine
+from bmq_broker.groups.requests import Now
 from bmq_broker.groups.service import GroupCoordinatorShard
 from bmq_broker.groups.tally import ELEMENT_WORK_BYTES
 from bmq_broker.groups.turns import TURN_BYTES, Turns
@@ -17,6 +21,7 @@ from bmq_broker.handlers import k09_offset_fetch, k15_describe_groups
 from bmq_sim.loop import on_virtual_time
 
 MEMBERS: Final = 700
+LOADED: Final = 8
 TURN_ELEMENTS: Final = TURN_BYTES // ELEMENT_WORK_BYTES
 
 
@@ -118,6 +123,40 @@ async def test_rebalances_of_several_coordinators_whose_time_is_up_at_the_same_m
         assert max(ended.values()) * MEMBERS <= TURN_ELEMENTS + MEMBERS
         for task in (tasks[0] for tasks in found):
             task.cancel()
+
+
+@on_virtual_time
+async def test_members_of_several_coordinators_that_are_loaded_together_are_brought_to_life_some_in_each_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disks = [Disk() for _ in range(LOADED)]
+    for disk in disks:
+        async with coordinator(disk) as one:
+            for number in range(4):
+                protocols = [{"name": "range", "metadata": bytes(TURN_BYTES // 4)}]
+                times = {"session_timeout_ms": 600_000, "rebalance_timeout_ms": 60_000}
+                group = {"group_id": f"g{number}", "protocol_type": "x"}
+                member_id = (await one.ask(JOIN, 3, **group, **times, member_id="", protocols=protocols)).member_id
+                assert (await one.ask(SYNC, 3, group_id=f"g{number}", generation_id=1, member_id=member_id, assignments=[])).error_code == 0
+    turns, watch, alive = Turns(), Watch(), Counter[int]()
+    start = timeouts.start
+
+    def counted(machine: GroupMachine, now: Now, group_ids: Sequence[str]) -> Effects:
+        if not alive:
+            watch.run(500)
+        alive[watch.turn] += sum(map(machine.durable.generation_bytes, group_ids))
+        return start(machine, now, group_ids)
+
+    monkeypatch.setattr(timeouts, "start", counted)
+    ones = [Coordinator(disk, Topics("t")) for disk in disks]
+    for one in ones:
+        one.shard._turns = turns
+    await asyncio.gather(*(one.shard.load() for one in ones))
+    assert alive.total() > LOADED * TURN_BYTES
+    assert max(alive.values()) <= TURN_BYTES
+    for one in ones:
+        assert len(one.shard._machine.groups) == 4  # type: ignore[union-attr]
+        await one.shard.close()
 
 
 @on_virtual_time

@@ -137,8 +137,9 @@ class GroupCoordinatorShard:
             await self._turns.take(work_bytes(parts))
             self._run(partial(offsets.drop_topics, machine, self._is_gone, parts), self._carry_out)
         for group_ids in weighed_slices(list(loaded.state.groups), loaded.state.generation_bytes):
+            size_bytes = sum(map(loaded.state.generation_bytes, group_ids))
+            await self._turns.take(max(size_bytes, ELEMENT_WORK_BYTES * len(group_ids)))
             self._run(partial(timeouts.start, machine, self._now(), group_ids), self._carry_out)
-            await asyncio.sleep(0)
         if self.failure is not None:
             raise NotOwner(f"group coordinator {self.partition} has ended: {self.failure}") from self.failure
         self._is_loaded = True
