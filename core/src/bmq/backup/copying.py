@@ -32,18 +32,20 @@ from bmq.backup.shared_runs import SharedRuns
 from bmq.errors import BmqError, Conflict, FormatError, ObjectMissing, StoreError
 from bmq.grouping import in_groups
 from bmq.metadata.codec import LOG_PREFIX, SNAPSHOT_PREFIX, decode_records, encode_records
-from bmq.metadata.image import Image, Topic
+from bmq.metadata.image import Image, Node, Topic
 from bmq.metadata.records import (
     AnyRecord,
     ClusterCreated,
     ConfigsChanged,
     FeatureLevel,
+    FencingBegun,
     LaneDeclared,
     LaneDeleted,
     LeaderAlive,
     LeaderElected,
     NodeCordoned,
     NodeListeners,
+    NodeRegistered,
     NodeUnregistered,
     PartitionChange,
     PartitionMoveBegun,
@@ -435,8 +437,8 @@ class Copier:
 
     async def _own_entry(self, end: Metadata) -> None:
         """The one that says which copy this is. Proxies are gone in it: clients would be told the addresses of those that serve the original."""
-        nonce, nodes = self._rng.nonce(), end.image.nodes.values()
-        gone = [NodeUnregistered(node_id=node.node_id, broker_epoch=node.broker_epoch) for node in nodes if "broker" not in node.roles]
+        nonce = self._rng.nonce()
+        gone = [record for node in end.image.nodes.values() for record in _without_proxy(node, fencing=node.node_id in end.image.fencing)]
         payload = encode_records([ClusterCreated(cluster_id=end.image.cluster_id, copy=nonce.hex()), *gone])
         number, epoch = end.position + 1, end.image.controller_epoch
         entry = Entry(number=number, epoch=epoch, nonce=nonce, predecessor=end.nonce, claim=True, payload=payload)
@@ -525,6 +527,27 @@ class _Memory:
             async with self._freed:
                 self._held_bytes -= taken
                 self._freed.notify_all()
+
+
+def _without_proxy(node: Node, *, fencing: bool) -> list[AnyRecord]:
+    """A node that is a broker, too, is fenced for what it wrote, and so stays as that, under its epoch."""
+    if "broker" not in node.roles:
+        return [NodeUnregistered(node_id=node.node_id, broker_epoch=node.broker_epoch)]
+    if "proxy" not in node.roles:
+        return []
+    as_broker = NodeRegistered(
+        node_id=node.node_id,
+        broker_epoch=node.broker_epoch,
+        boot=node.boot,
+        roles=tuple(role for role in node.roles if role != "proxy"),
+        host="",
+        port=0,
+        rack=node.rack,
+        internal_host=node.internal_host,
+        internal_port=node.internal_port,
+        pool=node.pool,
+    )
+    return [as_broker, FencingBegun(node_id=node.node_id, broker_epoch=node.broker_epoch)] if fencing else [as_broker]
 
 
 def _partitions(image: Image, topics: Iterable[TopicId]) -> list[TopicPartition]:
