@@ -33,6 +33,20 @@ def test_merges_and_vacuums_of_a_table_leave_alone_another_that_lies_within_its_
     assert len(list((tmp_path / "t" / folder).rglob("*.parquet"))) == 7
 
 
+def test_a_vacuum_takes_half_written_files_out_of_the_tables_own_folders_alone(tmp_path: Path) -> None:
+    table = Table.create(Location.parse(str(tmp_path)))
+    add_batch(table, "query", 0, [records("orders", 0, 0, 10)])
+    own, others = (
+        (".", "_bmq/log", "_delta_log", "date=2026-01-01", "date=2026-01-01/hour=00"),
+        ("eu", "eu/date=2026-01-01", "eu/_bmq/log", "_dead_letters"),
+    )
+    for folder in (*own, *others):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / f".x.{'0' * 16}.tmp").write_bytes(b"half")
+    vacuum(table, before_ms=1 << 50)
+    assert sorted(path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob(".*.tmp")) == sorted(others)
+
+
 @pytest.mark.parametrize("folder", ["[eu]", "{eu,us}", "eu*", "eu\\us"])
 def test_spark_reads_a_table_whose_folder_looks_like_a_pattern(spark: SparkSession, tmp_path: Path, folder: str) -> None:
     table = Table.create(Location.parse(str(tmp_path / folder / "t")))

@@ -30,6 +30,7 @@ _NAME: Final = re.compile(r"bmq-([0-9a-f]{12})-([0-9]{10})-([0-9]{5})-([0-9]{5})
 _MERGED_NAME: Final = re.compile(r"bmq-merged-([0-9]{20})-([0-9a-f]{16})-([0-9]{5})\.parquet")
 _FOLDERS: Final = re.compile(r"((date=[^/]+/)(hour=[^/]+/)?)?")
 """Those in which a table's own files lie. What is below others may be another table's, whose folder somebody has put into this one's."""
+_NOTES: Final = ("_bmq", "_delta_log")
 
 
 class PartitionBy(StrEnum):
@@ -130,6 +131,11 @@ def base_of_name(key: str) -> int | None:
     """The version from which a merge began; None where the file is none of a merge of this table."""
     found = _named(key, _MERGED_NAME)
     return None if found is None else int(found[1])
+
+
+def is_own_folder(path: str) -> bool:
+    """Whether a folder below a table's location (`` for that itself) is one that the table writes to; others may be another table's."""
+    return path.partition("/")[0] in _NOTES or _FOLDERS.fullmatch(f"{path}/" if path else "") is not None
 
 
 def _named(key: str, names: re.Pattern[str]) -> re.Match[str] | None:

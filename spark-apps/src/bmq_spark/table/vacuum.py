@@ -10,7 +10,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from bmq_spark.locations import Location
-from bmq_spark.table.layout import base_of_name, batch_of_name, folder_end_ms, query_mark
+from bmq_spark.table.layout import base_of_name, batch_of_name, folder_end_ms, is_own_folder, query_mark
 from bmq_spark.table.log import Table
 from bmq_spark.table.orphans import data_objects
 from bmq_spark.table.state import Commit, DataFile, Snapshot
@@ -121,6 +121,7 @@ def _sweep_half_written(location: Location, before_ms: int) -> None:
     from bmq_spark.durable_files import is_half_written
 
     for path in location.folder.rglob(".*.tmp"):
+        folder = path.parent.relative_to(location.folder).as_posix()
         with contextlib.suppress(FileNotFoundError):
-            if is_half_written(path.name) and path.stat().st_mtime * 1000 < before_ms:
+            if is_half_written(path.name) and is_own_folder("" if folder == "." else folder) and path.stat().st_mtime * 1000 < before_ms:
                 path.unlink()
