@@ -35,16 +35,21 @@ def damage_next_version(store: SimStore, tp: TopicPartition, partition: Partitio
 
 
 async def fill(cluster: Cluster, tp: TopicPartition) -> list[tuple[int, bytes]]:
+    """Appends until the partition refuses and says what to restore; returns what it took."""
+    return await fill_until_refused(cluster, tp, saying="restore the object")
+
+
+async def fill_until_refused(cluster: Cluster, tp: TopicPartition, *, saying: str = "", patience_s: float = 60) -> list[tuple[int, bytes]]:
     """Appends until the partition refuses; returns what it took."""
     taken: list[tuple[int, bytes]] = []
     for number in range(500):
         value = b"%d" % number + bytes(1_000)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(patience_s):
                 taken.append(((await cluster.append(tp, value)).base_offset, value))
         except PartitionStopped as stopped:
             assert str(tp) in str(stopped)
-            assert "restore the object" in str(stopped)
+            assert saying in str(stopped)
             return taken
     raise AssertionError("nothing was refused")
 

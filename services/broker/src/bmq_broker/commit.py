@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from math import inf
 from typing import TypeVar
 
 from typing_extensions import Buffer
@@ -30,6 +31,8 @@ T = TypeVar("T")
 
 TICK_S = 0.0005
 """A timer that fires by less than this too early is in time: event loops count in milliseconds."""
+TAKEN_WITHIN_S = 10.0
+"""The store takes what is written if it has taken something no longer ago."""
 BUFFER_MAX_FLUSHES = 4
 """Where all creates are in flight, a buffer grows up to so many times the flush size before the next one begins."""
 
@@ -67,6 +70,7 @@ class GroupCommit:
         self._due_now = False
         """Whether the timer is for this turn of the loop's end."""
         self._ended: BmqError | None = None
+        self._durable_at_s = -inf
         self.wal_bytes = 0
         self.sent_bytes = 0
         """Of batches that were sent for the first time, ever."""
@@ -209,6 +213,13 @@ class GroupCommit:
         """The objects that have to be kept, or are kept because of older ones, oldest first."""
         return list(self._slots)
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether the store takes what this broker writes: it did a moment ago, or has taken all, and what comes waits for room in memory."""
+        if self._loop.time() - self._durable_at_s < TAKEN_WITHIN_S:
+            return True
+        return self._writer is not None and not self._in_flight and not self._may_send()
+
     def poke(self) -> None:
         """Room may have appeared."""
         self._try_send()
@@ -234,6 +245,7 @@ class GroupCommit:
             return  # whoever waited was told that the outcome is unknown
         group = self._in_flight.pop(number)
         group.slot.durable = True
+        self._durable_at_s = self._loop.time()
         self.buffered_bytes -= group.appended_bytes
         for partition, run in group.runs.values():
             partition.durable(run)

@@ -30,6 +30,7 @@ from bmq_broker.manifests import Manifests
 from bmq_broker.ownership import Ownership
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
+from bmq_broker.roll_writing import PATIENCE_S, within
 from bmq_broker.segments import Segments
 
 log = structlog.get_logger()
@@ -279,7 +280,7 @@ class Coordinators:
     async def _refresh(self, partition: Partition) -> None:
         try:
             async with self._manifests.lock(partition.tp):
-                await self._manifests.refresh(partition)
+                await within(self._manifests.refresh(partition), PATIENCE_S)
         except BmqError as error:
             log.warning("manifest not read again", partition=str(partition.tp), error=str(error))
 

@@ -19,6 +19,7 @@ from bmq.wire.batches import BatchHeader, first_at_or_after, read_header, with_m
 from bmq_broker.manifests import Manifests
 from bmq_broker.metrics import UNREADABLE_BATCHES
 from bmq_broker.partitions.partition import Partition
+from bmq_broker.roll_writing import PATIENCE_S, within
 from bmq_broker.segments import Segments
 
 log = structlog.get_logger()
@@ -74,7 +75,7 @@ class Lookups:
                 return await look()
             except ObjectMissing:
                 async with self._manifests.lock(partition.tp):
-                    await self._manifests.refresh(partition)
+                    await within(self._manifests.refresh(partition), PATIENCE_S)
         return await look()
 
     def _at(self, partition: Partition, offset: Offset, *, timestamp_ms: int = -1, epoch: LeaderEpoch | None = None) -> OffsetForTime:

@@ -27,6 +27,7 @@ from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.producers import at_most
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.retention import Retention
+from bmq_broker.roll_writing import within
 from bmq_broker.rolling import Roller
 from bmq_broker.segments import Segments
 from bmq_broker.settings import BrokerSettings
@@ -37,6 +38,11 @@ log = structlog.get_logger()
 LOG_INTERVAL_S = 10.0
 INTERVAL_LOOK_S = 60.0
 """How long it may take until a shorter interval is noticed."""
+OPENING_S = 60.0
+RETAINING_S = 300.0
+"""A partition whose keys the store refuses, alone, must not keep the others from their retention, merges and collection."""
+RETAINED_AGAIN_S = 600.0
+"""It is let alone for so long then."""
 YIELD_EVERY = 100
 """Partitions looked at before other work gets its turn."""
 
@@ -80,10 +86,13 @@ class Maintenance:
         self._values = values
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
         self._collect_again_s: dict[TopicPartition, float] = {}
+        self._retain_again_s: dict[TopicPartition, float] = {}
+        """Of partitions, open or not, whose upkeep took too long."""
 
     def forget(self, tp: TopicPartition) -> None:
         """The partition has left."""
         self._collect_again_s.pop(tp, None)
+        self._retain_again_s.pop(tp, None)
 
     async def run(self) -> None:
         """Rolls by age, deletes what was given up. Until cancelled, or this broker was replaced."""
@@ -101,9 +110,9 @@ class Maintenance:
         while self._ownership.alive:
             await self._until_retention_is_due()
             for tp in self._ownership.unopened():
-                await self._go_on_after(partial(self._open, tp))
+                await self._go_on_after(partial(self._limited, tp, partial(self._open, tp), OPENING_S))
             for number, partition in enumerate(list(self._ownership.partitions.values())):
-                await self._go_on_after(partial(self._retain, partition))
+                await self._go_on_after(partial(self._limited, partition.tp, partial(self._retain, partition), RETAINING_S))
                 if number % YIELD_EVERY == YIELD_EVERY - 1:
                     await asyncio.sleep(0)
             if self._ownership.alive:
@@ -126,6 +135,19 @@ class Maintenance:
                 log.warning("upkeep failed, tried again later", error=str(error), left_out=left_out)
         except Exception as error:  # noqa: BLE001 - a bug: it is told to the loop, and the other partitions have their upkeep
             loop.call_exception_handler({"message": "a step of the broker's upkeep failed", "exception": error})
+
+    async def _limited(self, tp: TopicPartition, step: Callable[[], Awaitable[None]], limit_s: float) -> None:
+        """The step, or nothing where one took too long a while ago."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._retain_again_s.get(tp, 0.0):
+            return
+        self._retain_again_s.pop(tp, None)
+        began_s = loop.time()
+        try:
+            await within(step(), limit_s)
+        finally:
+            if loop.time() - began_s >= limit_s:
+                self._retain_again_s[tp] = loop.time() + RETAINED_AGAIN_S
 
     async def _forget_producers(self) -> None:
         """Whoever writes makes a partition remember a producer for each id that it makes up: for a day, but for this."""

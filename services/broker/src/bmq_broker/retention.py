@@ -9,6 +9,7 @@ from bmq.storage.segment import SegmentEntry
 from bmq.values import Offset
 from bmq_broker.manifests import Manifests
 from bmq_broker.partitions.partition import Partition
+from bmq_broker.roll_writing import PATIENCE_S, within
 from bmq_broker.rolling import Roller
 from bmq_broker.segments import Segments
 
@@ -30,7 +31,7 @@ class Retention:
     async def raise_log_start(self, partition: Partition, offset: Offset) -> None:
         """Durable when it returns. Raises BmqError."""
         async with self._manifests.lock(partition.tp):
-            await self._raise(partition, offset)
+            await within(self._raise(partition, offset), PATIENCE_S)
 
     async def apply(self, partition: Partition) -> None:
         """Lets go of segments that are too old or too many; of none for its age where this node's clock is not trusted. Raises BmqError."""

@@ -5,15 +5,15 @@ over it, never a copy of live state. Whose turn it is, bmq_broker.rolling says.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
 from bmq.clock_guard import ClockGuard
-from bmq.errors import BmqError, NotOwner
+from bmq.errors import BmqError, NotOwner, StoreUnavailable
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import create_once, together
 from bmq.storage.keys import segment_key, shared_segment_key
@@ -28,6 +28,13 @@ from bmq_broker.segment_building import Building, Rolled, rolled_segment, shared
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
+
+PATIENCE_S: Final = 60.0
+"""A store that refuses the keys of one partition alone (its folder, or requests for that prefix) must not keep what others wait for."""
+NAMING_S: Final = 20.0
+"""Of one partition's manifest among those of a shared segment: what fails together is tried again alone."""
+SLOWEST_BYTES_S: Final = 1 << 20
 ATTEMPTS_MAX: Final = 5
 COMMITS_AT_ONCE: Final = 8
 """Manifests that are written at a time for one shared segment."""
@@ -79,14 +86,16 @@ class RollWriter:
                 lock = self._manifests.lock(partition.tp)
                 if partition is not partitions[0] and (lock.locked() or size_bytes >= SHARED_BYTES_MAX):
                     continue
-                await locks.enter_async_context(lock)  # but for the first one it is free, so nobody waits for a lock while holding others
+                await within(
+                    locks.enter_async_context(lock), PATIENCE_S
+                )  # but for the first one it is free, so nobody waits for a lock while holding others
                 plan = partition.plan_roll(target_bytes=min(partition.config.segment_bytes, SHARED_BYTES_MAX))
                 if plan is not None:
                     plans.append((partition, plan))
                     size_bytes += plan.size_bytes
             if len(plans) == 1:
                 partition, plan = plans[0]
-                outcomes[partition.tp] = await self.roll(partition, cause)
+                outcomes[partition.tp] = await within(self.roll(partition, cause), roll_s(partition))
             elif plans:
                 outcomes |= await self._write_shared(plans, cause)
         return outcomes
@@ -116,13 +125,14 @@ class RollWriter:
         key = shared_segment_key(self._stream.node_id, self._stream.broker_epoch, nonce)
         self.writing.add(key)
         try:
-            await create_once(self._store, key, encoded.parts, nonce=nonce, rng=self._rng)
+            size_bytes = sum(plan.size_bytes for _, plan in plans)
+            await within(create_once(self._store, key, encoded.parts, nonce=nonce, rng=self._rng), PATIENCE_S + size_bytes / SLOWEST_BYTES_S)
             places = asyncio.Semaphore(COMMITS_AT_ONCE)
 
             async def name(pair: tuple[Partition, RollPlan], entry: SegmentEntry, after: Producers) -> bool | BmqError:
                 async with places:
                     try:
-                        await self._name(*pair, entry, after)
+                        await within(self._name(*pair, entry, after), NAMING_S)
                     except BmqError as error:
                         return error
                     _count(pair[1], cause)
@@ -151,6 +161,23 @@ class RollWriter:
             partition.unnamed = None
             raise
         partition.unnamed = None
+
+
+def roll_s(partition: Partition) -> float:
+    """How long one segment of it may take."""
+    return PATIENCE_S + min(partition.tail.durable_bytes, partition.config.segment_bytes) / SLOWEST_BYTES_S
+
+
+async def within(work: Awaitable[T], limit_s: float) -> T:
+    """What the work returns. Raises StoreUnavailable where it takes longer: it is cancelled, and its outcome unknown."""
+    limit = asyncio.timeout(limit_s)
+    try:
+        async with limit:
+            return await work
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise StoreUnavailable(f"the store has not taken it within {limit_s:.0f} s") from error
 
 
 def _count(plan: RollPlan, cause: str) -> None:

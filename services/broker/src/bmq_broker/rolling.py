@@ -6,15 +6,17 @@ How a roll is written is bmq_broker.roll_writing's.
 """
 
 import asyncio
+import contextlib
 import heapq
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import structlog
 
-from bmq.errors import BmqError, NotOwner
+from bmq.errors import BmqError, NotOwner, StoreUnavailable
 from bmq.storage.durable import cancelled
+from bmq.storage.keys import partition_prefix
 from bmq.values import Offset, TopicPartition
 from bmq_broker.carrying import PARTITIONS_AT_ONCE, Carrier
 from bmq_broker.commit import GroupCommit
@@ -23,9 +25,9 @@ from bmq_broker.metrics import RECOVERED_BYTES
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.tail import TailTotal
-from bmq_broker.roll_writing import SHARED_BYTES_MAX, SHARED_RUNS_MAX, Outcomes, RollWriter
+from bmq_broker.roll_writing import PATIENCE_S, SHARED_BYTES_MAX, SHARED_RUNS_MAX, Outcomes, RollWriter, roll_s, within
 from bmq_broker.settings import BrokerSettings
-from bmq_broker.stopped_partitions import StoppedPartitions
+from bmq_broker.stopped_partitions import Stalled, StoppedPartitions
 
 log = structlog.get_logger()
 
@@ -69,7 +71,10 @@ class Roller:
         self._commit = commit
         self._total = total
         self._places = asyncio.Semaphore(settings.roll_concurrency)
+        self._places_of_stopped = asyncio.Semaphore(1)
+        """Theirs alone: they wait for a store that may refuse them for days."""
         self._tasks: set[asyncio.Task[Outcomes]] = set()
+        self._tasks_of_stopped: set[asyncio.Task[Outcomes]] = set()
         self._rolling: set[TopicPartition] = set()
         self._stopped = StoppedPartitions(carrier, commit)
         self._retries: dict[TopicPartition, asyncio.TimerHandle] = {}
@@ -164,7 +169,7 @@ class Roller:
         """Rolls what the partition has, in the background; False where that cannot begin now."""
         if not self._may_start(partition):
             return False
-        self._start([partition], self._roll_one(partition, cause), cause)
+        self._start([partition], self._roll_one(partition, cause), cause, self._tasks_of_stopped if partition in self._stopped else self._tasks)
         return True
 
     def start_together(self, partitions: Iterable[Partition], cause: str) -> int:
@@ -178,7 +183,7 @@ class Roller:
                 began += 1
         while small and self._places_left():
             group, small = _first_segment(small)
-            self._start(group, self._roll_together(group, cause), cause)
+            self._start(group, self._roll_together(group, cause), cause, self._tasks)
             began += len(group)
         return began
 
@@ -186,14 +191,14 @@ class Roller:
         """Returns when everything below `offset` (not above the high watermark) is in segments. Raises BmqError."""
         assert offset <= partition.high_watermark
         while partition.manifest.next_offset < offset:
-            async with self._places, self._manifests.lock(partition.tp):
-                if partition.manifest.next_offset < offset and not await self._writer.roll(partition, cause):
+            async with self._places_for(partition), self._locked(partition):
+                if partition.manifest.next_offset < offset and not await within(self._writer.roll(partition, cause), roll_s(partition)):
                     raise NotOwner(f"partition {partition.tp} was let go of")
 
     async def close(self) -> None:
         """Starts nothing more in the background and ends what is under way."""
         self.end()
-        await cancelled(self._tasks)
+        await cancelled(self._tasks | self._tasks_of_stopped)
 
     def _over_budget(self) -> bool:
         rolling = [partition for tp in self._rolling if (partition := self._partitions.get(tp)) is not None and partition.cannot_roll is None]
@@ -287,18 +292,53 @@ class Roller:
     def _carry(self, partition: Partition) -> bool:
         return not self._ending and self._carrier.carry(partition)
 
-    def _start(self, partitions: Sequence[Partition], work: Coroutine[None, None, Outcomes], cause: str) -> None:
+    def _places_for(self, partition: Partition) -> asyncio.Semaphore:
+        return self._places_of_stopped if partition in self._stopped else self._places
+
+    @contextlib.asynccontextmanager
+    async def _locked(self, partition: Partition) -> AsyncIterator[None]:
+        """Holds the partition's lock. Raises StoreUnavailable where whoever has it does not get on."""
+        lock = self._manifests.lock(partition.tp)
+        await within(lock.acquire(), PATIENCE_S)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    async def _rolled_in_time(self, partition: Partition, cause: str) -> bool:
+        """As the writer's roll. Raises Stalled where the store does not take it, and all the while what others write."""
+        limit_s = roll_s(partition)
+        halfway: list[bool] = []
+        look = asyncio.get_running_loop().call_later(limit_s / 2, lambda: halfway.append(self._commit.is_taken))
+        limit = asyncio.timeout(limit_s)
+        try:
+            async with limit:
+                return await self._writer.roll(partition, cause)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            reason = f"the store has not taken what begins with {partition_prefix(partition.tp)} for {limit_s:.0f} s"
+            if all(halfway) and self._commit.is_taken:
+                raise Stalled(f"{reason}, and takes all else") from error
+            raise StoreUnavailable(reason) from error
+        finally:
+            look.cancel()
+
+    def _start(
+        self, partitions: Sequence[Partition], work: Coroutine[None, None, Outcomes], cause: str, tasks: "set[asyncio.Task[Outcomes]]"
+    ) -> None:
         task = asyncio.get_running_loop().create_task(work, name=f"roll {', '.join(str(partition.tp) for partition in partitions[:3])}")
-        self._tasks.add(task)
+        tasks.add(task)
         self._rolling.update(partition.tp for partition in partitions)
+        task.add_done_callback(tasks.discard)
         task.add_done_callback(lambda done: self._over(partitions, cause, done))
 
     async def _roll_one(self, partition: Partition, cause: str) -> Outcomes:
-        async with self._places, self._manifests.lock(partition.tp):
-            try:
-                return {partition.tp: await self._writer.roll(partition, cause)}
-            except BmqError as error:
-                return {partition.tp: error}
+        try:
+            async with self._places_for(partition), self._locked(partition):
+                return {partition.tp: await self._rolled_in_time(partition, cause)}
+        except BmqError as error:
+            return {partition.tp: error}
 
     async def _roll_together(self, partitions: Sequence[Partition], cause: str) -> Outcomes:
         async with self._places:
@@ -309,7 +349,6 @@ class Roller:
 
     def _over(self, partitions: Sequence[Partition], cause: str, task: "asyncio.Task[Outcomes]") -> None:
         """After a roll: what waited for room is sent, what else is due begins, and what failed is tried again in a while."""
-        self._tasks.discard(task)
         self._look_at_s = 0.0
         self._rolling.difference_update(partition.tp for partition in partitions)
         if task.cancelled():

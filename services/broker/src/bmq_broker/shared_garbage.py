@@ -31,6 +31,7 @@ from bmq_broker.garbage import Garbage
 from bmq_broker.manifests import Manifests
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
+from bmq_broker.roll_writing import PATIENCE_S, within
 from bmq_broker.segments import Segments
 from bmq_broker.settings import BrokerSettings
 
@@ -222,7 +223,7 @@ class SharedGarbage:
             self._claims_left -= 1
             async with self._manifests.lock(run.tp):
                 if not partition.claimed:
-                    await self._manifests.commit(partition, lambda manifest: manifest)
+                    await within(self._manifests.commit(partition, lambda manifest: manifest), PATIENCE_S)
             return True  # looked at again: it may have found another's version there
         if not partition.claimed or partition.state is not PartitionState.APPENDING or run.leader_epoch > partition.leader_epoch:
             return True  # of a higher epoch: then this broker was replaced and has yet to hear of it
@@ -233,7 +234,7 @@ class SharedGarbage:
             return True
         part = manifest.entry_for_offset(run.base_offset)
         if isinstance(part, PageRef):
-            return any(entry.key == key for entry in await self._segments.page(tp, part))
+            return any(entry.key == key for entry in await within(self._segments.page(tp, part), PATIENCE_S))
         return part is not None and part.key == key
 
     def _was_deleted(self, writer: StreamId) -> bool:

@@ -23,6 +23,11 @@ log = structlog.get_logger()
 BYTES_PER_CARRIED_BYTE: Final = 4
 """A stopped partition's tail is carried once for each so many times its size that were appended meanwhile."""
 
+
+class Stalled(BmqError):
+    """The store takes what others write and not what the partition's roll does."""
+
+
 _PASSING: Final = (Fenced, NotOwner, NotReady, ManifestMoved)
 
 
@@ -61,8 +66,7 @@ class StoppedPartitions:
             log.error("partition takes no more records, its roll is tried again", partition=str(partition.tp), error=repr(error))
             self._stopped[partition.tp] = _Stopped(partition)
         partition.cannot_roll = PartitionStopped(
-            f"partition {partition.tp} takes no more records: what it has cannot be written as a segment, because {_reason(error)}; restore the "
-            "object from a backup, or stop the cluster and run `bmq store check --repair`"
+            f"partition {partition.tp} takes no more records: what it has cannot be written as a segment, because {_reason(error)}; {_remedy(error)}"
         )
         return True
 
@@ -91,6 +95,12 @@ def _is_its_own(error: BaseException) -> bool:
     if isinstance(error, BmqError):
         return isinstance(error, ObjectMissing) or not isinstance(error, (StoreError, *_PASSING))
     return not isinstance(error, (OSError, MemoryError, RuntimeError))
+
+
+def _remedy(error: BaseException) -> str:
+    if isinstance(error, Stalled):
+        return "see what the store says of what begins with that (the log has it), and make it take that again"
+    return "restore the object from a backup, or stop the cluster and run `bmq store check --repair`"
 
 
 def _reason(error: BaseException) -> str:
