@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from bmq.limits import Limits
 
 SMALL: Final[Mapping[str, Sequence[int]]] = {
+    "bmq.crowd:WOKEN_PER_TURN": (1, 2),
     # what is stored
     "bmq.storage.flatlog:READS_AHEAD": (1, 2),
     "bmq.storage.flatlog:DELETES_AT_ONCE": (1, 2),
@@ -53,7 +54,6 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_broker.groups.timers:_SLACK": (0, 2),
     "bmq_broker.heartbeats:REPORTS_MAX": (1, 2),
     "bmq_broker.inheriting:PASSES_AT_ONCE": (1,),
-    "bmq_broker.inheriting:_WOKEN_PER_TURN": (1, 2),
     "bmq_broker.lag:NAME_CHARS_MAX": (1, 2),
     "bmq_broker.lag:POSITIONS_MAX": (1,),
     "bmq_broker.lag:POSITIONS_AT_ONCE": (1,),
