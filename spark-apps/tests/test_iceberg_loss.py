@@ -40,6 +40,17 @@ def test_loss_that_was_accepted_is_committed_and_the_next_batch_begins_after_it(
     assert [lost for lost in told if lost] == ["orders/0 1–4"]
 
 
+def test_where_a_job_begins_is_committed_before_there_is_anything(spark: SparkSession, hadoop: Opened) -> None:
+    name = hadoop.table("begun")
+    sink = IcebergSink(spark, name, typing(), settings())
+    sink.begin_at({"orders": {0: 7, 1: 0}})
+    again = IcebergSink(spark, name, typing(), settings())
+    assert again.places() == {"orders": {0: 7, 1: 0}}
+    again.add(batch(spark, 0, [Record(offset=7, value=b"first"), Record(offset=0, partition=1, value=b"\xff")]))
+    assert again.places() == {"orders": {0: 8, 1: 1}}
+    assert hadoop.load(name).scan().to_arrow().column("value").to_pylist() == ["first"]
+
+
 def test_retention_takes_old_rows_and_old_dead_letters(spark: SparkSession, hadoop: Opened) -> None:
     name = hadoop.table("kept")
     sink = IcebergSink(spark, name, typing(), settings(upkeep=Upkeep(target_file_size_bytes=128 << 20, tidies=False, retention_ms=2 * DAY_MS)))

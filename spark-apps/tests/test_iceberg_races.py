@@ -170,6 +170,65 @@ def test_a_table_that_was_rolled_back_has_the_places_of_then(spark: SparkSession
     assert offsets(opened, name) == [0, 1, 2, 3, 4] and sink.places() == {"orders": {0: 5}}
 
 
+@pytest.mark.parametrize("expired", ["at once", "one by one"])
+def test_a_table_that_was_rolled_back_has_the_places_of_then_whatever_expired_since(spark: SparkSession, opened: Opened, expired: str) -> None:
+    name = opened.table(f"rolled_{expired.replace(' ', '_')}")
+    sink = IcebergSink(spark, name, typing(), settings())
+    for number in range(3):
+        sink.add(batch(spark, number, records(number, number + 1)))
+    then = sink.table.newest_id()
+    for number in range(3, 5):
+        sink.add(batch(spark, number, records(number, number + 1)))
+    spark.sql(f"CALL `{name.catalog}`.system.rollback_to_snapshot('{name.in_catalog}', {then})").collect()
+    compact_as_anybody_would(spark, name)
+    spark.sql(f"DELETE FROM {name.sql} WHERE `offset` = 99")
+    if expired == "one by one":
+        spark.sql(f"CALL `{name.catalog}`.system.expire_snapshots(table => '{name.in_catalog}', snapshot_ids => array({then}))").collect()
+    expire_as_anybody_would(spark, name)
+    assert len(opened.load(name).metadata.snapshots) == 1
+    assert sink.places() == IcebergSink(spark, name, typing(), settings()).places() == {"orders": {0: 3}}
+    sink.add(batch(spark, 9, records(3, 6)))
+    assert offsets(opened, name) == [0, 1, 2, 3, 4, 5] and sink.places() == {"orders": {0: 6}}
+
+
+@pytest.mark.parametrize("former", [True, False])
+def test_a_rollback_leaves_the_places_of_partitions_that_had_nothing_new_for_longer_than_snapshots_are_kept(
+    spark: SparkSession, sql: Opened, former: bool
+) -> None:
+    """Where metadata of before are gone, too, nothing says any more where a partition stood whose next records were undone."""
+    name = sql.table(f"quiet_{former}")
+    sink = IcebergSink(spark, name, typing(), settings())
+    sink.add(batch(spark, 0, [replace(record, partition=number) for number in range(3) for record in records(0, 2)]))
+    sink.add(batch(spark, 1, records(2, 4)))
+    expire_as_anybody_would(spark, name)
+    then = sink.table.newest_id()
+    sink.add(batch(spark, 2, [*records(4, 6), replace(records(2, 3)[0], partition=2), replace(records(0, 1)[0], partition=3)]))
+    assert sink.places() == {"orders": {0: 6, 1: 2, 2: 3, 3: 1}}
+    if not former:
+        spark.sql(f"ALTER TABLE {name.sql} SET TBLPROPERTIES ('write.metadata.previous-versions-max' = '1')")
+    spark.sql(f"CALL `{name.catalog}`.system.rollback_to_snapshot('{name.in_catalog}', {then})").collect()
+    there = {0: 4, 1: 2} | ({2: 2} if former else {})
+    assert sink.places() == {"orders": there}
+    sink.add(batch(spark, 3, [*records(4, 5), replace(records(2, 3)[0], partition=1)]))
+    assert sink.places() == {"orders": there | {0: 5, 1: 3}}
+    assert offsets(sql, name) == sorted([0, 1, 2, 3, 4, 0, 1, 2, 0, 1])
+
+
+def test_places_stand_below_what_others_committed_on_top_and_expired_in_parts(spark: SparkSession, sql: Opened) -> None:
+    name = sql.table("deep")
+    sink = IcebergSink(spark, name, typing(), settings())
+    sink.add(batch(spark, 0, records(0, 3)))
+    last = sink.table.newest_id()
+    for number in range(3):
+        spark.sql(f"INSERT INTO {name.sql} SELECT 'k', 'v', array(), 'others', 0, {number}L, TIMESTAMP '2026-03-01 00:00:00', ''")
+        spark.conf.unset("spark.wap.id")
+    spark.sql(f"CALL `{name.catalog}`.system.expire_snapshots(table => '{name.in_catalog}', snapshot_ids => array({last}))").collect()
+    assert sink.places() == {"orders": {0: 3}}
+    expire_as_anybody_would(spark, name)
+    assert sink.places() == IcebergTable(spark, name).places() == {"orders": {0: 3}}
+    spark.sql(f"DELETE FROM {name.sql} WHERE topic = 'others'")
+
+
 def test_a_table_of_rows_without_places_is_refused_until_somebody_says_them(spark: SparkSession, sql: Opened) -> None:
     name = sql.table("nameless")
     sink = IcebergSink(spark, name, typing(), settings())

@@ -1,5 +1,6 @@
 """Batches into tables of real catalogs, read back by pyiceberg, and by DuckDB over what pyiceberg plans."""
 
+import datetime
 import json
 import os
 import random
@@ -143,6 +144,46 @@ def test_columns_of_json_are_inferred_and_grow(spark: SparkSession, sql: Opened)
     rows = sql.load(name).scan().to_arrow().sort_by("offset").to_pylist()
     assert [(row["offset"], row["value"]) for row in rows] == [(0, {"id": 1, "at": None}), (2, {"id": 2, "at": {"x": 0.5}})]
     assert sql.load(name.dead_letters).scan().to_arrow().sort_by("offset").column("offset").to_pylist() == [1, 3]
+
+
+def test_a_column_that_somebody_adds_while_columns_are_inferred_has_the_type_that_they_gave_it(spark: SparkSession, sql: Opened) -> None:
+    name = sql.table("added_by_hand")
+    sink = IcebergSink(spark, name, typing("json"), settings(), infers=True)
+    sink.add(batch(spark, 0, [Record(offset=0, value=b'{"id": 1}')]))
+    for column in ("price string", "at timestamp", "`by` struct<x: double>"):
+        spark.sql(f"ALTER TABLE {name.sql} ADD COLUMN value.{column}")
+    whole = b'{"id": 2, "price": 1.5, "at": "2026-03-01T00:00:00Z", "by": {"x": 1, "y": 2}}'
+
+    sink.add(batch(spark, 1, [Record(offset=1, value=whole), Record(offset=2, value=b"no JSON")]))
+    spark.sql(f"ALTER TABLE {name.sql} ADD COLUMN value.late string")
+    sink.add(batch(spark, 2, [Record(offset=3, value=b'{"late": 1}')]))
+    # One that was dropped and made anew with another type is the new one.
+    spark.sql(f"ALTER TABLE {name.sql} DROP COLUMN value.id")
+    spark.sql(f"ALTER TABLE {name.sql} ADD COLUMN value.id string")
+    sink.add(batch(spark, 3, [Record(offset=4, value=b'{"id": 5, "new": true}')]))
+    rows = {row["offset"]: row["value"] for row in sql.load(name).scan().to_arrow().to_pylist()}
+    said = {"price": "1.5", "at": datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC), "by": {"x": 1.0, "y": 2}}
+    assert {field: rows[1][field] for field in said} == said
+    assert rows[3]["late"] == "1"
+    assert (rows[4]["id"], rows[4]["new"]) == ("5", True)
+    assert sql.load(name.dead_letters).scan().to_arrow().column("offset").to_pylist() == [2]
+
+
+def test_a_table_whose_job_was_killed_as_it_made_it_is_sorted_all_the_same(spark: SparkSession, sql: Opened) -> None:
+    name = sql.table("half_made")
+
+    class Killed(IcebergTable):
+        def _sort(self) -> None:
+            raise JobStopped("killed")
+
+    how = typing()
+    given = {"partition_by": "hour", "upsert_key": "", "target_file_size_bytes": 1 << 20}
+    with pytest.raises(JobStopped, match="killed"):
+        Killed.create(spark, name, how.schema, **given)  # type: ignore[arg-type]
+    IcebergSink(spark, name, how, settings()).add(batch(spark, 0, [Record(offset=0, value=b"v")]))
+    table = sql.load(name)
+    assert [table.schema().find_column_name(field.source_id) for field in table.sort_order().fields] == ["topic", "partition", "offset"]
+    assert len(table.metadata.snapshots) == 2
 
 
 def test_upserts_leave_what_a_dictionary_would(spark: SparkSession, sql: Opened) -> None:

@@ -120,3 +120,25 @@ def test_a_table_that_lost_the_column_by_which_partitions_are_compared_is_not_wr
     spark.sql(f"ALTER TABLE {name.sql} RENAME COLUMN key_timestamp TO other")
     with pytest.raises(JobStopped, match="column key_timestamp is not there, by which rows are found"):
         sink.add(batch(spark, 1, [Record(offset=1, key=b"k", value=b"w")]))
+
+
+def test_columns_that_somebody_added_to_an_upsert_table_keep_their_values(spark: SparkSession, sql: Opened) -> None:
+    name = sql.table("reviewed")
+    sink = IcebergSink(spark, name, typing(), UPSERTS)
+    sink.add(batch(spark, 0, [Record(offset=0, key=b"a", value=b"0"), Record(offset=1, key=b"b", value=b"0")]))
+    spark.sql(f"ALTER TABLE {name.sql} ADD COLUMN reviewed string")
+    spark.sql(f"UPDATE {name.sql} SET reviewed = 'by hand'")
+    # Compared by MERGE alone, and with all that is known of the keys; then by a run that finds the column there.
+    sink.add(batch(spark, 1, [Record(offset=2, key=b"a", value=b"1"), Record(offset=3, key=b"c", value=b"0")]))
+    several = [
+        Record(offset=4, key=b"b", value=b"1", minute=9),
+        Record(offset=0, partition=1, key=b"b", value=b"late"),
+        Record(offset=5, key=b"c", value=None),
+    ]
+    sink.add(batch(spark, 2, several))
+    IcebergSink(spark, name, typing(), UPSERTS).add(batch(spark, 3, [Record(offset=6, key=b"a", value=b"2")]))
+    found = {row["key"]: (row["value"], row["reviewed"]) for row in sql.load(name).scan().to_arrow().to_pylist()}
+    assert found == {"a": ("2", "by hand"), "b": ("1", "by hand")}
+    spark.sql(f"ALTER TABLE {name.tombstones.sql} ADD COLUMN reviewed string")
+    sink.add(batch(spark, 4, [Record(offset=7, key=b"b", value=None)]))
+    assert [row["key"] for row in sql.load(name).scan().to_arrow().to_pylist()] == ["a"]

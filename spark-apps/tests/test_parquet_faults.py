@@ -143,6 +143,22 @@ def test_a_job_whose_topics_change_before_its_first_batch_goes_on_where_it_began
         assert run(parse(second), spark).rows == len(NUMBERS)
 
 
+def test_latest_is_the_end_of_the_first_run_although_its_checkpoint_was_lost_before_the_first_batch(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic, other = topic_of(bmq.servers, partitions=2), topic_of(bmq.servers, partitions=1)
+    produce(bmq.servers, topic, [b"before"], partition=0)
+    options = [*arguments(bmq.servers, tmp_path / "t", topic), "--starting-offsets", "latest"]
+    assert run(parse(options), spark).rows == 0
+    produce(bmq.servers, topic, NUMBERS[:10], partition=0)
+    produce(bmq.servers, topic, NUMBERS[10:], partition=1)
+    shutil.rmtree(tmp_path / "t" / "_bmq" / "checkpoint")
+    produce(bmq.servers, other, [b"before, too"])
+    assert run(parse([*options, "--topic", other]), spark).rows == len(NUMBERS)
+    assert numbers_in(tmp_path / "t") == list(range(30))
+    assert Table.open(Location.parse(str(tmp_path / "t"))).snapshot().offsets == {topic: {0: 11, 1: 20}, other: {0: 1}}
+
+
 @pytest.mark.parametrize("source", ["kafka", "bmq"])
 def test_a_partition_that_was_added_and_whose_first_records_were_deleted_stops_nothing(
     bmq: Bmq, spark: SparkSession, tmp_path: Path, source: str

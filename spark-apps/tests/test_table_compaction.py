@@ -8,6 +8,7 @@ import pytest
 from conftest import Buckets
 from table_records import HOUR_MS, START_MS, add_batch, expected, globbed_rows, records, rows_of, write
 
+from bmq.runtime.system import SystemClock
 from bmq_spark.errors import CommitRace, CommitRefused
 from bmq_spark.locations import Location
 from bmq_spark.table import Commit, Snapshot, Table
@@ -150,6 +151,20 @@ def test_vacuum_removes_replaced_files_after_their_time_and_nothing_else(table: 
     assert gone.files == 10 and gone.bytes > 0 and gone.unknown == 0
     assert rows_of(table.location.uri) == rows
     assert table.snapshot().version == merged_at, "what is replaced by a commit needs no horizon"
+
+
+def test_a_commit_by_a_clock_far_ahead_holds_up_vacuum_no_longer_than_any_other(table: Table, clock: Clock) -> None:
+    now_ms = clock.now_ms = SystemClock().now_ms()
+    rows = fill(table, 5)
+    clock.now_ms += 10 * 365 * 24 * HOUR_MS
+    compact(table, before_ms=now_ms + 1000 * HOUR_MS)
+    clock.now_ms = now_ms
+    add_batch(table, "q", 5, late := [records("orders", 0, 1500, 10, start_ms=START_MS)])
+    compact(table, before_ms=now_ms + 1000 * HOUR_MS, min_files=2)
+    replaced = 12
+    assert vacuum(table, before_ms=now_ms - HOUR_MS, now_ms=now_ms).files == 0, "a reader may be at a version before"
+    assert vacuum(table, before_ms=now_ms + HOUR_MS, now_ms=now_ms + 2 * HOUR_MS).files == replaced
+    assert rows_of(table.location.uri) == sorted(rows + expected(late))
 
 
 def test_vacuum_leaves_the_files_of_a_batch_that_is_not_committed_and_of_strangers(folder_table: Table) -> None:

@@ -6,7 +6,7 @@ beside others that maintain: a table's places are its properties, which no step 
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -196,8 +196,8 @@ def _expire(spark: SparkSession, table: IcebergTable, before_ms: int) -> int:
 
 def _remove_orphans(spark: SparkSession, table: IcebergTable, before_ms: int) -> list[Row]:
     """In the folders of the table's own files alone: within its folder lie the tables of a namespace that has its name, and whatever else others
-    put there, of which no snapshot of this table says anything. A folder of ours that is another table's own is left alone. Where another table
-    lies in the very same folder, nothing goes.
+    put there, of which no snapshot of this table says anything. A folder of ours that is another table's own, or has another's in it, is left alone.
+    Where another table lies in the very same folder, nothing goes.
     """
     if (of_another := table.metadata_of_another()) is not None:
         say(
@@ -208,12 +208,35 @@ def _remove_orphans(spark: SparkSession, table: IcebergTable, before_ms: int) ->
         return []
     jvm: Any = spark._jvm
     files = jvm.org.apache.hadoop.fs.Path(table.location).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # type: ignore[no-untyped-call,unused-ignore]
+
+    def exists(path: str) -> bool:
+        return bool(files.exists(jvm.org.apache.hadoop.fs.Path(path)))
+
     removed: list[Row] = []
     for folder in (f"{table.location}/{name}" for name in OWN_FOLDERS):
-        own, of_another = jvm.org.apache.hadoop.fs.Path(folder), jvm.org.apache.hadoop.fs.Path(f"{folder}/{METADATA}")
-        if files.exists(own) and not files.exists(of_another):
-            removed += _call(spark, table, "remove_orphan_files", older_than=_timestamp(before_ms), location=_text(folder))
+        if not exists(folder) or exists(f"{folder}/{METADATA}"):
+            continue
+        given = {"older_than": _timestamp(before_ms), "location": _text(folder)}
+        found = [str(row["orphan_file_location"]) for row in _call(spark, table, "remove_orphan_files", **given, dry_run="true")]
+        inner = next((each for each in sorted(_folders_within(folder, found)) if exists(f"{each}/{METADATA}")), None)
+        if inner is not None:
+            say(f"warning: {table.name}: {inner} is another table's, within the folder of this one's files: no orphans go from {folder}")
+        elif found:
+            removed += _call(spark, table, "remove_orphan_files", **given)
     return removed
+
+
+def _folders_within(folder: str, files: Iterable[str]) -> set[str]:
+    """The folders between `folder` and the files in it."""
+    within = folder.partition(":")[2].lstrip("/") if ":" in folder else folder.lstrip("/")
+    found: set[str] = set()
+    for file in files:
+        begin = file.find(f"/{within}/")
+        above, _, rest = file.rpartition("/") if begin >= 0 else ("", "", "")
+        while rest and len(above) > begin + 1 + len(within) and above not in found:
+            found.add(above)
+            above = above.rpartition("/")[0]
+    return found
 
 
 def _text(text: str) -> str:

@@ -67,13 +67,27 @@ def places_of(summary: Mapping[str, str], *, table: str) -> Places:
         raise TableBroken(f"table {table}: {PLACES}: {error}: roll the table back to a snapshot that a job wrote") from error
 
 
-def places_by(kept: Mapping[str, str], ancestors: Sequence[Ancestor], *, complete: bool, table: str) -> dict[str, dict[int, int]]:
-    """A table's places, by its properties and the snapshots from the newest down to the one that the properties name, or to the oldest that is there;
-    `complete`: that one is the table's first.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """What the newest snapshot stands on, and what does not count any more where the table was rolled back."""
 
-    The properties hold where their snapshot is among these, or has expired. Where the table was rolled back to before it, the summaries hold.
+    ancestors: Sequence[Ancestor]
+    """From the newest down to the one that the properties name, or as far as anything is known."""
+    complete: bool
+    """Whether the last of these is the table's first."""
+    stands: bool | None
+    """Whether the snapshot that the properties name is among those that the newest stands on, or was; None: nothing tells."""
+    undone: Sequence[Places] = ()
+    """Of the snapshots that the one named stands on, or is, and the newest does not."""
+
+
+def places_by(kept: Mapping[str, str], lineage: Lineage, *, table: str) -> dict[str, dict[int, int]]:
+    """A table's places. The properties hold where their snapshot counts. Where the table was rolled back to before it, the summaries do; of a
+    partition that none of these has, since it had nothing new for longer than snapshots are kept, what the properties say, unless that was undone.
+
     Raises TableBroken.
     """
+    ancestors = lineage.ancestors
     noted = newest(reversed([found.places for found in ancestors]))
     by_properties = places_of(kept, table=table)
     at = kept.get(SNAPSHOT, "")
@@ -81,14 +95,32 @@ def places_by(kept: Mapping[str, str], ancestors: Sequence[Ancestor], *, complet
         return noted
     if at == BY_HAND:
         return merged(by_properties, {})
+    named = named_by(kept)
+    if named is None:
+        raise TableBroken(f"table {table}: property {SNAPSHOT} = {at!r}: not what a job wrote: write {BY_HAND} if {PLACES} is right")
+    stands = lineage.stands
+    if stands is None:
+        oldest_noted = min((found.sequence for found in ancestors if found.places), default=None)
+        stands = not lineage.complete and bool(ancestors) and named[1] < (ancestors[0].sequence if oldest_noted is None else oldest_noted)
+    if stands:
+        return merged(by_properties, noted)
+    if lineage.complete:
+        return noted
+    undone = newest(lineage.undone)
+    quiet = {
+        topic: {number: offset for number, offset in partitions.items() if number not in undone.get(topic, {})}
+        for topic, partitions in by_properties.items()
+    }
+    return merged({topic: partitions for topic, partitions in quiet.items() if partitions}, noted)
+
+
+def named_by(kept: Mapping[str, str]) -> tuple[int, int] | None:
+    """Id and sequence number of the snapshot that came with the places of the properties; None where they do not say it."""
     try:
-        snapshot_id, sequence = (int(part) for part in at.split(":"))
-    except ValueError as error:
-        raise TableBroken(f"table {table}: property {SNAPSHOT} = {at!r}: not what a job wrote: write {BY_HAND} if {PLACES} is right") from error
-    stands = any(found.snapshot_id == snapshot_id for found in ancestors)
-    oldest_noted = min((found.sequence for found in ancestors if found.places), default=None)
-    expired = not complete and bool(ancestors) and sequence < (ancestors[0].sequence if oldest_noted is None else oldest_noted)
-    return merged(by_properties, noted) if stands or expired else noted
+        snapshot_id, sequence = (int(part) for part in kept.get(SNAPSHOT, "").split(":"))
+    except ValueError:
+        return None
+    return snapshot_id, sequence
 
 
 def newest(places: Iterable[Places]) -> dict[str, dict[int, int]]:

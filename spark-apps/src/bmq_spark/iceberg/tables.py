@@ -1,6 +1,6 @@
 """One Iceberg table as the jobs see it: made when it is missing, its schema brought up to date, its places read, snapshots staged and published."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from bmq_spark.errors import ConfigurationError, JobStopped, TableBroken
 from bmq_spark.iceberg.catalogs import TableName, refusal
 from bmq_spark.iceberg.evolution import changes, columns, ddl
-from bmq_spark.iceberg.notes import BY_HAND, PLACES, SNAPSHOT, Ancestor, places_by, places_of, properties
+from bmq_spark.iceberg.notes import BY_HAND, PLACES, SNAPSHOT, Ancestor, Lineage, named_by, places_by, places_of, properties
 from bmq_spark.jobs.explaining import cause
 from bmq_spark.jobs.places import Places, merged
 
@@ -84,6 +84,8 @@ class IcebergTable:
         self.name = name
         self._spark = spark
         self._ancestors: dict[int, Ancestor] = {}
+        self._former: tuple[tuple[int, int], Lineage] | None = None
+        """What former metadata told last, of the snapshots that the properties name and that was the newest."""
         self._table: Any = _load(spark, name)
 
     @classmethod
@@ -121,9 +123,6 @@ class IcebergTable:
             except (PySparkException, Py4JJavaError) as error:
                 raise unreachable(name, error) from error
             found = cls(spark, name)
-            found._sort()
-            # The one that a table without a batch is rolled back to.
-            found.begin()
         elif not beside:
             found.require_rows()
         kept = found.properties().get(MADE_BY)
@@ -133,6 +132,10 @@ class IcebergTable:
             raise ConfigurationError(
                 f"--upsert-key {upsert_key or 'none'}: the table {name} was made with {kept or 'none'}: give it that one, or choose another --table"
             )
+        if found.newest_id() is None:  # just made, perhaps by a job that was killed then
+            found._sort()
+            # The one that a table without a batch is rolled back to.
+            found.begin()
         return found
 
     @classmethod
@@ -250,23 +253,78 @@ class IcebergTable:
         except Py4JJavaError as error:
             raise unreachable(self.name, error) from error
         kept = {key: str(value) for key in (PLACES, SNAPSHOT) if (value := metadata.properties().get(key)) is not None}
-        named = kept.get(SNAPSHOT, "").partition(":")[0]
-        found: list[Ancestor] = []
-        snapshot = metadata.currentSnapshot()
-        parent = None
-        while snapshot is not None:
-            found.append(self._ancestor(snapshot))
-            parent = snapshot.parentId()
-            if str(found[-1].snapshot_id) == named:
-                break
-            snapshot = None if parent is None else metadata.snapshot(parent)
-        places = places_by(kept, found, complete=parent is None, table=str(self.name))
+        lineage = self._lineage(metadata, named_by(kept))
         return State(
             metadata=metadata,
-            newest_id=found[0].snapshot_id if found else None,
-            ancestors=frozenset(each.snapshot_id for each in found),
-            places=places,
+            newest_id=lineage.ancestors[0].snapshot_id if lineage.ancestors else None,
+            ancestors=frozenset(each.snapshot_id for each in lineage.ancestors),
+            places=places_by(kept, lineage, table=str(self.name)),
         )
+
+    def _lineage(self, metadata: Any, named: tuple[int, int] | None) -> Lineage:
+        """`named`: by the properties. Where it is not found, metadata of before is read: rollbacks and expiries by others leave no other trace."""
+        newest = metadata.currentSnapshot()
+        if newest is None:
+            return Lineage(ancestors=(), complete=True, stands=False if named else None)
+        wanted = None if named is None else named[0]
+        found, parent = self._walk(newest, metadata.snapshot, wanted)
+        if wanted is None or parent is None or wanted in (found[-1].snapshot_id, parent):
+            stands = None if wanted is None else wanted in (found[-1].snapshot_id, parent)
+            undone = self._undone(metadata.snapshot(wanted), metadata.snapshot, found) if stands is False else ()
+            return Lineage(ancestors=found, complete=parent is None, stands=stands, undone=undone)
+        assert named is not None
+        key = (named[0], found[0].snapshot_id)
+        if self._former is None or self._former[0] != key:
+            self._former = (key, self._former_lineage(metadata, named, newest))
+        return self._former[1]
+
+    def _former_lineage(self, metadata: Any, named: tuple[int, int], newest: Any) -> Lineage:
+        """As far as the table's former metadata tells it, of which there are 100 files at most (`_PROPERTIES`)."""
+        jvm: Any = self._spark._jvm
+        files, read = [str(each.file()) for each in metadata.previousFiles()], [metadata]
+
+        def snapshot(number: int) -> Any:
+            while True:
+                for known in reversed(read):
+                    if (found := known.snapshot(number)) is not None:
+                        return found
+                if not files:
+                    return None
+                try:
+                    read.append(jvm.org.apache.iceberg.TableMetadataParser.read(self._table.io(), files.pop()))
+                except Py4JJavaError:  # somebody has deleted it
+                    files.clear()
+
+        found, parent = self._walk(newest, snapshot, named[0])
+        if named[0] in (found[-1].snapshot_id, parent):
+            return Lineage(ancestors=found, complete=False, stands=True)
+        # A snapshot's sequence number is above its parent's: below the one that is named it is not found any more.
+        stands = False if parent is None or found[-1].sequence < named[1] else None
+        undone = self._undone(snapshot(named[0]), snapshot, found) if stands is False else ()
+        return Lineage(ancestors=found, complete=parent is None, stands=stands, undone=undone)
+
+    def _walk(self, newest: Any, snapshot: Callable[[int], Any], wanted: int | None) -> tuple[list[Ancestor], int | None]:
+        """From the newest to the one wanted, or as far as there are any; with the parent of the last."""
+        found: list[Ancestor] = []
+        at: Any = newest
+        while True:
+            found.append(self._ancestor(at))
+            parent = at.parentId()
+            if found[-1].snapshot_id == wanted or parent is None:
+                return found, parent
+            at = snapshot(int(parent))
+            if at is None:
+                return found, int(parent)
+
+    def _undone(self, named: Any, snapshot: Callable[[int], Any], ancestors: Sequence[Ancestor]) -> list[Places]:
+        """From the snapshot that the properties name down to one that counts."""
+        counts = {each.snapshot_id for each in ancestors}
+        found: list[Places] = []
+        while named is not None and int(named.snapshotId()) not in counts:
+            found.append(self._ancestor(named).places)
+            parent = named.parentId()
+            named = None if parent is None else snapshot(int(parent))
+        return found[::-1]
 
     def evolve(self, wanted: pa.Schema, *, found_by: Collection[tuple[str, ...]] = ()) -> bool:
         """Adds and widens columns until rows of `wanted` go in, in one commit; whether anything changed.

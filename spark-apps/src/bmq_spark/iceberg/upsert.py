@@ -125,8 +125,11 @@ def deletions(won: DataFrame) -> DataFrame:
     return won.filter(sql.col("value").isNull() & new).select(sql.col(_KEY).alias(RECORD_KEY), *_PLACE, KEY_TIMESTAMP)
 
 
-def merge_statement(table_sql: str, source: str, field: str, columns: Sequence[str]) -> str:
-    """Rows of the view `source`, one for each key: a null value deletes, another replaces or is new; nothing that the row wins over counts."""
+def merge_statement(table_sql: str, source: str, field: str, *, columns: Sequence[str], own: Sequence[str]) -> str:
+    """Rows of the view `source`, one for each key: a null value deletes, another replaces or is new; nothing that the row wins over counts.
+
+    `columns` are the table's. What is not among the job's `own` somebody else has added: a row that is there keeps it.
+    """
     key = key_path(field)
     same = "s.topic = t.topic AND s.partition = t.partition"
     time = f"coalesce(t.`{KEY_TIMESTAMP}`, t.`timestamp`)"
@@ -135,7 +138,7 @@ def merge_statement(table_sql: str, source: str, field: str, columns: Sequence[s
         f"(s.`{KEY_TIMESTAMP}` = {time} AND (s.topic, s.partition) > (t.topic, t.partition)) END"
     )
     names = [f"`{name}`" for name in columns]
-    sets = [f"t.{name} = s.{name}" for name in names if name != f"`{KEY_TIMESTAMP}`"]
+    sets = [f"t.`{name}` = s.`{name}`" for name in columns if name in own and name != KEY_TIMESTAMP]
     sets.append(f"t.`{KEY_TIMESTAMP}` = CASE WHEN {same} THEN greatest(s.`{KEY_TIMESTAMP}`, {time}) ELSE s.`{KEY_TIMESTAMP}` END")
     return (
         f"MERGE INTO {table_sql} t USING {source} s ON t.{key} = s.{key} "

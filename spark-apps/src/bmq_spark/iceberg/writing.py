@@ -1,6 +1,6 @@
 """Batches as rows: what workers make of records, and how rows are added to a table, or merged by their key, in one snapshot (`publishing`)."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -91,13 +91,15 @@ def append(rows: DataFrame, table: IcebergTable, notes: Notes, *, have: Places, 
     return commit(rows.sparkSession, table, notes, have=have, verify=verify, write=lambda: rows.writeTo(table.name.sql).append())
 
 
-def upsert(rows: DataFrame, table: IcebergTable, notes: Notes, *, field: str, have: Places, verify: Callable[[], None]) -> Mapping[str, str]:
-    """Merges rows by their key, of which each has one. See `append`."""
+def upsert(
+    rows: DataFrame, table: IcebergTable, notes: Notes, *, field: str, own: Sequence[str], have: Places, verify: Callable[[], None]
+) -> Mapping[str, str]:
+    """Merges rows by their key, of which each has one; `own`: the columns that are the job's. See `append`."""
     session = rows.sparkSession
     rows.createOrReplaceTempView(_SOURCE)
 
     def write() -> None:
-        session.sql(merge_statement(table.name.sql, _SOURCE, field, table.columns().names))
+        session.sql(merge_statement(table.name.sql, _SOURCE, field, columns=table.columns().names, own=own))
 
     try:
         return commit(session, table, notes, have=have, verify=verify, write=write)

@@ -105,7 +105,7 @@ def _maintain(table: Table, options: CompactOptions, spark: "SparkSession | None
     # Who reads without the log has to be told of the merged files before the small ones go.
     publish(table)
     line = f"{table.location.hadoop()} version {table.snapshot().version}: {_merged(done)}"
-    line += f"; {_vacuumed(vacuum(table, before_ms=at_ms - options.vacuum_older_than_ms))}" if by_age else "; deleted nothing"
+    line += f"; {_vacuumed(vacuum(table, before_ms=at_ms - options.vacuum_older_than_ms, now_ms=at_ms))}" if by_age else "; deleted nothing"
     return line if expired is None else f"{line}; retention took out {expired.files} files with {expired.rows} rows"
 
 

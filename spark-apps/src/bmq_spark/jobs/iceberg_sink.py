@@ -42,7 +42,7 @@ from bmq_spark.jobs.identity import another_topic
 from bmq_spark.jobs.places import Places, Range, ahead, each, ends_of, place
 from bmq_spark.jobs.records import DEAD_LETTERS, Typing
 from bmq_spark.jobs.sinks import Added, Batch
-from bmq_spark.values import iceberg_rules, settle
+from bmq_spark.values import SchemaBreaks, iceberg_rules, merge_types, settle
 
 UPSERT_ORDER: Final = "bmq.upsert-order"
 """Of a table with one row for each key: the column by which partitions are compared. A table of before gets it when it is opened."""
@@ -117,6 +117,11 @@ class IcebergSink:
         notes = Notes(places=ends_of(lost), lost=", ".join(map(str, lost)))
         commit(self._spark, self._table, notes, have=self._table.places())
 
+    def begin_at(self, places: Places) -> None:
+        """See Sink. A snapshot that adds nothing says so."""
+        have = self._table.places()
+        commit(self._spark, self._table, Notes(places=ahead(have, places)), have=have)
+
     def add(self, batch: Batch) -> Added:
         """See Sink. A batch that the table has is passed over."""
         have = self._table.places()
@@ -127,6 +132,7 @@ class IcebergSink:
         notes = Notes(places=ahead(have, batch.ends), query_id=batch.query_id, batch_id=batch.batch_id)
         dead = self._dead.places() if self._dead else {}
         buried = self._buried(have, dead)
+        self._adopt()
         self._evolve()  # somebody may have renamed or dropped columns since the last batch
         rows = self._rows(batch, buried, settled=not (self._infers and buried.places))
         letters = 0
@@ -168,6 +174,15 @@ class IcebergSink:
             needed.append((KEY_TIMESTAMP,))
         self._table.evolve(self._schema(), found_by=needed)
 
+    def _adopt(self) -> None:
+        """Where columns are inferred, those that somebody has added to the table since have the types that they were given there."""
+        have = self._table.columns()
+        if not self._infers or "value" not in have.names or not pa.types.is_struct(have.field("value").type):
+            return
+        columns = known_anew(have.field("value").type, self._typing.columns)
+        if columns != self._typing.columns:
+            self._typing = inferred(self._typing, columns)
+
     def _rows(self, batch: Batch, buried: Buried, *, settled: bool) -> DataFrame:
         return Rows(typing=self._typing, columns=self._table.columns(), buried=buried, settled=settled).of(batch.records)
 
@@ -177,6 +192,7 @@ class IcebergSink:
 
     def _grown(self, rows: DataFrame, batch: Batch, buried: Buried) -> DataFrame:
         """The rows again, where values had something that becomes a column; else the same."""
+        self._adopt()
         told = batch.records.mapInArrow(Seen(typing=self._typing), SEEN).collect()
         columns = settle(self._typing.columns, [seen_in(bytes(row["seen"])) for row in told], rules=iceberg_rules, by_path=True)
         if columns == self._typing.columns and not buried.places:
@@ -196,7 +212,7 @@ class IcebergSink:
         if not key:
             return append(rows, self._table, notes, have=have, verify=batch.verify)
         merged = self._remembered(rows, batch)
-        return upsert(merged, self._table, notes, field=key, have=have, verify=batch.verify)
+        return upsert(merged, self._table, notes, field=key, own=self._schema().names, have=have, verify=batch.verify)
 
     def _remembered(self, rows: DataFrame, batch: Batch) -> DataFrame:
         """One row for each key, to be merged; those that delete are kept in the table of tombstones first."""
@@ -245,6 +261,14 @@ class IcebergSink:
             say(f"{self._dead.name}: {maintain(self._spark, self._dead, self._settings.upkeep, below=self._table.places())}")
         if self._tombstones is not None:
             say(f"{self._tombstones.name}: {maintain(self._spark, self._tombstones, replace(self._settings.upkeep, retention_ms=None))}")
+
+
+def known_anew(table: pa.DataType, known: pa.DataType) -> pa.DataType:
+    """The columns of the values that a job knew, with those that the table has now; where the two cannot be one, the table's alone."""
+    try:
+        return merge_types(table, known, rules=iceberg_rules)
+    except SchemaBreaks:
+        return table
 
 
 def _any_unfit(rows: DataFrame) -> bool:

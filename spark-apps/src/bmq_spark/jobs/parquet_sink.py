@@ -26,7 +26,7 @@ from bmq_spark.jobs.records import DEAD_LETTERS, Typing
 from bmq_spark.jobs.sinks import Added, Batch
 from bmq_spark.locations import Location
 from bmq_spark.options import JobOptions
-from bmq_spark.table import DEAD_LETTERS_FOLDER, Covered, DataFile, FileName, Gap, Layout, PartitionBy, Snapshot, Table, data_files, frame
+from bmq_spark.table import DEAD_LETTERS_FOLDER, Commit, Covered, DataFile, FileName, Gap, Layout, PartitionBy, Snapshot, Table, data_files, frame
 from bmq_spark.table.clocks import why_not_by_age
 from bmq_spark.table.delta import LOG as DELTA_LOG
 from bmq_spark.table.delta import publish
@@ -142,6 +142,19 @@ class ParquetSink:
         gaps = tuple(_gap(hole) for hole in lost)
         self._table.commit_on_newest(lambda newest: self._table.commit_after(newest, covered=covered, gaps=gaps, notes={"operation": "accept loss"}))
         self._publish()
+
+    def begin_at(self, places: Places) -> None:
+        """See Sink."""
+
+        def decide(newest: Snapshot) -> Commit | None:
+            standing = tuple(
+                Covered(topic=topic, partition=partition, first=offset, next=offset)
+                for topic, partition, offset in each(places)
+                if place(newest.offsets, topic, partition) is None
+            )
+            return self._table.commit_after(newest, covered=standing, notes={"operation": "begin at"}) if standing else None
+
+        self._table.commit_on_newest(decide)
 
     def add(self, batch: Batch) -> Added:
         """See Sink."""

@@ -60,6 +60,9 @@ class Sink(Protocol):
     def pass_over(self, lost: Sequence[Range]) -> None:
         """Commits that these are gone, as somebody accepted, so that the table's places are where they end. Raises BmqError."""
 
+    def begin_at(self, places: Places) -> None:
+        """Commits that topics of which the table has nothing begin there, so that it is known whatever becomes of the checkpoint. Raises BmqError."""
+
     def add(self, batch: Batch) -> Added:
         """Writes and commits. Raises BmqError where nothing was committed."""
 

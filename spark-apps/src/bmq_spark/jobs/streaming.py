@@ -92,7 +92,7 @@ class Stream:
         reads = Reads(source=self._options.source, lane=self._options.lane, topics={name: topic.id for name, topic in topics.items()})
         query = self._checkpoint.newest()
         # Where nothing was committed yet, a partition begins where it did when the job first began, also if other topics or another source are read
-        # now: --starting-offsets latest means the end of then, and what retention took since is missed.
+        # now: what retention took since is missed. --starting-offsets latest means the end of then, which the table says itself (`begin_at`).
         have = merged(merged(self._first(topics, starts, ends, table), _begun(query, reads)), table)
         goes_on = False
         if query is not None and query.reads() == reads:
@@ -107,6 +107,9 @@ class Stream:
             self._sink.pass_over(holes)
             say(f"warning: {', '.join(map(str, holes))}: gone from the log, passed over as --accept-loss says")
         self._have = have = merged(have, ends_of(holes))
+        begun = {name: have[name] for name in topics if name not in table}
+        if begun and self._options.starting_offsets == "latest":
+            self._sink.begin_at(begun)
         if query is None or not goes_on or holes:
             if query is not None:
                 self._sink.retire(query.id())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bmq_spark.locations import Location
 from bmq_spark.table.layout import base_of_name, batch_of_name, folder_end_ms, is_own_folder, query_mark
-from bmq_spark.table.log import Table
+from bmq_spark.table.log import LOG, Table, commit_key
 from bmq_spark.table.orphans import data_objects
 from bmq_spark.table.state import Commit, DataFile, Snapshot
 
@@ -38,13 +38,15 @@ class Expired:
     bytes: int
 
 
-def vacuum(table: Table, *, before_ms: int) -> Vacuumed:
+def vacuum(table: Table, *, before_ms: int, now_ms: int | None = None) -> Vacuumed:
     """Deletes files that no version named since `before_ms`. Versions that were replaced before then can no longer be read whole.
+
+    `now_ms`: commits that say a later time, by a clock that was ahead, are as old as the store says.
 
     Raises CommitRace (after 100 races), StoreError.
     """
     newest = table.snapshot()
-    since, kept = _named_since(table, newest, before_ms)
+    since, kept = _named_since(table, newest, before_ms, now_ms)
     if since == 0:
         return Vacuumed(files=0, bytes=0, unfinished=0, unknown=0)
     found = list(data_objects(table.location))
@@ -96,13 +98,16 @@ def _end_ms(file: DataFile) -> int:
     return file.max_timestamp_ms + 1 if end_ms is None else end_ms
 
 
-def _named_since(table: Table, newest: Snapshot, before_ms: int) -> tuple[int, Set[str]]:
+def _named_since(table: Table, newest: Snapshot, before_ms: int, now_ms: int | None) -> tuple[int, Set[str]]:
     """The version that was the newest at `before_ms` (0: there was none), and every file that it or a later one names."""
     kept = set(newest.by_key)
     version = newest.version
+    is_ahead = now_ms is not None and newest.time_ms > now_ms
+    stored_ms = {found.key: found.modified_ms for found in table.location.list(LOG)} if is_ahead else {}
     while version > 0:
         commit = table.read_commit(version)
-        if commit.time_ms <= before_ms:
+        time_ms = commit.time_ms if now_ms is None or commit.time_ms <= now_ms else stored_ms.get(commit_key(version), commit.time_ms)
+        if time_ms <= before_ms:
             break
         kept.update(commit.removed)
         version -= 1
