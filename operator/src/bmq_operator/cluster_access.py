@@ -4,9 +4,11 @@ from pydantic import ValidationError
 
 from bmq.resources.cluster import Cluster
 from bmq_operator.admin import AdminClient, AdminUnreachable
+from bmq_operator.clusters.existing import owner_of
 from bmq_operator.clusters.keys import ADMIN_TOKEN, reference, texts_of
 from bmq_operator.clusters.names import Names
 from bmq_operator.context import Context
+from bmq_operator.kube import Manifest
 from bmq_operator.understood import understood, why_not_understood
 
 
@@ -26,10 +28,12 @@ async def find_cluster(context: Context, namespace: str, name: str) -> Cluster |
 
 
 async def admin_of(context: Context, cluster: Cluster) -> AdminClient:
-    """The client of its admin REST API. Raises KubeError, and AdminUnreachable while its Secret or Service is not there yet."""
+    """The client of its admin REST API. Raises KubeError, and AdminUnreachable while its Secret or Service is not there yet, or is another's."""
     meta = cluster.metadata
     template = context.settings.admin_url_template
-    address = await _cluster_ip(context, cluster) if "{cluster_ip}" in template else ""
+    service = await context.kube.get("Service", meta.namespace, Names.of(cluster).admin)
+    _is_its_own(service, cluster)
+    address = _cluster_ip(service, cluster) if "{cluster_ip}" in template else ""
     token = await _token(context, cluster)
     return context.admin(template.format(name=meta.name, namespace=meta.namespace, cluster_ip=address), token)
 
@@ -38,6 +42,7 @@ async def _token(context: Context, cluster: Cluster) -> str:
     """What controllers are to take: while a token is replaced, all that run take the one which they are to present (clusters/keys.py)."""
     names = Names.of(cluster)
     controllers = await context.kube.get("StatefulSet", names.namespace, names.role("controller"))
+    _is_its_own(controllers, cluster)
     name, key = reference(controllers["spec"]["template"]["spec"]) if controllers is not None else ("", "")
     secret = await context.kube.get("Secret", names.namespace, name or names.auth)
     if secret is None:
@@ -45,9 +50,16 @@ async def _token(context: Context, cluster: Cluster) -> str:
     return texts_of(secret).get(key or ADMIN_TOKEN, "")
 
 
-async def _cluster_ip(context: Context, cluster: Cluster) -> str:
+def _is_its_own(there: Manifest | None, cluster: Cluster) -> None:
+    """Raises AdminUnreachable where somebody else has made it: they would be told the token, or choose which Secret is read for one."""
     meta = cluster.metadata
-    service = await context.kube.get("Service", meta.namespace, f"{meta.name}-admin")
+    if there is not None and owner_of(there) != meta.uid:
+        what = f"{there['kind']} {there['metadata']['name']}"
+        raise AdminUnreachable(f"{what} is not that of Cluster {meta.namespace}/{meta.name}: delete it, the Cluster makes its own")
+
+
+def _cluster_ip(service: Manifest | None, cluster: Cluster) -> str:
+    meta = cluster.metadata
     if service is None:
         raise AdminUnreachable(f"Cluster {meta.namespace}/{meta.name} has no Service {meta.name}-admin yet")
     return str(service["spec"]["clusterIP"])
