@@ -37,6 +37,12 @@ def test_rows_are_found_by_a_field_of_one_value(field: str, line: str) -> None:
 
 
 def test_a_row_is_replaced_by_what_is_newer_alone() -> None:
-    statement = merge_statement("c.db.t", "batch", "id", ["key", "value"])
+    statement = merge_statement("c.db.t", "batch", "id", columns=["key", "value"], own=["key", "value"])
     assert "ON t.`value`.`id` = s.`value`.`id`" in statement
     assert statement.count("s.`offset` > t.`offset`") == 2
+
+
+def test_a_column_that_others_added_is_inserted_and_never_set() -> None:
+    statement = merge_statement("c.db.t", "batch", "id", columns=["key", "value", "theirs"], own=["key", "value"])
+    assert "INSERT (`key`, `value`, `theirs`)" in statement and "t.`key` = s.`key`" in statement
+    assert "t.`theirs`" not in statement

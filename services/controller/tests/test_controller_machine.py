@@ -174,7 +174,7 @@ def test_blanks_around_a_value_are_not_kept() -> None:
 def test_a_value_is_measured_with_its_blanks(resource: ConfigResource, name: str) -> None:
     cluster = Committed()
     cluster.create(NewTopic(name="a"))
-    with pytest.raises(InvalidConfig, match="characters"):
+    with pytest.raises(InvalidConfig, match="bytes"):
         alter_configs(cluster.image, resource, [change(name, "set", "5" + " " * 4_096)], cluster={})
 
 
