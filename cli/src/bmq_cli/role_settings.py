@@ -8,7 +8,7 @@ from bmq_broker.settings import BrokerSettings
 from bmq_cli.addresses import address_of
 from bmq_cli.server_config import ServerConfig
 from bmq_cli.server_values import OFF, Role
-from bmq_controller.machine.topics import Limits as PartitionLimits
+from bmq_controller.machine.limits import Limits as ControllerLimits
 from bmq_controller.settings import ControllerSettings
 from bmq_proxy.settings import ProxySettings
 
@@ -52,7 +52,7 @@ def _controller_settings(config: ServerConfig) -> ControllerSettings:
         balance_rest_s=config.balance_rest_ms / 1000,
         cluster_id=config.cluster_id,
         cluster_configs=config.cluster_config,
-        limits=PartitionLimits(partitions=limits_of(config.limits).partitions_max),
+        limits=ControllerLimits.within(limits_of(config.limits)),
     )
 
 

@@ -35,7 +35,7 @@ from bmq_cli.node import Node, NodeSettings, proxy_settings
 from bmq_cli.open_files import connections_within, limits_within, tell_if_fewer
 from bmq_cli.server_values import Role
 from bmq_cli.starting import FAILED, MISCONFIGURED, keep_private, make_bucket, start_failure
-from bmq_controller.machine.topics import Limits as PartitionLimits
+from bmq_controller.machine.limits import Limits as ControllerLimits
 from bmq_controller.settings import ControllerSettings
 
 log = structlog.get_logger()
@@ -205,7 +205,7 @@ def _settings(
             producers_per_partition=own_limits.producers_per_partition,
             producers_per_broker=own_limits.producers_per_broker,
         ),
-        controller=ControllerSettings(limits=PartitionLimits(partitions=own_limits.partitions_max)),
+        controller=ControllerSettings(limits=ControllerLimits.within(own_limits)),
         groups=GroupSettings.within(own_limits),
         proxy=replace(proxy, connections_max=connections, limits=limits_within(connections, own_limits)),
         log_dir=str(folder) if store is None else url.partition("?")[0],

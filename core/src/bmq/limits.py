@@ -263,6 +263,15 @@ class Limits:
         beyond="INVALID_PARTITIONS: delete topics, or raise it on all controllers.",
         maximum=10_000_000,
     )
+    config_bytes_max: int = _limit(
+        64 * MIB,
+        "Keys and values of all configurations that were set (topics', those of lanes and the cluster's), and the patterns of what lanes read of the "
+        "base. Every node holds them, and every snapshot of the metadata has them.",
+        beyond="POLICY_VIOLATION for what would add to them: set shorter values, delete configurations or topics, or raise it on all controllers. "
+        "What does not add goes on, also where there is more already: topics without a configuration, shorter values, deletions.",
+        maximum=16 * 1024 * MIB,
+        minimum=64 * KIB,
+    )
     internal_strangers_max: int = _limit(
         256,
         "Connections to the internal address that have not shown yet that they belong to the cluster.",

@@ -8,8 +8,9 @@ from bmq.metadata.invariants import check_step
 from bmq.metadata.records import AnyRecord
 from bmq.roles.controller import NewTopic, Registration
 from bmq.values import BrokerEpoch, NodeId, TopicPartition
+from bmq_controller.machine.limits import Limits
 from bmq_controller.machine.nodes import consequences, register, stream_to_seal
-from bmq_controller.machine.topics import Limits, create_topics
+from bmq_controller.machine.topics import create_topics
 
 
 class Committed:

@@ -15,18 +15,19 @@ from bmq.errors import (
     UnknownTopic,
 )
 from bmq.metadata.codec import decode_records, decode_snapshot, encode_records, encode_snapshot
-from bmq.metadata.derived import count_owners, count_ranges, find_moving
+from bmq.metadata.derived import count_owners, count_ranges, find_moving, measure_configs
 from bmq.metadata.image import Image, apply
 from bmq.metadata.invariants import check_image
 from bmq.metadata.records import StreamSealed
 from bmq.roles.controller import ClosedPartition, Heartbeat, NewTopic
 from bmq.values import LeaderEpoch, NodeId, Nonce, StreamId, TopicId, TopicPartition
 from bmq_controller.machine.fencing import begin_fencing, complete_fencing
+from bmq_controller.machine.limits import Limits
 from bmq_controller.machine.moves import drain, move
 from bmq_controller.machine.nodes import collected, cordon, heartbeat, report_covered, report_stopped
 from bmq_controller.machine.placement import living_broker
 from bmq_controller.machine.producer_ids import allocate_producer_ids
-from bmq_controller.machine.topics import Limits, create_partitions, delete_topics
+from bmq_controller.machine.topics import create_partitions, delete_topics
 
 NODES = st.integers(1, 3)
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -226,6 +227,7 @@ class Histories(RuleBasedStateMachine):
         assert image.owned_counts == count_owners(image.topics)
         assert image.moving == find_moving(image.topics)
         assert image.range_counts == count_ranges(image.topics)
+        assert image.config_bytes == measure_configs(image.topics, image.configs, image.lanes)
 
     def teardown(self) -> None:
         """The records, stored and read back, fold into the same image; a snapshot of it is the same image."""

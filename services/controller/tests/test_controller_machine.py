@@ -22,9 +22,10 @@ from bmq.metadata.records import ConfigsChanged, Range, TopicCreated
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, Registration
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq_controller.machine.configs import alter_configs, replace_configs
+from bmq_controller.machine.limits import Limits
 from bmq_controller.machine.nodes import collected, register, report_covered, report_stopped, stream_to_seal
 from bmq_controller.machine.producer_ids import allocate_producer_ids
-from bmq_controller.machine.topics import Limits, create_partitions, delete_topics
+from bmq_controller.machine.topics import create_partitions, delete_topics
 
 
 def test_partitions_of_new_topics_are_spread_by_count() -> None:

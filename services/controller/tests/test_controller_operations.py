@@ -7,12 +7,14 @@ from uuid import UUID
 import pytest
 from leading_controller import NODE, loaded, registration, start
 
-from bmq.errors import ControllerUnavailable, Corrupt, TopicExists
+from bmq.errors import ControllerUnavailable, Corrupt, PolicyViolation, TopicExists
 from bmq.metadata.codec import LOG_PREFIX
 from bmq.metadata.image import Image
 from bmq.metadata.records import AnyRecord, ProducerIdsAllocated, TopicDeleted
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic
 from bmq_controller.machine.decision import Decision
+from bmq_controller.machine.lanes import LaneWanted
+from bmq_controller.machine.limits import Limits
 from bmq_controller.settings import ControllerSettings
 from bmq_sim.loop import run
 from bmq_sim.store import SimStore, StoreFaults
@@ -161,6 +163,35 @@ def test_configurations_of_a_topic_and_of_the_cluster_change_and_are_validated()
         await control.alter_configs(ConfigResource(kind="broker", name=""), [ConfigChange(name="num.partitions", operation="set", value="4")])
         [result] = await control.create_topics([NewTopic(name="u")])
         assert result.partitions == 4
+        await role.stop()
+
+    run(main())
+
+
+def test_a_cluster_with_more_configurations_than_are_let_now_is_loaded_and_takes_no_more_of_them() -> None:
+    async def main() -> None:
+        store = SimStore()
+        topic, cluster = ConfigResource(kind="topic", name="t"), ConfigResource(kind="broker", name="")
+        key = "leader.replication.throttled.replicas"
+        role = await start(store)
+        await role.controller.create_topics([NewTopic(name="t", configs={key: "x" * 2_000})])
+        await role.controller.create_lane(LaneWanted(name="dev", reads_base=("orders",), reads_base_bytes_per_s=4_096))
+        await role.stop()
+
+        role = await start(store, seed=2, settings=ControllerSettings(limits=Limits(config_bytes=1_000)))
+        control = role.controller
+        [refused, made] = await control.create_topics([NewTopic(name="u", configs={"segment.ms": "7"}), NewTopic(name="v")])
+        assert isinstance(refused.error, PolicyViolation) and made.error is None
+        for change in (
+            lambda: control.alter_configs(topic, [ConfigChange(name="segment.ms", operation="set", value="7")]),
+            lambda: control.replace_configs(cluster, {"num.partitions": "4"}),
+            lambda: control.create_lane(LaneWanted(name="other", reads_base=("orders",), reads_base_bytes_per_s=4_096)),
+            lambda: control.change_lane(LaneWanted(name="dev", reads_base=("orders", "more"), reads_base_bytes_per_s=4_096)),
+        ):
+            with pytest.raises(PolicyViolation, match="config_bytes_max is 1000"):
+                await change()
+        await control.alter_configs(topic, [ConfigChange(name=key, operation="set", value="x")])
+        await control.alter_configs(topic, [ConfigChange(name="segment.ms", operation="set", value="7")])
         await role.stop()
 
     run(main())

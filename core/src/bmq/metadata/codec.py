@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from bmq.errors import Corrupt, FormatTooNew
-from bmq.metadata.derived import count_owners, count_ranges, find_colliding, find_moving
+from bmq.metadata.derived import count_owners, count_ranges, find_colliding, find_moving, measure_configs
 from bmq.metadata.image import Image, Lane, Node, PartitionMeta, Topic
 from bmq.metadata.records import AnyRecord, Range
 from bmq.storage.binary import checked, crc_of, encode_crc
@@ -189,6 +189,8 @@ def decode_snapshot(data: bytes, *, what: str) -> tuple[Image, Nonce]:
     moving = _moving(body.moving)
     versions = dict(body.manifests)
     topics = {TopicId(row.topic_id): _topic(row, moving.get(row.topic_id, {}), versions.get(row.topic_id, ())) for row in body.topics}
+    configs = {(kind, name): configs for kind, name, configs in body.configs}
+    lanes = {row.name: _lane(row) for row in body.lanes}
     image = Image(
         position=body.position,
         cluster_id=body.cluster_id,
@@ -209,15 +211,16 @@ def decode_snapshot(data: bytes, *, what: str) -> tuple[Image, Nonce]:
         past_boots={NodeId(node): boots for node, boots in body.past_boots},
         fencing={NodeId(node): BrokerEpoch(epoch) for node, epoch in body.fencing},
         cordoned={NodeId(node): True for node in body.cordoned},
-        configs={(kind, name): configs for kind, name, configs in body.configs},
+        configs=configs,
         next_producer_id=body.next_producer_id,
         features=body.features,
-        lanes={row.name: _lane(row) for row in body.lanes},
+        lanes=lanes,
         next_lane=body.next_lane,
         owned_counts=count_owners(topics),
         range_counts=count_ranges(topics),
         moving=find_moving(topics),
         colliding=find_colliding(topics),
+        config_bytes=measure_configs(topics, configs, lanes),
     )
     return image, Nonce(body.entry_nonce)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from bmq.metadata.image import Topic, stream_of
+from bmq.metadata.image import Lane, Topic, stream_of
 from bmq.names import collision_key, may_collide
 from bmq.values import NodeId, StreamId, TopicId, TopicPartition
 
@@ -40,3 +40,26 @@ def find_moving(topics: Mapping[TopicId, Topic]) -> dict[TopicPartition, NodeId]
 def find_colliding(topics: Mapping[TopicId, Topic]) -> dict[str, str]:
     """`Image.colliding` from scratch."""
     return {collision_key(topic.name): topic.name for topic in topics.values() if may_collide(topic.name)}
+
+
+def measure_configs(topics: Mapping[TopicId, Topic], configs: Mapping[tuple[str, str], Mapping[str, str]], lanes: Mapping[str, Lane]) -> int:
+    """`Image.config_bytes` from scratch."""
+    return (
+        sum(config_size(topic.configs) for topic in topics.values())
+        + sum(config_size(one) for one in configs.values())
+        + sum(lane_size(lane) for lane in lanes.values())
+    )
+
+
+def config_size(configs: Mapping[str, str]) -> int:
+    """The bytes of one resource's keys and values."""
+    return sum(_size(name) + _size(value) for name, value in configs.items())
+
+
+def lane_size(lane: Lane | None) -> int:
+    """The bytes of the patterns of a lane, None of none: there may be a thousand lanes, and their names are short."""
+    return 0 if lane is None else sum(_size(pattern) for pattern in (*lane.reads_base, *lane.has_read_base))
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))

@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar, assert_never
 from uuid import UUID
 
 from bmq.errors import Corrupt, FormatTooNew
+from bmq.metadata.derived import config_size, lane_size
 from bmq.metadata.image import HAS_READ_MAX, Image, Lane, Node, PartitionMeta, Topic, stream_of
 from bmq.metadata.records import (
     AnyRecord,
@@ -60,6 +61,22 @@ def fold(image: Image, position: int, records: Sequence[object]) -> Image:
         except _Unknown as unknown:
             raise Corrupt(f"metadata log entry {position}: {type(record).__name__} names {unknown}, which does not exist") from None
     return builder.build(position)
+
+
+def declared_lane(before: Lane | None, record: LaneDeclared) -> Lane:
+    """What the lane, which was `before`, is after LaneDeclared."""
+    has_read = before.has_read_base if before is not None and before.number == record.number else ()
+    has_read = tuple(dict.fromkeys((*has_read, *record.reads_base)))
+    return Lane(
+        name=record.name,
+        number=record.number,
+        created_ms=record.created_ms,
+        ttl_s=record.ttl_s,
+        own_brokers=record.own_brokers,
+        reads_base=record.reads_base,
+        reads_base_bytes_per_s=record.reads_base_bytes_per_s,
+        has_read_base=has_read if len(has_read) <= HAS_READ_MAX else ("*",),
+    )
 
 
 class _Unknown(Exception):
@@ -125,6 +142,7 @@ class _Builder:
         self._range_counts = _Shared(image.range_counts)
         self._moving = _Shared(image.moving)
         self._colliding = _Shared(image.colliding)
+        self._config_bytes = image.config_bytes
         self._open: dict[TopicId, list[PartitionMeta]] = {}
 
     def build(self, position: int) -> Image:
@@ -161,6 +179,7 @@ class _Builder:
             range_counts=self._range_counts.now,
             moving=self._moving.now,
             colliding=self._colliding.now,
+            config_bytes=self._config_bytes,
         )
 
     def add(self, record: AnyRecord) -> None:
@@ -284,6 +303,7 @@ class _Builder:
         if record.name in self._tombstones.now:
             del self._tombstones.write()[record.name]
         self._owned_counts.add(empty.node_id, record.partitions)
+        self._config_bytes += config_size(record.configs)
 
     def _add_partitions(self, record: PartitionsAdded) -> None:
         partitions = self._partitions(record.topic_id)
@@ -302,7 +322,7 @@ class _Builder:
             if meta.moving_to != -1:
                 self._moving.write().pop(TopicPartition(topic_id, index), None)
         del self._open[topic_id]
-        del self._topics.write()[topic_id]
+        self._config_bytes -= config_size(self._topics.write().pop(topic_id).configs)
         self._topic_ids.write().pop(record.name, None)
         if may_collide(record.name):
             self._colliding.write().pop(collision_key(record.name), None)
@@ -377,23 +397,14 @@ class _Builder:
         self._dropped.write()[stream] = end
 
     def _change_lanes(self, record: LaneDeclared | LaneDeleted) -> None:
+        before = self._lanes.now.get(record.name)
+        self._config_bytes -= lane_size(before)
         if isinstance(record, LaneDeleted):
             self._lanes.write().pop(record.name, None)
             return
         self._next_lane = max(self._next_lane, record.number + 1)
-        before = self._lanes.now.get(record.name)
-        has_read = before.has_read_base if before is not None and before.number == record.number else ()
-        has_read = tuple(dict.fromkeys((*has_read, *record.reads_base)))
-        self._lanes.write()[record.name] = Lane(
-            name=record.name,
-            number=record.number,
-            created_ms=record.created_ms,
-            ttl_s=record.ttl_s,
-            own_brokers=record.own_brokers,
-            reads_base=record.reads_base,
-            reads_base_bytes_per_s=record.reads_base_bytes_per_s,
-            has_read_base=has_read if len(has_read) <= HAS_READ_MAX else ("*",),
-        )
+        lane = self._lanes.write()[record.name] = declared_lane(before, record)
+        self._config_bytes += lane_size(lane)
 
     def _change_configs(self, record: ConfigsChanged) -> None:
         if record.kind == "topic":
@@ -401,10 +412,14 @@ class _Builder:
             topic = self._topics.now.get(topic_id)
             if topic is None:
                 raise _Unknown(f"topic {record.name}")
-            self._topics.write()[topic_id] = replace(topic, configs=_changed(topic.configs, record.changes))
+            after = changed_configs(topic.configs, record.changes)
+            self._topics.write()[topic_id] = replace(topic, configs=after)
+            self._config_bytes += config_size(after) - config_size(topic.configs)
             return
         key = (record.kind, record.name)
-        after = _changed(self._configs.now.get(key, {}), record.changes)
+        before = self._configs.now.get(key, {})
+        after = changed_configs(before, record.changes)
+        self._config_bytes += config_size(after) - config_size(before)
         if after:
             self._configs.write()[key] = after
         else:
@@ -415,7 +430,8 @@ def _stream(record: StreamSealed | StreamDropped | StreamCollected) -> StreamId:
     return StreamId(NodeId(record.node_id), BrokerEpoch(record.broker_epoch))
 
 
-def _changed(configs: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+def changed_configs(configs: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    """What a configuration is after ConfigsChanged."""
     after = dict(configs)
     for name, value in changes.items():
         if value is None:

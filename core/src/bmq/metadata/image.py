@@ -136,6 +136,8 @@ class Image:
     """Derived: partitions under a planned move, with where it leads."""
     colliding: Mapping[str, str] = field(default_factory=dict)
     """Derived: names that may collide with others, by `names.collision_key`."""
+    config_bytes: int = 0
+    """Derived: what all configurations take, topics' and others', and the patterns of lanes."""
 
     def topic(self, name: str) -> Topic | None:
         """The topic of this name."""

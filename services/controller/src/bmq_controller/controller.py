@@ -183,12 +183,17 @@ class LeadingController:
         """See the protocol. Raises RequestError."""
         await self._operate(
             "alter_configs",
-            lambda image: config_machine.alter_configs(image, resource, changes, cluster=self._cluster(image), validate_only=validate_only),
+            lambda image: config_machine.alter_configs(
+                image, resource, changes, cluster=self._cluster(image), limits=self._limits, validate_only=validate_only
+            ),
         )
 
     async def replace_configs(self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """See the protocol. Raises RequestError."""
-        await self._operate("replace_configs", lambda image: config_machine.replace_configs(image, resource, configs, validate_only=validate_only))
+        await self._operate(
+            "replace_configs",
+            lambda image: config_machine.replace_configs(image, resource, configs, limits=self._limits, validate_only=validate_only),
+        )
 
     async def create_lane(self, wanted: lane_machine.LaneWanted) -> None:
         """Returns when it is there. Raises RequestError; ControllerUnavailable also where it is to end by itself and nobody knows the time."""
@@ -201,13 +206,13 @@ class LeadingController:
                 raise ControllerUnavailable(
                     "the clock of the leading controller is not trusted, so it cannot be said when the lane ends: set the machine's clock (NTP)"
                 )
-            return lane_machine.create_lane(image, now_ms, wanted)
+            return lane_machine.create_lane(image, now_ms, wanted, limits=self._limits)
 
         await self._operate("create_lane", create)
 
     async def change_lane(self, wanted: lane_machine.LaneWanted) -> None:
         """Raises RequestError."""
-        await self._operate("change_lane", lambda image: lane_machine.change_lane(image, self._guard.now_ms(), wanted))
+        await self._operate("change_lane", lambda image: lane_machine.change_lane(image, self._guard.now_ms(), wanted, limits=self._limits))
 
     async def delete_lane(self, name: str) -> None:
         """With its topics; its groups are deleted by their coordinators soon after. Raises RequestError."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bmq_controller.machine.topics import Limits
+from bmq_controller.machine.limits import Limits
 
 MIB = 1024 * 1024
 

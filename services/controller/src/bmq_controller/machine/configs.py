@@ -5,17 +5,26 @@ from collections.abc import Mapping, Sequence
 from bmq.cluster_config import cluster_key, validate_cluster
 from bmq.config_keys import ConfigKey, ConfigType
 from bmq.errors import InvalidConfig, InvalidRequest, UnknownTopic
+from bmq.metadata.derived import config_size
+from bmq.metadata.fold import changed_configs
 from bmq.metadata.image import Image
 from bmq.metadata.records import ConfigsChanged
 from bmq.names import is_internal
 from bmq.roles.controller import ConfigChange, ConfigResource
 from bmq.topic_config import FIRST_OFFSET, PINNED, first_offset_of, topic_key, validate
 from bmq_controller.machine.decision import Decision
+from bmq_controller.machine.limits import DEFAULTS, Limits, check_config_bytes
 from bmq_controller.machine.pools import check_pool
 
 
 def alter_configs(
-    image: Image, resource: ConfigResource, changes: Sequence[ConfigChange], *, cluster: Mapping[str, str], validate_only: bool = False
+    image: Image,
+    resource: ConfigResource,
+    changes: Sequence[ConfigChange],
+    *,
+    cluster: Mapping[str, str],
+    limits: Limits = DEFAULTS,
+    validate_only: bool = False,
 ) -> Decision[None]:
     """IncrementalAlterConfigs of one resource. `cluster` is the cluster's configuration that was set. Raises RequestError."""
     target = _Target(image, resource)
@@ -24,15 +33,17 @@ def alter_configs(
         if change.name in wanted:
             raise InvalidRequest(f"The request changes {change.name} twice: change it once")
         wanted[change.name] = _changed(target, change, cluster)
-    return target.decide(wanted, validate_only=validate_only)
+    return target.decide(wanted, limits=limits, validate_only=validate_only)
 
 
-def replace_configs(image: Image, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False) -> Decision[None]:
+def replace_configs(
+    image: Image, resource: ConfigResource, configs: Mapping[str, str | None], *, limits: Limits = DEFAULTS, validate_only: bool = False
+) -> Decision[None]:
     """AlterConfigs of one resource: what is not named (or has no value) goes back to its default. Raises RequestError."""
     target = _Target(image, resource)
     wanted: dict[str, str | None] = dict.fromkeys(name for name in target.configs if name not in target.kept and name != FIRST_OFFSET)
     wanted.update(configs)
-    return target.decide(wanted, validate_only=validate_only)
+    return target.decide(wanted, limits=limits, validate_only=validate_only)
 
 
 class _Target:
@@ -66,7 +77,7 @@ class _Target:
     def key(self, name: str) -> ConfigKey:
         return topic_key(name) if self._kind == "topic" else cluster_key(name)
 
-    def decide(self, wanted: Mapping[str, str | None], *, validate_only: bool) -> Decision[None]:
+    def decide(self, wanted: Mapping[str, str | None], *, limits: Limits, validate_only: bool) -> Decision[None]:
         if FIRST_OFFSET in wanted and self._kind == "topic":
             if topic_key(FIRST_OFFSET).parse(wanted[FIRST_OFFSET] or "0") != first_offset_of(self.configs):
                 raise InvalidConfig(f"{FIRST_OFFSET}: a topic's first offset is what it was when the topic was made: leave it as it is")
@@ -83,6 +94,7 @@ class _Target:
         else:
             values = validate_cluster(values)
         changes = {name: value for name in wanted if self.configs.get(name) != (value := values.get(name))}
+        check_config_bytes(self._image, config_size(changed_configs(self.configs, changes)) - config_size(self.configs), limits=limits)
         if validate_only or not changes:
             return Decision(None)
         return Decision(None, (ConfigsChanged(kind=self._kind, name=self._name, changes=changes),))

@@ -10,10 +10,13 @@ from typing import Final
 
 from bmq.errors import InvalidRequest, LaneExists, UnknownLane
 from bmq.lanes import check_lane_name, lane_of
+from bmq.metadata.derived import config_size, lane_size
+from bmq.metadata.fold import changed_configs, declared_lane
 from bmq.metadata.image import Image, Lane, Topic
 from bmq.metadata.records import AnyRecord, ConfigsChanged, LaneDeclared, LaneDeleted, TopicDeleted
 from bmq.topic_config import POOL, overlay_first_offset
 from bmq_controller.machine.decision import Decision
+from bmq_controller.machine.limits import DEFAULTS, Limits, check_config_bytes
 
 LANES_MAX: Final = 1_000
 TTL_S_MAX: Final = 365 * 24 * 60 * 60
@@ -39,17 +42,19 @@ def pool_of_lane(name: str) -> str:
     return f"lane-{name}"
 
 
-def create_lane(image: Image, now_ms: int, wanted: LaneWanted) -> Decision[str]:
+def create_lane(image: Image, now_ms: int, wanted: LaneWanted, *, limits: Limits = DEFAULTS) -> Decision[str]:
     """A lane that is not there yet. Raises RequestError."""
     _check(wanted)
     if wanted.name in image.lanes:
         raise LaneExists(f"there is a lane {wanted.name!r} already: change it, or choose another name")
     if len(image.lanes) >= LANES_MAX:
         raise InvalidRequest(f"the cluster has {len(image.lanes)} lanes, and takes {LANES_MAX}: delete one first")
-    return Decision(wanted.name, (_declared(wanted, number=image.next_lane, created_ms=now_ms),))
+    record = _declared(wanted, number=image.next_lane, created_ms=now_ms)
+    check_config_bytes(image, lane_size(declared_lane(None, record)), limits=limits)
+    return Decision(wanted.name, (record,))
 
 
-def change_lane(image: Image, now_ms: int, wanted: LaneWanted) -> Decision[str]:
+def change_lane(image: Image, now_ms: int, wanted: LaneWanted, *, limits: Limits = DEFAULTS) -> Decision[str]:
     """The lane is as `wanted` from now on; its topics follow it to its own brokers, or from them. Raises RequestError."""
     _check(wanted)
     before = find_lane(image, wanted.name)
@@ -63,9 +68,14 @@ def change_lane(image: Image, now_ms: int, wanted: LaneWanted) -> Decision[str]:
     if after == _declared(_as_wanted(before), number=before.number, created_ms=before.created_ms):
         return Decision(wanted.name)
     records: list[AnyRecord] = [after]
+    added_bytes = lane_size(declared_lane(before, after)) - lane_size(before)
     if before.own_brokers != wanted.own_brokers:
         pool = pool_of_lane(wanted.name) if wanted.own_brokers else None
-        records += [ConfigsChanged(kind="topic", name=str(topic.topic_id), changes={POOL: pool}) for topic in topics_of(image, [wanted.name])]
+        for topic in topics_of(image, [wanted.name]):
+            changes = {POOL: pool}
+            records.append(ConfigsChanged(kind="topic", name=str(topic.topic_id), changes=changes))
+            added_bytes += config_size(changed_configs(topic.configs, changes)) - config_size(topic.configs)
+    check_config_bytes(image, added_bytes, limits=limits)
     return Decision(wanted.name, tuple(records))
 
 

@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from bmq.cluster_config import PARTITIONS_PER_TOPIC_MAX, ClusterConfig, resolve_cluster
+from bmq.cluster_config import ClusterConfig, resolve_cluster
 from bmq.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -21,6 +20,7 @@ from bmq.errors import (
 )
 from bmq.lanes import BASE, name_in_lane, overlay_id, overlay_name
 from bmq.metadata.assignments import Assignments
+from bmq.metadata.derived import config_size
 from bmq.metadata.image import Image, Lane, Topic
 from bmq.metadata.records import AnyRecord, PartitionChange, PartitionsAdded, TopicCreated, TopicDeleted
 from bmq.names import CONSUMER_OFFSETS, check_topic_name, collision_key, is_internal, may_collide
@@ -30,21 +30,13 @@ from bmq.values import LeaderEpoch, NodeId, TopicId
 from bmq_controller.machine.assigning import Wanted, wanted_brokers
 from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.lanes import find_lane, overlay_configs
+from bmq_controller.machine.limits import Limits, check_config_bytes, check_partitions
 from bmq_controller.machine.placement import Placement
 from bmq_controller.machine.pools import check_pool
 
-PARTITIONS_MAX: Final = 200_000
 REPLICATION_FACTOR_MAX: Final = 32_767
 _REPLICATION_FACTOR: Final = 1
 """What is reported whatever was asked for: an owner has no followers, the object store replicates."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How many partitions a topic and the cluster may have."""
-
-    partitions_per_topic: int = PARTITIONS_PER_TOPIC_MAX
-    partitions: int = PARTITIONS_MAX
 
 
 def create_topics(
@@ -121,7 +113,7 @@ def create_partitions(
     before = len(topic.partitions)
     if total <= before:
         raise InvalidPartitions(f"{name!r} has {before} partitions and can only grow: ask for more than {before}")
-    _check_partitions(image, total, added=total - before, limits=limits)
+    check_partitions(image, total, added=total - before, limits=limits)
     placement = Placement.on(image, avoid=avoid)
     if assignments is not None and len(assignments) != total - before:
         raise InvalidReplicaAssignment(f"{total - before} partitions are to be added, and {len(assignments)} have an assignment: give one for each")
@@ -164,6 +156,7 @@ class _Creation:
         self._named = named
         self._placement = Placement.on(image, avoid=avoid)
         self._added = 0
+        self._added_config_bytes = 0
         """What the topics of this request that passed bring along."""
         self._colliding: dict[str, str] = {}
 
@@ -179,7 +172,7 @@ class _Creation:
         if may_collide(stored):
             self._check_collision(stored)
         partitions = self._partitions(topic, base)
-        _check_partitions(self._image, partitions, added=self._added + partitions, limits=self._limits)
+        check_partitions(self._image, partitions, added=self._added + partitions, limits=self._limits)
         if topic.replication_factor != -1 and not 1 <= topic.replication_factor <= REPLICATION_FACTOR_MAX:
             raise InvalidReplicationFactor(
                 f"Replication factor {topic.replication_factor}: set 1 (or -1); the object store replicates, so any number up to "
@@ -193,7 +186,11 @@ class _Creation:
         else:
             configs = overlay_configs(lane, base, configs)  # its partitions wait for the lane's brokers where none is there yet
         wanted = wanted_brokers(self._image, self._placement, topic.assignments, pool=pool_of(configs))
+        size_bytes = config_size(configs)
+        if size_bytes and not is_internal(topic.name):  # without the coordinators' own there are no groups
+            check_config_bytes(self._image, self._added_config_bytes + size_bytes, limits=self._limits)
         self._added += partitions
+        self._added_config_bytes += size_bytes
         if may_collide(stored):
             self._colliding[collision_key(stored)] = stored
         return partitions, configs, wanted
@@ -255,13 +252,3 @@ def _configs(topic: NewTopic) -> dict[str, str]:
             raise InvalidConfig(f"{name}: no value: give one, or leave the key out for the default")
         configs[name] = value
     return configs
-
-
-def _check_partitions(image: Image, total: int, *, added: int, limits: Limits) -> None:
-    if not 1 <= total <= limits.partitions_per_topic:
-        raise InvalidPartitions(f"{total} partitions: set 1 to {limits.partitions_per_topic}, or -1 for the cluster's default")
-    present = sum(image.owned_counts.values())
-    if present + added > limits.partitions:
-        raise InvalidPartitions(
-            f"The cluster has {present} partitions and would have {present + added}; it takes {limits.partitions}: delete topics or ask for fewer"
-        )

@@ -1,0 +1,49 @@
+"""How much there may be of what every node holds in its image and every snapshot has: partitions, and bytes of configurations. Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from bmq.cluster_config import PARTITIONS_PER_TOPIC_MAX
+from bmq.errors import InvalidPartitions, PolicyViolation
+from bmq.limits import Limits as Settings
+from bmq.metadata.image import Image
+
+_SETTINGS: Final = Settings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How many partitions a topic and the cluster may have, and what all configurations may take."""
+
+    partitions_per_topic: int = PARTITIONS_PER_TOPIC_MAX
+    partitions: int = _SETTINGS.partitions_max
+    config_bytes: int = _SETTINGS.config_bytes_max
+
+    @staticmethod
+    def within(settings: Settings) -> "Limits":
+        """Those that were set."""
+        return Limits(partitions=settings.partitions_max, config_bytes=settings.config_bytes_max)
+
+
+DEFAULTS: Final = Limits()
+
+
+def check_partitions(image: Image, total: int, *, added: int, limits: Limits) -> None:
+    """Raises InvalidPartitions for a topic of `total` partitions, of which `added` (and others of the same request) are new."""
+    if not 1 <= total <= limits.partitions_per_topic:
+        raise InvalidPartitions(f"{total} partitions: set 1 to {limits.partitions_per_topic}, or -1 for the cluster's default")
+    present = sum(image.owned_counts.values())
+    if present + added > limits.partitions:
+        raise InvalidPartitions(
+            f"The cluster has {present} partitions and would have {present + added}; it takes {limits.partitions}: delete topics or ask for fewer"
+        )
+
+
+def check_config_bytes(image: Image, added: int, *, limits: Limits) -> None:
+    """Raises PolicyViolation where configurations would grow by `added` bytes beyond the limit. What does not grow is never refused."""
+    after = image.config_bytes + added
+    if added > 0 and after > limits.config_bytes:
+        raise PolicyViolation(
+            f"The configurations of all topics, lanes and the cluster take {image.config_bytes} bytes, and would take {after}; config_bytes_max is "
+            f"{limits.config_bytes}: set shorter values, delete configurations or topics that nobody needs, or raise it on all controllers"
+        )
