@@ -174,6 +174,9 @@ def test_what_kubernetes_adds_is_no_difference_and_what_somebody_changed_is() ->
         ("2k", "2000", True),
         ("1", 1, True),
         ("1500M", "1.5G", True),
+        ("334m", "0.3333", True),
+        ("1m", "0.0001", True),
+        ("333m", "0.3333", False),
         ("1G", "1Gi", False),
         ("5", "5m", False),
         (None, "5m", False),
@@ -193,6 +196,8 @@ def test_what_kubernetes_leaves_out_as_it_is_empty_is_no_difference() -> None:
     assert not covers({"affinity": {"nodeAffinity": {"a": 1}, "podAffinity": {}}}, wanted)
     assert not covers({"affinity": {}}, {"affinity": {"podAffinity": {"required": {"a": ""}}}})
     assert not covers({}, {"replicas": 0}) and not covers({}, {"paused": False}) and not covers({}, {"text": ""})
+    assert covers({"env": [{"name": "A"}]}, {"env": [{"name": "A", "value": ""}]})
+    assert not covers({"env": [{"name": "A", "value": "x"}]}, {"env": [{"name": "A", "value": ""}]})
 
 
 def service(name: str, *, node_port: int = 0, ingress: list[dict[str, str]] | None = None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ manifest that was applied last; where that is another one, or there is none, the
 
 import hashlib
 import json
+import math
 import re
 from fractions import Fraction
 from typing import Any, Final
@@ -19,6 +20,7 @@ MAKER: Final = "bmq-operator-made"
 """The field manager of objects between their creation and the first apply."""
 _DIGEST_LENGTH: Final = 16
 _OF_QUANTITIES: Final = ("requests", "limits")
+_OF_VARIABLES: Final = "value"
 _QUANTITY: Final = re.compile(r"(?P<number>[0-9]{1,30}(\.[0-9]{1,30})?)(?P<unit>m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|)")
 _UNITS: Final = (
     {"": Fraction(1), "m": Fraction(1, 1000)}
@@ -93,7 +95,7 @@ def digest(manifest: Manifest) -> str:
 
 def covers(there: Any, wanted: Any) -> bool:
     """Whether what is there says all that is wanted. What Kubernetes adds by itself does not count, lists have the same length; it leaves out what is
-    empty, and writes quantities in a way of its own (500m for 0.5)."""
+    empty, a variable's value too, and writes quantities in a way of its own (500m for 0.5)."""
     if isinstance(wanted, dict):
         return isinstance(there, dict) and all(_has(there, key, one) for key, one in wanted.items())
     if isinstance(wanted, list):
@@ -103,10 +105,16 @@ def covers(there: Any, wanted: Any) -> bool:
 
 def _has(there: Manifest, key: str, wanted: Any) -> bool:
     if key not in there:
-        return wanted in (None, {}, [])
+        return wanted in (None, {}, []) or (key == _OF_VARIABLES and wanted == "")
     if key in _OF_QUANTITIES and isinstance(wanted, dict):
-        return isinstance(there[key], dict) and all(quantity(there[key].get(name)) == quantity(one) for name, one in wanted.items())
+        return isinstance(there[key], dict) and all(_thousandths(there[key].get(name)) == _thousandths(one) for name, one in wanted.items())
     return covers(there[key], wanted)
+
+
+def _thousandths(value: Any) -> Any:
+    """A quantity as Kubernetes keeps one in a pod's template, which rounds it up."""
+    found = quantity(value)
+    return math.ceil(found * 1000) if isinstance(found, Fraction) else found
 
 
 def quantity(value: Any) -> Any:
