@@ -6,10 +6,12 @@ few bytes it takes on the wire. So a request is bounded by its bytes and by what
 
 import contextlib
 import gc
+import os
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -67,6 +69,10 @@ def may_grow_bytes(abuse: Abuse, answer_bytes: int) -> int:
     """By its bytes and elements, and by those of what it is told: the groups that there are, for one."""
     each = FETCHED_BYTES if abuse.api_key == ApiKey.FETCH else ELEMENT_BYTES
     return 8 * (len(abuse.frame) + answer_bytes) + MIB + each * elements_in(abuse)
+
+
+COLD_PARTITIONS: Final = 300
+CACHES_BYTES: Final = 96 * MIB
 
 
 @pytest.fixture(scope="module")
@@ -237,3 +243,25 @@ def test_large_pages_of_the_admin_address_that_nobody_reads_take_no_more_than_fe
     told = statuses.count(b"HTTP/1.1 200")
     assert 1 <= told < AT_ONCE // 2 and statuses.count(b"HTTP/1.1 503") == AT_ONCE - told
     assert grown.size_bytes < AT_ONCE // 2 * size_bytes
+
+
+@pytest.mark.measures
+def test_a_few_records_of_each_of_many_partitions_keep_no_large_blocks_in_memory(tmp_path: Path) -> None:
+    """They are read from segments by blocks of a MiB: 8 KB that asked for 20 KB held 250 MiB of them beside the caches, for as long as the answer was
+    not taken, and everybody else's reads waited for the store behind 300 of its own.
+    """
+    large, small = (build_batch([Record(0, 1_000, None, os.urandom(size_bytes))]) for size_bytes in (900_000, 4))
+    with bmq_process(tmp_path, topics={"cold": COLD_PARTITIONS}) as started, contextlib.closing(Client(started.kafka)) as client:
+        for _ in range(2):
+            for index in range(COLD_PARTITIONS):
+                for batch in (large, small):
+                    data = [{"name": "cold", "partition_data": [{"index": index, "records": batch}]}]
+                    answer = client.ask(0, 9, {"transactional_id": None, "acks": -1, "timeout_ms": 60_000, "topic_data": data})
+                    assert answer.responses[0].partition_responses[0].error_code == 0
+        started.until_quiet()
+        each = {"fetch_offset": 1, "partition_max_bytes": 200, "current_leader_epoch": -1}
+        topics = [{"topic": "cold", "partitions": [{**each, "partition": index} for index in range(COLD_PARTITIONS)]}]
+        with started.growth() as grown:
+            found = client.ask(1, 11, {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": MIB, "session_epoch": -1, "topics": topics})
+        assert all(one.records for one in found.responses[0].partitions)
+    assert grown.size_bytes < CACHES_BYTES + 64 * MIB < COLD_PARTITIONS * MIB * 2 // 3

@@ -13,8 +13,9 @@ from bmq.metadata.image import Image
 from bmq.roles.owner import TailAnswer
 from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicId, TopicPartition
 from bmq_proxy.budget import MemoryBudget
-from bmq_proxy.fetch.reader import FetchReader, Read
+from bmq_proxy.fetch.reader import BELOW_AT_ONCE, STORAGE_WAIT_S, FetchReader, Read
 from bmq_proxy.fetch.segments import Slice
+from bmq_sim.loop import run
 
 BATCH_BYTES = 2 << 20
 BROKEN, ONE, TWO = (TopicPartition(TopicId(UUID(int=number)), 0) for number in (1, 2, 3))
@@ -81,3 +82,48 @@ def test_the_next_partition_has_its_turn_where_the_first_cannot_be_read(order: t
         result.release()
 
     asyncio.run(main())
+
+
+@dataclass
+class SlowSegments:
+    """They answer nobody until `gate` is set."""
+
+    gate: asyncio.Event
+    begun: int = field(default=0)
+
+    async def read(self, entry: Any, offset: int, *, max_bytes: int, at_least_one: bool, pool: Any, following: Any) -> Slice:
+        self.begun += 1
+        await self.gate.wait()
+        return Slice([memoryview(bytes(10))], 10, True)
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["the store answers", "the store hangs"])
+def test_a_request_for_very_many_partitions_reads_few_of_them_at_a_time_and_waits_no_longer_than_for_one(answers: bool) -> None:
+    """Each holds a block of a MiB while it waits for the next one, and the store's turn before those who ask later."""
+
+    async def main() -> None:
+        turns = SimpleNamespace(at_most=lambda size: size, begin=lambda size: SimpleNamespace(over=lambda: None))
+        metadata: Any = SimpleNamespace(image=Image())
+        segments = SlowSegments(asyncio.Event())
+        reader = FetchReader(
+            lambda tp: Owner(),  # type: ignore[arg-type, return-value]
+            metadata,
+            Manifests(),  # type: ignore[arg-type]
+            segments,  # type: ignore[arg-type]
+            memory=MemoryBudget(512 << 20),
+            turns=turns,  # type: ignore[arg-type]
+        )
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        reads = [Read(tp=TopicPartition(ONE.topic_id, number), offset=0, max_bytes=10) for number in range(1_000)]
+        asked = loop.create_task(reader.read(reads, min_bytes=1, max_bytes=1 << 20, max_wait_ms=0))
+        await asyncio.sleep(1)
+        assert segments.begun == BELOW_AT_ONCE
+        if answers:
+            segments.gate.set()
+        found = (await asked).found
+        assert [one.size_bytes for one in found] == [10 if answers else 0] * len(reads)
+        assert all((one.error is None) is answers for one in found)
+        assert loop.time() - began_s <= STORAGE_WAIT_S + 1
+
+    run(main())

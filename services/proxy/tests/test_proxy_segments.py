@@ -92,6 +92,17 @@ def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(
     run(test)
 
 
+@pytest.mark.parametrize(("max_bytes", "at_least_one"), [(300, False), (1, True), (2_000, False), (300_000, False)])
+def test_few_records_keep_no_large_block_in_memory(max_bytes: int, at_least_one: bool) -> None:
+    async def test(store: MemoryStore) -> None:
+        entry = await put_segment(store, [some_batch(0), some_batch(1, size_bytes=250_000), some_batch(2), some_batch(3, size_bytes=900_000)])
+        found = await reader_over(store).read(entry, 0, max_bytes=max_bytes, at_least_one=at_least_one, pool=Pool.CATCH_UP)
+        assert found.size_bytes
+        assert sum(len(part.obj) for part in found.parts) <= 2 * found.size_bytes  # type: ignore[arg-type]
+
+    run(test)
+
+
 def damaged(store: MemoryStore, entry: SegmentEntry, position: int, bit: int) -> None:
     data = bytearray(store.objects[entry.key])
     data[position] ^= bit

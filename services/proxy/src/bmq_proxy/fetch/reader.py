@@ -1,6 +1,7 @@
 """Serves a Fetch by wait, cache, storage: the owner's tail first, and what lies below it straight from segments.
 
-Owns the split of a response's bytes among its partitions and the memory of responses under way. Batches are views, never copies.
+Owns the split of a response's bytes among its partitions and the memory of responses under way. Batches are views, not copies, but for few bytes
+of a large block.
 """
 
 import asyncio
@@ -38,6 +39,9 @@ ANSWER_SHARE = 4
 WAITED_ANSWER_SHARE = 16
 """An answer has at most the memory of all answers divided by the first number; one that has to wait for it, by the second: so that those
 who asked for much and do not read cannot keep it all among few."""
+BELOW_AT_ONCE = 32
+"""Partitions of one request that are read from segments at a time: each may hold blocks of a MiB while it waits for more, and waits for the
+store before those who ask later."""
 STORAGE_WAIT_S = 20.0
 MORE_WAIT_S = 5.0
 """Once there are records of a partition, it is waited so long for those of its further segments, and no longer in all."""
@@ -216,15 +220,15 @@ class FetchReader:
         metrics.FETCHED_BYTES.labels("tail").inc(sum(one.size_bytes for one in found))
         if plan.segments:
             anything = any(one.size_bytes for one in found)
-            below = await asyncio.gather(
-                *(
-                    self._below_tail(reads[i], answers[i], limit, at_least_one=not anything and not nth)
-                    for nth, (i, limit) in enumerate(plan.segments)
-                )
-            )
-            for (i, _), one in zip(plan.segments, below, strict=True):
-                found[i] = one
-            if not anything and not any(one.size_bytes for one in below):
+            until_s = asyncio.get_running_loop().time() + STORAGE_WAIT_S
+            left = iter(enumerate(plan.segments))
+
+            async def read_some() -> None:
+                for nth, (i, limit) in left:
+                    found[i] = await self._below_tail(reads[i], answers[i], limit, at_least_one=not anything and not nth, until_s=until_s)
+
+            await asyncio.gather(*(read_some() for _ in range(min(BELOW_AT_ONCE, len(plan.segments)))))
+            if not anything and not any(found[i].size_bytes for i, _ in plan.segments):
                 await self._give_next(reads, answers, plan, found)
         asked = zip(reads, found, answers, strict=True)
         await self._check_divergences([(read, one) for read, one, answer in asked if _may_diverge(read, one, answer)])
@@ -235,13 +239,14 @@ class FetchReader:
         until_s = asyncio.get_running_loop().time() + STORAGE_WAIT_S
         for i, limit in plan.segments[1:]:
             if found[i].error is None and asyncio.get_running_loop().time() < until_s:
-                found[i] = await self._below_tail(reads[i], answers[i], limit, at_least_one=True)
+                patient_s = asyncio.get_running_loop().time() + STORAGE_WAIT_S
+                found[i] = await self._below_tail(reads[i], answers[i], limit, at_least_one=True, until_s=patient_s)
                 if found[i].size_bytes:
                     return
 
-    async def _below_tail(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool) -> Found:
+    async def _below_tail(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool, until_s: float) -> Found:
         try:
-            async with asyncio.timeout(STORAGE_WAIT_S) as patience:
+            async with asyncio.timeout_at(until_s) as patience:
                 return await self._from_segments(read, answer, limit, at_least_one=at_least_one, patience=patience)
         except TimeoutError:
             return Found(error=NotReady(f"{read.tp}: the store did not answer within {STORAGE_WAIT_S:.0f} s"))

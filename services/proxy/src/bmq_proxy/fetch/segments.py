@@ -1,5 +1,7 @@
 """Reading record batches out of segments: index, blocks, whole batches as views of blocks. Owns the index cache and read-ahead.
 
+A view keeps all of its block in memory, which an answer counts by its records alone: what is less than half of a block is copied out of it.
+
 What stands before a batch's CRC, no CRC covers: its base offset, its length, its leader epoch. They have to follow from the index and from the
 batch before, which is looked at once for each block of an index while its bytes are kept. Otherwise a consumer would pass over records unseen.
 """
@@ -21,6 +23,7 @@ from bmq_proxy.fetch.blocks import BLOCK_SIZE_BYTES, BlockCache, BlockKey, Pool
 INDEX_BLOCK_COST_BYTES: Final = 176
 """What one decoded line of an index takes in memory."""
 READERS_MAX: Final = 10_000
+COPIED_BELOW_BYTES: Final = BLOCK_SIZE_BYTES // 2
 LOOKED_AT_ONCE: Final = 32
 """Blocks of an index, until other work gets its turn."""
 _LAST_OFFSET_DELTA_AT: Final = 23
@@ -31,7 +34,7 @@ _LENGTH_MIN: Final = HEADER_SIZE_BYTES - LOG_OVERHEAD_BYTES
 
 @dataclass(slots=True)
 class Slice:
-    """Whole record batches, as views one after the other (a batch may span two). `complete`: they go up to the run's end."""
+    """Whole record batches, one after the other (a batch may span two parts). `complete`: they go up to the run's end."""
 
     parts: list[memoryview] = field(default_factory=list)
     size_bytes: int = 0
@@ -140,7 +143,11 @@ class SegmentReader:
         await window.load(entry.position + block_start, entry.position + end)
         end = await self._whole_until(window, entry, index, block_start, end, needed=start)
         self._follow(entry, start, end, pool, following)
-        return Slice(window.views(entry.position + start, entry.position + end), end - start, end == entry.length)
+        parts = [
+            view if view.nbytes >= COPIED_BELOW_BYTES else memoryview(bytes(view))
+            for view in window.views(entry.position + start, entry.position + end)
+        ]
+        return Slice(parts, end - start, end == entry.length)
 
     async def close(self) -> None:
         """Ends what is under way."""
