@@ -66,3 +66,52 @@ def test_other_listeners_may_have_a_lane_in_their_name() -> None:
         assert reason != "NameUnusable"
 
     run(use, cluster(listeners=[{"name": "lanes"}]))
+
+
+def of_addresses(world: World) -> list[tuple[str, str]]:
+    conditions = world.there("Cluster", "prod")["status"]["conditions"]
+    return [(one["reason"], one["message"]) for one in conditions if one["type"] == "ListenersKnown"]
+
+
+def test_that_no_client_outside_can_be_told_an_address_is_told_with_why_and_what_helps() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        await world.look("prod")
+        ((reason, message),) = of_addresses(world)
+        assert reason == "NodesUnknown"
+        assert "listener ext" in message and "rbac.readNodes" in message and "advertisedHost" in message
+        world.kube.keep(node)
+        await world.look("prod")
+        assert of_addresses(world) == []
+
+    node = {"kind": "Node", "metadata": {"name": "n0", "namespace": ""}, "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}}
+    run(use, cluster(listeners=[{"name": "ext"}]))
+
+
+def test_a_load_balancer_that_the_cloud_gives_no_address_is_named_until_it_has_one() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        await world.look("prod")
+        ((reason, message),) = of_addresses(world)
+        assert reason == "NoAddress"
+        assert "prod-lb-bootstrap" in message and "describe service" in message
+        for which in ("bootstrap", 0):
+            world.there("Service", f"prod-lb-{which}")["status"] = {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}
+        await world.look("prod")
+        ((_, message),) = of_addresses(world)
+        assert "prod-lb-1" in message and "prod-lb-bootstrap" not in message
+        world.there("Service", "prod-lb-1")["status"] = {"loadBalancer": {"ingress": [{"hostname": "lb.example"}]}}
+        await world.look("prod")
+        assert of_addresses(world) == []
+
+    run(use, cluster(proxies={"replicas": 2}, listeners=[{"name": "lb", "type": "LoadBalancer", "port": 9095}]))
+
+
+@pytest.mark.parametrize("kind", ["NodePort", "LoadBalancer"])
+def test_of_listeners_whose_host_is_written_nothing_is_missing(kind: str) -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        await world.look("prod")
+        assert of_addresses(world) == []
+
+    run(use, cluster(listeners=[{"name": "ext", "type": kind, "advertisedHost": "kafka-{ordinal}.example"}]))

@@ -1,12 +1,17 @@
 """The addresses of listeners: what Kubernetes and the cloud gave, as clients are told. Pure."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from bmq.resources.cluster import Cluster, Listener, ListenerStatus
 from bmq_operator.clusters.existing import Existing
 from bmq_operator.clusters.names import Names
 from bmq_operator.clusters.services import proxies_max
+from bmq_operator.conditions import Finding
 from bmq_operator.kube import Manifest
+
+_NAMED_MAX: Final = 3
+"""Services that a condition names."""
 
 
 def listener_statuses(cluster: Cluster, existing: Existing, nodes: Mapping[str, str]) -> list[ListenerStatus]:
@@ -32,6 +37,26 @@ def advertised_file(cluster: Cluster, existing: Existing, nodes: Mapping[str, st
             if address:
                 lines.append(f"{one.name}.{ordinal}={address}\n")
     return "".join(lines)
+
+
+def addresses_note(cluster: Cluster, existing: Existing, nodes: Mapping[str, str]) -> Finding | None:
+    """What is told where clients outside cannot be told an address; None: they can, or the Services are yet to be made."""
+    listeners = cluster.spec.listeners
+    if blind := [one.name for one in listeners if one.type == "NodePort" and not one.advertised_host and not nodes]:
+        text = (
+            f"clients of the listener {', '.join(blind)} are told no address, as the operator may list no nodes: set rbac.readNodes: true in bmq's "
+            "chart, or write listeners[].advertisedHost"
+        )
+        return Finding(type="ListenersKnown", status="False", reason="NodesUnknown", message=text)
+    names = Names.of(cluster)
+    which = [(one, number) for one in listeners if one.type == "LoadBalancer" for number in ("bootstrap", *range(proxies_max(cluster)))]
+    services = [(one, service) for one, number in which if (service := existing.get("Service", names.listener(one.name, number))) is not None]
+    waiting = [str(service["metadata"]["name"]) for one, service in services if not _address(one, service, host="", ordinal=0)]
+    if not waiting:
+        return None
+    more = f" and {len(waiting) - _NAMED_MAX} more" if len(waiting) > _NAMED_MAX else ""
+    text = f"no address was given yet to {', '.join(waiting[:_NAMED_MAX])}{more}: kubectl describe service says what keeps the cloud from it"
+    return Finding(type="ListenersKnown", status="False", reason="NoAddress", message=text)
 
 
 def node_address(node: Manifest) -> str:

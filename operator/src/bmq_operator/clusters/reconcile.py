@@ -15,7 +15,7 @@ from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, m
 from bmq_operator.clusters.gathering import gather, is_ipv6
 from bmq_operator.clusters.lane_nodes import LaneNodes, lanes_status, next_lane_step
 from bmq_operator.clusters.lane_objects import delete_without_lane, keys_to_lanes
-from bmq_operator.clusters.listeners import advertised_file, listener_statuses, node_address
+from bmq_operator.clusters.listeners import addresses_note, advertised_file, listener_statuses, node_address
 from bmq_operator.clusters.minio import volume_note
 from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_LABEL, ROLES, Component, Names
 from bmq_operator.clusters.node_ports import in_the_way
@@ -96,6 +96,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         volume_note(cluster, sets.get("minio"), claim),
         of_nobody(existing),
         scaling_note(cluster, autoscaler, now_ms=now_ms),
+        addresses_note(cluster, existing, nodes),
     )
     found = Found(
         pods=pods,
