@@ -22,7 +22,7 @@ NO_READS = {"enabled": False, "topics": ["*"], "bytes_per_second": 1_048_576}
 
 def shown(*, ttl_seconds: int = 0, own_brokers: bool = False, expires_ms: int | None = None) -> PresentLane:
     times = {"ttl_seconds": ttl_seconds, "expires_ms": expires_ms}
-    return present_from({"version": "v1", **times, "own_brokers": own_brokers, "reads_base": NO_READS, "topics": 7})
+    return present_from({"version": "v1", **times, "own_brokers": own_brokers, "reads_base": NO_READS, "topics": 7, "number": 3})
 
 
 PRESENT = shown()
@@ -62,6 +62,8 @@ def test_an_intent_takes_over_no_lane_that_it_cannot_have_declared() -> None:
     assert (gone.action, gone.finished) == (None, True)
     adopted = plan(situation(lane(existing="Adopt"), theirs, proxies=none))
     assert isinstance(adopted.action, ChangeLane)
+    of_another = lane(DECLARED.model_copy(update={"number": 2}), existing="Refuse")
+    assert said(plan(situation(of_another, theirs, proxies=none))) == ("False", "AlreadyExists"), "the one that it had is gone"
     crashed = plan(situation(lane(existing="Refuse", deleted=True), PRESENT, proxies=none))
     assert isinstance(crashed.action, DeleteLane), "the answer to its own declaration was lost"
 

@@ -12,6 +12,7 @@ from tests.started_bmq import StartedBmq
 
 from bmq.resources.lane import Lane
 from bmq_operator.admin import AdminProblem
+from bmq_operator.intents import Intents
 from bmq_operator.lanes.reconcile import holds, reconcile
 
 BASE = {
@@ -271,3 +272,22 @@ def test_the_deletion_of_a_lane_never_waits_for_ever(bmq: StartedBmq) -> None:
         assert (await reconcile(unreachable, manifest)).finished
 
     WORLDS.run(bmq, declared_then_unreachable)
+
+
+def test_a_lane_without_pods_and_topics_stays_its_own_whatever_was_said_of_it_meanwhile(bmq: StartedBmq) -> None:
+    async def use(world: World) -> None:
+        world.write("kept", proxies={"replicas": 0})
+        assert said(await world.look("kept")) == ("True", "AsWritten")
+        world.context.known.intents = Intents()  # another operator leads
+        refused = {"replicas": 0, "placement": {"priorityClassName": "system-node-critical"}}
+        world.write("kept", ttlSeconds=86_400, proxies=refused)
+        assert said(await world.look("kept")) == ("False", "NotAllowed")
+        world.write("kept", ttlSeconds=86_400, proxies={"replicas": 0})
+        assert said(await world.look("kept")) == ("True", "AsWritten")
+        assert (await lane(world, "kept"))["ttl_seconds"] == 86_400
+        world.write("kept", proxies=refused)
+        assert said(await world.look("kept")) == ("False", "NotAllowed")
+        assert (await world.look("kept", deletionTimestamp="2001-09-09T01:46:40Z")).finished
+        assert await lane(world, "kept") is None
+
+    WORLDS.run(bmq, use)

@@ -6,7 +6,7 @@ before the lane is declared, when the finalizer is not on the resource yet, and 
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
@@ -64,11 +64,13 @@ Action: TypeAlias = CreateLane | ChangeLane | DeleteLane | DeleteResource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`lane_name` and `node_ids_from` go into the status: it is all that is remembered."""
+    """`lane_name`, `node_ids_from` and `number` go into the status: it is all that is remembered."""
 
     finding: Finding
     lane_name: str
     node_ids_from: int
+    number: int = 0
+    """Of the lane in the cluster, once it was found to be this resource's."""
     topics: int = 0
     action: Action | None = None
     objects: bool | None = None
@@ -196,7 +198,15 @@ def _declared(situation: Situation) -> Plan:
     body = body_of(situation)
     if present is not None and lane.spec.existing == "Refuse" and not _may_be_its_own(situation, present):
         return Plan(finding=_there_before(lane), lane_name="", node_ids_from=-1, topics=present.topics, objects=False, again_after_s=LATER_S)
+    found = _of_its_own(situation, present, body)
+    return found if present is None else replace(found, number=present.number)
+
+
+def _of_its_own(situation: Situation, present: PresentLane | None, body: Mapping[str, Any]) -> Plan:
+    """Of a lane that this resource has made, or is to make."""
+    lane, status = situation.lane, situation.lane.status
     if present is None:
+        creating = Finding(status="Unknown", reason="Creating", message="the lane is being declared")
         lost = condition(status.conditions)
         text = f"the lane {lane.lane_name} was deleted by somebody, with its topics and groups: it is made again, empty"
         events = (Event(reason="LaneLost", message=text, warning=True),) if lost is not None and lost.reason in _DECLARED else ()
@@ -260,6 +270,7 @@ def _as_it_was(
         finding=finding,
         lane_name=old.lane_name,
         node_ids_from=old.node_ids_from,
+        number=old.number,
         topics=old.topics if topics is None else topics,
         action=action,
         objects=objects,
@@ -270,12 +281,13 @@ def _as_it_was(
 
 
 def _may_be_its_own(situation: Situation, present: PresentLane) -> bool:
-    """Whether the intent that was written down came, or may have come, to this lane: it was seen before, has nodes, or is as it would be declared."""
+    """Whether the intent that was written down came, or may have come, to this lane: it is the very one that was found to be its own, was seen before
+    by an operator that noted no number, has nodes, or is as it would be declared."""
     status = situation.lane.status
     ready = condition(status.conditions)
     seen = ready is not None and ready.reason in (*_DECLARED, CHANGE_REFUSED, TTL_TOO_SHORT, "Changing", "Deleting")
     nodes = situation.proxies.there + situation.brokers.there
-    if seen or status.topics > 0 or nodes > 0:
+    if status.number == present.number or seen or status.topics > 0 or nodes > 0:
         return True
     if situation.made_none:
         return False

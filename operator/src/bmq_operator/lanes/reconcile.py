@@ -258,6 +258,7 @@ async def _status(context: Context, lane: Lane, cluster: Cluster | None, planned
     selector = {} if names is None else selector_of(names.cluster, "proxy", names.lane)
     return LaneStatus(
         lane_name=planned.lane_name,
+        number=planned.number,
         node_ids_from=planned.node_ids_from,
         topics=planned.topics,
         bootstrap_servers=names.bootstrap_servers if names is not None and lane.spec.proxies.replicas else "",

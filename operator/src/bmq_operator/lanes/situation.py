@@ -16,6 +16,8 @@ class PresentLane:
     version: str
     own_brokers: bool
     topics: int
+    number: int
+    """Of all lanes that there ever were in the cluster, this one's alone."""
     expires_ms: int | None
     """When the cluster deletes it by itself; None: never."""
     view: Mapping[str, Any]
@@ -58,5 +60,11 @@ class Situation:
 
 def present_from(view: Mapping[str, Any]) -> PresentLane:
     """Of a LaneView of the API."""
-    expires_ms = view.get("expires_ms")
-    return PresentLane(version=view["version"], own_brokers=view["own_brokers"], topics=view["topics"], expires_ms=expires_ms, view=view)
+    return PresentLane(
+        version=view["version"],
+        own_brokers=view["own_brokers"],
+        topics=view["topics"],
+        number=view["number"],
+        expires_ms=view.get("expires_ms"),
+        view=view,
+    )
