@@ -22,6 +22,7 @@ from bmq.runtime.store_url import parse_store_url
 from bmq_spark import source
 from bmq_spark.errors import BmqError
 from bmq_spark.source.batch import BatchReader
+from bmq_spark.source.failures import TopicGone
 from bmq_spark.source.options import parse_options
 
 TIME_MS = 1_700_000_000_000
@@ -168,6 +169,21 @@ def test_the_tail_is_fetched_from_the_brokers_where_asked(folder: Place) -> None
     headers = [[(each["key"], each["value"]) for each in row["headers"] or ()] for row in found]
     assert headers == [[("first", b"%d" % n), ("null", None)] if n % 5 == 0 else [] for n in range(1000)]
     assert [row["timestamp"].timestamp() for row in found[-2:]] == [(TIME_MS + n) / 1000 for n in (998, 999)]
+
+
+def test_a_topic_that_was_made_again_after_the_plan_gives_none_of_its_records_for_the_old_ones(folder: Place) -> None:
+    topic = folder.topic(segment_ms="604800000")
+    folder.produce(topic, range(100))
+    reader = BatchReader(parse_options(folder.options(topic, tail="protocol", **{"kafka.bootstrap.servers": folder.server.servers})))
+    tasks = reader.partitions()
+    admin = AdminClient({"bootstrap.servers": folder.server.servers})
+    admin.delete_topics([topic])[topic].result()
+    admin.create_topics([NewTopic(topic, 1)])[topic].result()
+    folder.produce(topic, range(1_000, 1_200))
+    found = []
+    with pytest.raises(TopicGone, match=rf"topic {topic}, .*: the topic was deleted .*made again.*: start again"):
+        found += [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
+    assert found == []
 
 
 def test_brokers_of_another_cluster_than_the_store_are_refused(folder: Place, bucket: Place) -> None:

@@ -13,6 +13,7 @@ from bmq.values import TopicId
 from bmq.wire.batches import Record, build_batch
 from bmq_spark.source.columns import ALL
 from bmq_spark.source.failures import RecordsGone, SourceFailed
+from bmq_spark.source.fetching import FetchConnection
 from bmq_spark.source.slices import SourceTopic, TailSlice
 from bmq_spark.source.tail import Brokers
 
@@ -60,7 +61,10 @@ def brokers(mock: Producer, **settings: str) -> Brokers:
 
 
 def read(mock: Producer, topic: str, from_offset: int, below_offset: int) -> list[dict[str, object]]:
-    where = SourceTopic(name=topic, lane="dev", topic_id=TOPIC.topic_id, partition_count=1)
+    with FetchConnection(*address(mock), {}) as connection:
+        topic_id = connection.topic_id(topic)
+    assert topic_id is not None
+    where = SourceTopic(name=topic, lane="dev", topic_id=TopicId(topic_id), partition_count=1)
     piece = TailSlice(topic=where, partition=0, from_offset=from_offset, below_offset=below_offset)
     return [row for batch in brokers(mock).read(piece, ALL) for row in batch.to_pylist()]
 

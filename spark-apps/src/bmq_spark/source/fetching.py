@@ -10,17 +10,20 @@ import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
+from uuid import UUID
 
 from bmq.errors import WireError
+from bmq.values import TopicId
 from bmq.wire.apis import ApiKey
 from bmq.wire.batches import HEADER_SIZE_BYTES, BatchHeader, read_header
 from bmq.wire.frames import encode_request_frame, parse_response_header
 from bmq.wire.messages import decode_response, encode_request
 from bmq_spark.source.failures import SourceFailed
 
-VERSION: Final = 11
-"""The last one but one that names topics."""
+VERSION: Final = 13
+"""The first that names topics by their ids: another topic of the same name is never read for the one that was planned."""
+METADATA_VERSION: Final = 12
 FETCH_BYTES: Final = 4 << 20
 ANSWER_BYTES_MAX: Final = 256 << 20
 """A batch that is larger than FETCH_BYTES comes whole."""
@@ -60,7 +63,7 @@ class FetchConnection:
         with suppress(OSError):
             self._socket.close()
 
-    def fetch(self, topic: str, partition: int, offset: int) -> Fetched:
+    def fetch(self, topic_id: TopicId, partition: int, offset: int) -> Fetched:
         """From `offset` on; nothing where there is nothing yet, after WAIT_MS."""
         asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": FETCH_BYTES}
         request = {
@@ -71,31 +74,46 @@ class FetchConnection:
             "isolation_level": 0,  # as segments are read
             "session_id": 0,
             "session_epoch": -1,
-            "topics": [{"topic": topic, "partitions": [asked]}],
+            "topics": [{"topic_id": topic_id, "partitions": [asked]}],
             "forgotten_topics_data": [],
             "rack_id": "",
         }
-        self._correlation_id += 1
-        frame = encode_request_frame(
-            api_key=ApiKey.FETCH,
-            api_version=VERSION,
-            correlation_id=self._correlation_id,
-            client_id=self._client_id,
-            body=encode_request(ApiKey.FETCH, VERSION, request),
-        )
-        self._socket.sendall(frame)
-        answer = self._read_frame()
-        correlation_id, position = parse_response_header(answer, api_key=ApiKey.FETCH, api_version=VERSION)
-        if correlation_id != self._correlation_id:
-            raise WireError(f"the answer to request {correlation_id} instead of {self._correlation_id}")
-        response = decode_response(ApiKey.FETCH, VERSION, memoryview(answer)[position:])
+        response = self._ask(ApiKey.FETCH, VERSION, request)
         if response.error_code:
             return Fetched(error_code=response.error_code, batches=b"")
         for one in response.responses:
             for found in one.partitions:
-                if (one.topic, found.partition_index) == (topic, partition):
+                if (one.topic_id, found.partition_index) == (topic_id, partition):
                     return Fetched(error_code=found.error_code, batches=bytes(found.records or b""))
-        raise WireError(f"an answer without topic {topic}, partition {partition}")
+        raise WireError(f"an answer without topic {topic_id}, partition {partition}")
+
+    def topic_id(self, name: str) -> UUID | None:
+        """What the broker knows a topic of this name by; None: it knows none."""
+        request = {
+            "topics": [{"topic_id": UUID(int=0), "name": name}],
+            "allow_auto_topic_creation": False,
+            "include_topic_authorized_operations": False,
+        }
+        for one in self._ask(ApiKey.METADATA, METADATA_VERSION, request).topics:
+            if one.name == name and not one.error_code:
+                return one.topic_id  # type: ignore[no-any-return]
+        return None
+
+    def _ask(self, api_key: ApiKey, version: int, request: dict[str, Any]) -> Any:
+        self._correlation_id += 1
+        frame = encode_request_frame(
+            api_key=api_key,
+            api_version=version,
+            correlation_id=self._correlation_id,
+            client_id=self._client_id,
+            body=encode_request(api_key, version, request),
+        )
+        self._socket.sendall(frame)
+        answer = self._read_frame()
+        correlation_id, position = parse_response_header(answer, api_key=api_key, api_version=version)
+        if correlation_id != self._correlation_id:
+            raise WireError(f"the answer to request {correlation_id} instead of {self._correlation_id}")
+        return decode_response(api_key, version, memoryview(answer)[position:])
 
     def _read_frame(self) -> bytes:
         (size,) = _LENGTH.unpack(self._read(_LENGTH.size))

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -12,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from bmq.errors import CorruptBatch, UnsupportedMessageFormat, WireError
 from bmq.wire.error_codes import ErrorCode
 from bmq_spark.source.decoding import Wanted, decode
-from bmq_spark.source.failures import RecordsGone, SourceFailed
+from bmq_spark.source.failures import RecordsGone, SourceFailed, TopicGone
 from bmq_spark.source.fetching import TIMEOUT_S, FetchConnection, check_security, whole_batches
 from bmq_spark.source.sections import BatchBroken, Scratch
 from bmq_spark.source.slices import SourceTopic, TailSlice
@@ -23,6 +24,7 @@ PAUSE_S: Final = 0.2
 _PASSING: Final = frozenset(
     (
         ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,  # by who has not heard of it yet, or of another topic's of that name: its leader is looked for again
         ErrorCode.leader_not_available,
         ErrorCode.not_leader_or_follower,
         ErrorCode.request_timed_out,
@@ -79,8 +81,9 @@ class Brokers:
                 raise SourceFailed(f"{self._where}: {where}: {why} for {SILENCE_S} s: look at the brokers, start again")
             try:
                 with FetchConnection(*self._leader(name, number), settings) as leader:
+                    _check_same(piece, leader.topic_id(name))
                     while at < piece.below_offset and time.monotonic() - began <= SILENCE_S:
-                        fetched = leader.fetch(name, number, at)
+                        fetched = leader.fetch(piece.topic.topic_id, number, at)
                         if fetched.error_code:
                             why = self._refusal(fetched.error_code, piece, at)
                             time.sleep(PAUSE_S)
@@ -156,6 +159,15 @@ class _Consumer:
 
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
+
+
+def _check_same(piece: TailSlice, now: UUID | None) -> None:
+    """Raises TopicGone where the name is another topic's now; None: whoever was asked knows of none, or has not heard of it yet."""
+    if now is not None and now != piece.topic.topic_id:
+        raise TopicGone(
+            f"topic {piece.topic.name}, partition {piece.partition}: the topic was deleted while it was read, and made again (its id was "
+            f"{piece.topic.topic_id}, and is {now}): start again, for the records of the new one"
+        )
 
 
 def _wanted(piece: TailSlice, columns: tuple[str, ...], from_offset: int) -> Wanted:
