@@ -300,7 +300,9 @@ class ServerConfig(BaseSettings):
     flush_bytes: Size = _bytes(BROKERS, 4 * MIB, "A WAL object is sent at this size.", minimum=64 * KIB, maximum=64 * MIB)
     in_flight_max: int = _number(BROKERS, 8, "WAL objects that are on their way to the store at a time.", minimum=1, maximum=8)
     buffer_max_bytes: Size = _bytes(BROKERS, 256 * MIB, "What may wait to become durable; above it producers wait.")
-    tail_budget_bytes: Size = _bytes(BROKERS, 128 * MIB, "What is not yet in segments, of all partitions; above it the largest tail becomes one.")
+    tail_budget_bytes: Size = _bytes(
+        BROKERS, 128 * MIB, "What is not yet in segments, of all partitions, with what keeping it costs; above it the largest tail becomes one."
+    )
     tail_limit_bytes: Size = _bytes(
         BROKERS, 256 * MIB, "Above it nothing more is made durable until segments have caught up. At least tail_budget_bytes."
     )

@@ -53,10 +53,10 @@ class Chaos:
             ),
         )
         self.settings = small(
-            tail_budget_bytes=self.rng.choice((500, 4000)),
+            tail_budget_bytes=self.rng.choice((2_500, 20_000)),
             wal_budget_bytes=self.rng.choice((500, 4000)),
-            tail_limit_bytes=self.rng.choice((4000, 50_000)),
-            buffer_max_bytes=self.rng.choice((1000, 50_000)),
+            tail_limit_bytes=self.rng.choice((20_000, 250_000)),
+            buffer_max_bytes=self.rng.choice((5_000, 250_000)),
             ranges_max=self.rng.choice((1, 4)),
             merge_count=2,
             segment_linger_ms=self.rng.choice((0, 20_000)),

@@ -52,9 +52,9 @@ class Chaos:
             ),
         )
         settings = small(
-            tail_budget_bytes=self.rng.choice((500, 4000, 50_000)),
+            tail_budget_bytes=self.rng.choice((2_500, 20_000, 250_000)),
             wal_budget_bytes=self.rng.choice((500, 4000, 50_000)),
-            tail_limit_bytes=50_000,
+            tail_limit_bytes=250_000,
             merge_count=2,
             segment_linger_ms=self.rng.choice((0, 20_000)),
             maintenance_interval_ms=500,

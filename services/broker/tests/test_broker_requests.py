@@ -12,6 +12,7 @@ from broker_under_test import Cluster, small
 
 from bmq.values import TopicPartition
 from bmq.wire.batches import Record, build_batch
+from bmq_broker.partitions.tail import BATCH_MEMORY_BYTES, RUN_MEMORY_BYTES
 from bmq_broker.settings import MIB, BrokerSettings
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore, StoreFaults
@@ -26,12 +27,18 @@ RECORDS_PER_GIB = 4
 """What each quiet partition gets while the busy ones get a GiB: at 25 MiB/s a record of 100 bytes every ten seconds."""
 
 
-def settings_of(parts: int) -> BrokerSettings:
-    """The defaults over a bucket, with a linger that fills WAL objects, and every size a part as large: as many requests for a part of the bytes."""
+def settings_of(parts: int, *, quiet: int) -> BrokerSettings:
+    """The defaults over a bucket, with a linger that fills WAL objects, and every size a part as large: as many requests for a part of the bytes.
+
+    What keeping a quiet partition's tail takes in memory beside its bytes does not get smaller with them: tails may have as much more.
+    """
     base = BrokerSettings()
     names = ("flush_bytes", "tail_budget_bytes", "tail_limit_bytes", "wal_budget_bytes", "merge_below_bytes", "merge_target_bytes")
     names += ("carry_bytes_max", "shared_below_bytes")
-    return replace(base, linger_ms=250.0, eager=False, **{name: getattr(base, name) // parts for name in names if hasattr(base, name)})
+    sizes = {name: getattr(base, name) // parts for name in names if hasattr(base, name)}
+    for name in ("tail_budget_bytes", "tail_limit_bytes"):
+        sizes[name] += quiet * (BATCH_MEMORY_BYTES + RUN_MEMORY_BYTES) * (parts - 1) // parts
+    return replace(base, linger_ms=250.0, eager=False, **sizes)
 
 
 async def requests_per_gib(*, quiet: int, parts: int, warm_gib: float = 1.0, gib: float = 1.0, page_keys: int = 1000) -> Counter[str]:
@@ -39,7 +46,8 @@ async def requests_per_gib(*, quiet: int, parts: int, warm_gib: float = 1.0, gib
 
     Every size is `parts` times smaller, and quiet partitions get so many times fewer records.
     """
-    cluster = Cluster(SimStore(faults=StoreFaults(latency_s_min=0.002, latency_s_max=0.005), page_keys=page_keys), settings=settings_of(parts))
+    store = SimStore(faults=StoreFaults(latency_s_min=0.002, latency_s_max=0.005), page_keys=page_keys)
+    cluster = Cluster(store, settings=settings_of(parts, quiet=quiet))
     await cluster.start()
     retained = {"segment.bytes": str(max(65_536, 64 * MIB // parts)), "retention.bytes": str(256 * MIB // parts)}
     (busy,) = await cluster.topic("busy", configs=retained)

@@ -44,6 +44,33 @@ async def test_many_quiet_partitions_over_the_limit_are_rolled_until_writing_goe
 
 
 @on_virtual_time
+async def test_tiny_batches_use_up_the_budget_with_what_keeping_them_costs() -> None:
+    cluster = Cluster(settings=small(tail_budget_bytes=100_000, tail_limit_bytes=100_000, wal_budget_bytes=10**6))
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    for _ in range(300):
+        await cluster.append(tp, b"")
+    await asyncio.sleep(1)
+    partition = cluster.broker._ownership.partitions[tp]
+    assert partition.manifest.next_offset > 0, "20 KB of bytes take 180 KB: some were rolled"
+    assert cluster.broker._roller.tail_bytes == partition.tail.memory_bytes <= 100_000
+    assert cluster.broker._commit.buffered_bytes == 0
+    assert len(await cluster.read_all(tp)) == 300
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_tiny_batches_that_come_at_once_are_all_sent_though_they_take_more_than_the_limit() -> None:
+    cluster = Cluster(SimStore(faults=SLOW), settings=small(tail_limit_bytes=4000, flush_runs_max=10, roll_concurrency=1))
+    await cluster.start()
+    tps = await cluster.topic("orders", partitions=100)
+    appended = await asyncio.wait_for(asyncio.gather(*(cluster.append(tp, b"") for tp in tps for _ in range(5))), 60)
+    assert len(appended) == 500
+    assert cluster.broker._commit.buffered_bytes == 0
+    await cluster.stop()
+
+
+@on_virtual_time
 async def test_a_roll_that_fails_is_tried_again_though_nothing_more_arrives() -> None:
     store = HeldStore()
     cluster = Cluster(store, settings=small(maintenance_interval_ms=10_000_000))

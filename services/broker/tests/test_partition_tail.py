@@ -1,10 +1,18 @@
 """The tail against a list that is searched from its start."""
 
+import tracemalloc
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmq.values import LeaderEpoch, Offset
-from bmq_broker.partitions.tail import Run, Tail, TailTotal
+from bmq.topic_config import resolve
+from bmq.values import LeaderEpoch, Offset, TopicPartition
+from bmq.wire.batches import Record, build_batch, patched, read_header
+from bmq_broker.partitions.partition import Partition
+from bmq_broker.partitions.tail import BATCH_MEMORY_BYTES, RUN_MEMORY_BYTES, Run, Slot, Tail, TailTotal
 
 
 def new_run(base_offset: int) -> Run:
@@ -41,14 +49,27 @@ def test_the_tail_agrees_with_a_plain_list(runs: list[list[tuple[int, int]]], da
             offset += records
             run.next_offset = Offset(offset)
         run_ends.append(offset)
-    assert total.size_bytes == tail.size_bytes == sum(len(body) for *_, body in plain)
+    assert tail.size_bytes == sum(len(body) for *_, body in plain)
+    assert total.memory_bytes == tail.memory_bytes == in_memory(plain, tail)
     durable_runs = data.draw(st.integers(0, len(runs)))
     durable_below = run_ends[durable_runs]
     for batches in runs[:durable_runs]:
         tail.durable(len(batches))
+    if durable_runs and data.draw(st.booleans()):
+        carried_runs = data.draw(st.integers(1, durable_runs))
+        tail.carried(run_ends[carried_runs], Slot())
+        assert total.memory_bytes == tail.memory_bytes == in_memory(plain, tail)
+        # A roll that began before may cut the run that they are now.
+        in_one_run = data.draw(st.sampled_from(run_ends[: carried_runs + 1]))
+        tail.trim(in_one_run)
+        assert total.memory_bytes == tail.memory_bytes == in_memory([each for each in plain if each[0] >= in_one_run], tail)
+        tail.drop()
+        assert (total.memory_bytes, tail.memory_bytes) == (0, 0)
+        return
     trimmed_to = data.draw(st.sampled_from(run_ends[: durable_runs + 1]))
     dropped = tail.trim(trimmed_to)
     assert [run.next_offset for run in dropped] == [end for end in run_ends[1:] if end <= trimmed_to]
+    assert total.memory_bytes == tail.memory_bytes == in_memory([each for each in plain if each[0] >= trimmed_to], tail)
     visible = [entry for entry in plain if trimmed_to <= entry[0] and entry[1] <= durable_below]
     assert list(tail.durable_batches()) == [body for *_, body in visible]
     if visible:
@@ -65,4 +86,29 @@ def test_the_tail_agrees_with_a_plain_list(runs: list[list[tuple[int, int]]], da
         assert list(batches_read) == expected
         assert size_bytes == sum(map(len, expected))
     tail.drop()
-    assert total.size_bytes == 0
+    assert (total.memory_bytes, tail.memory_bytes) == (0, 0)
+
+
+def in_memory(plain: list[tuple[int, int, bytes]], tail: Tail) -> int:
+    return sum(len(body) + BATCH_MEMORY_BYTES for *_, body in plain) + len(tail.runs) * RUN_MEMORY_BYTES
+
+
+@pytest.mark.parametrize("batches_per_run", [1, 4, 100])
+def test_a_tail_of_tiny_batches_is_said_to_hold_what_it_takes(batches_per_run: int) -> None:
+    total = TailTotal()
+    partition = Partition(TopicPartition(UUID(int=1), 0), leader_epoch=LeaderEpoch(1), config=resolve({}, {}), ranges=(), total=total)
+    batch = build_batch([Record(offset=0, timestamp_ms=1, key=None, value=b"", headers=())])
+    header = read_header(batch)
+    tracemalloc.start()
+    before_bytes, _ = tracemalloc.get_traced_memory()
+    for number in range(4_000 // batches_per_run):
+        run = replace(new_run(partition.next_offset), slot=Slot(number=number, tps=(partition.tp,)), since_ms=10**12 + number)
+        for _ in range(batches_per_run):
+            copy = patched(batch, header, base_offset=partition.next_offset, leader_epoch=1)
+            run.batches.append(copy)
+            run.size_bytes += len(copy)
+            partition.appended(run, copy, header, now_ms=1)
+    after_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    taken_bytes = after_bytes - before_bytes
+    assert 0.9 * taken_bytes <= total.memory_bytes <= 1.25 * taken_bytes, "the allocator itself takes some more than is traced"

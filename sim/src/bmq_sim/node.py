@@ -44,7 +44,7 @@ class NodeSettings:
     def __init__(self, chance: Chance, *, tail_limit_factor: int | None = None) -> None:
         """`tail_limit_factor`: how many times its budget the tail may grow before nothing more is written; None: far."""
         draws = Draws(chance, "settings")
-        tail_budget_bytes = draws.choice("tail_budget_bytes", (500, 2_000, 20_000))
+        tail_budget_bytes = draws.choice("tail_budget_bytes", (2_000, 10_000, 100_000))
         broker = BrokerSettings(
             linger_ms=draws.choice("linger_ms", (0.0, 5.0, 100.0)),
             eager=draws.choice("eager", (False, True)),
@@ -55,7 +55,7 @@ class NodeSettings:
             wal_budget_bytes=draws.choice("wal_budget_bytes", (1_000, 5_000, 50_000)),
             wal_objects_max=draws.choice("wal_objects_max", (3, 20, 1_000)),
             shared_below_bytes=draws.choice("shared_below_bytes", (1, 1_000, MIB)),
-            buffer_max_bytes=draws.choice("buffer_max_bytes", (1_000, 256 * MIB, 256 * MIB)),
+            buffer_max_bytes=draws.choice("buffer_max_bytes", (5_000, 256 * MIB, 256 * MIB)),
             pending_bytes_max=draws.choice("pending_bytes_max", (1_000, 32 * MIB, 32 * MIB)),
             carry_share=draws.choice("carry_share", (0.0, 0.25, 4.0)),
             carry_parts=draws.choice("carry_parts", (1, 4)),

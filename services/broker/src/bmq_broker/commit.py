@@ -23,7 +23,7 @@ from bmq_broker.metrics import APPENDED_BYTES, APPENDED_RECORDS, FLUSH_BYTES, FL
 from bmq_broker.pacing import Pacing
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
-from bmq_broker.partitions.tail import Run, Slot
+from bmq_broker.partitions.tail import BATCH_MEMORY_BYTES, RUN_MEMORY_BYTES, Run, Slot, memory_bytes
 from bmq_broker.settings import BrokerSettings
 from bmq_broker.wal_group import WalGroup
 
@@ -76,7 +76,7 @@ class GroupCommit:
         """Of batches that were sent for the first time, ever."""
         self.sent_objects = 0
         self.buffered_bytes = 0
-        """Not yet durable."""
+        """What is not yet durable takes in memory."""
 
     def start(self, writer: StreamWriter) -> None:
         """From now on there is a stream to write to."""
@@ -117,6 +117,7 @@ class GroupCommit:
             )
             group.runs[partition.tp] = (partition, run)
             group.slot.runs += 1
+            self.buffered_bytes += RUN_MEMORY_BYTES
         else:
             assert entry[0] is partition, "one that came back is opened when all that it appended before is durable"
             run = entry[1]
@@ -129,7 +130,7 @@ class GroupCommit:
             group.since_s = self._loop.time()
         group.batches += 1
         group.records += header.record_count
-        self.buffered_bytes += header.size_bytes
+        self.buffered_bytes += header.size_bytes + BATCH_MEMORY_BYTES
         partition.appended(run, batch, header, now_ms=now_ms)
         self._schedule()
         return base_offset
@@ -246,7 +247,7 @@ class GroupCommit:
         group = self._in_flight.pop(number)
         group.slot.durable = True
         self._durable_at_s = self._loop.time()
-        self.buffered_bytes -= group.appended_bytes
+        self.buffered_bytes -= memory_bytes(group.appended_bytes, batches=group.batches, runs=len(group.runs))
         for partition, run in group.runs.values():
             partition.durable(run)
         if group.carried:

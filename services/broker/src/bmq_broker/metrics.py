@@ -9,8 +9,8 @@ FLUSH_SECONDS = Histogram(
     buckets=[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60],
 )
 WAL_BYTES = Gauge("bmq_wal_bytes", "WAL bytes that segments do not cover yet.")
-TAIL_BYTES = Gauge("bmq_tail_bytes", "Bytes of batches in memory because no segment holds them yet.")
-BUFFERED_BYTES = Gauge("bmq_buffered_bytes", "Bytes of batches that are not durable yet.")
+TAIL_BYTES = Gauge("bmq_tail_bytes", "What batches that no segment holds yet take in memory: their bytes and what keeping them costs.")
+BUFFERED_BYTES = Gauge("bmq_buffered_bytes", "What batches that are not durable yet take in memory: their bytes and what keeping them costs.")
 PARTITIONS = Gauge("bmq_partitions", "Partitions by state.", ["state"])
 APPENDED_BYTES = Counter("bmq_appended_bytes", "Bytes of record batches that got offsets.")
 APPENDED_RECORDS = Counter("bmq_appended_records", "Records that got offsets.")

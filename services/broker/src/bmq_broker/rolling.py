@@ -92,12 +92,12 @@ class Roller:
 
     @property
     def tail_bytes(self) -> int:
-        """Bytes in memory of all partitions, buffers included."""
-        return self._total.size_bytes
+        """What all partitions' batches take in memory, buffers included."""
+        return self._total.memory_bytes
 
     @property
     def stopped_bytes(self) -> int:
-        """Those of partitions that cannot be rolled."""
+        """What those of partitions that cannot be rolled take of it."""
         return self._stopped.tail_bytes
 
     @property
@@ -201,9 +201,10 @@ class Roller:
         await cancelled(self._tasks | self._tasks_of_stopped)
 
     def _over_budget(self) -> bool:
+        """What is being rolled is about to go, and what cannot be rolled would not."""
         rolling = [partition for tp in self._rolling if (partition := self._partitions.get(tp)) is not None and partition.cannot_roll is None]
-        rolling_bytes = sum(partition.tail.size_bytes for partition in rolling)
-        return self._total.size_bytes - rolling_bytes - self.stopped_bytes > self._settings.tail_budget_bytes
+        rolling_bytes = sum(partition.tail.memory_bytes for partition in rolling)
+        return self._total.memory_bytes - rolling_bytes - self.stopped_bytes > self._settings.tail_budget_bytes
 
     def _places_left(self) -> bool:
         return len(self._tasks) < self._settings.roll_concurrency
@@ -216,16 +217,16 @@ class Roller:
         return (partition for partition in self._partitions.values() if partition.tail.durable_bytes and self._may_start(partition))
 
     def _start_largest(self) -> bool:
-        largest = max(self._startable(), key=_durable_bytes, default=None)
+        largest = max(self._startable(), key=_durable_memory_bytes, default=None)
         if largest is None:
             return False
         if largest.tail.durable_bytes >= self._settings.shared_below_bytes:
             return self.start(largest, "memory")
         room_bytes = self._settings.tail_budget_bytes // TOGETHER_PARTS
         chosen = []
-        for partition in heapq.nlargest(SHARED_RUNS_MAX, self._startable(), key=_durable_bytes):
+        for partition in heapq.nlargest(SHARED_RUNS_MAX, self._startable(), key=_durable_memory_bytes):
             chosen.append(partition)
-            room_bytes -= partition.tail.durable_bytes
+            room_bytes -= partition.tail.durable_memory_bytes
             if room_bytes <= 0:
                 break
         return self.start_together(chosen, "memory") > 0
@@ -393,5 +394,5 @@ def _first_segment(partitions: list[Partition]) -> tuple[list[Partition], list[P
     return partitions, []
 
 
-def _durable_bytes(partition: Partition) -> int:
-    return partition.tail.durable_bytes
+def _durable_memory_bytes(partition: Partition) -> int:
+    return partition.tail.durable_memory_bytes

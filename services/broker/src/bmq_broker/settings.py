@@ -24,13 +24,13 @@ class BrokerSettings:
     flush_runs_max: int = 10_000
     """A WAL object holds runs of at most this many partitions."""
     buffer_max_bytes: int = 256 * MIB
-    """What may wait to become durable; above it batches are refused until the store has written some."""
+    """What batches that wait to become durable may take in memory; above it they are refused until the store has written some."""
     in_flight_max: int = 8
     """WAL creates in flight."""
     hedge_creates: bool = True
     """Whether a WAL create that is slower than usual is sent a second time; of no use where the store is one disk."""
     tail_budget_bytes: int = 128 * MIB
-    """What is not yet in segments, of all partitions; above it the largest tail is rolled."""
+    """What the batches of all partitions take in memory that are not yet in segments; above it the largest tail is rolled."""
     tail_limit_bytes: int = 256 * MIB
     """Above it nothing more is sent to the WAL until rolls have caught up."""
     wal_budget_bytes: int = 256 * MIB

@@ -56,7 +56,7 @@ class StoppedPartitions:
     @property
     def tail_bytes(self) -> int:
         """What they keep in memory."""
-        return sum(each.partition.tail.size_bytes for each in self._stopped.values()) if self._stopped else 0
+        return sum(each.partition.tail.memory_bytes for each in self._stopped.values()) if self._stopped else 0
 
     def failed(self, partition: Partition, error: BaseException) -> bool:
         """A roll of the partition alone failed; returns whether that stops it. What troubles the store in general stops nobody."""

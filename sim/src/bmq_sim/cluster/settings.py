@@ -118,12 +118,12 @@ class ClusterSettings:
             eager=draws.choice("eager", (False, True)),
             flush_bytes=draws.choice("flush_bytes", (300, 4_096)) * factor,
             in_flight_max=draws.choice("in_flight_max", (2, 8)),
-            tail_budget_bytes=draws.choice("tail_budget_bytes", (500, 2_000, 20_000)) * factor,
+            tail_budget_bytes=draws.choice("tail_budget_bytes", (2_000, 10_000, 100_000)) * factor,
             tail_limit_bytes=1_000_000 * factor,
             wal_budget_bytes=draws.choice("wal_budget_bytes", (1_000, 5_000, 50_000)) * factor,
             wal_objects_max=draws.choice("wal_objects_max", (3, 20, 1_000)),
             shared_below_bytes=draws.choice("shared_below_bytes", (1, 1_000, MIB)),
-            buffer_max_bytes=draws.choice("buffer_max_bytes", (1_000 * factor, 256 * MIB, 256 * MIB)),
+            buffer_max_bytes=draws.choice("buffer_max_bytes", (5_000 * factor, 256 * MIB, 256 * MIB)),
             pending_bytes_max=draws.choice("pending_bytes_max", (1_000 * factor, 32 * MIB, 32 * MIB)),
             inherited_roll_ms=draws.choice("inherited_roll_ms", (500, 10_000)),
             roll_concurrency=draws.choice("roll_concurrency", (1, 2)),
@@ -146,4 +146,4 @@ class ClusterSettings:
         )
         if not self._deletes_soon:
             return made
-        return replace(made, linger_ms=0.0, tail_budget_bytes=300, wal_budget_bytes=500, maintenance_interval_ms=200, segment_linger_ms=500)
+        return replace(made, linger_ms=0.0, tail_budget_bytes=1_500, wal_budget_bytes=500, maintenance_interval_ms=200, segment_linger_ms=500)

@@ -48,7 +48,7 @@ async def scenario(world: World) -> None:
         in_flight_max=8,
         hedge_creates=False,
         lease_ms=1_000,
-        tail_budget_bytes=rng.choice((2_000, 100_000)),
+        tail_budget_bytes=rng.choice((10_000, 500_000)),
         wal_budget_bytes=rng.choice((500, 1_000)),
         carry_share=8.0,
         carry_parts=1,
