@@ -129,3 +129,19 @@ def test_while_a_cluster_is_paused_no_service_makes_way() -> None:
         assert ports(world, "out") == [30_100, 30_101, 30_102]
 
     run(use, cluster(listeners=[listener(node_port=30_100)]))
+
+
+def test_no_service_makes_way_for_one_whose_name_is_somebody_elses() -> None:
+    theirs = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "prod-public-0", "namespace": "shop"}, "spec": {"ports": [{"port": 80}]}}
+
+    async def use(world: World) -> None:
+        await world.look("prod")
+        write(world, listener("public", node_port=30_100))
+        status, reason, message = await world.look("prod")
+        assert (status, reason) == ("False", "NameTaken") and "prod-public-0" in message
+        assert ports(world, "out") == [30_100, 30_101, 30_102], "clients outside are served as before"
+        world.kube.drop("Service", "shop", "prod-public-0")
+        assert (await world.look("prod"))[1] != "NameTaken"
+        assert ports(world, "public") == [30_100, 30_101, 30_102]
+
+    run(use, cluster(listeners=[listener(node_port=30_100)]), theirs)

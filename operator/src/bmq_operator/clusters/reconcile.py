@@ -11,7 +11,7 @@ from bmq_operator.admin import AdminError
 from bmq_operator.clusters.asking import Answer, ask_state
 from bmq_operator.clusters.deletion import delete, end_nodes, store_ran_over
 from bmq_operator.clusters.desired import desired, owned
-from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, make, owner_of, read_existing
+from bmq_operator.clusters.existing import Existing, ObjectTaken, bring_about, make, owner_of, read_existing, untaken
 from bmq_operator.clusters.gathering import gather, is_ipv6
 from bmq_operator.clusters.lane_nodes import LaneNodes, lanes_status, next_lane_step
 from bmq_operator.clusters.lane_objects import delete_without_lane, keys_to_lanes
@@ -213,8 +213,12 @@ async def _try_to(context: Context, cluster: Cluster, existing: Existing, nodes:
 
 async def _make_way(context: Context, cluster: Cluster, existing: Existing, wanted: list[Manifest], *, dry: bool) -> tuple[Existing, list[str]]:
     """Deletes Services that have a node port of another one's; what there is without them, and what was done, in words. `dry`: nothing is. Raises
-    KubeError."""
+    KubeError; ObjectTaken, and none is deleted, where another one's name is somebody else's."""
     going = [one for one in in_the_way(existing, wanted) if owner_of(one) == cluster.metadata.uid and not dry]
+    for one in wanted if going else ():
+        kind, name = one["kind"], one["metadata"]["name"]
+        if kind == "Service" and existing.get(kind, name) is None:
+            untaken(await context.kube.get(kind, cluster.metadata.namespace, name), cluster)
     for one in going:
         meta = one["metadata"]
         await context.kube.delete("Service", meta["namespace"], meta["name"], uid=meta["uid"])
