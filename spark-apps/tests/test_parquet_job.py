@@ -1,15 +1,18 @@
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from unittest.mock import ANY
 
 import duckdb
 import pytest
 from compat_server import Bmq
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from parquet_jobs import arguments, produce, rows, topic_of
 from pyspark.sql import SparkSession
 
 from bmq_spark.jobs.parquet import parse, run
-from bmq_spark.jobs.sinks import Total
+from bmq_spark.jobs.sinks import FILES_MANY, Total
 
 HOUR_MS = 3_600_000
 
@@ -42,6 +45,40 @@ def test_every_part_of_a_record_arrives_and_late_ones_go_to_their_hour(bmq: Bmq,
     ]
     folders = {str(file.parent.relative_to(tmp_path / "t")) for file in (tmp_path / "t").glob("date=*/**/*.parquet")}
     assert folders == {"date=2026-03-01/hour=12", "date=2026-02-28/hour=10"}
+
+
+def test_times_all_over_the_calendar_are_told_of_and_a_topics_settings_keep_them_out(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, now = topic_of(bmq.servers, partitions=1), round(time.time() * 1000)
+    assert set(refusals(bmq.servers, topic, (now - hours * HOUR_MS for hours in range(FILES_MANY + 1)))) == {None}
+    assert run(parse(arguments(bmq.servers, tmp_path / "t", topic)), spark).files == FILES_MANY + 1
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert len(said) == 1
+    assert "1001 files in one batch" in said[0]
+    assert "message.timestamp.before.max.ms" in said[0]
+    settings = {"bmq.validation": "records", "message.timestamp.before.max.ms": str(HOUR_MS), "message.timestamp.after.max.ms": str(HOUR_MS)}
+    alter_topic(bmq.servers, topic, settings)
+    for times in ((now, now - 2 * HOUR_MS), (now - 2 * HOUR_MS, now), (now, now + 2 * HOUR_MS)):
+        assert refusals(bmq.servers, topic, times) == ["INVALID_TIMESTAMP"] * 2
+    assert refusals(bmq.servers, topic, (now, now - HOUR_MS // 2)) == [None, None]
+
+
+def alter_topic(servers: str, topic: str, settings: Mapping[str, str]) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()]
+    for answer in admin.incremental_alter_configs([ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)]).values():
+        answer.result(timeout=30)
+
+
+def refusals(servers: str, topic: str, times: Iterable[int]) -> list[str | None]:
+    """What is said to each record of one batch."""
+    said: list[str | None] = []
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 1000})
+    for timestamp in times:
+        producer.produce(topic, b"v", timestamp=timestamp, on_delivery=lambda error, _: said.append(None if error is None else error.name()))
+    assert producer.flush(60) == 0
+    return said
 
 
 def test_columns_of_json_are_inferred_and_grow_and_what_does_not_fit_is_a_dead_letter(bmq: Bmq, spark: SparkSession, tmp_path: Path) -> None:

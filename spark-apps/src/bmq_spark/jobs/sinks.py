@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from pyspark.sql import DataFrame
 
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.places import Places, Range
+
+FILES_MANY: Final = 1_000
+"""One batch that makes more files than these has records of as many times: whoever wrote them should be looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,16 @@ class Added:
     files: int
     size_bytes: int
     dead_letters: int = 0
+
+
+def too_many_files(added: Added) -> str | None:
+    """What to say of a batch whose records have times all over the calendar; None: they have not."""
+    if added.files <= FILES_MANY:
+        return None
+    return (
+        f"{added.files} files in one batch: each hour (or day) that its records have times of gets one. Let the topic refuse times that cannot be: "
+        "message.timestamp.before.max.ms and message.timestamp.after.max.ms, with bmq.validation=records; where they are right, merge the files"
+    )
 
 
 class Sink(Protocol):

@@ -24,7 +24,7 @@ from bmq_spark.jobs.loss import check_ends, gone, overtaken
 from bmq_spark.jobs.places import Places, Range, each, ends_of, merged, place, to_add
 from bmq_spark.jobs.progress import Progress
 from bmq_spark.jobs.reading import records_stream
-from bmq_spark.jobs.sinks import Added, Batch, Sink, Total, mib
+from bmq_spark.jobs.sinks import Added, Batch, Sink, Total, mib, too_many_files
 from bmq_spark.options import JobOptions
 
 STOP_WAIT_S: Final = 120
@@ -202,6 +202,8 @@ class Stream:
             f"batch {batch.batch_id}: {added.rows} rows in {added.files} files of {mib(added.size_bytes)}, "
             f"{added.dead_letters} dead letters, lag {lag} records, {seconds:.1f} s"
         )
+        if (why := too_many_files(added)) is not None:
+            say(f"warning: {why}")
 
     def _explain(self, error: StreamingQueryException) -> None:
         """Raises what stopped the query, in one line.
