@@ -122,6 +122,30 @@ def test_one_look_that_succeeds_begins_the_count_anew() -> None:
     run(use, cluster())
 
 
+def test_a_right_that_is_missing_is_told_once_and_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each status that is written is heard of, and makes the resource due at once, whatever its backoff is."""
+
+    async def use(world: World) -> None:
+        world.there("Cluster", "prod")["status"] = {"conditions": [TRUE]}
+        runner, queue, _ = runner_of(world, KubeProblem(status=403, reason="Forbidden", message="cannot list statefulsets"))
+        merge, written = world.kube.merge, []
+
+        async def noted(*arguments: Any, **more: Any) -> Any:
+            written.append(more.get("part"))
+            return await merge(*arguments, **more)
+
+        monkeypatch.setattr(world.kube, "merge", noted)
+        for _ in range(3 * TELL_AFTER):
+            queue.add(KEY)
+            await queue.take()
+            assert await runner._look(KEY) == "failed"
+            status, reason, text = world.ready("prod")
+            assert (status, reason) == ("Unknown", "Forbidden") and "cannot list statefulsets" in text
+        assert written == ["status"]
+
+    run(use, cluster())
+
+
 def test_that_it_cannot_be_told_is_left_at_that(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(*_: Any, **__: Any) -> Any:
         raise KubeUnreachable("nobody answers")

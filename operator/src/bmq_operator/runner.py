@@ -90,7 +90,7 @@ class Runner:
             why = str(error) or "it took too long"
             told = self._queue.failures(key) + 1 >= TELL_AFTER
             if told:
-                await self._tell_failed(key, why)
+                await self._tell_failed(key, error, why)
             delay_s = self._queue.failed(key, jitter=self._context.rng.random())
             meanwhile = isinstance(error, KubeProblem) and error.status == 409  # somebody else wrote: Kubernetes' own controllers do all the time
             level = logging.INFO if meanwhile and not told else logging.WARNING
@@ -106,10 +106,15 @@ class Runner:
         self._queue.done(key, again_after_s=again_after_s)
         return "done"
 
-    async def _tell_failed(self, key: Key, why: str) -> None:
-        """What was told of the resource before may be so no more. That it cannot be told either is likely then, and left at that."""
+    async def _tell_failed(self, key: Key, error: Exception, why: str) -> None:
+        """What was told of the resource before may be so no more. That it cannot be told either is likely then, and left at that.
+
+        A right that is missing is told as each look tells it: of two texts in turn each would be news, and make the resource due at once.
+        """
         text = f"the operator could not look after it several times in a row: {why}. It is tried again"
         found = Finding(status="Unknown", reason="NotLookedAt", message=text)
+        if isinstance(error, KubeProblem) and error.status == 403:
+            found = _forbidden(error)
         with contextlib.suppress(KubeError, TimeoutError, ValidationError):
             async with asyncio.timeout(TELL_S):
                 manifest = await self._context.kube.get(key.kind, key.namespace, key.name)
@@ -149,7 +154,7 @@ class Runner:
             return await kind.reconcile(self._context, resource)
         except KubeProblem as problem:
             if problem.status == 403:
-                await self._tell(key, manifest, resource, _forbidden(resource, problem, now_ms=self._context.clock.now_ms()))
+                await self._tell(key, manifest, resource, _instead(resource, _forbidden(problem), now_ms=self._context.clock.now_ms()))
             raise
         except (KubeError, AdminError, TimeoutError):
             raise
@@ -248,10 +253,10 @@ class Runner:
         await self._post(manifest, (Event(reason="NotUnderstood", message=text, warning=True),))
 
 
-def _forbidden(resource: Resource, problem: KubeProblem, *, now_ms: int) -> Outcome:
+def _forbidden(problem: KubeProblem) -> Finding:
     """What is the case is not known then, but for why."""
     text = f"the operator may not do what this needs: {problem.message}. Give its ServiceAccount that right, as the chart's roles do"
-    return _instead(resource, Finding(status="Unknown", reason="Forbidden", message=text), now_ms=now_ms)
+    return Finding(status="Unknown", reason="Forbidden", message=text)
 
 
 def _instead(resource: Resource, ready: Finding, *, now_ms: int) -> Outcome:
