@@ -249,6 +249,30 @@ def test_a_server_that_was_never_reached_applied_nothing(endpoint: str) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("answer", [None, close, reset, half_an_answer, nonsense], ids=lambda one: one.__name__ if one else "nobody there")
+def test_what_is_said_of_one_trouble_is_the_same_each_time(answer: Answer | None) -> None:
+    """Conditions and logs have it: a text that tells how long it took would be news with each request."""
+
+    async def main() -> None:
+        server = await asyncio.start_server(lambda _, writer: (answer or close)(writer), "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        if answer is None:
+            server.close()
+            await server.wait_closed()
+        store = open_store(f"s3://bucket?endpoint=http://127.0.0.1:{port}")
+        said = set()
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable) as error:
+                await store.head("a")
+            said.add(str(error.value))
+        (only,) = said
+        assert "head a in s3://bucket" in only and "HEAD http://127.0.0.1" in only
+        assert not any(words in only for words in ("after", "max_retries", "retry_timeout"))
+        server.close()
+
+    asyncio.run(main())
+
+
 def test_without_keys_an_endpoint_is_refused_before_anything_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(ConfigurationError, match="no keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"):

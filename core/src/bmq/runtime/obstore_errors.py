@@ -20,6 +20,8 @@ _MESSAGE: Final = re.compile(r"<Message>([^<\n]{1,200})")
 _TOKEN_REQUEST: Final = re.compile(r"Generic \w+ error: Error performing token request")
 """Google's and Azure's tokens are asked for before the request itself goes out."""
 _NOT_CONNECTED: Final = re.compile(r"HttpError \{\s+kind: Connect,")
+_TRIES: Final = re.compile(r" in [0-9.]+(ns|µs|ms|s)(, after [0-9]+ retries, max_retries: [0-9]+, retry_timeout: \S+ )?(?= - )")
+"""How long it took: another text each time for what is one trouble."""
 _ANSWERED_WITHOUT_TLS: Final = "InvalidContentType"
 _REFUSED_CODES: Final = frozenset(("SlowDown", "TooManyRequests", "RequestLimitExceeded"))
 """5xx answers that turn a request away before looking at it. MinIO's SlowDownWrite is none of them: it means a missing write quorum."""
@@ -61,7 +63,7 @@ def describe(where: str, error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"{where}: no answer in time"
     text = str(error)
-    first = text.partition("\n")[0].strip() or type(error).__name__
+    first = _TRIES.sub("", text.partition("\n")[0]).strip() or type(error).__name__
     if _TOKEN_REQUEST.match(text):
         return f"{where}: {first[:200]}: {NO_TOKEN}"
     status = _status(error)
