@@ -60,6 +60,18 @@ def test_a_field_that_kubernetes_does_not_know_is_told_and_what_runs_goes_on(mon
     run(use, cluster())
 
 
+def writes_noted(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Of which part each is."""
+    merge, written = world.kube.merge, []
+
+    async def noted(*arguments: Any, **more: Any) -> Any:
+        written.append(more.get("part", ""))
+        return await merge(*arguments, **more)
+
+    monkeypatch.setattr(world.kube, "merge", noted)
+    return written
+
+
 def runner_of(world: World, failure: BaseException | None) -> tuple[Runner, WorkQueue, list[BaseException | None]]:
     failures = [failure]
 
@@ -128,13 +140,7 @@ def test_a_right_that_is_missing_is_told_once_and_wakes_nobody(monkeypatch: pyte
     async def use(world: World) -> None:
         world.there("Cluster", "prod")["status"] = {"conditions": [TRUE]}
         runner, queue, _ = runner_of(world, KubeProblem(status=403, reason="Forbidden", message="cannot list statefulsets"))
-        merge, written = world.kube.merge, []
-
-        async def noted(*arguments: Any, **more: Any) -> Any:
-            written.append(more.get("part"))
-            return await merge(*arguments, **more)
-
-        monkeypatch.setattr(world.kube, "merge", noted)
+        written = writes_noted(world, monkeypatch)
         for _ in range(3 * TELL_AFTER):
             queue.add(KEY)
             await queue.take()
@@ -142,6 +148,30 @@ def test_a_right_that_is_missing_is_told_once_and_wakes_nobody(monkeypatch: pyte
             status, reason, text = world.ready("prod")
             assert (status, reason) == ("Unknown", "Forbidden") and "cannot list statefulsets" in text
         assert written == ["status"]
+
+    run(use, cluster())
+
+
+def test_a_failure_whose_text_is_another_one_each_time_is_told_ever_less_often_but_of_each_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use(world: World) -> None:
+        world.there("Cluster", "prod")["status"] = {"conditions": [TRUE]}
+        runner, queue, failures = runner_of(world, None)
+        written = writes_noted(world, monkeypatch)
+
+        async def looks(count: int) -> None:
+            for port in range(count):
+                failures[0] = KubeUnreachable(f"500 failed calling webhook: read tcp 10.0.0.5:{port}->10.96.3.4:443: connection reset by peer")
+                queue.add(KEY)
+                await queue.take()
+                assert await runner._look(KEY) == "failed"
+
+        await looks(12)
+        assert world.ready("prod")[1] == "NotLookedAt"
+        assert written == ["status"] * 2, "after the fifth and the eighth; next comes the sixteenth"
+        world.there("Cluster", "prod")["metadata"]["generation"] = 2
+        await looks(2)
+        assert written == ["status"] * 3
+        assert world.there("Cluster", "prod")["status"]["observedGeneration"] == 2
 
     run(use, cluster())
 

@@ -88,9 +88,10 @@ class Runner:
                 gone, again_after_s = await self._reconcile(key)
         except (KubeError, AdminError, TimeoutError) as error:
             why = str(error) or "it took too long"
-            told = self._queue.failures(key) + 1 >= TELL_AFTER
+            failures = self._queue.failures(key) + 1
+            told = failures >= TELL_AFTER
             if told:
-                await self._tell_failed(key, error, why)
+                await self._tell_failed(key, error, why, failures=failures)
             delay_s = self._queue.failed(key, jitter=self._context.rng.random())
             meanwhile = isinstance(error, KubeProblem) and error.status == 409  # somebody else wrote: Kubernetes' own controllers do all the time
             level = logging.INFO if meanwhile and not told else logging.WARNING
@@ -106,10 +107,11 @@ class Runner:
         self._queue.done(key, again_after_s=again_after_s)
         return "done"
 
-    async def _tell_failed(self, key: Key, error: Exception, why: str) -> None:
+    async def _tell_failed(self, key: Key, error: Exception, why: str, *, failures: int) -> None:
         """What was told of the resource before may be so no more. That it cannot be told either is likely then, and left at that.
 
-        A right that is missing is told as each look tells it: of two texts in turn each would be news, and make the resource due at once.
+        What is written is heard of, and makes the resource due at once. So a missing right is told as each look tells it, and what else fails,
+        perhaps with another text each time, is told anew only once there are twice as many.
         """
         text = f"the operator could not look after it several times in a row: {why}. It is tried again"
         found = Finding(status="Unknown", reason="NotLookedAt", message=text)
@@ -120,6 +122,8 @@ class Runner:
                 manifest = await self._context.kube.get(key.kind, key.namespace, key.name)
                 if manifest is not None:
                     resource = understood(self._kinds[key.kind].model, manifest)
+                    if _says(resource, found) and failures & (failures - 1):
+                        return
                     await self._tell(key, manifest, resource, _instead(resource, found, now_ms=self._context.clock.now_ms()))
 
     async def _reconcile(self, key: Key) -> tuple[bool, float | None]:
@@ -251,6 +255,13 @@ class Runner:
         kept = [one for one in old if one.get("type") != finding.type]
         await self._write(key, {"conditions": [*(one.written() for one in conditions), *kept]}, uid=manifest["metadata"]["uid"])
         await self._post(manifest, (Event(reason="NotUnderstood", message=text, warning=True),))
+
+
+def _says(resource: Resource, ready: Finding) -> bool:
+    """Whether its Ready is this already, whatever the text is."""
+    status: Status = resource.status  # type: ignore[attr-defined]
+    told = condition(status.conditions)
+    return told is not None and (told.reason, told.observed_generation) == (ready.reason, resource.metadata.generation)
 
 
 def _forbidden(problem: KubeProblem) -> Finding:
