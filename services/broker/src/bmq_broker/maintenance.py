@@ -105,12 +105,12 @@ class Maintenance:
     async def run_retention(self) -> None:
         """Retention, merges and the collection of what earlier owners left, partition by partition. Until cancelled, or this broker was replaced.
 
-        Data grows old in partitions, too, that nobody writes to or reads any more: they are opened for it, one by one.
+        Data grows old in partitions, too, that nobody writes to or reads any more: those that have some are opened for it, one by one.
         """
         while self._ownership.alive:
             await self._until_retention_is_due()
             for tp in self._ownership.unopened():
-                await self._go_on_after(partial(self._limited, tp, partial(self._open, tp), OPENING_S))
+                await self._go_on_after(partial(self._limited, tp, partial(self._ownership.open_for_upkeep, tp), OPENING_S))
             for number, partition in enumerate(list(self._ownership.partitions.values())):
                 await self._go_on_after(partial(self._limited, partition.tp, partial(self._retain, partition), RETAINING_S))
                 if number % YIELD_EVERY == YIELD_EVERY - 1:
@@ -190,9 +190,6 @@ class Maintenance:
             return False
         sealed = self._metadata.image.sealed
         return any(stream_of(found) not in sealed for found in partition.ranges)
-
-    async def _open(self, tp: TopicPartition) -> None:
-        await self._ownership.open(tp)
 
     async def _retain(self, partition: Partition) -> None:
         if not self._ownership.is_open(partition.tp):

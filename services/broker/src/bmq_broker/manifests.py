@@ -126,6 +126,15 @@ class Manifests:
         parsed = [parse_numbered_key(prefix, meta.key) async for meta in listed]
         return tuple(found for found in parsed if found is not None and found.leader_epoch < below and found.offset >= offset)
 
+    async def has_nothing(self, tp: TopicPartition, *, leader_epoch: LeaderEpoch) -> bool:
+        """Whether the store has neither a manifest of the partition nor a segment of its own by an owner before `leader_epoch`.
+
+        Nothing is kept of it here. Raises StoreError.
+        """
+        if [meta async for meta in self._store.list(manifest_prefix(tp))]:
+            return False
+        return leader_epoch <= FIRST_OWNERS_EPOCH or not await self._segments_from(tp, LeaderEpoch(0), Offset(0), below=leader_epoch)
+
     async def commit(self, partition: Partition, edit: Edit, *, rolled: Producers | None = None) -> None:
         """Writes the edited manifest and takes it into force. Call with the partition's lock held.
 

@@ -19,7 +19,7 @@ from bmq.metadata.topic_configs import CLUSTER_WIDE, TopicConfigs
 from bmq.roles.controller import Metadata
 from bmq.storage.durable import cancelled
 from bmq.topic_config import begins_at
-from bmq.values import BrokerEpoch, NodeId, TopicPartition
+from bmq.values import NO_MANIFEST, BrokerEpoch, LeaderEpoch, NodeId, TopicPartition
 from bmq_broker.departures import Departures
 from bmq_broker.inheriting import RETRY_S, Inheriting
 from bmq_broker.manifests import Manifests
@@ -71,6 +71,8 @@ class Ownership:
         self._slots = asyncio.Semaphore(settings.open_concurrency)
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
         self._ended: BmqError | None = None
+        self._empty: dict[TopicPartition, LeaderEpoch] = {}
+        """Unopened partitions that were found to have nothing in the store, and under which leader epoch."""
         self.waiting_bytes = 0
         self.partitions: dict[TopicPartition, Partition] = {}
         """Those that may append."""
@@ -164,13 +166,32 @@ class Ownership:
         return error
 
     def unopened(self) -> list[TopicPartition]:
-        """This broker's partitions that nobody has asked for since it began to own them."""
-        return [
-            tp
-            for topic in self._metadata.image.topics.values()
-            for index, meta in enumerate(topic.partitions)
-            if self._stays(meta) and (tp := TopicPartition(topic.topic_id, index)) not in self.partitions
-        ]
+        """This broker's partitions that nobody has asked for since it began to own them, but for those that are known to have nothing."""
+        found = []
+        empty: dict[TopicPartition, LeaderEpoch] = {}
+        for topic in self._metadata.image.topics.values():
+            for index, meta in enumerate(topic.partitions):
+                if not self._stays(meta) or (tp := TopicPartition(topic.topic_id, index)) in self.partitions:
+                    continue
+                if self._empty.get(tp) == meta.leader_epoch:
+                    empty[tp] = meta.leader_epoch
+                else:
+                    found.append(tp)
+        self._empty = empty
+        return found
+
+    async def open_for_upkeep(self, tp: TopicPartition) -> None:
+        """Opens a partition that nobody has asked for, unless it has nothing that could grow old: then it stays as it is, and takes no memory.
+
+        Without a manifest all that was ever made durable of it is in the WAL, and would have been inherited: nothing can come to be there but by
+        this broker, once somebody asks for the partition. Raises as `open`, and StoreError.
+        """
+        meta = self._check_owned(tp)
+        is_heir = meta.manifest_version != NO_MANIFEST or self._inheriting.holds(tp) or not self._inheriting.has_read(tp, meta.ranges)
+        if not is_heir and await self._manifests.has_nothing(tp, leader_epoch=meta.leader_epoch):
+            self._empty[tp] = meta.leader_epoch
+        else:
+            await self.open(tp)
 
     def image_changed(self, old: Image, new: Image) -> None:
         """Takes up changed configurations, begins to adopt what is this broker's now, and lets go of what no longer is."""
@@ -271,6 +292,7 @@ class Ownership:
         """Nothing of what is known, read or begun for the partition is of any use here any more."""
         self._inheriting.forget(tp)
         self._manifests.forget(tp)
+        self._empty.pop(tp, None)
         task = self._opening.pop(tp, None)
         if task is not None:
             task.cancel()
@@ -384,6 +406,7 @@ class Ownership:
                 raise
             self._inheriting.opened(tp)
             self.partitions[tp] = partition
+            self._empty.pop(tp, None)
             if not partition.covers_recovered():
                 self.inherited(partition)
             self._serve_waiting(tp, partition)  # now: who comes next must not overtake them
