@@ -1,6 +1,7 @@
 """Columns of real tables: names that records bring, and what somebody else does to columns while the job runs."""
 
 import secrets
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -8,12 +9,15 @@ import pytest
 from iceberg_batches import Record, batch, settings, typing
 from iceberg_catalogs import Opened, opened_in
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from bmq_spark.errors import JobStopped
 from bmq_spark.iceberg.catalogs import Catalog, TableName
+from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.tables import IcebergTable
-from bmq_spark.jobs.iceberg_sink import IcebergSink
+from bmq_spark.jobs.iceberg_sink import CHANGES_MAX, IcebergSink
+from bmq_spark.jobs.places import Places
+from bmq_spark.jobs.sinks import Batch
 from bmq_spark.values import collision
 
 
@@ -75,6 +79,59 @@ def test_a_column_that_somebody_renames_or_drops_while_the_job_runs_is_added_aga
         last = rows(opened, name)[-1]
         assert (last["value"]["a"], last["value"]["b"], last["value"]["l"][0]["c"]) == (1, "x", 7)
         assert last["headers"] == [{"key": "h", "value": b"1"}]
+
+
+class Meddled(IcebergSink):
+    """Somebody changes the table's columns when a batch's rows are made, and before they are written."""
+
+    alterations: Sequence[str] = ()
+
+    def _write(self, rows: DataFrame, notes: Notes, have: Places, batch: Batch) -> Mapping[str, str]:
+        alterations, self.alterations = self.alterations[:1], self.alterations[1:]
+        for alter in alterations:
+            rows.sparkSession.sql(f"ALTER TABLE {self._table.name.sql} {alter}")
+        return super()._write(rows, notes, have, batch)
+
+
+@pytest.mark.parametrize("upsert_key", ["", "key"])
+@pytest.mark.parametrize(
+    "alterations",
+    [
+        ["ADD COLUMN value.z int"],
+        ["ADD COLUMN other int", "DROP COLUMN other"],
+        ["DROP COLUMN value.b"],
+        ["RENAME COLUMN value.b TO c"],
+        ["ADD COLUMN value.l.element.z int"],
+    ],
+    ids=["nested", "twice", "dropped", "renamed", "in a list"],
+)
+def test_columns_that_somebody_changes_in_the_midst_of_a_batch_stop_nothing(
+    spark: SparkSession, opened: Opened, alterations: list[str], upsert_key: str
+) -> None:
+    name = opened.table(f"meddled_{secrets.token_hex(4)}")
+    sink = Meddled(spark, name, typing("json", "a int, b string, l array<struct<c: int>>"), settings(upsert_key=upsert_key))
+    sink.add(batch(spark, 0, [Record(offset=0, key=b"k0", value=b'{"a":0,"b":"x","l":[{"c":1}]}')]))
+    sink.alterations = alterations
+    records = [Record(offset=1, key=b"k1", value=b'{"a":1,"b":"y","l":[{"c":7}]}'), Record(offset=2, key=b"k2", value=b"no JSON")]
+    added = sink.add(batch(spark, 1, records))
+    assert (added.rows, added.dead_letters) == (1, 1)
+    made = rows(opened, name)
+    assert [row["offset"] for row in made] == [0, 1]
+    assert (made[1]["value"]["a"], made[1]["value"]["b"], made[1]["value"]["l"][0]["c"]) == (1, "y", 7)
+    assert [row["offset"] for row in rows(opened, name.dead_letters)] == [2]
+
+
+def test_columns_that_somebody_changes_again_and_again_end_the_run_and_not_before_the_batch_was_tried_some_times(
+    spark: SparkSession, opened: Opened
+) -> None:
+    name = opened.table("restless")
+    sink = Meddled(spark, name, typing("json", "a int"), settings())
+    sink.alterations = [f"ADD COLUMN value.z{number} int" for number in range(CHANGES_MAX + 2)]
+    with pytest.raises(JobStopped, match=rf"others changed its columns {CHANGES_MAX} times while one batch was written"):
+        sink.add(batch(spark, 0, values('{"a":1}')))
+    assert len(sink.alterations) == 2
+    sink.alterations = []
+    assert sink.add(batch(spark, 0, values('{"a":1}'))).rows == 1
 
 
 def test_a_column_of_another_type_in_the_place_of_ours_stops_the_job_with_both_types(spark: SparkSession, opened: Opened) -> None:

@@ -12,9 +12,10 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from bmq_spark.errors import BmqError
+from bmq_spark.errors import BmqError, JobStopped
 from bmq_spark.iceberg.catalogs import TableName
 from bmq_spark.iceberg.maintenance import Upkeep, maintain, require_own
 from bmq_spark.iceberg.notes import Notes
@@ -46,6 +47,8 @@ from bmq_spark.values import SchemaBreaks, iceberg_rules, merge_types, settle
 
 UPSERT_ORDER: Final = "bmq.upsert-order"
 """Of a table with one row for each key: the column by which partitions are compared. A table of before gets it when it is opened."""
+CHANGES_MAX: Final = 5
+"""So often a batch is begun anew where others change the table's columns while it is written."""
 KEPT: Final = StorageLevel.MEMORY_AND_DISK
 """Values are decoded once, and looked at twice: for dead letters, which are committed first, and for rows."""
 
@@ -84,6 +87,10 @@ class IcebergSink:
         if self._tombstones is not None:
             self._tombstones.evolve(self._tombstone_columns())
         self._kept_s = time.monotonic()
+        self._made_for: pa.Schema | None = None
+        """The columns that the rows of the batch under way are made for; None: none are yet."""
+        self._letters = 0
+        """Dead letters that it added."""
 
     @property
     def table(self) -> IcebergTable:
@@ -123,7 +130,29 @@ class IcebergSink:
         commit(self._spark, self._table, Notes(places=ahead(have, places)), have=have)
 
     def add(self, batch: Batch) -> Added:
-        """See Sink. A batch that the table has is passed over."""
+        """See Sink. A batch that the table has is passed over; one whose rows do not go in since others changed the columns is begun anew.
+
+        That is as if the run had ended and begun again: what is in the dead letters by then stays there, and is not added again.
+        """
+        letters = 0
+        for _ in range(CHANGES_MAX):
+            self._letters = 0
+            try:
+                added = self._add(batch)
+            except PySparkException:
+                letters += self._letters
+                columns = self._made_for
+                self._table.refresh()
+                if columns is None or self._table.columns() == columns:
+                    raise
+            else:
+                return replace(added, dead_letters=letters + added.dead_letters)
+        raise JobStopped(
+            f"{self.name}: others changed its columns {CHANGES_MAX} times while one batch was written: the place is kept; run it when they are done"
+        )
+
+    def _add(self, batch: Batch) -> Added:
+        self._made_for = None
         have = self._table.places()
         if all((place(have, topic, partition) or 0) >= end for topic, partition, end in each(batch.ends)):
             return Added(rows=0, files=0, size_bytes=0, dead_letters=0)
@@ -135,19 +164,18 @@ class IcebergSink:
         self._adopt()
         self._evolve()  # somebody may have renamed or dropped columns since the last batch
         rows = self._rows(batch, buried, settled=not (self._infers and buried.places))
-        letters = 0
         try:
             if self._may_not_fit():
                 rows = rows.persist(KEPT)
                 if _any_unfit(rows):
                     rows = self._grown(rows, batch, buried) if self._infers else rows
-                    letters = self._bury(letters_of(rows), batch, notes, dead) if _any_unfit(rows) else 0
+                    self._letters = self._bury(letters_of(rows), batch, notes, dead) if _any_unfit(rows) else 0
             summary = self._write(that_fit(rows), notes, have, batch)
         finally:
             rows.unpersist()
         count = {key: int(summary.get(key, 0)) for key in ("added-records", "added-data-files", "added-files-size")}
         self._keep()
-        return Added(rows=count["added-records"], files=count["added-data-files"], size_bytes=count["added-files-size"], dead_letters=letters)
+        return Added(rows=count["added-records"], files=count["added-data-files"], size_bytes=count["added-files-size"], dead_letters=self._letters)
 
     def _create(self, name: TableName, schema: pa.Schema, upsert_key: str = "", *, beside: str = "") -> IcebergTable:
         settings = self._settings
@@ -184,7 +212,8 @@ class IcebergSink:
             self._typing = inferred(self._typing, columns)
 
     def _rows(self, batch: Batch, buried: Buried, *, settled: bool) -> DataFrame:
-        return Rows(typing=self._typing, columns=self._table.columns(), buried=buried, settled=settled).of(batch.records)
+        self._made_for = self._table.columns()
+        return Rows(typing=self._typing, columns=self._made_for, buried=buried, settled=settled).of(batch.records)
 
     def _buried(self, have: Places, dead: Places) -> Buried:
         table = self._dead
