@@ -17,7 +17,7 @@ from bmq_cli.main import execute
 from bmq_cli.role_settings import role_settings
 from bmq_cli.server_config import ServerConfig, about, flag_of, variable_of
 from bmq_cli.server_reference import server_reference
-from bmq_cli.server_sources import read_config
+from bmq_cli.server_sources import read_config, unknown_variables
 from bmq_cli.server_values import MIB, Role
 from bmq_controller.settings import ControllerSettings
 
@@ -204,6 +204,17 @@ def test_variables_of_others_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> N
     for name in ("BMQ_PORT", "BMQ_SERVICE_HOST", "BMQ_ADMIN_PORT_9080_TCP", "BMQ_LISTEN_PORT", "BMQ_ADMIN_SERVICE_PORT_HTTP", "BMQ_TEAM"):
         monkeypatch.setenv(name, "tcp://10.0.0.1:9092")
     assert read_config(GIVEN).node_id == 7
+    assert unknown_variables() == ["BMQ_TEAM"]
+
+
+def test_variables_that_are_no_keys_are_told_at_the_start_by_their_names() -> None:
+    """The process ends at once, for want of a store."""
+    named = {"BMQ_NOPE": "secret", "BMQ_PROBE_TOPIC": "t", "BMQ_LANE": "dev", "BMQ_SERVICE_HOST": "h"}
+    command = [BMQ, "server", "--node-id", "7", "--store", "file:///dev/null/none"]
+    ended = subprocess.run(command, env={**os.environ, **named}, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode != 0
+    [told] = [line for line in ended.stderr.splitlines() if "no keys of bmq" in line]
+    assert "BMQ_NOPE" in told and not any(word in told for word in ("secret", "PROBE", "LANE", "SERVICE"))
 
 
 def test_the_command_refuses_in_one_line_with_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,10 +33,12 @@ from bmq_cli.open_files import connections_within, limits_within, tell_if_fewer
 from bmq_cli.role_settings import RoleSettings, exposed_limits, listens, role_settings
 from bmq_cli.server_config import REPEATABLE, ServerConfig, flag_of
 from bmq_cli.server_reference import default_text
-from bmq_cli.server_sources import read_config
+from bmq_cli.server_sources import PAGE, read_config, unknown_variables
 from bmq_cli.server_values import Role
 from bmq_cli.starting import FAILED, MISCONFIGURED, keep_private, make_bucket, start_failure
 from bmq_cli.supervised import end_with_supervisor, watch_supervisor
+
+_log = structlog.get_logger(__name__)
 
 ConfigFile = Annotated[
     Path | None,
@@ -83,6 +85,8 @@ def serve(config: ServerConfig) -> int:
     supervisor = end_with_supervisor()
     configure_logging(environment={"BMQ_LOG_LEVEL": config.log_level, "BMQ_LOG_FORMAT": config.log_format})
     structlog.contextvars.bind_contextvars(node=config.node_id)
+    if unknown := unknown_variables():
+        _log.warning(f"variables that are no keys of bmq are left alone: {PAGE} has all keys", variables=", ".join(unknown))
     given, files = config, raise_file_limit()
     config = with_files(given, files)
     tracer = _tracer(config)

@@ -17,7 +17,8 @@ _INTRODUCTION: Final = """\
 `bmq server` runs one process of a cluster, with one role or several. Each key may be given in three ways; the first one that is given counts:
 
 1. as a flag: `--node-id 7`
-2. as an environment variable: `BMQ_NODE_ID=7`; an empty one counts as not given
+2. as an environment variable: `BMQ_NODE_ID=7`; an empty one counts as not given, one that is no key is told in the log,
+   and one that nearly is a key is refused
 3. in the YAML file that `--config FILE` names: `node_id: 7`
 
 A key or value that cannot be used is told in one line with a remedy, and the exit code is 2. Sizes are bytes, or have a unit (`64MiB`); times are

@@ -21,8 +21,10 @@ from bmq_cli.host_names import BASE, NODE_ID, on_host
 from bmq_cli.server_config import NODE_ID_MAX, PREFIX, ServerConfig, about, flag_of, variable_of
 
 PAGE: Final = "docs/server-configuration.md"
-OTHER_VARIABLES: Final = frozenset(("BMQ_ADMIN_URL", "BMQ_BOOTSTRAP_SERVER", "BMQ_DEBUG", "BMQ_SUPERVISOR_PID", "BMQ_TOKEN"))
+OTHER_VARIABLES: Final = frozenset(("BMQ_ADMIN_URL", "BMQ_BOOTSTRAP_SERVER", "BMQ_DEBUG", "BMQ_LANE", "BMQ_SUPERVISOR_PID", "BMQ_TOKEN"))
 """Of the command itself."""
+_OTHER_PROCESSES: Final = ("BMQ_HOOK_", "BMQ_OPERATOR_", "BMQ_PROBE_")
+_UNKNOWN_MAX: Final = 20
 _OF_A_SERVICE: Final = re.compile(r"_SERVICE_(HOST|PORT)|_PORT(_[0-9]|$)", re.ASCII)
 """What Kubernetes sets for each Service whose name begins with bmq."""
 _NEARLY: Final = 0.85
@@ -111,6 +113,13 @@ def _check_variables(variables: Mapping[str, str]) -> None:
     for name, value in variables.items():
         if name not in known and not _OF_A_SERVICE.search(name) and (near := _nearest(name, known, cutoff=_NEARLY)):
             raise ConfigurationError(f"{name} {_shown(value)}: there is no such key: did you mean {near}?")
+
+
+def unknown_variables() -> list[str]:
+    """Names with the prefix that are no key and nobody's that is known: somebody may have meant one. Without values, which may be secrets."""
+    known = {*map(variable_of, ServerConfig.model_fields), *OTHER_VARIABLES}
+    named = sorted(name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known)
+    return [name for name in named if not _OF_A_SERVICE.search(name.upper()) and not name.upper().startswith(_OTHER_PROCESSES)][:_UNKNOWN_MAX]
 
 
 def _one_line(
