@@ -120,6 +120,14 @@ class Client:
         """The answer; None: the connection was closed."""
         try:
             self._socket.sendall(frame)
+        except ConnectionError:
+            return None
+        return self.next_answer()
+
+    def next_answer(self) -> bytes | None:
+        """To what was sent before; None: the connection was closed."""
+        self._socket.settimeout(ANSWERED_WITHIN_S)
+        try:
             head = self._socket.recv(4, socket.MSG_WAITALL)
         except ConnectionError:
             return None

@@ -72,6 +72,7 @@ def may_grow_bytes(abuse: Abuse, answer_bytes: int) -> int:
 
 
 COLD_PARTITIONS: Final = 300
+PAGES_AT_ONCE: Final = 300
 CACHES_BYTES: Final = 96 * MIB
 
 
@@ -163,6 +164,29 @@ def test_many_dense_requests_at_once_take_no_more_than_is_worked_on_at_a_time(pr
 def _ask(process: BmqProcess, frame: bytes) -> None:
     with contextlib.closing(Client(process.kafka)) as client:
         assert client.ask_raw(frame) is not None
+
+
+PAGES: Final = {
+    "partitions": (75, 0, {"topics": [{"name": "wide"}], "response_partition_limit": 2_000}),
+    "sizes": (35, 4, {"topics": None}),
+}
+
+
+@pytest.mark.measures
+@pytest.mark.parametrize("name", list(PAGES))
+def test_pages_of_partitions_that_many_ask_for_at_once_take_no_more_than_is_put_together_at_a_time(process: BmqProcess, name: str) -> None:
+    """33 bytes ask for 2,000 partitions: each of those who waited for the encoding of theirs held 1.5 MB, and two thousand of them 1.8 GB."""
+    process.have_topics(TOPICS)
+    frame = framed(*PAGES[name])
+    with contextlib.ExitStack() as open_ones:
+        strangers = [open_ones.enter_context(contextlib.closing(Client(process.kafka))) for _ in range(PAGES_AT_ONCE)]
+        process.until_quiet()
+        with process.growth() as grown:
+            for one in strangers:
+                one.send_some(frame, within_s=1)
+            for one in strangers:
+                assert one.next_answer() is not None
+    assert grown.size_bytes < Limits().wide_answer_elements * KIB + 64 * MIB < PAGES_AT_ONCE * MIB // 2
 
 
 @pytest.mark.measures

@@ -25,6 +25,11 @@ def route(proxy: Proxy) -> Route:
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """All partitions that this proxy stands for, or those asked for; what no owner answers for at present is left out."""
+    if request.topics is None:
+        count = sum(len(topic.partitions) for topic in proxy.image.topics.values())
+    else:
+        count = sum(len(one.partitions) for one in request.topics)
+    await proxy.bulk.built(call, count)  # before there is a list of them
     image = proxy.image
     if request.topics is None:
         wanted = [(topic, index) for topic in image.topics.values() for index in range(len(topic.partitions))]
@@ -32,10 +37,9 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         asked = [(image.topic(one.topic), one.partitions) for one in request.topics]
         wanted = [(topic, index) for topic, indexes in asked if topic is not None for index in indexes if 0 <= index < len(topic.partitions)]
     proxies = proxies_of(proxy, image, call, in_zone=False)
-    async with proxy.bulk.building(call, len(wanted)):
-        paced = proxy.bulk.paced(call, wanted)
-        wanted = [(topic, index) async for topic, index in paced if stands_for(proxy, proxies, TopicPartition(topic.topic_id, index))]
-        return {"error_code": 0, "results": [await _described(proxy, call, wanted)]}
+    paced = proxy.bulk.paced(call, wanted)
+    wanted = [(topic, index) async for topic, index in paced if stands_for(proxy, proxies, TopicPartition(topic.topic_id, index))]
+    return {"error_code": 0, "results": [await _described(proxy, call, wanted)]}
 
 
 async def _described(proxy: Proxy, call: Call, wanted: list[tuple[Topic, int]]) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from bmq_proxy.topics import described_partition, described_topic, find_topic, p
 
 PARTITIONS_MAX = 2_000
 """Of one answer (max.request.partition.size.limit)."""
+_PARTITION_COUNTS = 3
+"""Elements of one partition: itself, its replica, and that as one in sync."""
 
 
 def route(proxy: Proxy) -> Route:
@@ -26,6 +28,8 @@ def route(proxy: Proxy) -> Route:
 
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """Goes on at the cursor, which names the first topic and partition that the last answer had no room for."""
+    left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
+    await proxy.bulk.built(call, len(request.topics) + min(left, _partitions(proxy.image, request)) * _PARTITION_COUNTS)
     image = proxy.image
     proxies = proxies_of(proxy, image, call)
     names = sorted({topic.name for topic in request.topics} or image.topic_ids)
@@ -34,7 +38,6 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
         first = cursor.partition_index if names and names[0] == cursor.topic_name else 0
-    left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
     topics: list[dict[str, Any]] = []
     for name in names:
         if left <= 0:
@@ -46,6 +49,12 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
         left -= len(described["partitions"])
         first = 0
     return {"topics": topics, "next_cursor": None}
+
+
+def _partitions(image: Image, request: Message) -> int:
+    """How many there are of what is asked for, all pages together."""
+    asked = (image.topic(one.name) for one in request.topics) if request.topics else image.topics.values()
+    return sum(len(topic.partitions) for topic in asked if topic is not None)
 
 
 def _described(proxies: Proxies, image: Image, name: str, first: int, left: int) -> tuple[dict[str, Any], int | None]:
