@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import weakref
+from collections import Counter
 
 import pytest
 from scripted_store import Faults, ScriptedStore, run
@@ -11,7 +12,7 @@ from stream_under_test import TP, Broker, Gate, key, playing, put_seal, runs
 from bmq.errors import Fenced, NotReady, UnknownOutcome
 from bmq.ports import ObjectMeta
 from bmq.storage.durable import LatencyWindow
-from bmq.storage.stream import StreamBroken
+from bmq.storage.stream import PASSED_AT_ONCE, StreamBroken
 from bmq.storage.wal import WalObject, WalRun, decode_any
 from bmq.values import LeaderEpoch, ManifestVersion, Offset
 from bmq_sim.loop import on_virtual_time
@@ -326,3 +327,26 @@ async def test_who_asks_after_an_own_create_that_overtook_the_look_up_is_answere
 
 
 # --- sealing ---
+
+
+@playing
+async def test_those_who_wait_for_one_check_do_not_all_go_on_in_one_turn_of_the_loop(store: ScriptedStore, broker: Broker) -> None:
+    """Thousands of look-ups of clients wait for the same one: what they do next held everybody else up for seconds."""
+    await broker.write(1)
+    loop = asyncio.get_running_loop()
+    turn, gone_on = 0, Counter[int]()
+
+    def next_turn() -> None:
+        nonlocal turn
+        turn += 1
+        ticking[0] = loop.call_soon(next_turn)
+
+    async def check() -> None:
+        await broker.writer.verify_not_sealed()
+        gone_on[turn] += 1
+
+    ticking = [loop.call_soon(next_turn)]
+    await asyncio.gather(*(check() for _ in range(10 * PASSED_AT_ONCE)))
+    ticking[0].cancel()
+    assert gone_on.total() == 10 * PASSED_AT_ONCE
+    assert max(gone_on.values()) <= PASSED_AT_ONCE

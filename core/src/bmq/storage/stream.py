@@ -6,6 +6,7 @@ on. How a stream ends is storage/stream_seal.py's, how it is read storage/stream
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import Final
@@ -24,6 +25,8 @@ from bmq.values import Nonce, StreamId
 __all__ = ["StreamBroken", "StreamWriter", "WalObjectDamaged", "WalObjectMissing", "drop_stream", "first_number", "read_stream", "seal_stream"]
 
 IN_FLIGHT_MAX: Final = 8
+PASSED_AT_ONCE: Final = 100
+"""Of those who wait for one check so many go on in one turn of the loop: clients can make tens of thousands wait, each with work of its own."""
 
 
 class StreamBroken(BmqError):
@@ -80,6 +83,8 @@ class StreamWriter:
         self._deleter: asyncio.Task[None] | None = None
         self._checker: asyncio.Task[None] | None = None
         self._checks: dict[asyncio.Future[None], int] = {}
+        self._passed: deque[asyncio.Future[None]] = deque()
+        """Of those checks the ones that are to hear in this turn of the loop, or the next ones, that nobody had sealed the stream."""
         """Who waits for a fence check, in the order of asking, and which number was the next one then."""
 
     @property
@@ -226,7 +231,7 @@ class StreamWriter:
             del self._created[number]
             self._durable_below = number + 1
             self._on_durable(number)
-        self._answer([future for future, _ in takewhile(lambda check: check[1] < self._durable_below, self._checks.items())], None)
+        self._pass([future for future, _ in takewhile(lambda check: check[1] < self._durable_below, self._checks.items())])
         self._check_if_idle()
         self._collect()
 
@@ -264,7 +269,7 @@ class StreamWriter:
             number = self._next
             asked = list(self._checks)
             if not await self._is_taken(number):
-                self._answer(asked, None)
+                self._pass(asked)
             elif self._sealing:  # the own seal may stand there: what comes of it answers them
                 return
             elif self._next == number:
@@ -272,7 +277,21 @@ class StreamWriter:
                 return
             # Otherwise an own create was sent there meanwhile. It answers who had asked before; who asked since is looked up for.
 
-    def _answer(self, checks: Iterable["asyncio.Future[None]"], error: BmqError | None) -> None:
+    def _pass(self, checks: Iterable["asyncio.Future[None]"]) -> None:
+        is_due = bool(self._passed)
+        for future in checks:
+            self._checks.pop(future, None)
+            self._passed.append(future)
+        if not is_due:
+            self._pass_some()
+
+    def _pass_some(self) -> None:
+        for _ in range(min(PASSED_AT_ONCE, len(self._passed))):
+            settle(self._passed.popleft(), None)
+        if self._passed:
+            asyncio.get_running_loop().call_soon(self._pass_some)
+
+    def _answer(self, checks: Iterable["asyncio.Future[None]"], error: BmqError) -> None:
         for future in checks:
             self._checks.pop(future, None)
             settle(future, error)
