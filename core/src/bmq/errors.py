@@ -195,6 +195,10 @@ class PolicyViolation(RequestError):
     """Allowed by the protocol, not by this cluster."""
 
 
+class ConfigsFull(PolicyViolation):
+    """All configurations together have no room for more."""
+
+
 class QuotaExceeded(RequestError):
     """Too much for now of what clients at one address may do over time; `wait_s` says when it may be done."""
 

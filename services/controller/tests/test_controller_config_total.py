@@ -10,6 +10,8 @@ from bmq.metadata.derived import measure_configs
 from bmq.metadata.image import Image
 from bmq.names import CONSUMER_OFFSETS
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic
+from bmq.wire.error_codes import ErrorCode, code_for
+from bmq_controller.api.problems import refusal_of
 from bmq_controller.machine.configs import alter_configs, replace_configs
 from bmq_controller.machine.lanes import LaneWanted, change_lane, create_lane, delete_lanes
 from bmq_controller.machine.limits import Limits
@@ -67,6 +69,15 @@ def test_topics_that_bring_more_than_is_left_are_refused_alone() -> None:
     [again] = cluster.create(NewTopic(name="c", partitions=1, configs=large))
     assert not isinstance(again, RequestError)
     check_measured(cluster.image)
+
+
+def test_kafkas_clients_hear_of_a_policy_and_those_of_the_rest_api_of_the_request_alone_and_not_of_a_wrong_token() -> None:
+    [refused] = filled().create(NewTopic(name="d", configs={LONG: listed(4_000)}))
+    assert isinstance(refused, PolicyViolation)
+    assert code_for(refused) == ErrorCode.policy_violation
+    told = refusal_of(refused, "topic d")
+    assert (told.status, told.code) == (400, "ConfigsFull")
+    assert told.remedy.startswith("set shorter values, delete configurations or topics")
 
 
 def test_topics_without_configurations_and_the_coordinators_own_are_made_though_nothing_is_left() -> None:

@@ -195,6 +195,7 @@ _CODES: Final[dict[type[BaseException], ErrorCode]] = {
     errors.InvalidReplicaAssignment: ErrorCode.invalid_replica_assignment,
     errors.InvalidConfig: ErrorCode.invalid_config,
     errors.PolicyViolation: ErrorCode.policy_violation,
+    errors.ConfigsFull: ErrorCode.policy_violation,
     errors.QuotaExceeded: ErrorCode.throttling_quota_exceeded,
     errors.NoMoveUnderWay: ErrorCode.no_reassignment_in_progress,
     errors.ControllerUnavailable: ErrorCode.not_controller,

@@ -7,6 +7,7 @@ from typing import Final
 
 from bmq.errors import (
     BmqError,
+    ConfigsFull,
     ControllerUnavailable,
     Fenced,
     InvalidPartitions,
@@ -33,6 +34,7 @@ _STATUSES: Final[tuple[tuple[type[BmqError], int, str], ...]] = (
     (UnknownLane, 404, "look at the list of them"),
     (LaneExists, 409, "choose another name, or use the one that is there"),
     (TopicExists, 409, "choose another name, or use the one that is there"),
+    (ConfigsFull, 400, "set shorter values, or delete some"),
     (PolicyViolation, 403, "change the cluster's configuration if it is to be allowed"),
     (InvalidTopicName, 400, "choose another name"),
     (InvalidPartitions, 400, "ask for another number"),

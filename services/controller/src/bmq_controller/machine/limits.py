@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bmq.cluster_config import PARTITIONS_PER_TOPIC_MAX
-from bmq.errors import InvalidPartitions, PolicyViolation
+from bmq.errors import ConfigsFull, InvalidPartitions
 from bmq.limits import Limits as Settings
 from bmq.metadata.image import Image
 
@@ -40,10 +40,10 @@ def check_partitions(image: Image, total: int, *, added: int, limits: Limits) ->
 
 
 def check_config_bytes(image: Image, added: int, *, limits: Limits) -> None:
-    """Raises PolicyViolation where configurations would grow by `added` bytes beyond the limit. What does not grow is never refused."""
+    """Raises ConfigsFull where configurations would grow by `added` bytes beyond the limit. What does not grow is never refused."""
     after = image.config_bytes + added
     if added > 0 and after > limits.config_bytes:
-        raise PolicyViolation(
+        raise ConfigsFull(
             f"The configurations of all topics, lanes and the cluster take {image.config_bytes} bytes, and would take {after}; config_bytes_max is "
             f"{limits.config_bytes}: set shorter values, delete configurations or topics that nobody needs, or raise it on all controllers"
         )
