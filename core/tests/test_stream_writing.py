@@ -9,7 +9,7 @@ import pytest
 from scripted_store import Faults, ScriptedStore, run
 from stream_under_test import TP, Broker, Gate, key, playing, put_seal, runs
 
-from bmq.errors import Fenced, NotReady, UnknownOutcome
+from bmq.errors import Fenced, NotApplied, NotReady, UnknownOutcome
 from bmq.ports import ObjectMeta
 from bmq.storage.durable import LatencyWindow
 from bmq.storage.stream import PASSED_AT_ONCE, StreamBroken
@@ -278,6 +278,59 @@ async def test_a_busy_writer_that_falls_idle_looks_up_the_next_number(store: Scr
     await gate.open(0, 1)
     await check
     assert store.done("head") == [key(2)]
+
+
+class Full:
+    """Over a store that has no space, or not for these: everything can be read."""
+
+    def __init__(self, store: ScriptedStore) -> None:
+        self.numbers: set[int] | None = None
+        """None: all."""
+        store.script = self._refuse
+
+    async def _refuse(self, object_key: str) -> None:
+        if self.numbers is None or object_key in map(key, self.numbers):
+            raise NotApplied(f"create {object_key}: no space left")
+
+
+@playing
+async def test_a_writer_whose_creates_are_refused_looks_up_all_numbers_where_a_seal_could_stand(store: ScriptedStore, broker: Broker) -> None:
+    await broker.write(2)
+    Full(store)
+    broker.submit(3)
+    async with asyncio.timeout(10):
+        await asyncio.gather(*(broker.writer.verify_not_sealed() for _ in range(5)))
+    assert sorted(store.done("head")) == [key(number) for number in (2, 3, 4, 5)]
+    assert broker.writer.in_flight == 3 and broker.fenced == []
+
+
+@playing
+async def test_what_is_in_the_store_above_a_refused_create_is_not_looked_up(store: ScriptedStore, broker: Broker) -> None:
+    full = Full(store)
+    full.numbers = {0, 2}
+    broker.submit(3)
+    await asyncio.sleep(1)
+    await broker.writer.verify_not_sealed()
+    assert set(store.done("head")) == {key(0), key(2), key(3)}
+
+
+@playing
+async def test_a_writer_whose_creates_are_refused_is_not_told_that_it_was_not_sealed(_: ScriptedStore, __: Broker) -> None:
+    for sealed in (2, 3, 4, 5):
+        store = ScriptedStore(log=[])
+        broker = Broker(store)
+        await broker.write(2)
+        full = Full(store)
+        broker.submit(3)
+        await asyncio.sleep(1)
+        put_seal(store, sealed)
+        check = asyncio.get_running_loop().create_task(broker.writer.verify_not_sealed())
+        await asyncio.sleep(100)
+        assert not check.done()
+        full.numbers = set()
+        with pytest.raises(Fenced):
+            await check
+        assert broker.durable == list(range(len(broker.durable))) and len(broker.durable) <= sealed
 
 
 @playing

@@ -2,7 +2,8 @@
 controllers that seal the stream and read it. The second controller acts because the first died before it said what it found.
 
 Safe: once a controller has read, every number that the writer ever acknowledges, before or after, is below the checkpoint or was read;
-nothing is read above a hole; all controllers read the same. bmq.storage.stream and stream_seal follow the rules below; change them together.
+nothing is read above a hole; all controllers read the same; a writer that finds its stream not sealed is right. bmq.storage.stream and
+stream_seal follow the rules below; change them together.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,7 @@ RULES = {
     "in-order": "objects complete in order (else: as their creates do)",
     "delete-durable": "deletion stops at the newest object's durable_below, and so before that object (else: at the checkpoint)",
     "fenced-stops": "after a conflict nothing completes (else: what is in flight still does)",
+    "look-at-all": "who asks whether the stream is sealed looks at each number that may be the seal's (else: at the next one alone)",
 }
 SIMPLER = {
     "seal the first free number from the lowest object on": ("durable-below",),
@@ -35,19 +37,29 @@ SIMPLER = {
     "complete out of order": ("in-order",),
     "delete up to the checkpoint": ("delete-durable",),
     "complete what is in flight after a conflict": ("fenced-stops",),
+    "look for a seal at the next number, whatever is in flight": ("look-at-all",),
 }
 """Protocols that look simpler, as the rules that they do without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """`last`: the highest number that the writer sends. `ahead`: how many seals a sealer sends at once."""
+    """`last`: the highest number that the writer sends. `ahead`: how many seals a sealer sends at once. `asks`: whether the writer asks, once."""
 
     in_flight: int = 2
     last: int = 2
     sealers: int = 2
     ahead: int = 1
     resends: int = 1
+    asks: bool = False
+
+
+class Look(NamedTuple):
+    """The writer asks whether its stream was sealed."""
+
+    sealed: bool  # whether a sealer knew so when it was asked
+    numbers: frozenset[int]  # still to be looked at
+    found: bool = False  # something stands at one of them: no answer
 
 
 class Sealer(NamedTuple):
@@ -71,6 +83,7 @@ class State(NamedTuple):
     checkpoint: int = 0
     fenced: bool = False
     resends: int = 0
+    look: Look | None = None
 
     def data(self) -> dict[int, int]:
         return {number: below for number, below in self.store if below != SEAL}
@@ -96,6 +109,13 @@ def writer(s: State, bounds: Bounds, rules: frozenset[str]) -> Iterator[tuple[st
     for number, below in data.items():
         if number < limit:
             yield f"delete {number}", s._replace(store=s.store - {(number, below)})
+    if s.look is None and bounds.asks:
+        numbers = frozenset(range(s.durable_below, s.next + 1)) - s.durable if "look-at-all" in rules else frozenset({s.next})
+        yield "ask", s._replace(look=Look(any(x.seal is not None for x in s.sealers), numbers))
+    if s.look is not None and not s.look.found:
+        for number in s.look.numbers:
+            found = number in {n for n, _ in s.store}
+            yield f"look at {number}", s._replace(look=s.look._replace(numbers=s.look.numbers - {number}, found=found))
 
 
 def network(s: State, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
@@ -190,6 +210,8 @@ def wrong(s: State) -> str | None:
             return f"read {sorted(found)}, above a hole"
     if len({frozenset(range(checkpoint)) | found for checkpoint, found in reads}) > 1:
         return "two controllers read differently"
+    if s.look is not None and s.look.sealed and not s.look.numbers and not s.look.found:
+        return "found not sealed, though it was when that was asked"
     return None
 
 

@@ -143,13 +143,13 @@ class StreamWriter:
     async def verify_not_sealed(self) -> None:
         """Returns if nobody had sealed the stream when this was called. Raises Fenced, StreamBroken, NotReady. Waits out a store that is down.
 
-        Where creates come and go, one that was sent after the call and completed proves it; otherwise the next number is looked up, once for
-        all who wait.
+        Where creates come and go, one that was sent after the call and completed proves it; otherwise each number is looked up where a seal could
+        stand, once for all who wait: the next one, and those of creates that fail, as over a full disk, whose objects may all be read.
         """
         self._check_alive()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._checks[future] = self._next
-        self._check_if_idle()
+        self._check_if_due()
         try:
             await future
         finally:
@@ -224,6 +224,7 @@ class StreamWriter:
         since_s = asyncio.get_running_loop().time() if self._failing is None else self._failing[0]
         self._failing = since_s, error
         self._trouble(error)
+        self._check_if_due()
 
     def _complete(self) -> None:
         while self._ended is None and self._durable_below in self._created:
@@ -232,7 +233,7 @@ class StreamWriter:
             self._durable_below = number + 1
             self._on_durable(number)
         self._pass([future for future, _ in takewhile(lambda check: check[1] < self._durable_below, self._checks.items())])
-        self._check_if_idle()
+        self._check_if_due()
         self._collect()
 
     # --- deletion ---
@@ -258,19 +259,25 @@ class StreamWriter:
 
     # --- the fence check ---
 
-    def _check_if_idle(self) -> None:
+    def _is_check_due(self) -> bool:
+        """Creates that come and go tell more."""
+        return bool(self._checks) and (self.in_flight == 0 or self._failing is not None)
+
+    def _check_if_due(self) -> None:
         running = self._checker is not None and not self._checker.done()
-        if self._checks and not running and self.in_flight == 0 and self._ended is None:
+        if not running and self._ended is None and self._is_check_due():
             self._checker = asyncio.get_running_loop().create_task(self._check(), name=f"fence check of {self._stream.prefix}")
             self._checker.add_done_callback(self._reap)
 
     async def _check(self) -> None:
-        while self._checks and self.in_flight == 0:
-            number = self._next
+        """A seal counts where no number is free between what is durable and it: so it stands at the next number at most (stream_model.py)."""
+        while self._is_check_due():
+            number, is_idle = self._next, self.in_flight == 0
             asked = list(self._checks)
-            if not await self._is_taken(number):
+            taken = await together(self._is_taken(n) for n in range(self._durable_below, number + 1) if n not in self._created)
+            if not any(taken):
                 self._pass(asked)
-            elif self._sealing:  # the own seal may stand there: what comes of it answers them
+            elif self._sealing or not is_idle:  # the own seal may stand there, or an own create that nobody answered: what comes of it answers them
                 return
             elif self._next == number:
                 self._end(self._fenced(number))
