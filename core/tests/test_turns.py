@@ -43,6 +43,20 @@ def test_everything_comes_once_and_each_senders_in_its_order() -> None:
             assert numbers == sorted(numbers)
 
 
+def test_what_is_not_wanted_any_more_leaves_nothing_behind_and_the_turns_of_others_as_they_are() -> None:
+    waiting: Rotation[str] = Rotation()
+    for item, party, sender in (("a1", "a", 1), ("b1", "b", 1), ("a2", "a", 2), ("a1 too", "a", 1), ("c1", "c", 1)):
+        waiting.push(item, party=party, sender=sender)
+    waiting.discard("a1", party="a", sender=1)
+    waiting.discard("b1", party="b", sender=1)
+    waiting.discard("a1 too", party="c", sender=1)
+    waiting.discard("nobody's", party="d", sender=1)
+    assert [waiting.pop() for _ in range(len(waiting))] == ["a1 too", "c1", "a2"]
+    waiting.push("last", party="b", sender=1)
+    waiting.discard("last", party="b", sender=1)
+    assert not waiting
+
+
 def test_who_gives_up_waiting_takes_no_turn() -> None:
     async def main() -> None:
         turns, taken = Turns(), []

@@ -80,7 +80,9 @@ class _Turns:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():
+            if turn.cancelled():
+                self._waiting.discard(turn, party=who[0], sender=who[1])
+            else:
                 self._let_in()
             raise
 

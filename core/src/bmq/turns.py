@@ -54,6 +54,18 @@ class Rotation(Generic[T]):
             self._parties[party] = senders
         return item
 
+    def discard(self, item: T, *, party: Hashable = None, sender: Hashable = None) -> None:
+        """Takes out what is not wanted any more, where it still waits. The turns of the others stay as they are."""
+        senders = self._parties.get(party)
+        items = None if senders is None else senders.get(sender)
+        if senders is None or items is None or item not in items:
+            return
+        items.remove(item)
+        if not items:
+            del senders[sender]
+        if not senders:
+            del self._parties[party]
+
 
 class Turns:
     """At the event loop."""
@@ -70,7 +82,11 @@ class Turns:
         if not self._is_due:
             self._is_due = True
             loop.call_soon(self._next)
-        await waiter
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            self._waiting.discard(waiter, party=party, sender=sender)
+            raise
 
     def _next(self) -> None:
         while self._waiting:

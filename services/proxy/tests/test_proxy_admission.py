@@ -124,3 +124,20 @@ def test_who_gives_up_holds_up_nobody(who: str) -> None:
             await works.end(name)
 
     run(test)
+
+
+def test_those_who_have_given_up_are_not_kept_until_their_turn_would_have_come() -> None:
+    async def test(works: Works) -> None:
+        works.begin("at work", 10)
+        works.begin("whose turn it is", 10, host="b")
+        await turns()
+        for number in range(100):
+            works.begin(f"gone {number}", 10, connection=number)
+            await turns()
+            works.tasks.pop(f"gone {number}").cancel()
+            await turns()
+        assert len(works.admission._waiting) <= 1
+        await works.end("at work")
+        await works.end("whose turn it is")
+
+    run(test)

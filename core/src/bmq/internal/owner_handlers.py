@@ -1,7 +1,7 @@
 """Serves a broker to the proxies of other processes: the routes from each call to its method of `bmq.roles.owner.Owner`."""
 
 import asyncio
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from typing_extensions import Buffer
 
@@ -43,7 +43,10 @@ from bmq.internal.tail_session import TailSession
 from bmq.roles.owner import SAID, Appended, Caller, EpochEnd, OffsetForTime, Owner, TailAnswer, Unread
 from bmq.roles.unheard import REFUSALS
 from bmq.values import Offset, TopicId, TopicPartition
-from bmq.wire.apis import ApiKey
+from bmq.wire.apis import READS, ApiKey
+
+_ENDING: Final = READS | {ApiKey.JOIN_GROUP}
+"""Group calls that end with their caller."""
 
 
 def owner_handlers(owner: Owner) -> Handlers:
@@ -82,7 +85,7 @@ def owner_handlers(owner: Owner) -> Handlers:
 
 
 def _group_call(owner: Owner) -> Route[Any]:
-    """A JoinGroup ends with its caller: nobody else could ever use what it waits for."""
+    """A JoinGroup, or what only reads, ends with its caller: nobody else could ever use what it waits for."""
     said = SaidBytes()
 
     async def ask(call: GroupCall) -> Any:
@@ -98,7 +101,7 @@ def _group_call(owner: Owner) -> Route[Any]:
     def begin(incoming: Incoming) -> "asyncio.Future[Any]":
         call = GROUP_CALL.decode(incoming.header)
         work = asyncio.get_running_loop().create_task(ask(call))
-        if call.api_key == ApiKey.JOIN_GROUP:
+        if call.api_key in _ENDING:
             incoming.kept.ends(work)
         return work
 

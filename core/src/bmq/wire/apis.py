@@ -46,6 +46,27 @@ class ApiKey(IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
+READS: Final = frozenset(
+    (
+        ApiKey.FETCH,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.METADATA,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.API_VERSIONS,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    )
+)
+"""Of use to nobody but who asks: they change nothing, but that topics are made that are missing, which whoever misses them asks for again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
     """One API. Versions are inclusive; `advertised_min` can be below `version_min`: such a request is answered with an error."""

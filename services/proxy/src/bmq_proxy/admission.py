@@ -49,6 +49,9 @@ class Admission:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self._held -= size
+            else:
+                # Whose turn comes late may be many, and all of them gone: nothing is kept of those.
+                self._waiting.discard((size, turn), party=call.client_host, sender=call.origin)
             self._let_in()
             raise
 

@@ -9,7 +9,7 @@ from typing import Final
 from typing_extensions import Buffer
 
 from bmq.wire import messages
-from bmq.wire.apis import SERVED, Api, ApiKey
+from bmq.wire.apis import READS, SERVED, Api, ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Fields, Message
 from bmq_proxy.bulk import COUNTED_ANSWER_BYTES, WIDE_ELEMENTS, Bulk, elements_of
@@ -24,14 +24,16 @@ Handler = Callable[[Call, Message], Awaitable[Reply]]
 
 WAIT_FOR_OTHERS: Final = frozenset((ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
 """Whose answers wait for other members of a group."""
+ENDING: Final = READS | {ApiKey.JOIN_GROUP}
+"""Given up when the client is gone: nobody else can use the answer, and whoever connects anew for each would have any number of them under way."""
 ERRORS_LOOKED_AT: Final = 1_000
 """Elements of an answer among which its first error is looked for, which is for a metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """`overlaps`: may run beside earlier requests of its kind. `outlives`: carried through when the client is gone.
-    `on_loop`: decoded on the event loop whatever its size, so that its bytes always cost a turn.
+    """`overlaps`: may run beside earlier requests of its kind. `ends_with_client`: given up when the client is gone; others are carried through.
+    `delays_stop`: a clean stop waits for it. `on_loop`: decoded on the event loop whatever its size, so that its bytes always cost a turn.
 
     `begin` raises WireError. It gets versions that are not served only where `any_version` says that it answers them.
     """
@@ -39,16 +41,14 @@ class Route:
     api: Api
     begin: Callable[[Call, Buffer], Pending]
     overlaps: bool = False
-    outlives: bool = True
+    ends_with_client: bool = False
+    delays_stop: bool = True
     any_version: bool = False
     on_loop: bool = False
 
 
 def plain(proxy: Proxy, key: ApiKey, handler: Handler) -> Route:
-    """An API whose handler gets a decoded Message, in which each thing is named once, and returns a Reply.
-
-    A JoinGroup ends with its connection: nobody else could ever use what it waits for.
-    """
+    """An API whose handler gets a decoded Message, in which each thing is named once, and returns a Reply."""
     api, bulk = SERVED[key], proxy.bulk
 
     async def run(call: Call, request: Message) -> Answer:
@@ -73,7 +73,7 @@ def plain(proxy: Proxy, key: ApiKey, handler: Handler) -> Route:
         running = run_wide(call, body) if wide else run(call, decoded(bulk, call, body))
         return asyncio.get_running_loop().create_task(running, name=api.name)
 
-    return Route(api=api, begin=begin, outlives=key != ApiKey.JOIN_GROUP)
+    return Route(api=api, begin=begin, ends_with_client=key in ENDING, delays_stop=key != ApiKey.JOIN_GROUP)
 
 
 def decoded(bulk: Bulk, call: Call, body: Buffer) -> Message:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from bmq.limits import Limits
 from bmq.turns import Turns
@@ -132,9 +132,18 @@ class Bulk:
         return partial(self.answers.release, size_bytes)
 
     async def apart(self, call: Call, work: Callable[[], T]) -> T:
-        """The result of pure work, done in a thread. Raises what it raises."""
-        async with self._apart.admitted(call, 1):
-            return await asyncio.get_running_loop().run_in_executor(None, work)
+        """The result of pure work, done in a thread. Raises what it raises. What has begun counts until it is over, also where nobody wants it."""
+        admitted = await self._apart.enter(call, 1)
+        try:
+            working = asyncio.get_running_loop().run_in_executor(None, work)
+        except BaseException:
+            admitted.keep(0)
+            raise
+        working.add_done_callback(partial(_over, admitted))
+        try:
+            return await asyncio.shield(working)
+        finally:
+            del working  # its error has this frame
 
     async def turn(self, call: Call) -> None:
         """Lets the loop go on, until it is this request's turn again."""
@@ -167,6 +176,12 @@ class Bulk:
 
         await asyncio.gather(*(worker(nth) for nth in range(min(at_once, len(items)))))
         return results
+
+
+def _over(admitted: Admitted, working: "asyncio.Future[Any]") -> None:
+    if not working.cancelled():
+        working.exception()  # there may be nobody any more to be told
+    admitted.keep(0)
 
 
 def _counted(decode: Callable[[], Message], at_most: int) -> tuple[Message, int]:

@@ -50,8 +50,11 @@ class Service(Protocol):
 
     def overlaps(self, api_key: int) -> bool: ...
 
-    def outlives(self, api_key: int) -> bool:
-        """Whether a request is carried through when its client is gone."""
+    def ends_with_client(self, api_key: int) -> bool:
+        """Whether a request is given up when its client is gone; others are carried through."""
+
+    def delays_stop(self, api_key: int) -> bool:
+        """Whether a clean stop waits for a request of this API."""
 
     def admits(self, connection: "Connection", call: Call) -> bool:
         """Whether the request may start now; otherwise `go_on` is called when it may be asked again."""
@@ -142,10 +145,10 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_answering(self) -> bool:
-        """Whether something was started that is carried through, or an answer is on its way."""
+        """Whether something was started that a clean stop waits for, or an answer is on its way."""
         if self._write_paused:
             return True
-        return bool(self._started) and self._exchanges is not None and self._service.outlives(self._exchanges[0].call.api_key)
+        return bool(self._started) and self._exchanges is not None and self._service.delays_stop(self._exchanges[0].call.api_key)
 
     @property
     def unsent_bytes(self) -> int:
@@ -189,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
                 # The connection lets go of it; whoever is behind the future still gives the memory back.
                 exchange.pending.remove_done_callback(self._answered)
                 exchange.pending.add_done_callback(partial(self._discard_later, exchange))
-                if not self._service.outlives(exchange.call.api_key):
+                if self._service.ends_with_client(exchange.call.api_key):
                     exchange.pending.cancel()
         self._intake.close()
         self._service.closed(self)
@@ -226,7 +229,8 @@ class Connection(asyncio.BufferedProtocol):
     def finish(self) -> None:
         """Starts nothing more, and leaves once what was started is answered: whoever sent the rest certainly may send it again.
 
-        The end is told to the peer, which then closes; `close` it where it does not. A request that changes nothing is not waited for.
+        The end is told to the peer, which then closes; `close` it where it does not. A request that itself waits, for records or members, is not
+        waited for.
         """
         self._finishing = True
         self._advance()

@@ -176,10 +176,15 @@ class Endpoint:
         route = self._routes.get(api_key)
         return route is not None and route.overlaps
 
-    def outlives(self, api_key: int) -> bool:
-        """Whether a request is carried through when its client is gone."""
+    def ends_with_client(self, api_key: int) -> bool:
+        """Whether a request is given up when its client is gone; others are carried through."""
         route = self._routes.get(api_key)
-        return route is None or route.outlives
+        return route is not None and route.ends_with_client
+
+    def delays_stop(self, api_key: int) -> bool:
+        """Whether a clean stop waits for a request of this API."""
+        route = self._routes.get(api_key)
+        return route is None or route.delays_stop
 
     def admits(self, connection: Connection, call: Call) -> bool:
         """Whether a request may start now: one in a later turn of the loop where enough began in this one.

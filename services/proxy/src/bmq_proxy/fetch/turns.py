@@ -63,6 +63,8 @@ class ReadTurns:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 turn.result().over()
+            else:
+                self._waiting.discard((size_bytes, turn), party=party[0], sender=party[1])
             raise
 
     def over(self, size_bytes: int, began_s: float) -> None:

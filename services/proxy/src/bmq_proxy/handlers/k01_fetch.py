@@ -37,7 +37,7 @@ FAILED_WAIT_MS = 100
 
 def route(proxy: Proxy) -> Route:
     """See the module."""
-    return Route(api=SERVED[ApiKey.FETCH], begin=partial(begin, proxy), outlives=False)
+    return Route(api=SERVED[ApiKey.FETCH], begin=partial(begin, proxy), ends_with_client=True, delays_stop=False)
 
 
 def begin(proxy: Proxy, call: Call, body: Buffer) -> Pending:

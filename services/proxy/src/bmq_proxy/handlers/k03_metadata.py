@@ -170,7 +170,7 @@ def route(proxy: Proxy) -> Route:
         found = cache.find(image, call.version, raw, viewers.of(image, call))
         return found or asyncio.get_running_loop().create_task(run(call, raw), name="Metadata")
 
-    return Route(api=SERVED[ApiKey.METADATA], begin=begin)
+    return Route(api=SERVED[ApiKey.METADATA], begin=begin, ends_with_client=True)
 
 
 async def _asked(bulk: Bulk, image: Image, call: Call, request: Any) -> list[Topic | Message]:

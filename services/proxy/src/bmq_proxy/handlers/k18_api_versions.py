@@ -40,7 +40,7 @@ def route(proxy: Proxy, served: Iterable[Route]) -> Route:
             raise WireError(f"an ApiVersions request of {size_bytes} bytes; at most {BODY_BYTES_MAX} are allowed")
         return encode(call, _reply(proxy, served, call, messages.decode_request(call.api_key, call.version, body, elements_max=TAGS_MAX)))
 
-    return Route(api=api, begin=begin, any_version=True, on_loop=True)
+    return Route(api=api, begin=begin, ends_with_client=True, any_version=True, on_loop=True)
 
 
 def _reply(proxy: Proxy, served: Iterable[Route], call: Call, request: Any) -> Reply:

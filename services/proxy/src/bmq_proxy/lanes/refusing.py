@@ -23,7 +23,7 @@ REASON: Final = (
 
 def refusing_routes(proxy: Proxy, served: Mapping[int, Route]) -> dict[int, Route]:
     """One for each API that is served; those that have no fitting error close the connection."""
-    routes = {key: Route(api=route.api, begin=_close, overlaps=route.overlaps, outlives=False, any_version=True) for key, route in served.items()}
+    routes = {key: Route(api=route.api, begin=_close, overlaps=route.overlaps, any_version=True) for key, route in served.items()}
     routes[ApiKey.API_VERSIONS] = served[ApiKey.API_VERSIONS]
     for key, reply in _REPLIES.items():
 

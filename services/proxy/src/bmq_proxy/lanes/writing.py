@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Hashable
+from dataclasses import replace
 from functools import partial
 
 from typing_extensions import Buffer
@@ -33,7 +34,7 @@ class LaneProduce:
     def route(self) -> Route:
         """Produce's, otherwise as everybody's."""
         usual = k00_produce.route(self._proxy)
-        return Route(api=usual.api, begin=self.begin, overlaps=usual.overlaps, outlives=usual.outlives, any_version=usual.any_version)
+        return replace(usual, begin=self.begin)
 
     def begin(self, call: Call, body: Buffer) -> Pending:
         """Raises WireError."""
