@@ -30,6 +30,7 @@ from bmq.ports import Clock, ObjectStore, Rng, Tracer
 from bmq.roles.controller import Registration
 from bmq.roles.owner import Owner
 from bmq.storage.durable import cancelled
+from bmq.storage.flatlog import GapFound
 from bmq.values import NodeId
 from bmq_broker.incarnations import Incarnations
 from bmq_broker.main import BrokerRole
@@ -52,6 +53,9 @@ GRACE_S: Final = 5.0
 JOIN_S: Final = 5.0
 """How long a node without a broker waits to be registered before it says that it serves."""
 
+CURRENT_S: Final = 5.0
+"""How long clients of a proxy that starts wait for the store's word of what the cluster is now."""
+
 _log = structlog.get_logger("bmq.node")
 
 
@@ -71,6 +75,7 @@ class ClusterNode:
         self._node_id = NodeId(config.node_id)
         self._tasks: list[asyncio.Task[None]] = []
         self._feed = MetadataFeed()
+        self._journal = MetadataJournal(store, rng=rng)
         self._server: InternalServer | None = None
         self._internal = ("", 0)
         self._control: RemoteController | None = None
@@ -108,7 +113,7 @@ class ClusterNode:
         Raises BmqError; CannotListen, ConfigurationError for the store of another cluster.
         """
         config = self._config
-        loaded = await MetadataJournal(self._store, rng=self._rng).load()
+        loaded = await self._journal.load()
         known = loaded.image.cluster_id
         self._check_cluster(known)
         self._server = server = InternalServer(
@@ -130,6 +135,7 @@ class ClusterNode:
         if config.has(Role.PROXY):
             await bound("listen", config.listen, self._start_proxy(self._owners, control))
             await self._start_listeners()
+            self._run("catch up", self._catch_up(loaded))
         registration = self._registration()
         if config.has(Role.BROKER):
             await self._start_broker(server, control, registration, self._owners)
@@ -218,7 +224,25 @@ class ClusterNode:
             log_dir=self._settings.log_dir,
             cluster_configs=self._config.cluster_config,
             tracer=self._tracer,
+            held=True,
         )
+
+    async def _catch_up(self, loaded: Position) -> None:
+        """What was acknowledged before anybody could ask this proxy is known to it when it answers: the deletion of a topic, say, made again since.
+
+        Without the store it answers from what it knows.
+        """
+        assert self.proxy is not None
+        try:
+            async with asyncio.timeout(CURRENT_S):
+                try:
+                    newest = await self._journal.advance(loaded)
+                except GapFound:
+                    newest = await self._journal.load()
+                await self._feed.wait_for(newest.image.position)
+        except (BmqError, TimeoutError) as error:
+            _log.warning("proxy serves without having caught up with the store", error=str(error) or f"no answer within {CURRENT_S:g} s")
+        self.proxy.server.endpoint.release()
 
     async def _start_listeners(self) -> None:
         assert self.proxy is not None

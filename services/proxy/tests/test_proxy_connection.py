@@ -50,6 +50,22 @@ def test_any_other_request_waits_until_everything_before_it_is_answered() -> Non
     run(test)
 
 
+def test_a_proxy_that_does_not_know_yet_what_the_cluster_is_answers_later() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.role.server.endpoint.hold()
+        first = client.send_produce("orders", {0: batch(b"a")})
+        second = client.send(18, 3)
+        gone = await proxy.connect()
+        gone.send(18, 3)
+        assert await nothing_comes(client) and not proxy.owner.held
+        gone.close()
+        proxy.role.server.endpoint.release()
+        assert [(await client.receive())[0], (await client.receive())[0]] == [first, second]
+        await until(lambda: len(proxy.role.server.endpoint.connections) == 1)
+
+    run(test)
+
+
 def test_a_waiting_fetch_holds_back_only_its_own_connection() -> None:
     async def test(proxy: Running, client: Client) -> None:
         client.send(1, 12, fetch_request("orders", 0, 0, max_wait_ms=10_000))

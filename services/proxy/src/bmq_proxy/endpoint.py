@@ -116,6 +116,8 @@ class Endpoint:
         self.scratch = bytearray(RECEIVE_BUFFER_BYTES)
         self._counted: dict[tuple[int, str], Counted] = {}
         self._stopping = False
+        self._held: dict[Connection, None] | None = None
+        """Whose requests wait until this proxy knows what the cluster knows; None: it does."""
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
         metrics.REQUEST_MEMORY.set_function(lambda: request_memory.held_bytes)
         metrics.PRODUCE_WINDOW.set_function(lambda: self.shares.window.size_bytes)
@@ -142,6 +144,8 @@ class Endpoint:
 
     def closed(self, connection: Connection) -> None:
         """Forgets a connection."""
+        if self._held is not None:
+            self._held.pop(connection, None)
         if self.connections.pop(connection, connection) is None:
             self._addresses[connection.peer] -= 1
             if not self._addresses[connection.peer]:
@@ -186,11 +190,24 @@ class Endpoint:
         route = self._routes.get(api_key)
         return route is None or route.delays_stop
 
+    def hold(self) -> None:
+        """No request starts until `release`."""
+        self._held = {}
+
+    def release(self) -> None:
+        """Requests start, those first that waited."""
+        held, self._held = self._held or {}, None
+        for connection in held:
+            connection.go_on()
+
     def admits(self, connection: Connection, call: Call) -> bool:
         """Whether a request may start now: one in a later turn of the loop where enough began in this one.
 
         A Produce of who has much under way waits for its turn while there are others to protect.
         """
+        if self._held is not None:
+            self._held[connection] = None
+            return False
         if self._requests_left <= 0 or self._partitions_left <= 0:
             if connection not in self._in_next_turn:
                 self._in_next_turn.add(connection)

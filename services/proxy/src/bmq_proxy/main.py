@@ -134,15 +134,21 @@ async def start_proxy(
     log_dir: str = "object-store",
     cluster_configs: Mapping[str, str] | None = None,
     tracer: Tracer | None = None,
+    held: bool = False,
 ) -> ProxyRole:
-    """Listens on `host`:`port` (0: any free one) and serves. Raises OSError where it cannot listen.
-    `cluster_configs` are the cluster's as the command line gives them (the controller and the brokers get the same).
+    """Listens on `host`:`port` (0: any free one) and serves; what comes waits for the endpoint's `release` where it is `held`.
+
+    Raises OSError where it cannot listen. `cluster_configs` are the cluster's as the command line gives them (the controller and the brokers get
+    the same).
     """
     proxy = build_proxy(store, owner_for, controller, metadata, settings, clock=clock, rng=rng, log_dir=log_dir, cluster_configs=cluster_configs)
     table = routes(proxy)
     memory = MemoryBudget(settings.request_memory_bytes)
     lanes = LaneTables(proxy, table)
-    server = ProxyServer(Endpoint(settings, table, memory, proxy.reader.memory, proxy.modest, lanes=lanes, answers=proxy.bulk.answers, tracer=tracer))
+    endpoint = Endpoint(settings, table, memory, proxy.reader.memory, proxy.modest, lanes=lanes, answers=proxy.bulk.answers, tracer=tracer)
+    if held:
+        endpoint.hold()
+    server = ProxyServer(endpoint)
     listening_host, listening_port = await server.start(host, port)
     if not proxy.advertised_port:
         proxy.advertised_port = listening_port
