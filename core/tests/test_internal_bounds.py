@@ -2,11 +2,17 @@
 
 import asyncio
 
-from internal_calls import Appends, append, ask, control, every_loop, outcomes
-from internal_under_test import Runner, calling, serving, until
+import pytest
+from internal_calls import Appends, append, ask, control, every_loop, outcomes, raw
+from internal_under_test import CLIENT, RUNNER_IDS, RUNNERS, SERVER, Runner, calling, serving, until
 
-from bmq.internal import NotSent, Purpose
+from bmq.internal import NotSent, Purpose, limits
+from bmq.internal.apis import Api
+from bmq.internal.frames import FrameReader, Kind, encode_frame
+from bmq.internal.hello import BYTES, HELLO, hello
 from bmq.internal.limits import CALLS_MAX, PRODUCE_CONNECTION_BYTES_MAX, QUEUED_BYTES_MAX, RECEIVE_BUFFER_BYTES
+from bmq.internal.routes import answered_by, header_of
+from bmq_sim.loop import run as run_in_virtual_time
 
 
 @every_loop
@@ -98,5 +104,50 @@ def test_strangers_keep_no_node_out_and_break_nothing_that_stands(run: Runner) -
                 assert server.connections <= 22
             for _, writer in strangers:
                 writer.close()
+
+    run(main())
+
+
+MIB = 1 << 20
+CALLS = [encode_frame(Kind.REQUEST, api_key=Api.GROUP_CALL, correlation_id=1 + n, header=BYTES.encode(bytes(MIB))) for n in range(40)]
+PINGS = [encode_frame(Kind.PING)] * 100_000
+"""Only the simulator's sockets are full so soon."""
+
+
+@pytest.mark.parametrize(
+    ("run", "asked", "answers"),
+    [*((one, CALLS, Kind.REPLY) for one in RUNNERS), (run_in_virtual_time, PINGS, Kind.ALIVE)],
+    ids=[*(f"calls-{name}" for name in RUNNER_IDS), "pings-simulated"],
+)
+def test_who_does_not_read_its_answers_is_not_read_until_it_does(
+    run: Runner, asked: list[list[bytes]], answers: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "UNTAKEN_BYTES_MAX", MIB)
+
+    async def echo(said: bytes) -> bytes:
+        return said
+
+    async def main() -> None:
+        async with (
+            serving({Api.GROUP_CALL: answered_by(BYTES, echo, header_of(BYTES))}) as (server, host, port),
+            calling(host, port, Purpose.CONTROL) as another,
+        ):
+            reader, writer = await raw(host, port)
+            writer.writelines(encode_frame(Kind.HELLO, header=HELLO.encode(hello(CLIENT, SERVER.node_id, Purpose.CONTROL))))
+            frames, came = FrameReader(), list[int]()
+            frames.trust()
+            while not came:
+                came += [frame.kind for frame in frames.feed(await reader.read(MIB))]
+            [stuck] = server._connections
+            writer.write(b"".join(part for frame in asked for part in frame))
+            await until(lambda: not stuck.is_read)
+            # A call that had begun to arrive, and answers to those that had begun together.
+            assert stuck.untaken_bytes < 5 * MIB
+            assert await another.call(Api.GROUP_CALL, BYTES.encode(b"others"), lambda frame: BYTES.decode(frame.header)) == b"others"
+            while len(came) < 1 + len(asked):
+                came += [frame.kind for frame in frames.feed(await reader.read(MIB)) if frame.kind in (Kind.HELLO, answers)]
+            assert came == [Kind.HELLO] + [answers] * len(asked)
+            assert stuck.is_read
+            writer.close()
 
     run(main())

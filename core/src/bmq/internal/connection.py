@@ -1,6 +1,8 @@
 """One connection of a server: hello, calls in, answers out in whatever order they are ready. Knows nothing of what the calls mean.
 
-A produce connection is not read while too much of it is being worked on. The others are always read: what is too much there is refused.
+A produce connection is not read while too much of it is being worked on, or its answers are not read. The others are read whatever is worked on,
+and what is too much there is refused: only while their peer leaves too much of its answers unread they are not. Clients always read, so that no two
+nodes ever wait for each other.
 """
 
 import asyncio
@@ -79,6 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         self._running: dict[int, _Running] = {}
         self._waiting: deque[Frame] = deque()
         """Calls that start when the peer reads its answers again."""
+        self._waiting_bytes = 0
         self._held_bytes = 0
         self._refusals = Refusals()
         self._kept = Kept(service.began)
@@ -108,6 +111,16 @@ class Connection(asyncio.BufferedProtocol):
         """Whether calls are not answered yet."""
         return bool(self._running or self._waiting)
 
+    @property
+    def is_read(self) -> bool:
+        """Whether more is taken of what the peer sends."""
+        return self._reading
+
+    @property
+    def untaken_bytes(self) -> int:
+        """Answers that the peer has not read, and calls that wait until it does."""
+        return self._waiting_bytes + (0 if self._transport is None else self._transport.get_write_buffer_size())
+
     # --- the event loop's ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -121,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._transport = None
         self._outgoing.clear()
-        self._waiting.clear()
+        self._clear_waiting()
         self._service.room.withdraw(self._update_reading)
         for running in list(self._running.values()):
             # Everything else is carried through; its memory is given back when it is over.
@@ -157,7 +170,9 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._update_reading()
         while self._waiting and not self._write_paused and not self._closing:
-            self._begin(self._waiting.popleft())
+            frame = self._waiting.popleft()
+            self._waiting_bytes -= frame.size_bytes
+            self._begin(frame)
 
     # --- the server's ---
 
@@ -192,13 +207,13 @@ class Connection(asyncio.BufferedProtocol):
         self._leaving = True
         self._still_ticks = 0
         self._send(encode_frame(Kind.GOODBYE))
-        while self._waiting:
-            frame = self._waiting.popleft()
+        for frame in self._clear_waiting():
             self._fail(frame.correlation_id, self._gone())
         for correlation_id, running in list(self._running.items()):
             if APIS[running.api_key].stoppable:
                 self._stop(correlation_id, running)
                 self._fail(correlation_id, self._gone())
+        self._update_reading()
 
     def abort(self) -> None:
         """Ends the connection at once."""
@@ -266,6 +281,7 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(correlation_id, NotReady(f"node {self._service.me.node_id} has {limits.CALLS_MAX} calls of this connection to answer"))
         elif self._write_paused and self._purpose is not Purpose.PRODUCE:
             self._waiting.append(frame)
+            self._waiting_bytes += frame.size_bytes
         else:
             self._begin(frame)
 
@@ -284,7 +300,7 @@ class Connection(asyncio.BufferedProtocol):
         if work.done():
             self._answer(correlation_id, frame.api_key, route, work)
             return
-        size_bytes = len(frame.header) + len(frame.attachments)
+        size_bytes = frame.size_bytes
         self._running[correlation_id] = _Running(route, work, frame.api_key, size_bytes)
         self._held_bytes += size_bytes
         if self._purpose is Purpose.PRODUCE:
@@ -299,7 +315,16 @@ class Connection(asyncio.BufferedProtocol):
         if running is not None and self._ends_with_caller(running):
             self._stop(correlation_id, running)
         elif running is None and self._waiting:
-            self._waiting = deque(frame for frame in self._waiting if frame.correlation_id != correlation_id)
+            waiting = self._clear_waiting()
+            self._waiting.extend(frame for frame in waiting if frame.correlation_id != correlation_id)
+            self._waiting_bytes = sum([frame.size_bytes for frame in self._waiting])
+
+    def _clear_waiting(self) -> list[Frame]:
+        """What waited."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        return waiting
 
     def _ends_with_caller(self, running: _Running) -> bool:
         return APIS[running.api_key].stoppable or running.work in self._kept.ending
@@ -371,17 +396,23 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _update_reading(self) -> None:
-        """A produce connection is read while there is room for what comes, and its answers are read."""
-        if self._purpose is not Purpose.PRODUCE or self._transport is None or self._closing:
+        """As long as there is room for what comes."""
+        if self._transport is None or self._closing:
             return
-        mine_full = self._write_paused or self._held_bytes >= limits.PRODUCE_CONNECTION_BYTES_MAX or len(self._running) >= limits.CALLS_MAX
-        full = self._service.room.is_full
-        if full and not mine_full:
-            self._service.room.wait(self._update_reading)
-        read = not (mine_full or full)
+        read = self._has_room_for_appends() if self._purpose is Purpose.PRODUCE else self._has_room()
         if read and not self._reading:
             self._reading = True
             self._transport.resume_reading()
         elif not read and self._reading:
             self._reading = False
             self._transport.pause_reading()
+
+    def _has_room(self) -> bool:
+        return not self._write_paused or self.untaken_bytes < limits.UNTAKEN_BYTES_MAX
+
+    def _has_room_for_appends(self) -> bool:
+        mine_full = self._write_paused or self._held_bytes >= limits.PRODUCE_CONNECTION_BYTES_MAX or len(self._running) >= limits.CALLS_MAX
+        full = self._service.room.is_full
+        if full and not mine_full:
+            self._service.room.wait(self._update_reading)
+        return not (mine_full or full)

@@ -62,6 +62,11 @@ class Frame(NamedTuple):
     header: memoryview
     attachments: memoryview
 
+    @property
+    def size_bytes(self) -> int:
+        """Of what it carries."""
+        return len(self.header) + len(self.attachments)
+
 
 def encode_frame(kind: Kind, *, api_key: int = 0, correlation_id: int = 0, header: bytes = b"", attachments: Sequence[Buffer] = ()) -> list[Buffer]:
     """The frame as buffers to be written one after the other. Attachments are not copied, unless they are small."""

@@ -60,6 +60,10 @@ FRAME_TRUST_BYTES: Final = 1 << 20
 CALLS_MAX: Final = 10_000
 """Calls of one connection that are not answered yet, on either side."""
 
+UNTAKEN_BYTES_MAX: Final = 32 << 20
+"""While a peer does not read its answers: bytes of those, and of its calls that wait until it does, of one connection, above which a server reads
+no more of it. Nodes always read: only a peer that is stuck, or means harm, comes to this."""
+
 QUEUED_BYTES_MAX: Final = 32 << 20
 """Bytes of calls that a client holds because the other side does not take more for now."""
 
