@@ -30,13 +30,14 @@ def test_a_checkpoint_whose_first_run_could_not_say_whose_it_is_is_claimed_by_th
 @pytest.mark.parametrize("size_bytes", [0, 1, 30])
 def test_a_query_whose_notes_were_cut_off_is_followed_by_another(spark: SparkSession, tmp_path: Path, size_bytes: int) -> None:
     checkpoint = Checkpoint(HadoopFolder(spark, str(tmp_path)), table_id="one", table="t")
-    checkpoint.begin(READS, {"orders": {0: 5}})
+    checkpoint.begin(READS, {"orders": {0: 5}}, job_began={"orders": {0: 2}})
     cut_off(tmp_path, "0001.json", size_bytes)
     found = checkpoint.newest()
-    assert found is not None and found.reads() != READS and found.initial == {}
-    checkpoint.begin(READS, {"orders": {0: 7}})
+    assert found is not None and found.reads() != READS and found.initial == {} and found.job_began is None
+    checkpoint.begin(READS, {"orders": {0: 7}}, job_began={"orders": {0: 2}})
     found = checkpoint.newest()
     assert found is not None and found.reads() == READS and found.initial == {"orders": {0: 7}}
+    assert found.job_began == {"orders": {0: 2}}
 
 
 @pytest.mark.parametrize("owner", ["nobody", "a run that was killed while it wrote"])

@@ -1,7 +1,7 @@
 """Spark's notes on a stream, and whether they agree with the table.
 
-A checkpoint belongs to one table (`bmq.json` says which). In it each query has a folder `NNNN` with `NNNN.json` beside it: what it reads, and
-where it began.
+A checkpoint belongs to one table (`bmq.json` says which). In it each query has a folder `NNNN` with `NNNN.json` beside it: what it reads,
+where it began, and where the job did.
 A query goes on as long as what it reads is the same and its last batch is finished and ends where the table does; else the next number
 is begun from the table's places, which are the truth: neither a kill nor a checkpoint that was restored, nor a table that was, loses or doubles a
 record. (Spark's own way, to run an unfinished batch again, ends in a NullPointerException of its Kafka connector 4.1 with AvailableNow.)
@@ -74,11 +74,12 @@ class Checkpoint:
         numbers = self._numbers()
         return Query(self._folder, max(numbers)) if numbers else None
 
-    def begin(self, reads: Reads, initial: Places) -> "Query":
-        """The next query, which begins at these places. Those before the one that ran last are deleted."""
+    def begin(self, reads: Reads, initial: Places, *, job_began: Places) -> "Query":
+        """The next query, which begins at these places; the job itself did at others. Those before the one that ran last are deleted."""
         numbers = self._numbers()
         number = max(numbers, default=0) + 1
-        notes = {"source": reads.source, "lane": reads.lane, "topics": dict(reads.topics), "initial": json.loads(to_json(initial))}
+        notes: dict[str, Any] = {"source": reads.source, "lane": reads.lane, "topics": dict(reads.topics), "initial": json.loads(to_json(initial))}
+        notes["job_began"] = json.loads(to_json(job_began))
         self._folder.write(f"{number:04}.json", json.dumps(notes))
         for old in sorted(numbers)[:-1]:
             self._folder.delete(f"{old:04}")
@@ -106,6 +107,12 @@ class Query:
     def initial(self) -> dict[str, dict[int, int]]:
         """Where it began."""
         return from_json(json.dumps(self._notes.get("initial", {})))
+
+    @property
+    def job_began(self) -> dict[str, dict[int, int]] | None:
+        """Where the job began in its topics, when the table had nothing of them: the table may be rolled back to that. None in notes of before."""
+        found = self._notes.get("job_began")
+        return None if found is None else from_json(json.dumps(found))
 
     def is_gone(self) -> bool:
         """Whether somebody has deleted it; False where that is not known."""

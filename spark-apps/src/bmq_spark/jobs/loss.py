@@ -31,9 +31,20 @@ def check_ends(places: Places, ends: Places, *, what: str) -> None:
 
 def overtaken(holes: Sequence[Range], *, what: str) -> JobStopped:
     """What to raise for holes that nobody accepted."""
-    named = ", ".join(str(hole) for hole in holes[:NAMED_MAX]) + (f" and {len(holes) - NAMED_MAX} more" if len(holes) > NAMED_MAX else "")
     count = sum(hole.count for hole in holes)
     return JobStopped(
-        f"{named}: {count} offsets are gone from the log before {what} had them (retention, or DeleteRecords): "
+        f"{_named(holes)}: {count} offsets are gone from the log before {what} had them (retention, or DeleteRecords): "
         "run once with --accept-loss to go on after them; the commit will name them"
     )
+
+
+def set_back(holes: Sequence[Range], *, what: str) -> JobStopped:
+    """What to raise for holes that a batch would leave in a table which stood further."""
+    return JobStopped(
+        f"{_named(holes)}: {what} has them no more, and did when the batch before was added: was it rolled back while the job ran? "
+        "Run the job again: it begins where the table is"
+    )
+
+
+def _named(holes: Sequence[Range]) -> str:
+    return ", ".join(str(hole) for hole in holes[:NAMED_MAX]) + (f" and {len(holes) - NAMED_MAX} more" if len(holes) > NAMED_MAX else "")

@@ -20,7 +20,7 @@ from bmq_spark.jobs.checkpoint import Checkpoint, Planned, Query, Reads, agrees,
 from bmq_spark.jobs.cluster import Cluster, Topic
 from bmq_spark.jobs.ending import StopRequest, say
 from bmq_spark.jobs.explaining import explained
-from bmq_spark.jobs.loss import check_ends, gone, overtaken
+from bmq_spark.jobs.loss import check_ends, gone, overtaken, set_back
 from bmq_spark.jobs.places import Places, Range, each, ends_of, merged, place, to_add
 from bmq_spark.jobs.progress import Progress
 from bmq_spark.jobs.reading import records_stream
@@ -93,7 +93,9 @@ class Stream:
         query = self._checkpoint.newest()
         # Where nothing was committed yet, a partition begins where it did when the job first began, also if other topics or another source are read
         # now: what retention took since is missed. --starting-offsets latest means the end of then, which the table says itself (`begin_at`).
-        have = merged(merged(self._first(topics, starts, ends, table), _begun(query, reads)), table)
+        # So it is where the table was rolled back to before it had anything of a topic: the query that ran last began where the table was by then.
+        job_began = merged(self._first(topics, starts, ends, table), _begun(query, reads, table))
+        have = merged(job_began, table)
         goes_on = False
         if query is not None and query.reads() == reads:
             planned = query.planned()
@@ -113,7 +115,7 @@ class Stream:
         if query is None or not goes_on or holes:
             if query is not None:
                 self._sink.retire(query.id())
-            query = self._checkpoint.begin(reads, have)
+            query = self._checkpoint.begin(reads, have, job_began=job_began)
         return query
 
     def _first(self, topics: Mapping[str, Topic], starts: Places, ends: Places, table: Places) -> dict[str, dict[int, int]]:
@@ -160,11 +162,12 @@ class Stream:
         start, end = self._query.end(batch_id - 1), self._query.end(batch_id)
         if end is None:
             raise checkpoint_gone(self._query.uri)
-        table = self._sink.places()
+        table = merged(self._query.job_began or {}, self._sink.places())
         start = merged(self._query.initial, start or {})
         ranges, holes = to_add(start=start, end=end, table=table)
         if holes:
-            raise overtaken(holes, what=self._sink.name)
+            lost = gone(table, self._cluster.starts(self._cluster.topics(self._options.topics)))
+            raise overtaken(holes, what=self._sink.name) if lost else set_back(holes, what=self._sink.name)
         if not ranges:
             return
         self._ranges = ranges
@@ -230,11 +233,17 @@ class Stream:
         raise explained(self._cause or error, servers=self._options.bootstrap_servers, ranges=self._ranges, checkpoint=checkpoint) from None
 
 
-def _begun(query: Query | None, reads: Reads) -> Places:
-    """Where the query that ran last began in those of its topics that are read now."""
+def _begun(query: Query | None, reads: Reads, table: Places) -> Places:
+    """Where the job began in those topics of the query that ran last that are read now. Notes of before say it of what the table has nothing of."""
     if query is None or (before := query.reads()).lane != reads.lane:
         return {}
-    return {name: places for name, places in query.initial.items() if name in reads.topics and before.topics.get(name) == reads.topics[name]}
+    told = query.job_began
+    if told is None:
+        told = {
+            topic: {number: offset for number, offset in found.items() if place(table, topic, number) is None}
+            for topic, found in query.initial.items()
+        }
+    return {name: places for name, places in told.items() if name in reads.topics and before.topics.get(name) == reads.topics[name]}
 
 
 def _known(query: Query, planned: Planned | None) -> Places:
