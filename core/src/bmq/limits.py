@@ -198,6 +198,12 @@ class Limits:
         beyond="Further ones are closed at once, and the log says so.",
         maximum=1_000_000,
     )
+    look_ups_per_address: int = _limit(
+        1_000,
+        "Partitions that clients at one address look up at owners at one time (ListOffsets, OffsetForLeaderEpoch), by a proxy.",
+        beyond="The others wait their turn, by connections; those of other addresses do not wait for them.",
+        maximum=1_000_000,
+    )
     turn_requests: int = _limit(
         50,
         "Requests that are begun in one turn of the event loop, all connections together, some ms.",

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from bmq_proxy.admission import Admission, Admitted
+from bmq_proxy.admission import Admission, Admitted, ByAddress
 from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.calls import Call, Lease
 
@@ -141,3 +141,31 @@ def test_those_who_have_given_up_are_not_kept_until_their_turn_would_have_come()
         await works.end("whose turn it is")
 
     run(test)
+
+
+def test_each_address_has_so_much_at_a_time_and_holds_up_no_other_one() -> None:
+    async def main() -> None:
+        by_address, over, under_way = ByAddress(3), asyncio.Event(), list[str]()
+
+        async def work(host: str) -> None:
+            under_way.append(host)
+            await over.wait()
+
+        def begin(host: str, connection: int) -> "asyncio.Task[None]":
+            return asyncio.create_task(by_address.run(call(host, connection), lambda: work(host)))
+
+        tasks = [begin("greedy", number % 2) for number in range(10)]
+        await turns()
+        tasks += [begin("modest", 9)]
+        await turns()
+        assert under_way == ["greedy"] * 3 + ["modest"]
+        for task in tasks[:5]:
+            task.cancel()
+        await turns()
+        assert under_way == ["greedy"] * 3 + ["modest"] + ["greedy"] * 3
+        over.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert len(under_way) == 9
+        assert not by_address._admissions
+
+    asyncio.run(main())

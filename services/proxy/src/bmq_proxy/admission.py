@@ -1,11 +1,14 @@
 """How much wide work is under way, and whose is let in next: by turns of addresses, and of their connections."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from bmq.turns import Rotation
 from bmq_proxy.calls import Call
+
+T = TypeVar("T")
 
 
 class Admission:
@@ -18,6 +21,11 @@ class Admission:
         self._waiting: Rotation[tuple[int, asyncio.Future[None]]] = Rotation()
         self._next: tuple[int, asyncio.Future[None]] | None = None
         """Whose turn it is, for whom there is no room yet."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way, and nothing waits."""
+        return not self._held and self._next is None and not self._waiting
 
     async def enter(self, call: Call, size: int) -> "Admitted":
         """Once there is room for so much of a call's work; who enters says `keep(0)` in the end."""
@@ -67,6 +75,30 @@ class Admission:
                 self._held += size
                 turn.set_result(None)
             self._next = None
+
+
+class ByAddress:
+    """So many pieces of work of each address at a time. What waits is let in by turns of connections, and holds up no other address."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._admissions: dict[str, Admission] = {}
+
+    async def run(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
+        """The result of one piece of a call's work. Raises what it raises."""
+        address = call.client_host
+        admission = self._admissions.get(address)
+        if admission is None:
+            admission = self._admissions[address] = Admission(self._limit)
+        try:
+            admitted = await admission.enter(call, 1)
+            try:
+                return await work()
+            finally:
+                admitted.keep(0)
+        finally:
+            if admission.is_idle:
+                self._admissions.pop(address, None)
 
 
 class Admitted:

@@ -6,7 +6,7 @@ of the loop, however many requests are at it. Who waits for any of these waits b
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -15,7 +15,7 @@ from bmq.limits import Limits
 from bmq.turns import Turns
 from bmq.wire.limits import PRODUCE_PARTITIONS_MAX
 from bmq.wire.message import Message
-from bmq_proxy.admission import Admission, Admitted
+from bmq_proxy.admission import Admission, Admitted, ByAddress
 from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.calls import Call
 
@@ -49,6 +49,7 @@ class Bulk:
         self._collecting = Admission(limits.answer_memory_bytes)
         self._apart = Admission(1)
         self._fetching = Admission(limits.fetch_partitions_held)
+        self._look_ups = ByAddress(limits.look_ups_per_address)
         self.listed_bytes = 0
         """What the last list of groups said."""
         self.listed_groups = 0
@@ -134,16 +135,16 @@ class Bulk:
     async def apart(self, call: Call, work: Callable[[], T]) -> T:
         """The result of pure work, done in a thread. Raises what it raises. What has begun counts until it is over, also where nobody wants it."""
         admitted = await self._apart.enter(call, 1)
-        try:
-            working = asyncio.get_running_loop().run_in_executor(None, work)
-        except BaseException:
-            admitted.keep(0)
-            raise
+        working = asyncio.get_running_loop().run_in_executor(None, work)
         working.add_done_callback(partial(_over, admitted))
         try:
             return await asyncio.shield(working)
         finally:
             del working  # its error has this frame
+
+    async def looked_up(self, call: Call, ask: Callable[[], Awaitable[T]]) -> T:
+        """What an owner is asked about one partition: of each address few stand there, in whose queues others stand behind them."""
+        return await self._look_ups.run(call, ask)
 
     async def turn(self, call: Call) -> None:
         """Lets the loop go on, until it is this request's turn again."""

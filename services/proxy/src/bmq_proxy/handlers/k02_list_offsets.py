@@ -3,10 +3,12 @@
 Who says that it is a replica is answered as everybody else: kafka-python 3.0 says that it is replica 0, and nothing above the high watermark is told.
 """
 
+from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
 from bmq.errors import BmqError
+from bmq.roles.owner import OffsetForTime
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode, code_for
 from bmq.wire.message import Message
@@ -46,7 +48,11 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
 async def _look_up(proxy: Proxy, call: Call, name: str, asked: Any, *, committed: bool) -> dict[str, Any]:
     tp = find_partition(proxy.image, name, asked.partition_index)
     owner, epoch = proxy.owner_for(tp), asked.current_leader_epoch
-    found = await proxy.patience.answered(call, lambda: owner.offset_for_time(tp, asked.timestamp, current_leader_epoch=epoch, committed=committed))
+
+    def ask() -> Awaitable[OffsetForTime]:
+        return owner.offset_for_time(tp, asked.timestamp, current_leader_epoch=epoch, committed=committed)
+
+    found = await proxy.patience.answered(call, lambda: proxy.bulk.looked_up(call, ask))
     return {
         "partition_index": asked.partition_index,
         "error_code": 0,

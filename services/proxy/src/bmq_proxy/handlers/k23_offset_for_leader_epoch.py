@@ -35,7 +35,8 @@ async def _look_up(proxy: Proxy, call: Call, name: str, asked: Any) -> dict[str,
     try:
         tp = find_partition(proxy.image, name, asked.partition)
         owner, current_epoch = proxy.owner_for(tp), asked.current_leader_epoch
-        end = await proxy.patience.answered(call, lambda: owner.epoch_end(tp, asked.leader_epoch, current_leader_epoch=current_epoch))
+        ask = partial(owner.epoch_end, tp, asked.leader_epoch, current_leader_epoch=current_epoch)
+        end = await proxy.patience.answered(call, lambda: proxy.bulk.looked_up(call, ask))
     except BmqError as error:
         return {"error_code": code_for(error), "partition": asked.partition, "leader_epoch": -1, "end_offset": -1}
     return {"error_code": 0, "partition": asked.partition, "leader_epoch": end.leader_epoch, "end_offset": end.end_offset}

@@ -1,0 +1,67 @@
+"""Look-ups of offsets: one address has so many under way at owners, and those of others stand behind no more of them than that."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from one_connection import until
+from proxy_in_memory import running_proxy
+
+from bmq.limits import limits_of
+from bmq.roles.owner import EpochEnd, OffsetForTime
+from bmq.wire.apis import ApiKey
+from bmq_proxy.settings import ProxySettings
+
+PARTITIONS = 40
+CLIENTS = 10
+AT_ONCE = 50
+OFFSETS = {
+    "replica_id": -1,
+    "isolation_level": 0,
+    "topics": [{"name": "orders", "partitions": [{"partition_index": n, "current_leader_epoch": -1, "timestamp": -1} for n in range(PARTITIONS)]}],
+}
+EPOCHS = {
+    "replica_id": -1,
+    "topics": [{"topic": "orders", "partitions": [{"partition": n, "current_leader_epoch": -1, "leader_epoch": 1} for n in range(PARTITIONS)]}],
+}
+ASKED: dict[ApiKey, tuple[int, Any]] = {ApiKey.LIST_OFFSETS: (7, OFFSETS), ApiKey.OFFSET_FOR_LEADER_EPOCH: (4, EPOCHS)}
+
+
+@pytest.mark.parametrize("api", ASKED)
+def test_one_address_has_so_many_look_ups_at_owners_and_others_do_not_wait_for_them(api: ApiKey) -> None:
+    async def main() -> None:
+        async with running_proxy(ProxySettings(limits=limits_of({"look_ups_per_address": AT_ONCE}))) as proxy:
+            proxy.metadata.add_topic("orders", PARTITIONS)
+            gate, asked = asyncio.Event(), 0
+            offset_for_time, epoch_end = proxy.owner.offset_for_time, proxy.owner.epoch_end
+
+            async def offset(*args: Any, **kwargs: Any) -> OffsetForTime:
+                nonlocal asked
+                asked += 1
+                await gate.wait()
+                return await offset_for_time(*args, **kwargs)
+
+            async def end(*args: Any, **kwargs: Any) -> EpochEnd:
+                nonlocal asked
+                asked += 1
+                await gate.wait()
+                return await epoch_end(*args, **kwargs)
+
+            proxy.owner.offset_for_time, proxy.owner.epoch_end = offset, end  # type: ignore[method-assign]
+            greedy = [await proxy.connect(local_addr=("127.0.0.2", 0)) for _ in range(CLIENTS)]
+            for one in greedy:
+                one.send(api, *ASKED[api])
+            endpoint = proxy.role.server.endpoint
+            await until(lambda: endpoint.in_flight == CLIENTS and asked >= AT_ONCE)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert asked == AT_ONCE
+            modest = await proxy.connect(local_addr=("127.0.0.3", 0))
+            modest.send(api, *ASKED[api])
+            await until(lambda: asked == AT_ONCE + PARTITIONS)
+            gate.set()
+            for one in (*greedy, modest):
+                await asyncio.wait_for(one.receive(), 10)
+            assert asked == (CLIENTS + 1) * PARTITIONS
+
+    asyncio.run(main())
