@@ -21,18 +21,19 @@ class UnwrittenOwner:
     """`Owner` of all such partitions: it has none of what it would have to store."""
 
     def __init__(self, first_offset: Callable[[TopicPartition], int]) -> None:
-        """`first_offset`: where the topic begins that the first write makes."""
+        """`first_offset`: where the topic begins that the first write makes. Raises NotOwner where there is one by now, or will be none."""
         self._first_offset = first_offset
 
     async def offset_for_time(
         self, tp: TopicPartition, timestamp_ms: int, *, current_leader_epoch: int = -1, committed: bool = False
     ) -> OffsetForTime:
         """See the protocol."""
-        there = timestamp_ms in (_LATEST, *_EARLIEST, _LATEST_TIERED)
-        return OffsetForTime(offset=Offset(self._first_offset(tp) if there else -1), timestamp_ms=-1, leader_epoch=_NOWHERE)
+        first, there = self._first_offset(tp), timestamp_ms in (_LATEST, *_EARLIEST, _LATEST_TIERED)
+        return OffsetForTime(offset=Offset(first if there else -1), timestamp_ms=-1, leader_epoch=_NOWHERE)
 
     async def epoch_end(self, tp: TopicPartition, leader_epoch: int, *, current_leader_epoch: int = -1) -> EpochEnd:
         """See the protocol."""
+        self._first_offset(tp)
         return EpochEnd(leader_epoch=_NOWHERE, end_offset=Offset(-1))
 
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
@@ -63,7 +64,14 @@ class UnwrittenOwner:
 
 def owner_in_lane(view: LaneView, real: Callable[[TopicPartition], Owner]) -> Callable[[TopicPartition], Owner]:
     """Who answers for a partition that a lane's clients see."""
-    nobody = UnwrittenOwner(lambda tp: view.first_offset(tp.topic_id))
+
+    def first_offset(tp: TopicPartition) -> int:
+        """A question may have waited for its turn meanwhile."""
+        if view.is_written(tp.topic_id) or tp.topic_id not in view.image.topics:
+            raise NotOwner(f"{tp}: it was written to or deleted since its owner was looked for; ask again")
+        return view.first_offset(tp.topic_id)
+
+    nobody = UnwrittenOwner(first_offset)
 
     def owner_for(tp: TopicPartition) -> Owner:
         return real(tp) if view.is_written(tp.topic_id) else nobody
