@@ -379,6 +379,27 @@ async def test_who_asks_after_an_own_create_that_overtook_the_look_up_is_answere
         await broker.writer.verify_not_sealed()
 
 
+@playing
+async def test_who_asked_before_an_own_create_that_the_look_up_finds_hears_of_it_when_nothing_follows(store: ScriptedStore, broker: Broker) -> None:
+    """The create fails once, and succeeds while the look-up for it is under way: nothing else comes that could answer."""
+    await broker.write(1)
+    loop, head = asyncio.get_running_loop(), store.head
+
+    async def late(object_key: str) -> ObjectMeta:
+        await asyncio.sleep(1)
+        return await head(object_key)
+
+    store.head = late  # type: ignore[method-assign]
+    full = Full(store)
+    broker.submit(1)
+    check = loop.create_task(broker.writer.verify_not_sealed())
+    await asyncio.sleep(0.001)
+    full.numbers = set()
+    async with asyncio.timeout(60):
+        await check
+    assert broker.durable == [0, 1] and broker.fenced == []
+
+
 # --- sealing ---
 
 

@@ -277,12 +277,13 @@ class StreamWriter:
             taken = await together(self._is_taken(n) for n in range(self._durable_below, number + 1) if n not in self._created)
             if not any(taken):
                 self._pass(asked)
-            elif self._sealing or not is_idle:  # the own seal may stand there, or an own create that nobody answered: what comes of it answers them
-                return
-            elif self._next == number:
+            elif self._sealing or (not is_idle and self.in_flight):
+                return  # the own seal may stand there, or an own create that nobody answered: what comes of it answers them
+            elif is_idle and self._next == number:
                 self._end(self._fenced(number))
                 return
-            # Otherwise an own create was sent there meanwhile. It answers who had asked before; who asked since is looked up for.
+            # Otherwise an own create was sent there meanwhile, or is in the store by now. It answers who had asked before it was sent; who asked
+            # since is looked up for.
 
     def _pass(self, checks: Iterable["asyncio.Future[None]"]) -> None:
         is_due = bool(self._passed)
