@@ -115,6 +115,8 @@ class SegmentReader:
         self._index_cache_bytes = index_cache_bytes
         self._read_ahead_blocks = read_ahead_blocks
         self._indexes: OrderedDict[tuple[str, int], asyncio.Task[SegmentIndex]] = OrderedDict()
+        self._index_costs: dict[tuple[str, int], int] = {}
+        """In memory, of those that are there."""
         self._index_bytes = 0
         self._expected: OrderedDict[tuple[str, int], None] = OrderedDict()
         """Where sequential readers will go on: (key, position)."""
@@ -252,12 +254,17 @@ class SegmentReader:
         if done.cancelled() or done.exception() is not None:
             self._indexes.pop(key, None)
             return
-        self._index_bytes += _cost_bytes(done.result())
+        self._index_costs[key] = _cost_bytes(done.result())
+        self._index_bytes += self._index_costs[key]
+        if self._index_bytes <= self._index_cache_bytes:
+            return
         for old in list(self._indexes):
             if self._index_bytes <= self._index_cache_bytes or len(self._indexes) == 1:
                 break
-            if self._indexes[old].done():
-                self._index_bytes -= _cost_bytes(self._indexes.pop(old).result())
+            cost_bytes = self._index_costs.pop(old, None)
+            if cost_bytes is not None:  # others are under way, or have ended a moment ago, with an error maybe
+                self._index_bytes -= cost_bytes
+                del self._indexes[old]
 
     def _follow(self, entry: SegmentEntry, start: int, end: int, pool: Pool, following: SegmentEntry | None) -> None:
         """Remembers where this reader goes on; one that went on where it was expected has the blocks after that read ahead."""
