@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
 from proxy_in_memory import Client, Running, batch, running_proxy
 
 from bmq.errors import ControllerUnavailable
@@ -177,5 +178,37 @@ def test_a_client_that_leaves_while_its_topic_is_made_holds_nothing_up_and_its_b
         found = values(proxy, made)
         assert [value for value in found if value != b"again"] == [b"%d" % number for number in range(len(found) - 1)]
         assert not values(proxy, base)
+
+    in_lane(test)
+
+
+@pytest.mark.parametrize("waits_for", ["the controller", "the image"])
+@pytest.mark.parametrize("grace_s", [0.0, 0.05])
+def test_a_stop_while_a_topic_is_made_leaves_nothing_under_way_and_nothing_is_written_afterwards(waits_for: str, grace_s: float) -> None:
+    async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
+        before = asyncio.all_tasks()
+        if waits_for == "the image":
+            gate.open.set()
+            proxy.metadata.add_topic = lambda *_: base  # type: ignore[method-assign]
+        for _ in range(3):
+            client.send_produce("orders", {0: batch(b"x")})
+        commits = await proxy.connect()
+        commits.client_id = "lane=dev,commits"
+        one = {"partition_index": 0, "committed_offset": 0, "committed_metadata": ""}
+        commits.send(
+            8, 5, {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "topics": [{"name": "orders", "partitions": [one]}]}
+        )
+        await until(lambda: len(gate.asked) == 1 and proxy.role.server.endpoint.in_flight == 4)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert any(task.get_name() == "make orders in lane dev" for task in asyncio.all_tasks())
+        await proxy.role.stop(grace_s=grace_s)
+        assert {task.get_name() for task in asyncio.all_tasks() - before} <= {"OffsetCommit"}, "which is carried through, as everywhere"
+        gate.open.set()
+        proxy.metadata.add_topic("dev:orders", 3)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert proxy.owner.appended == []
+        assert await client.closed()
 
     in_lane(test)

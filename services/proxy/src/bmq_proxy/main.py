@@ -40,6 +40,7 @@ class ProxyRole:
 
     proxy: Proxy
     server: ProxyServer
+    lanes: LaneTables
     host: str
     port: int
     listening: Mapping[str, tuple[str, int]] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class ProxyRole:
     async def stop(self, grace_s: float = 5.0) -> None:
         """Accepts no more, lets what is in flight finish for at most `grace_s`, closes everything."""
         await self.server.stop(grace_s)
+        await self.lanes.close()
         self.proxy.appends.close()
         await self.proxy.proofs.close()
         await self.proxy.reader.close()
@@ -152,4 +154,4 @@ async def start_proxy(
     listening_host, listening_port = await server.start(host, port)
     if not proxy.advertised_port:
         proxy.advertised_port = listening_port
-    return ProxyRole(proxy=proxy, server=server, host=listening_host, port=listening_port)
+    return ProxyRole(proxy=proxy, server=server, lanes=lanes, host=listening_host, port=listening_port)

@@ -22,11 +22,12 @@ _log = structlog.get_logger("bmq.proxy.lanes")
 class Overlays:
     """One lane's. Whoever writes to the same name at the same time waits for the same creation."""
 
-    def __init__(self, controller: Controller, real: Metadata, lane: str) -> None:
-        """`controller` is the lane's, `real` the node's metadata as it is."""
+    def __init__(self, controller: Controller, real: Metadata, lane: str, tasks: set[asyncio.Task[None]]) -> None:
+        """`controller` is the lane's, `real` the node's metadata as it is. `tasks`: what is under way, for who ends it."""
         self._controller = controller
         self._real = real
         self._lane = lane
+        self._tasks = tasks
         self._making: dict[str, asyncio.Task[None]] = {}
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
 
@@ -36,6 +37,8 @@ class Overlays:
             if name not in self._making:
                 task = asyncio.get_running_loop().create_task(self._make(name), name=f"make {name} in lane {self._lane}")
                 self._making[name] = task
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
                 task.add_done_callback(lambda _, name=name: self._making.pop(name, None))  # type: ignore[misc]
         waited = [self._making[name] for name in names]
         if waited:

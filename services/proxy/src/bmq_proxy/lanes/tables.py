@@ -1,5 +1,6 @@
 """Which handlers serve a client in a lane: the lane's, or those that refuse a lane which does not exist. Never the base's."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -66,6 +67,15 @@ class LaneTables:
         self._tables: dict[str, LaneTable] = {}
         self._refusing = _table(BASE, 0, refusing_routes(proxy, base))
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Of all lanes, also of those that are gone: first writes that wait for their topics, and topics that are being made."""
+
+    async def close(self) -> None:
+        """Ends what is under way. What waits for its topic was not begun, and is not begun any more."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def of(self, asked: str | None, call: Call) -> LaneTable:
         """Who says `lane=asked`, or (None) is in the lane that this proxy serves alone."""
@@ -84,7 +94,7 @@ class LaneTables:
         view = LaneView(self._real, lane.name, own_only=False)
         own_view = LaneView(self._real, lane.name, own_only=True)
         controller = LaneController(self._controller, lane.name)
-        overlays = Overlays(controller, self._real, lane.name)
+        overlays = Overlays(controller, self._real, lane.name, self._tasks)
         settings = self._proxy.settings
         reading = replace(
             self._proxy,
@@ -108,7 +118,7 @@ class LaneTables:
         table = routes(reading)
         written = routes(writing)
         table |= {int(key): written[key] for key in _WRITES}
-        table[ApiKey.PRODUCE] = LaneProduce(writing, view, overlays).route()
+        table[ApiKey.PRODUCE] = LaneProduce(writing, view, overlays, self._tasks).route()
         return table
 
     def _base_bytes_per_s(self, name: str) -> "_Rate":

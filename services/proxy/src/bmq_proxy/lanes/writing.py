@@ -23,13 +23,13 @@ _Waiting = tuple[Call, Buffer, "asyncio.Future[Answer]"]
 class LaneProduce:
     """One lane's Produce requests. Each connection's start in the order in which they came."""
 
-    def __init__(self, proxy: Proxy, view: LaneView, overlays: Overlays) -> None:
-        """`proxy` sees the lane's own topics alone, `view` also those that a write would make."""
+    def __init__(self, proxy: Proxy, view: LaneView, overlays: Overlays, tasks: set[asyncio.Task[None]]) -> None:
+        """`proxy` sees the lane's own topics alone, `view` also those that a write would make. `tasks`: what is under way, for who ends it."""
         self._proxy = proxy
         self._view = view
         self._overlays = overlays
         self._waiting: dict[Hashable, deque[_Waiting]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = tasks
 
     def route(self) -> Route:
         """Produce's, otherwise as everybody's."""
