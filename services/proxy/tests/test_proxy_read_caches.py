@@ -17,12 +17,16 @@ from bmq.storage.keys import manifest_page_key, manifest_prefix, segment_key
 from bmq.storage.manifest import Manifest, page_ref
 from bmq.storage.manifest_format import encode_manifest, encode_page
 from bmq.storage.segment import SegmentEntry, SegmentRun, encode_segment
-from bmq.values import LeaderEpoch, ManifestVersion, TopicId, TopicPartition
+from bmq.storage.segment_index import SegmentBatch
+from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicId, TopicPartition
 from bmq.wire.batch_headers import split
+from bmq.wire.error_codes import ErrorCode
+from bmq.wire.records import Record, build_batch, iterate_records
 from bmq_proxy.fetch import manifests as manifest_cache
 from bmq_proxy.fetch.blocks import BLOCK_SIZE_BYTES, BlockCache, Pool
 from bmq_proxy.fetch.manifests import ManifestCache
-from bmq_proxy.fetch.segments import SegmentReader, _cost_bytes
+from bmq_proxy.fetch.segments import OtherRun, SegmentReader, _cost_bytes
+from bmq_proxy.metrics import OTHER_RUNS
 
 TPS = [TopicPartition(TopicId(UUID(int=1 << 64)), partition) for partition in range(4)]
 _rng = CountingRng()
@@ -121,7 +125,7 @@ def test_what_is_loaded_when_a_proxy_stops_ends_and_so_do_those_who_wait_for_it(
         store.gate = asyncio.Event()
         before = asyncio.all_tasks()
         waiting = [asyncio.ensure_future(cache.get(TPS[0], version)) for _ in range(3)]
-        waiting += [asyncio.ensure_future(reader.read(entry, 0, max_bytes=1, at_least_one=True, pool=Pool.TAIL)) for _ in range(3)]  # type: ignore[misc]
+        waiting += [asyncio.ensure_future(reader.read(TPS[0], entry, 0, max_bytes=1, at_least_one=True, pool=Pool.TAIL)) for _ in range(3)]  # type: ignore[misc]
         while len(store.gets) < 2:
             await asyncio.sleep(0)
         await cache.close()
@@ -131,7 +135,7 @@ def test_what_is_loaded_when_a_proxy_stops_ends_and_so_do_those_who_wait_for_it(
         assert asyncio.all_tasks() == before
         store.gate = None
         assert (await cache.get(TPS[0], version)).next_offset == 1, "nothing of what ended is in the way"
-        assert (await reader.read(entry, 0, max_bytes=1, at_least_one=True, pool=Pool.TAIL)).size_bytes == entry.length
+        assert (await reader.read(TPS[0], entry, 0, max_bytes=1, at_least_one=True, pool=Pool.TAIL)).size_bytes == entry.length
 
     run(test)
 
@@ -155,7 +159,7 @@ def test_indexes_that_go_for_others_are_got_again_and_no_more_is_kept_than_may_b
         async def look() -> None:
             entry = random_.choice([*entries, gone])
             try:
-                found = await reader.read(entry, entry.base_offset, max_bytes=1 << 20, at_least_one=True, pool=Pool.CATCH_UP)
+                found = await reader.read(TPS[0], entry, entry.base_offset, max_bytes=1 << 20, at_least_one=True, pool=Pool.CATCH_UP)
             except ObjectMissing:
                 assert entry is gone
             else:
@@ -179,7 +183,7 @@ def test_an_index_that_cannot_be_had_as_another_comes_fails_for_who_wants_it_alo
         reader = reader_over(store, index_cache_bytes=0)
         del store.objects[entries[1].key]
         for order in ((0, 1, 0), (1, 0), (2, 1, 3, 2)):
-            reads = [reader.read(entries[n], n, max_bytes=1, at_least_one=True, pool=Pool.TAIL) for n in order]
+            reads = [reader.read(TPS[0], entries[n], n, max_bytes=1, at_least_one=True, pool=Pool.TAIL) for n in order]
             for n, one in zip(order, await asyncio.gather(*reads, return_exceptions=True), strict=True):
                 assert isinstance(one, ObjectMissing) == (n == 1), one
         assert failed == []
@@ -197,10 +201,10 @@ def test_of_more_readers_than_are_remembered_all_get_what_they_read(readers_max:
         reader = reader_over(store, read_ahead_blocks=1)
         got = dict.fromkeys(range(3), 0)
         for _ in range(40):
-            for number, entry in enumerate(entries):
+            for number, (tp, entry) in enumerate(zip(TPS, entries, strict=False)):
                 if got[number] == 40:
                     continue
-                found = await reader.read(entry, got[number], max_bytes=BLOCK_SIZE_BYTES // 3, at_least_one=True, pool=Pool.CATCH_UP)
+                found = await reader.read(tp, entry, got[number], max_bytes=BLOCK_SIZE_BYTES // 3, at_least_one=True, pool=Pool.CATCH_UP)
                 headers = split(b"".join(found.parts))
                 assert [header.base_offset for header in headers] == list(range(got[number], got[number] + len(headers)))
                 got[number] += len(headers)
@@ -291,3 +295,84 @@ def test_a_fetch_whose_bytes_end_where_a_segment_ends_brings_no_more() -> None:
         assert offsets_of(topic.partitions[0]) == [0, 1]
 
     fetching(test)
+
+
+async def fetched(client: Any, offset: int = 0) -> tuple[int, list[bytes]]:
+    """(error, records' values) of partition 0."""
+    [topic] = (await client.ask(1, 12, fetch_request("orders", 0, offset))).responses
+    [partition] = topic.partitions
+    data = partition.records or b""
+    return partition.error_code, [record.value or b"" for header in split(data) for record in iterate_records(data, header)]
+
+
+async def with_another_partitions_run(proxy: Running, client: Any, *, nth: int) -> tuple[list[SegmentEntry], SegmentEntry]:
+    """Three segments of the partition, and one of another as long and of the same offsets as the nth of them."""
+    entries = [await put_segment(proxy.store, TPS[0], n, size_bytes=100 + n) for n in range(3)]
+    data = build_batch([Record(0, 1_000, None, b"x" * (100 + nth))], base_offset=nth)
+    batch = SegmentBatch(data, Offset(nth), Offset(nth), 1, 1_000, 1_000)
+    encoded = encode_segment(_rng.nonce(), "test-cluster", [SegmentRun(TPS[1], LeaderEpoch(3), [batch])])
+    await proxy.store.create("other", encoded.parts)
+    [other] = encoded.entries_at("other")
+    assert [(one.position, one.length, one.index_position, one.index_length) for one in (other,)] == [
+        (one.position, one.length, one.index_position, one.index_length) for one in entries[nth : nth + 1]
+    ]
+    log = proxy.owner.log(TPS[0])
+    log.tail_start = log.end = 3
+    return entries, other
+
+
+@pytest.mark.parametrize("nth", [0, 1, 2])
+def test_another_partitions_segment_in_the_place_of_one_is_an_error_and_never_records(nth: int) -> None:
+    async def test(proxy: Running, client: Any) -> None:
+        entries, other = await with_another_partitions_run(proxy, client, nth=nth)
+        proxy.owner.log(TPS[0]).manifest_version = await put_manifest(proxy.store, TPS[0], entries, paged=0)
+        right = proxy.store.objects[entries[nth].key]
+        proxy.store.objects[entries[nth].key] = proxy.store.objects[other.key]
+        before = OTHER_RUNS._value.get()
+        if nth:
+            assert await fetched(client) == (0, [bytes(100 + n) for n in range(nth)]), "what is before it"
+        for _ in range(2):
+            assert await fetched(client, nth) == (ErrorCode.kafka_storage_error, [])
+        assert OTHER_RUNS._value.get() == before + 4, "each time with the manifest that was kept, and with the store's"
+        proxy.store.objects[entries[nth].key] = right
+        proxy.role.proxy.reader._segments._cache = BlockCache(proxy.store, tail_bytes=64 << 20, catch_up_bytes=64 << 20)
+        assert await fetched(client, nth) == (0, [bytes(100 + n) for n in range(nth, 3)])
+
+    fetching(test)
+
+
+@pytest.mark.parametrize("nth", [0, 2])
+def test_where_the_kept_manifest_names_another_partitions_segment_the_stores_is_read(nth: int) -> None:
+    async def test(proxy: Running, client: Any) -> None:
+        entries, other = await with_another_partitions_run(proxy, client, nth=nth)
+        wrong = [*entries[:nth], other, *entries[nth + 1 :]]
+        version = proxy.owner.log(TPS[0]).manifest_version = await put_manifest(proxy.store, TPS[0], wrong, paged=0)
+        await fetched(client)  # the manifest is kept now
+        key = f"{manifest_prefix(TPS[0])}{version:020d}"
+        del proxy.store.objects[key]
+        assert await put_manifest(proxy.store, TPS[0], entries, paged=0) == version
+        assert await fetched(client, nth) == (0, [bytes(100 + n) for n in range(nth, 3)])
+        assert await fetched(client) == (0, [bytes(100 + n) for n in range(3)])
+        assert held(proxy.role.proxy.reader._manifests) == proxy.role.proxy.reader._manifests._held
+
+    fetching(test)
+
+
+def test_a_run_in_a_segment_of_many_partitions_is_read_for_its_own_alone() -> None:
+    async def test(store: MemoryStore) -> None:
+        runs = [SegmentRun(tp, LeaderEpoch(3), [some_batch(0)]) for tp in TPS]
+        encoded = encode_segment(_rng.nonce(), "test-cluster", runs)
+        await store.create("shared", encoded.parts)
+        entries = encoded.entries_at("shared")
+        reader = reader_over(store)
+        for number, tp in enumerate(TPS):
+            for asker in TPS:
+                reading = reader.read(asker, entries[number], 0, max_bytes=1, at_least_one=True, pool=Pool.TAIL)
+                if asker == tp:
+                    assert (await reading).size_bytes == entries[number].length
+                else:
+                    with pytest.raises(OtherRun, match=f"is that of {tp} at 0, not of {asker} at 0"):
+                        await reading
+        assert reader._index_bytes == sum(_cost_bytes(task.result()) for task in reader._indexes.values())
+
+    run(test)

@@ -77,7 +77,7 @@ def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(
             batches.append(some_batch(batches[-1].last_offset + 1 if batches else 100, records=records, size_bytes=size_bytes))
         entry = await put_segment(store, batches)
         offset = entry.base_offset + int(offset_part * (entry.last_offset - entry.base_offset))
-        found = await reader_over(store).read(entry, offset, max_bytes=max_bytes, at_least_one=at_least_one, pool=Pool.TAIL)
+        found = await reader_over(store).read(TP, entry, offset, max_bytes=max_bytes, at_least_one=at_least_one, pool=Pool.TAIL)
         data = b"".join(found.parts)
         assert len(data) == found.size_bytes
         wanted = [bytes(memoryview(batch.data)) for batch in batches if batch.last_offset >= offset]
@@ -96,7 +96,7 @@ def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(
 def test_few_records_keep_no_large_block_in_memory(max_bytes: int, at_least_one: bool) -> None:
     async def test(store: MemoryStore) -> None:
         entry = await put_segment(store, [some_batch(0), some_batch(1, size_bytes=250_000), some_batch(2), some_batch(3, size_bytes=900_000)])
-        found = await reader_over(store).read(entry, 0, max_bytes=max_bytes, at_least_one=at_least_one, pool=Pool.CATCH_UP)
+        found = await reader_over(store).read(TP, entry, 0, max_bytes=max_bytes, at_least_one=at_least_one, pool=Pool.CATCH_UP)
         assert found.size_bytes
         assert sum(len(part.obj) for part in found.parts) <= 2 * found.size_bytes  # type: ignore[arg-type]
 
@@ -114,7 +114,7 @@ async def read_to_the_end(reader: SegmentReader, entry: SegmentEntry, offset: in
     got: list[int] = []
     while offset <= entry.last_offset:
         try:
-            found = await reader.read(entry, offset, max_bytes=max_bytes, at_least_one=True, pool=Pool.CATCH_UP)
+            found = await reader.read(TP, entry, offset, max_bytes=max_bytes, at_least_one=True, pool=Pool.CATCH_UP)
         except Corrupt:
             break
         headers = split(b"".join(found.parts))
@@ -178,7 +178,7 @@ def test_readers_at_one_time_get_each_block_once() -> None:
     async def test(store: MemoryStore) -> None:
         entry = await put_segment(store, [some_batch(n, size_bytes=200_000) for n in range(12)])
         reader = reader_over(store)
-        found = await asyncio.gather(*(reader.read(entry, 0, max_bytes=50 << 20, at_least_one=True, pool=Pool.CATCH_UP) for _ in range(20)))
+        found = await asyncio.gather(*(reader.read(TP, entry, 0, max_bytes=50 << 20, at_least_one=True, pool=Pool.CATCH_UP) for _ in range(20)))
         assert {one.size_bytes for one in found} == {entry.length}
         assert len(store.gets) == 1 + (entry.position + entry.length - 1) // BLOCK_SIZE_BYTES + 1
         assert len(store.gets) == len(set(store.gets))
@@ -192,12 +192,12 @@ def test_a_sequential_reader_finds_its_next_blocks_there_already() -> None:
         reader = reader_over(store, read_ahead_blocks=2)
         offset = 0
         for _ in range(2):
-            found = await reader.read(entry, offset, max_bytes=1_000_000, at_least_one=True, pool=Pool.CATCH_UP)
+            found = await reader.read(TP, entry, offset, max_bytes=1_000_000, at_least_one=True, pool=Pool.CATCH_UP)
             offset += len(split(b"".join(found.parts)))
         while any(task.get_name().startswith("get block") for task in asyncio.all_tasks()):
             await asyncio.sleep(0)
         before = len(store.gets)
-        await reader.read(entry, offset, max_bytes=1_000_000, at_least_one=True, pool=Pool.CATCH_UP)
+        await reader.read(TP, entry, offset, max_bytes=1_000_000, at_least_one=True, pool=Pool.CATCH_UP)
         waited_for = [get for get in store.gets[before:] if get[1] <= entry.position + offset * 100_100]
         assert waited_for == []
         await reader.close()
@@ -264,7 +264,7 @@ def test_another_runs_index_is_refused() -> None:
         other = await put_segment(store, [some_batch(50)])
         store.objects[entry.key] = store.objects[other.key]
         with pytest.raises(Corrupt):
-            await reader_over(store).read(entry, 0, max_bytes=100, at_least_one=True, pool=Pool.TAIL)
+            await reader_over(store).read(TP, entry, 0, max_bytes=100, at_least_one=True, pool=Pool.TAIL)
 
     run(test)
 

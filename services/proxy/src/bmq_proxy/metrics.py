@@ -9,6 +9,10 @@ BYTES_IN = Counter("bmq_proxy_bytes_in", "Bytes of request frames, by the client
 BYTES_OUT = Counter("bmq_proxy_bytes_out", "Bytes of response frames, by the client's lane (empty: the base).", ["lane"])
 PRODUCED_BYTES = Counter("bmq_proxy_produced_bytes", "Bytes of record batches taken in, by the client's lane (empty: the base).", ["lane"])
 FETCHED_BYTES = Counter("bmq_proxy_fetched_bytes", "Bytes of record batches given out, by where they came from.", ["source"])
+OTHER_RUNS = Counter(
+    "bmq_proxy_other_runs",
+    "Reads refused: the segment that a manifest names has another partition's index, or another run's.",
+)
 UNREADABLE_BATCHES = Counter("bmq_proxy_unreadable_batches", "Produced batches refused because no reader could have opened them.")
 PRODUCE_SECONDS = Histogram("bmq_proxy_produce_seconds", "From a Produce request's arrival to its answer.", buckets=_LATENCY_BUCKETS)
 FETCH_SECONDS = Histogram("bmq_proxy_fetch_seconds", "From a Fetch request's start to its answer, waiting included.", buckets=_LATENCY_BUCKETS)

@@ -61,6 +61,12 @@ class ManifestCache:
         self._manifests.move_to_end(tp)
         return kept.manifest
 
+    def forget(self, tp: TopicPartition) -> None:
+        """What is kept of it was found wrong: the next `get` has it from the store."""
+        kept = self._manifests.pop(tp, None)
+        if kept is not None:
+            self._held -= len(kept.manifest.entries) + _OVERHEAD_ENTRIES
+
     async def look_above(self, tp: TopicPartition, version: ManifestVersion) -> bool:
         """Whether there is a version above this one and what is kept: `get` gives it from now on. Raises FormatError. Waits out a store that is
         down.

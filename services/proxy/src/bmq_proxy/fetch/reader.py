@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+import structlog
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, FormatError, NotOwner, NotReady, ObjectMissing, OffsetOutOfRange, StoreError
 from bmq.in_time import in_time
+from bmq.log_limit import RateLimited
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Owner, TailAnswer, TailRequest
 from bmq.storage.manifest import Manifest
@@ -23,7 +25,7 @@ from bmq_proxy import metrics
 from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.fetch.blocks import Pool
 from bmq_proxy.fetch.manifests import ManifestCache
-from bmq_proxy.fetch.segments import SegmentReader, Slice
+from bmq_proxy.fetch.segments import OtherRun, SegmentReader, Slice
 from bmq_proxy.fetch.tails import read_tails
 from bmq_proxy.fetch.turns import NOBODY, Party, ReadTurns, Turn
 
@@ -47,8 +49,12 @@ MORE_WAIT_S = 5.0
 """Once there are records of a partition, it is waited so long for those of its further segments, and no longer in all."""
 FENCE_WAIT_S = 10.0
 """What owners need of the store to say where an earlier epoch ended, of all partitions of a request."""
+COMPLAIN_EVERY_S = 10.0
 NEAR_TAIL_ENTRIES = 2
 """Readers of so many newest segments count as readers of the tail."""
+
+
+_log = structlog.get_logger("bmq.proxy.fetch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +136,7 @@ class FetchReader:
         self.memory = memory
         self._turns = turns
         self._turns_at_loop = Turns()
+        self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
         self._small_memory = MemoryBudget(max(SMALL_BYTES, memory.limit_bytes // SMALL_SHARE))
         metrics.FETCH_MEMORY.set_function(lambda: memory.held_bytes)
 
@@ -254,6 +261,7 @@ class FetchReader:
             return Found(error=error.with_traceback(None))
 
     async def _from_segments(self, read: Read, answer: TailAnswer, limit: int, *, at_least_one: bool, patience: asyncio.Timeout) -> Found:
+        reloaded = False
         for _ in range(MANIFESTS_TRIED_MAX):
             if answer.error is not None or read.offset >= answer.tail_start:
                 return _from_tail(answer)
@@ -267,6 +275,14 @@ class FetchReader:
                 [answer] = await self._tails([read], min_bytes=0, max_bytes=limit, max_wait_ms=0)
                 if answer.error is None and answer.manifest_version == before and not await self._manifests.look_above(read.tp, before):
                     break
+            except OtherRun as error:
+                # Never its records. If it is the manifest here that is wrong, the store has the right one.
+                self._tell_of(error)
+                if reloaded:
+                    raise
+                reloaded = True
+                self._manifests.forget(read.tp)
+                [answer] = await self._tails([read], min_bytes=0, max_bytes=limit, max_wait_ms=0)
             else:
                 metrics.FETCHED_BYTES.labels("segments").inc(slice_.size_bytes)
                 return _from_slice(answer, manifest, slice_)
@@ -274,6 +290,12 @@ class FetchReader:
             f"{read.tp}: offset {read.offset} is in none of the newest manifests' segments that are there; if that lasts, `bmq store check` "
             "tells which object is missing"
         )
+
+    def _tell_of(self, error: OtherRun) -> None:
+        metrics.OTHER_RUNS.inc()
+        left_out = self._complaints.due("other run", now=asyncio.get_running_loop().time())
+        if left_out is not None:
+            _log.warning("segment is not what the manifest names", error=str(error), left_out=left_out)
 
     async def _run_through(self, read: Read, manifest: Manifest, limit: int, *, at_least_one: bool, patience: asyncio.Timeout) -> Slice:
         """Raises ObjectMissing also where the manifest has moved past the offset: whether it is out of range only the owner says.
@@ -294,6 +316,7 @@ class FetchReader:
             try:
                 async with asyncio.timeout_at(more_until_s):
                     more = await self._segments.read(
+                        read.tp,
                         entries[at],
                         max(read.offset, entries[at].base_offset),
                         max_bytes=left,

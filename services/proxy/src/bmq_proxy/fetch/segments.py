@@ -17,6 +17,7 @@ from bmq.errors import Corrupt
 from bmq.ports import ObjectStore
 from bmq.storage.segment import SegmentEntry
 from bmq.storage.segment_index import SegmentIndex, decode_index
+from bmq.values import TopicPartition
 from bmq.wire.batch_headers import HEADER_SIZE_BYTES, LOG_OVERHEAD_BYTES, MAGIC
 from bmq_proxy.fetch.blocks import BLOCK_SIZE_BYTES, BlockCache, BlockKey, Pool
 
@@ -30,6 +31,10 @@ _LAST_OFFSET_DELTA_AT: Final = 23
 # base offset, length, leader epoch and magic, (CRC and attributes,) last offset delta
 _HEADER_START: Final = struct.Struct(">qi5s6xi")
 _LENGTH_MIN: Final = HEADER_SIZE_BYTES - LOG_OVERHEAD_BYTES
+
+
+class OtherRun(Corrupt):
+    """Where a manifest names a run there is the index of another: of another partition, or of other offsets."""
 
 
 @dataclass(slots=True)
@@ -122,13 +127,27 @@ class SegmentReader:
         """Where sequential readers will go on: (key, position)."""
 
     async def read(
-        self, entry: SegmentEntry, offset: int, *, max_bytes: int, at_least_one: bool, pool: Pool, following: SegmentEntry | None = None
+        self,
+        tp: TopicPartition,
+        entry: SegmentEntry,
+        offset: int,
+        *,
+        max_bytes: int,
+        at_least_one: bool,
+        pool: Pool,
+        following: SegmentEntry | None = None,
     ) -> Slice:
         """Batches from the one that holds `offset` (or the next one above it), `max_bytes` at most; the first one whole where `at_least_one`.
 
-        `following` is the entry after this one, to read ahead into. Raises ObjectMissing, StoreUnavailable, Corrupt.
+        `entry` is one of `tp`, `following` the one after it, to read ahead into. Raises ObjectMissing, StoreUnavailable, Corrupt.
         """
         index = await self._index(entry)
+        if (index.tp, index.base_offset, index.last_offset, index.length) != (tp, entry.base_offset, entry.last_offset, entry.length):
+            self._forget((entry.key, entry.index_position))
+            raise OtherRun(
+                f"{entry.key}: the index at {entry.index_position} is that of {index.tp} at {index.base_offset}, not of {tp} at {entry.base_offset}: "
+                "restore the object from a backup"
+            )
         window = _Window(self._cache, entry.key, pool)
         block_start, first_base = index.position_for_offset(offset)
         start = block_start
@@ -245,10 +264,14 @@ class SegmentReader:
         return await asyncio.shield(task)
 
     async def _load_index(self, entry: SegmentEntry) -> SegmentIndex:
-        index = decode_index(await self._store.get(entry.key, start=entry.index_position, length=entry.index_length))
-        if (index.base_offset, index.last_offset, index.length) != (entry.base_offset, entry.last_offset, entry.length):
-            raise Corrupt(f"{entry.key}: the index at {entry.index_position} is another run's")
-        return index
+        return decode_index(await self._store.get(entry.key, start=entry.index_position, length=entry.index_length))
+
+    def _forget(self, key: tuple[str, int]) -> None:
+        """It is read anew when it is asked for, unless it is just being read."""
+        cost_bytes = self._index_costs.pop(key, None)
+        if cost_bytes is not None:
+            self._index_bytes -= cost_bytes
+            del self._indexes[key]
 
     def _index_loaded(self, key: tuple[str, int], done: "asyncio.Task[SegmentIndex]") -> None:
         if done.cancelled() or done.exception() is not None:
@@ -261,10 +284,7 @@ class SegmentReader:
         for old in list(self._indexes):
             if self._index_bytes <= self._index_cache_bytes or len(self._indexes) == 1:
                 break
-            cost_bytes = self._index_costs.pop(old, None)
-            if cost_bytes is not None:  # others are under way, or have ended a moment ago, with an error maybe
-                self._index_bytes -= cost_bytes
-                del self._indexes[old]
+            self._forget(old)  # others are under way, or have ended a moment ago, with an error maybe
 
     def _follow(self, entry: SegmentEntry, start: int, end: int, pool: Pool, following: SegmentEntry | None) -> None:
         """Remembers where this reader goes on; one that went on where it was expected has the blocks after that read ahead."""
