@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from cli_cluster import BMQ, Result, environment, run_process, started_bmq
-from deaf_relay import deaf_to
+from deaf_relay import deaf_to, led_by_nobody
+
+from bmq.wire.error_codes import ErrorCode
 
 PRODUCE = 0
 LIST_OFFSETS = 2
@@ -33,6 +35,24 @@ def test_records_that_nobody_tells_of_are_not_called_none(address: str, deaf: st
     assert run_process(address, ["consume", "orders"]) == Result(0, "one\ntwo\n", "")
     assert run_process(deaf, ["consume", "orders", "--timeout", "1"]) == Result(4, "", f"error: offsets of orders/0: {NO_ANSWER}")
     assert run_process(deaf, ["topics", "describe", "orders", "--timeout", "1"]).code == 4
+
+
+@pytest.mark.parametrize("error", [ErrorCode.not_leader_or_follower, ErrorCode.leader_not_available, ErrorCode.fenced_leader_epoch])
+def test_offsets_of_a_partition_that_changes_its_leader_are_asked_for_again(address: str, error: ErrorCode) -> None:
+    with led_by_nobody(address, error, answers=3) as (relay, asked):
+        assert run_process(relay, ["consume", "orders"]) == Result(0, "one\ntwo\n", "")
+        assert len(asked) >= 5, "for its beginning until that is known, and for its end"
+
+
+def test_who_waits_for_a_leader_that_does_not_come_ends_when_the_time_is_up_and_says_why(address: str) -> None:
+    with led_by_nobody(address, ErrorCode.not_leader_or_follower, answers=10**6) as (relay, asked):
+        done = run_process(relay, ["consume", "orders", "--timeout", "1"])
+        assert (done.code, done.out) == (1, "")
+        assert done.err.startswith("error: offsets of orders/0: ")
+        assert 2 <= len(asked) <= 30, "again, and not all the time"
+    with led_by_nobody(address, ErrorCode.topic_authorization_failed, answers=10**6) as (relay, asked):
+        assert run_process(relay, ["consume", "orders"]).code == 1
+        assert len(asked) == 1, "what time does not mend is not asked for again"
 
 
 @pytest.mark.parametrize("position", ["beginning", "end", "-1", "2020-01-01"])

@@ -18,6 +18,7 @@ from bmq.errors import InvalidRequest
 from bmq.lanes import check_lane_name
 from bmq_cli.exit_codes import CommandFailed, ExitCode, kafka_failure, one_line
 from bmq_cli.kafka_admin import OffsetSpec, TopicDescription
+from bmq_cli.wall_clock import monotonic_s, sleep_s
 
 DEFAULT_BOOTSTRAP_SERVER: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 10.0
@@ -31,6 +32,13 @@ _PATIENCE_S: Final = 1.0
 _LAST_TRY_S: Final = 0.05
 _HTTP_AS_A_SIZE: Final = int.from_bytes(b"HTTP", "big")
 """What librdkafka says of an HTTP server: that its answer would have so many bytes."""
+_FIRST_PAUSE_S: Final = 0.1
+_LEADER_CHANGES: Final = (
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+)
 _WAIT_EXTRA_S: Final = 5.0
 """librdkafka ends a request at its timeout; a future that is not done this long after is given up."""
 
@@ -121,15 +129,28 @@ class Connection:
         return description
 
     def list_offsets(self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], "ListedOffset"]:
-        """The offset that `spec` names, in each partition; `offset` is −1 where there is none. Raises CommandFailed."""
-        asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
-        if not asked:
+        """The offset that `spec` names, in each partition; `offset` is −1 where there is none. Raises CommandFailed.
+
+        Those whose leader changes are asked for again as long as there is time.
+        """
+        wanted = list(dict.fromkeys(partitions))
+        if not wanted:
             return {}
-        futures = self.admin().list_offsets(asked, request_timeout=self.timeout_s)
-        return {
-            (asked_for.topic, asked_for.partition): self._listed(f"offsets of {asked_for.topic}/{asked_for.partition}", future)
-            for asked_for, future in futures.items()
-        }
+        found: dict[tuple[str, int], ListedOffset] = {}
+        admin, until_s, pause_s = self.admin(), monotonic_s() + self.timeout_s, _FIRST_PAUSE_S
+        while left := [key for key in wanted if key not in found]:
+            asked = {TopicPartition(topic, partition): spec for topic, partition in left}
+            futures = admin.list_offsets(asked, request_timeout=max(_LAST_TRY_S, until_s - monotonic_s()))
+            for asked_for, future in futures.items():
+                try:
+                    found[asked_for.topic, asked_for.partition] = self._listed(f"offsets of {asked_for.topic}/{asked_for.partition}", future)
+                except CommandFailed as failure:
+                    if not _leader_changes(failure) or monotonic_s() + pause_s >= until_s:
+                        raise
+            if len(found) < len(wanted):
+                sleep_s(pause_s)
+                pause_s = min(2 * pause_s, _PATIENCE_S)
+        return {key: found[key] for key in wanted}
 
     def _listed(self, what: str, future: "concurrent.futures.Future[Any]") -> "ListedOffset":
         """librdkafka calls a partition whose owner did not answer in time well, with an offset that none can have."""
@@ -195,6 +216,11 @@ class ListedOffset:
 
     offset: int
     leader_epoch: int | None
+
+
+def _leader_changes(failure: CommandFailed) -> bool:
+    cause = failure.__cause__
+    return isinstance(cause, KafkaException) and cause.args[0].code() in _LEADER_CHANGES
 
 
 def no_such_topic(name: str) -> CommandFailed:
