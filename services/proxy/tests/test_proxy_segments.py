@@ -19,7 +19,7 @@ from bmq.storage.manifest_format import encode_manifest, encode_page
 from bmq.storage.segment import SegmentEntry, SegmentRun, encode_segment
 from bmq.storage.segment_index import SegmentBatch
 from bmq.values import LeaderEpoch, ManifestVersion, Nonce, Offset, TopicId, TopicPartition
-from bmq.wire.batch_headers import CRC_START, read_header, split
+from bmq.wire.batch_headers import CRC_START, HEADER_SIZE_BYTES, read_header, split
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.records import Record, build_batch
 from bmq_proxy.fetch.blocks import BLOCK_SIZE_BYTES, BlockCache, BlockKey, Pool
@@ -624,3 +624,60 @@ async def test_a_block_that_nobody_reads_goes_after_a_while_and_one_that_is_read
     assert cache._sweeper is None, "and nothing is awaited any more"
     assert len(await cache.get(left, Pool.TAIL)) == BLOCK_SIZE_BYTES
     await cache.close()
+
+
+def test_a_last_batch_that_says_it_ends_earlier_than_it_does_is_not_passed_over() -> None:
+    """In a run with gaps, where the batches before do not tell where the next begins."""
+
+    async def test(proxy: Running, client: Any) -> None:
+        [entry, _] = await rolled(proxy, [[some_batch(0), some_batch(5, records=10)], [some_batch(15)]])
+        data = bytearray(proxy.store.objects[entry.key])
+        delta_at = entry.position + memoryview(some_batch(0).data).nbytes + 23
+        assert int.from_bytes(data[delta_at : delta_at + 4], "big") == 9
+        data[delta_at + 3] = 1
+        proxy.store.objects[entry.key] = bytes(data)
+        for offset in (8, 12, 14):
+            [topic] = (await client.ask(1, 12, fetch_request("orders", 0, offset))).responses
+            assert (topic.partitions[0].error_code, offsets_of(topic.partitions[0])) == (ErrorCode.kafka_storage_error, []), offset
+
+    fetching(test)
+
+
+@pytest.mark.parametrize("before", range(1, HEADER_SIZE_BYTES + 1, 6))
+def test_a_header_that_lies_in_two_blocks_is_read_and_looked_at_as_any_other(before: int) -> None:
+    async def test(store: MemoryStore) -> None:
+        first = some_batch(0, size_bytes=900_000)
+        position = (await put_segment(store, [first])).position
+        missing = BLOCK_SIZE_BYTES - before - position - memoryview(first.data).nbytes
+        first = some_batch(0, size_bytes=900_000 + missing)
+        entry = await put_segment(store, [first, some_batch(1), some_batch(2)])
+        second = entry.position + memoryview(first.data).nbytes
+        assert second == BLOCK_SIZE_BYTES - before
+        for max_bytes in (1, 50 << 20):
+            assert await read_to_the_end(reader_over(store), entry, 0, max_bytes=max_bytes) == [0, 1, 2]
+            assert await read_to_the_end(reader_over(store), entry, 1, max_bytes=max_bytes) == [1, 2]
+        for byte in (7, 11, 16):  # of base offset, length and magic
+            damaged(store, entry, second + byte, 4)
+            assert await read_to_the_end(reader_over(store), entry, 0) in ([], [0])
+            assert await read_to_the_end(reader_over(store), entry, 1) == []
+            damaged(store, entry, second + byte, 4)
+
+    run(test)
+
+
+@pytest.mark.parametrize("left", [0, 1, 40, 100, BLOCK_SIZE_BYTES - 1, BLOCK_SIZE_BYTES, BLOCK_SIZE_BYTES + 70])
+def test_a_segment_that_was_cut_short_since_its_index_was_read_is_damaged_and_gives_no_part_of_a_batch(left: int) -> None:
+    async def test(store: MemoryStore) -> None:
+        entry = await put_segment(store, [some_batch(n, size_bytes=300_000) for n in range(6)])
+        reader = reader_over(store)
+        assert await read_to_the_end(reader, entry, 0) == list(range(6))
+        await reader._cache.close()
+        reader._cache = BlockCache(store, tail_bytes=64 << 20, catch_up_bytes=64 << 20)
+        store.objects[entry.key] = store.objects[entry.key][: entry.position + left]
+        for max_bytes in (1, 400_000, 50 << 20):
+            got = await read_to_the_end(reader, entry, 0, max_bytes=max_bytes)
+            assert got == list(range(len(got)))
+            assert len(got) * 300_000 <= left
+            assert await read_to_the_end(reader, entry, 5, max_bytes=max_bytes) == []
+
+    run(test)

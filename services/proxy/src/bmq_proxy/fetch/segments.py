@@ -223,7 +223,8 @@ class SegmentReader:
             at, to = entry.position + start, entry.position + min(stop, end)
             if not self._cache.is_checked(entry.key, at, to):
                 found = window.walk(at, to, offset, epoch_max=epoch_max, dense=dense)
-                if found < 0 or found > stop_offset or (dense and stop <= end and found != stop_offset):
+                exact = stop <= end and (dense or stop == entry.length)  # the last batch ends where the run does, whatever is between others
+                if found < 0 or found > stop_offset or (exact and found != stop_offset):
                     if start <= needed:
                         raise Corrupt(
                             f"{entry.key}: batches from byte {at} on, offset {offset}, are not those that were written; restore it from a backup"
