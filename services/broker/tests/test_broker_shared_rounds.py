@@ -214,3 +214,37 @@ async def named_by_itself(brokers: Brokers, tp: TopicPartition) -> list[str]:
     """Keys of segments that stand in the newest manifest, and on none of its pages."""
     partition = await brokers.roles[brokers.owner(tp)]._ownership.open(tp)
     return [entry.key for entry in partition.manifest.entries]
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@on_virtual_time
+async def test_a_segment_that_a_lost_page_may_name_stays_until_the_page_is_there_again(moved: bool) -> None:
+    store = SimStore()
+    brokers = Brokers(store, settings=replace(settings(), manifest_entries_max=2, shared_look_ms=NEVER_MS))
+    await brokers.start(1, 2)
+    tps = brokers.controller.create_topic("orders", partitions=2, owner=1)
+    for tp in tps:
+        await brokers.append(tp, b"a")
+    await roll_together(brokers.roles[1], tps)
+    if moved:
+        await brokers.moved(*tps, to=2)
+    for value in (b"b", b"c", b"d", b"e"):
+        await append_and_roll(brokers, tps, value)
+    [key] = store.keys(SHARED_PREFIX)
+    lost = {page: bytes(store.objects[page].data) for tp in tps for page in store.keys(manifest_page_prefix(tp))}
+    for page in lost:
+        store.apply_delete("a bad disk", page)
+    rounds, garbage = brokers.roles[1]._maintenance._shared, brokers.roles[1]._maintenance._garbage
+    for _ in range(4):
+        await rounds.sweep()
+        assert not garbage.holds(key)
+    for page, data in lost.items():
+        store.apply_create("a backup", page, data)
+    await rounds.sweep()
+    assert not garbage.holds(key)
+    for tp in tps:
+        await brokers.roles[2 if moved else 1].owner.delete_records(tp, Offset(1))
+    rounds._watched.clear()
+    await rounds.sweep()
+    assert garbage.holds(key)
+    await brokers.stop()

@@ -104,15 +104,24 @@ def test_what_comes_behind_the_first_write_keeps_its_order_and_none_of_it_reache
     in_lane(test)
 
 
-def test_where_the_topic_cannot_be_made_nothing_is_taken_and_the_client_is_told_to_try_again() -> None:
+@pytest.mark.parametrize("refused", ["the request", "the topic"])
+def test_where_the_topic_cannot_be_made_nothing_is_taken_and_the_client_is_told_to_try_again(refused: str) -> None:
     async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
-        proxy.controller.error = ControllerUnavailable("none leads")
+        create = gate._create
+        if refused == "the request":
+            proxy.controller.error = ControllerUnavailable("none leads")
+        else:
+
+            async def refuse(topics: Sequence[NewTopic], **more: Any) -> list[TopicResult]:
+                return [TopicResult(name=topic.name, error=ControllerUnavailable("too many partitions")) for topic in topics]
+
+            gate._create = refuse
         gate.open.set()
         for number in range(2):
             client.send_produce("orders", {0: batch(b"%d" % number)})
         assert [codes((await client.receive())[1]) for _ in range(2)] == [[ErrorCode.unknown_topic_or_partition]] * 2
         assert not any(values(proxy, base, index) for index in range(3))
-        proxy.controller.error = None
+        proxy.controller.error, gate._create = None, create
         client.send_produce("orders", {0: batch(b"then")})
         assert codes((await client.receive())[1]) == [0]
         made = proxy.metadata.image.topic("dev:orders")
