@@ -7,6 +7,7 @@ import pytest
 from broker_under_test import Cluster
 from held_store import HeldStore
 from moving_brokers import Brokers
+from structlog.testing import capture_logs
 from test_broker_shared_segments import LONG_S, append_and_roll, roll_together, settings
 
 from bmq.ports import ObjectMeta
@@ -129,7 +130,7 @@ async def test_a_segment_that_cannot_be_read_stays_and_holds_up_no_other(how: st
     else:
         directory = rounds._directory
 
-        async def gone_since_it_was_listed(meta: ObjectMeta) -> tuple[DirectoryEntry, ...]:
+        async def gone_since_it_was_listed(meta: ObjectMeta) -> tuple[DirectoryEntry, ...] | None:
             if meta.key == keys[0]:
                 store.apply_delete("somebody else", keys[0])
             return await directory(meta)
@@ -235,9 +236,12 @@ async def test_a_segment_that_a_lost_page_may_name_stays_until_the_page_is_there
     for page in lost:
         store.apply_delete("a bad disk", page)
     rounds, garbage = brokers.roles[1]._maintenance._shared, brokers.roles[1]._maintenance._garbage
-    for _ in range(4):
-        await rounds.sweep()
-        assert not garbage.holds(key)
+    with capture_logs() as lines:
+        for _ in range(4):
+            await rounds.sweep()
+            assert not garbage.holds(key)
+    told = [line["error"] for line in lines if line.get("key") == key]
+    assert any(page in error for error in told for page in lost), "what is missing"
     for page, data in lost.items():
         store.apply_create("a backup", page, data)
     await rounds.sweep()

@@ -23,8 +23,9 @@ def _collect_shared_by_first() -> AbstractContextManager[Any]:
     """A shared segment goes when the first partition of its directory names it no more."""
     real = shared_garbage.SharedGarbage._directory
 
-    async def directory(self: shared_garbage.SharedGarbage, meta: Any) -> tuple[Any, ...]:
-        return (await real(self, meta))[:1]
+    async def directory(self: shared_garbage.SharedGarbage, meta: Any) -> tuple[Any, ...] | None:
+        found = await real(self, meta)
+        return found and found[:1]
 
     return patch.object(shared_garbage.SharedGarbage, "_directory", autospec=True, side_effect=directory)
 

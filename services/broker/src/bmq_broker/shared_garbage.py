@@ -116,8 +116,6 @@ class SharedGarbage:
                 if await self._is_garbage(meta, writer):
                     self._watched.pop(meta.key, None)
                     self._garbage.give_up_shared(meta.key)
-            except ObjectMissing:
-                continue  # somebody else has deleted it
             except BmqError as error:
                 log.warning("whether a shared segment is still named is not known, looked at again later", key=meta.key, error=str(error))
         self._after = ""
@@ -146,6 +144,9 @@ class SharedGarbage:
                 return False
         self._directories_left -= 1
         directory = await self._directory(meta)
+        if directory is None:
+            self._watched.pop(key, None)
+            return False
         begin = int(self._rng.random() * len(directory))  # another one each time: the last of them to let go is met after a few tries
         for run in sorted((*directory[begin:], *directory[:begin]), key=lambda run: not self._is_open(run.tp)):  # those cost no request
             if await self._may_name(run, key, writer, owners):
@@ -180,9 +181,14 @@ class SharedGarbage:
         if len(self._watched) > WATCHED_MAX:
             self._watched.popitem(last=False)
 
-    async def _directory(self, meta: ObjectMeta) -> tuple[DirectoryEntry, ...]:
-        footer = decode_footer(await self._store.get(meta.key, start=meta.size_bytes - SEGMENT_FOOTER_SIZE_BYTES, length=SEGMENT_FOOTER_SIZE_BYTES))
-        directory = await self._store.get(meta.key, start=footer.directory_position, length=footer.directory_length)
+    async def _directory(self, meta: ObjectMeta) -> tuple[DirectoryEntry, ...] | None:
+        """None: somebody else has deleted the segment."""
+        try:
+            end = await self._store.get(meta.key, start=meta.size_bytes - SEGMENT_FOOTER_SIZE_BYTES, length=SEGMENT_FOOTER_SIZE_BYTES)
+            footer = decode_footer(end)
+            directory = await self._store.get(meta.key, start=footer.directory_position, length=footer.directory_length)
+        except ObjectMissing:
+            return None
         return decode_directory(footer, directory)
 
     def _is_open(self, tp: TopicPartition) -> bool:
