@@ -20,7 +20,7 @@ from bmq_sim.store import SimStore
 @pytest.mark.parametrize("times", [1, 3, COORDINATOR_ROUNDS_MAX + 1])
 @on_virtual_time
 async def test_a_commit_over_a_copy_is_not_lost_though_snapshots_were_taken_while_it_was_made(times: int) -> None:
-    cluster, tp = await started(groups=FEW)
+    cluster, tp = await started(groups=FEW, tail_budget_bytes=200_000, tail_limit_bytes=800_000)
     assert await commit(cluster, 1) == 0
 
     class Late(Copier):

@@ -18,6 +18,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     # what is stored
     "bmq.storage.flatlog:READS_AHEAD": (1, 2),
     "bmq.storage.flatlog:DELETES_AT_ONCE": (1, 2),
+    "bmq.storage.stream:PASSED_AT_ONCE": (1, 2),
     "bmq.storage.stream_read:READS_AHEAD": (1, 2),
     "bmq.storage.stream_seal:SEALS_AHEAD_MAX": (1, 2, 4),
     "bmq.storage.segment_index:BLOCK_SIZE_BYTES": (100, 1_000),
@@ -162,6 +163,7 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq\.storage\.flatlog:LOOKS_MAX": "more than faults take",
     r"bmq_broker\.groups\.membership:OFFERS_TIMES_RECORD|bmq_proxy\.handlers\.k09_offset_fetch:ALL_COUNTS": "a ratio",
     r"bmq_broker\.groups\.(group|durable|tally):.*|bmq_broker\.stopped_partitions:.*": "an estimate",
+    r"bmq_broker\.partitions\.tail:(BATCH|RUN)_MEMORY_BYTES": "an estimate",
     r"bmq_proxy\.handlers\.k15_describe_groups:GROUP_BYTES_MAX|bmq_proxy\.coordinators:_ID_CHARS": "an estimate",
     r"bmq_proxy\.creation:.*|bmq_proxy\.handlers\.k19_create_topics:.*": "wide CreateTopics, by tests of the proxy",
     r"bmq_proxy\.authorized:.*": "of the protocol's",
