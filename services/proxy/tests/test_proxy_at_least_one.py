@@ -55,7 +55,7 @@ class Segments:
 
     read_times: int = field(default=0)
 
-    async def read(self, entry: Any, offset: int, *, max_bytes: int, at_least_one: bool, pool: Any, following: Any) -> Slice:
+    async def read(self, tp: TopicPartition, entry: Any, offset: int, *, max_bytes: int, at_least_one: bool, pool: Any, following: Any) -> Slice:
         self.read_times += 1
         return Slice([memoryview(bytes(BATCH_BYTES))], BATCH_BYTES, True) if at_least_one or max_bytes >= BATCH_BYTES else Slice()
 
@@ -91,7 +91,7 @@ class SlowSegments:
     gate: asyncio.Event
     begun: int = field(default=0)
 
-    async def read(self, entry: Any, offset: int, *, max_bytes: int, at_least_one: bool, pool: Any, following: Any) -> Slice:
+    async def read(self, tp: TopicPartition, entry: Any, offset: int, *, max_bytes: int, at_least_one: bool, pool: Any, following: Any) -> Slice:
         self.begun += 1
         await self.gate.wait()
         return Slice([memoryview(bytes(10))], 10, True)
