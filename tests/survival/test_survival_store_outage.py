@@ -12,7 +12,7 @@ from time import monotonic, sleep
 
 import pytest
 from compat_server import BMQ, Minio
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from survival_process import Survivor, tool
 from survival_workload import Workload
 
@@ -108,17 +108,18 @@ def test_a_bucket_whose_server_is_gone(started: Callable[..., Survivor], minio: 
 
 
 def read_from_its_beginning(servers: str, topic: str) -> None:
-    """By somebody who knows no offset, and has to ask for the first and the last."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "somebody", "enable.auto.commit": False})
-    first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
-    assert first == 0 < end
-    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-    found = 0
-    while found < end:
-        message = consumer.poll(20)
-        assert message is not None and message.error() is None
-        assert message.offset() == found
-        found += 1
+    """By somebody in no group, who knows no offset and has to ask for the first and the last."""
+    consumer = KafkaConsumer(bootstrap_servers=servers, group_id=None, auto_offset_reset="earliest")
+    partition = TopicPartition(topic, 0)
+    end = consumer.end_offsets([partition])[partition]
+    assert consumer.beginning_offsets([partition])[partition] == 0 < end
+    consumer.assign([partition])
+    found: list[int] = []
+    deadline = monotonic() + 30
+    while len(found) < end:
+        assert monotonic() < deadline, f"{len(found)} of {end} came"
+        found += [record.offset for record in consumer.poll(1_000).get(partition, ())]
+    assert found == list(range(len(found)))
     consumer.close()
 
 
