@@ -30,7 +30,6 @@ from bmq.ports import Clock, ObjectStore, Rng, Tracer
 from bmq.roles.controller import Registration
 from bmq.roles.owner import Owner
 from bmq.storage.durable import cancelled
-from bmq.storage.flatlog import GapFound
 from bmq.values import NodeId
 from bmq_broker.incarnations import Incarnations
 from bmq_broker.main import BrokerRole
@@ -52,7 +51,6 @@ from bmq_proxy.main import ProxyRole, start_proxy
 GRACE_S: Final = 5.0
 JOIN_S: Final = 5.0
 """How long a node without a broker waits to be registered before it says that it serves."""
-
 CURRENT_S: Final = 5.0
 """How long clients of a proxy that starts wait for the store's word of what the cluster is now."""
 
@@ -235,11 +233,7 @@ class ClusterNode:
         assert self.proxy is not None
         try:
             async with asyncio.timeout(CURRENT_S):
-                try:
-                    newest = await self._journal.advance(loaded)
-                except GapFound:
-                    newest = await self._journal.load()
-                await self._feed.wait_for(newest.image.position)
+                await self._feed.wait_for((await self._journal.newest(loaded)).image.position)
         except (BmqError, TimeoutError) as error:
             _log.warning("proxy serves without having caught up with the store", error=str(error) or f"no answer within {CURRENT_S:g} s")
         self.proxy.server.endpoint.release()

@@ -8,7 +8,7 @@ from broker_under_test import Cluster
 from held_store import HeldStore
 from moving_brokers import Brokers
 from structlog.testing import capture_logs
-from test_broker_shared_segments import LONG_S, append_and_roll, roll_together, settings
+from test_broker_shared_segments import LONG_S, append_and_roll, cluster_about_to_roll, roll_together, settings
 
 from bmq.ports import ObjectMeta
 from bmq.storage.keys import SHARED_PREFIX, manifest_page_prefix
@@ -152,13 +152,7 @@ async def test_a_segment_that_cannot_be_read_stays_and_holds_up_no_other(how: st
 @on_virtual_time
 async def test_a_segment_that_stands_while_the_roll_that_wrote_it_is_not_over_stays(waits_for: str) -> None:
     store = HeldStore()
-    cluster = Cluster(store, settings=settings())
-    await cluster.start()
-    tps = await cluster.topic("orders", partitions=2)
-    for tp in tps:
-        await cluster.append(tp, b"a")
-        await cluster.roll(tp)
-        await cluster.append(tp, b"b")
+    cluster, tps = await cluster_about_to_roll(store)
     if waits_for == "its own create":
         store.unknown.add(SHARED_PREFIX)
     else:
@@ -182,6 +176,17 @@ async def test_a_segment_that_stands_while_the_roll_that_wrote_it_is_not_over_st
     await cluster.stop()
 
 
+async def named_on_pages(brokers: Brokers, tps: list[TopicPartition], *, moved: bool) -> None:
+    """One shared segment, which later ones have put on pages of the partitions' manifests; `moved`: by another owner."""
+    for tp in tps:
+        await brokers.append(tp, b"a")
+    await roll_together(brokers.roles[1], tps)
+    if moved:
+        await brokers.moved(*tps, to=2)
+    for value in (b"b", b"c", b"d", b"e"):
+        await append_and_roll(brokers, tps, value)
+
+
 @pytest.mark.parametrize("moved", [False, True])
 @on_virtual_time
 async def test_a_segment_that_only_a_page_of_a_manifest_names_stays_until_the_page_is_passed(moved: bool) -> None:
@@ -190,13 +195,7 @@ async def test_a_segment_that_only_a_page_of_a_manifest_names_stays_until_the_pa
     brokers = Brokers(store, settings=replace(settings(), manifest_entries_max=2))
     await brokers.start(1, 2)
     tps = brokers.controller.create_topic("orders", partitions=2, owner=1)
-    for tp in tps:
-        await brokers.append(tp, b"a")
-    await roll_together(brokers.roles[1], tps)
-    if moved:
-        await brokers.moved(*tps, to=2)
-    for value in (b"b", b"c", b"d", b"e"):
-        await append_and_roll(brokers, tps, value)
+    await named_on_pages(brokers, tps, moved=moved)
     assert all(store.keys(manifest_page_prefix(tp)) for tp in tps)
     for tp in tps:
         assert not [key for key in await named_by_itself(brokers, tp) if key.startswith(SHARED_PREFIX)]
@@ -224,13 +223,7 @@ async def test_a_segment_that_a_lost_page_may_name_stays_until_the_page_is_there
     brokers = Brokers(store, settings=replace(settings(), manifest_entries_max=2, shared_look_ms=NEVER_MS))
     await brokers.start(1, 2)
     tps = brokers.controller.create_topic("orders", partitions=2, owner=1)
-    for tp in tps:
-        await brokers.append(tp, b"a")
-    await roll_together(brokers.roles[1], tps)
-    if moved:
-        await brokers.moved(*tps, to=2)
-    for value in (b"b", b"c", b"d", b"e"):
-        await append_and_roll(brokers, tps, value)
+    await named_on_pages(brokers, tps, moved=moved)
     [key] = store.keys(SHARED_PREFIX)
     lost = {page: bytes(store.objects[page].data) for tp in tps for page in store.keys(manifest_page_prefix(tp))}
     for page in lost:

@@ -46,6 +46,18 @@ async def cluster_with_a_shared_segment(store: SimStore, *, partitions: int = 3)
     return cluster, tps
 
 
+async def cluster_about_to_roll(store: SimStore) -> tuple[Cluster, list[TopicPartition]]:
+    """Two partitions with a segment each, and something that is in none yet."""
+    cluster = Cluster(store, settings=settings())
+    await cluster.start()
+    tps = await cluster.topic("orders", partitions=2)
+    for tp in tps:
+        await cluster.append(tp, b"a")
+        await cluster.roll(tp)
+        await cluster.append(tp, b"b")
+    return cluster, tps
+
+
 @on_virtual_time
 async def test_it_stays_until_its_last_partition_names_it_no_more() -> None:
     store = SimStore()
@@ -131,13 +143,7 @@ async def test_one_that_nobody_came_to_name_goes_once_all_its_partitions_have_la
 @on_virtual_time
 async def test_while_the_outcome_of_a_manifest_is_not_known_it_stays() -> None:
     store = HeldStore()
-    cluster = Cluster(store, settings=settings())
-    await cluster.start()
-    tps = await cluster.topic("orders", partitions=2)
-    for tp in tps:
-        await cluster.append(tp, b"a")
-        await cluster.roll(tp)
-        await cluster.append(tp, b"b")
+    cluster, tps = await cluster_about_to_roll(store)
     store.unknown.add("/manifest/")
     partitions = [await cluster.broker._ownership.open(tp) for tp in tps]
     cluster.broker._roller.start_together(partitions, "test")

@@ -17,7 +17,7 @@ from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.journal import MetadataJournal, Position, Seen
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import together
-from bmq.storage.flatlog import GapFound, decode_entry
+from bmq.storage.flatlog import decode_entry
 from bmq.storage.numbered import numbered_key
 
 POLL_WAIT_MS: Final = 1_000
@@ -129,11 +129,7 @@ class MetadataFollower:
         if asked_s - self._listed_s < LISTING_INTERVAL_S and not await self._is_there(before.image.position + 1):
             return False
         self._listed_s = asked_s
-        try:
-            found = await self._journal.advance(before)
-        except GapFound as gap:
-            _log.info("metadata log was shortened, reading the newest snapshot", entry=gap.number)
-            found = await self._journal.load()
+        found = await self._journal.newest(before)
         self._take(found)
         return found.image.position > before.image.position
 

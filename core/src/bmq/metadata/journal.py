@@ -74,6 +74,14 @@ class MetadataJournal:
         check_step(start.image, image)
         return Position(image=image, entry=last, entries=start.entries + image.position - start.image.position)
 
+    async def newest(self, start: Position) -> Position:
+        """`start` and every entry since, or the newest image where the log was shortened meanwhile. Raises as `load`."""
+        try:
+            return await self.advance(start)
+        except GapFound as gap:
+            _log.info("metadata log was shortened, reading the newest snapshot", entry=gap.number)
+            return await self.load()
+
     def follow(self, start: Position, entry: Entry) -> Position | None:
         """`start` and the one entry that was found above it; None where it is not the next one. Raises FormatError."""
         if start.entry is None or entry.number != start.entry.number + 1 or entry.predecessor != start.entry.nonce:

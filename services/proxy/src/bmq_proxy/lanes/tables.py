@@ -12,6 +12,7 @@ from bmq.lanes import BASE
 from bmq.log_limit import RateLimited
 from bmq.metadata.image import Lane
 from bmq.roles.controller import Metadata
+from bmq.storage.durable import cancelled
 from bmq.wire.apis import ApiKey
 from bmq_proxy import metrics
 from bmq_proxy.api import Route
@@ -72,10 +73,7 @@ class LaneTables:
 
     async def close(self) -> None:
         """Ends what is under way. What waits for its topic was not begun, and is not begun any more."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(self._tasks)
 
     def of(self, asked: str | None, call: Call) -> LaneTable:
         """Who says `lane=asked`, or (None) is in the lane that this proxy serves alone."""
