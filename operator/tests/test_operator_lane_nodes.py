@@ -8,6 +8,7 @@ from bmq_operator.clusters.lane_nodes import PATIENCE_S, LaneNodes, LaneWaits, l
 from bmq_operator.clusters.names import Component
 from bmq_operator.clusters.nodes import Pod, lanes_seen, pods_seen
 from bmq_operator.clusters.upgrade import DeletePod, Idle, Wait
+from bmq_operator.kube import Manifest
 
 
 def pod(component: Component, ordinal: int, *, ready: bool = True, outdated: bool = False, lane: str = "dev") -> Pod:
@@ -47,6 +48,9 @@ def test_one_that_is_broken_and_old_is_replaced_at_once_unless_the_newest_settin
     broken = replace(OLD, ready=False)
     assert isinstance(next_lane_step(nodes(broken, NEW), settle_s=20), DeletePod)
     assert isinstance(next_lane_step(nodes(broken, replace(NEW, ready=False, restarts=2)), settle_s=20), Wait)
+    assert isinstance(next_lane_step(nodes(broken, replace(NEW, ready=False, held_back=True)), settle_s=20), Wait)
+    proxy, broker = pod("proxy", 0, ready=False, outdated=True), replace(pod("broker", 0, ready=False), held_back=True)
+    assert isinstance(next_lane_step(nodes(broker, proxy), settle_s=20), Wait), "what breaks brokers may break proxies"
 
 
 def test_a_lane_that_cannot_go_on_does_not_keep_another_from_it() -> None:
@@ -136,3 +140,21 @@ def test_a_pod_tells_its_lane_how_often_it_ended_and_since_when_it_works() -> No
     [found] = pods_seen([manifest], sets, now_ms=1_000_000_007_000, lane="dev")
     assert (found.lane, found.restarts, found.worked_s, found.outdated) == ("dev", 3, 7.0, True)
     assert lanes_seen([manifest]) == ["dev"]
+
+
+@pytest.mark.parametrize(
+    ("status", "held_back"),
+    [
+        ({"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]}, True),
+        ({"containerStatuses": [{"state": {"waiting": {"reason": "CreateContainerConfigError"}}}]}, True),
+        ({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}, True),
+        ({"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}, False),
+        ({"containerStatuses": [{"state": {"running": {}}}]}, False),
+        ({}, False),
+    ],
+)
+def test_a_pod_tells_what_keeps_it_from_being_started(status: Manifest, held_back: bool) -> None:
+    labels = {"app.kubernetes.io/component": "proxy", "bmq.io/lane": ""}
+    manifest = {"metadata": {"name": "c-proxy-0", "labels": labels}, "spec": {"containers": [{"image": "bmq:1"}]}, "status": status}
+    [found] = pods_seen([manifest], {}, now_ms=0)
+    assert found.held_back is held_back

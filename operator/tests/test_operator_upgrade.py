@@ -1,6 +1,7 @@
 """Rolling changes: what is decided from what is there, and that deciding again and again ends well, whatever happens in between."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -132,6 +133,26 @@ def test_settings_with_which_a_node_has_ended_are_not_given_to_others_that_are_b
     assert isinstance(next_step(view(*others, replace(ended, restarts=1), waiting)), Wait)
     assert isinstance(next_step(view(*others, ended, waiting)), DeletePod), "one that only starts is no reason"
     assert isinstance(next_step(view(*others, replace(ended, restarts=1, outdated=True), waiting)), DeletePod), "corrected ones reach all"
+
+
+def test_settings_with_which_a_node_does_not_even_start_are_not_given_to_others_that_are_broken_too() -> None:
+    never = replace(pod("broker", 0, ready=False), held_back=True)
+    others = (pod("controller", 0), pod("proxy", 0))
+    waiting = pod("broker", 1, ready=False, outdated=True)
+    assert isinstance(next_step(view(*others, never, waiting)), Wait)
+    assert isinstance(next_step(view(*others, replace(never, outdated=True), waiting)), DeletePod), "corrected ones reach all"
+    assert isinstance(next_step(view(*others, never, waiting, pod("broker", 2))), DeletePod), "there is no room for one of them, and others work"
+
+
+@pytest.mark.parametrize("broken", [{"restarts": 1}, {"held_back": True}])
+def test_settings_that_break_a_controller_are_not_given_to_a_broker_or_proxy_that_is_broken_too(broken: dict[str, Any]) -> None:
+    new = replace(pod("controller", 0, ready=False), **broken)
+    others = (pod("controller", 1, outdated=True), pod("broker", 0, outdated=True), pod("proxy", 0, outdated=True))
+    for role in ("broker", "proxy"):
+        pods = tuple(replace(one, ready=one.component != role) for one in others)
+        assert isinstance(next_step(view(new, *pods)), Wait)
+    controllers = (replace(others[0], ready=False), pod("broker", 0), replace(pod("proxy", 0, ready=False), **broken))
+    assert isinstance(next_step(view(pod("controller", 0), *controllers)), DeletePod), "a proxy may wait for what is replaced before it"
 
 
 def test_a_broker_that_somebody_else_cordoned_stays_cordoned() -> None:

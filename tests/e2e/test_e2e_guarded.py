@@ -80,3 +80,24 @@ def test_a_limit_that_kills_brokers_kills_one_is_named_and_heals_when_it_is_take
     after = uids(kubectl)
     assert {name for name, uid in after.items() if uid != before[name]} == {victim}, "those that had never got the limit stay"
     assert acknowledged | {write(kubectl, "after")} <= read(kubectl)
+
+
+def test_a_tag_that_is_not_there_reaches_one_node_though_others_end_meanwhile_and_start_again(kubectl: Kubectl) -> None:
+    kubectl.until_ready(RESOURCE, timeout_s=180)
+    before = uids(kubectl)
+    kubectl("patch", RESOURCE, "--type=merge", "--patch", '{"spec": {"image": {"tag": "missing"}}}')
+    victim = kubectl.until_condition(RESOURCE, status="False", reason="ImageUnavailable")["message"].partition(":")[0]
+    others = [one for one in (f"{CLUSTER}-controller-0", f"{CLUSTER}-controller-1", f"{CLUSTER}-broker-0") if one != victim]
+    assert len(others) == 2
+    for name in others:
+        kubectl.exec(name, "python3", "-c", "import os; os.kill(1, 15)", container="bmq")
+
+        def again(name: str = name) -> bool:
+            (found,) = kubectl.json("get", "pod", name)["status"].get("containerStatuses", [{}])
+            return bool(found.get("ready") and found["restartCount"])
+
+        kubectl.until(f"{name} has started again", again, timeout_s=60)
+    assert {name for name, uid in uids(kubectl).items() if uid != before[name]} == {victim}
+    kubectl("patch", RESOURCE, "--type=json", "--patch", '[{"op": "remove", "path": "/spec/image/tag"}]')
+    kubectl.until_ready(RESOURCE, timeout_s=180)
+    assert {name for name, uid in uids(kubectl).items() if uid != before[name]} == {victim}

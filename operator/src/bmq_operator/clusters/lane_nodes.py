@@ -14,7 +14,7 @@ from typing import Final
 
 from bmq.resources.cluster import RoleStatus
 from bmq_operator.clusters.nodes import Pod
-from bmq_operator.clusters.upgrade import SETTLE_S_MAX, DeletePod, Idle, Step, Wait, settling_s, why_settling
+from bmq_operator.clusters.upgrade import SETTLE_S_MAX, DeletePod, Idle, Step, Wait, doubtful, settling_s, why_settling
 
 PATIENCE_S: Final = SETTLE_S_MAX
 """How long a lane's next node waits for the one before, at the longest, where it does not have to: autoscalers bring machines, and those pull images,
@@ -85,8 +85,7 @@ def _of(nodes: LaneNodes, *, settle_s: float) -> Step:
     where = f"lane {nodes.lane}"
     if not nodes.settled:
         return Wait(reason="Updating", message=f"{where}: Kubernetes has yet to see the newest settings")
-    doubtful = {pod.component for pod in nodes.pods if not pod.outdated and not pod.ready and pod.restarts}
-    broken = next((pod for pod in outdated if not pod.ready and pod.component not in doubtful), None)
+    broken = next((pod for pod in outdated if not pod.ready and not doubtful(pod, nodes.pods)), None)
     if broken is not None:
         return DeletePod(
             reason="Upgrading",

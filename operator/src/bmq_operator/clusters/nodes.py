@@ -4,13 +4,16 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from bmq_operator.clusters.keys import reference
 from bmq_operator.clusters.names import COMPONENT_LABEL, LANE_LABEL, NODE_IDS_FROM, ROLES, Component
 from bmq_operator.kube import Manifest
 
 REVISION_LABEL = "controller-revision-hash"
+PULLING: Final = frozenset(("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"))
+UNSTARTED: Final = frozenset(("CreateContainerConfigError", "CreateContainerError", "RunContainerError"))
+"""What a container waits for that Kubernetes cannot start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +31,8 @@ class Pod:
     image: str = ""
     restarts: int = 0
     """How often its container has ended."""
+    held_back: bool = False
+    """Kubernetes cannot start it: no machine has room, the image is not to be had, a Secret that it names is not there."""
     worked_s: float = math.inf
     """For how long it has been ready without a break."""
     lane: str = ""
@@ -86,6 +91,13 @@ def is_ready(pod: Manifest) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in pod.get("status", {}).get("conditions", ()))
 
 
+def unschedulable(pod: Manifest) -> Manifest | None:
+    """The condition of a pod for which no machine has room."""
+    conditions = pod.get("status", {}).get("conditions", ())
+    wanted = ("PodScheduled", "False", "Unschedulable")
+    return next((one for one in conditions if (one["type"], one["status"], one.get("reason")) == wanted), None)
+
+
 def settled(stateful_set: Manifest) -> bool:
     """Whether Kubernetes has seen its newest version: only then does its status say which pods are outdated."""
     return bool(stateful_set.get("status", {}).get("observedGeneration", 0) >= stateful_set["metadata"].get("generation", 0))
@@ -126,6 +138,11 @@ def _lane_of_node(manifest: Manifest) -> str | None:
     return str(labels.get(LANE_LABEL, "")) if labels.get(COMPONENT_LABEL) in ROLES else None
 
 
+def _held_back(pod: Manifest) -> bool:
+    states = [one.get("state", {}) for one in pod.get("status", {}).get("containerStatuses", ())]
+    return unschedulable(pod) is not None or any(one.get("waiting", {}).get("reason") in PULLING | UNSTARTED for one in states)
+
+
 def _ready_since_ms(pod: Manifest) -> int | None:
     times = (one.get("lastTransitionTime") for one in pod.get("status", {}).get("conditions", ()) if one["type"] == "Ready")
     text = next(times, None)
@@ -149,6 +166,7 @@ def _pod(manifest: Manifest, sets: Mapping[str, Manifest], *, now_ms: int) -> Po
         deleting="deletionTimestamp" in meta,
         image=str(manifest["spec"]["containers"][0].get("image", "")),
         restarts=sum(one.get("restartCount", 0) for one in manifest.get("status", {}).get("containerStatuses", ())),
+        held_back=_held_back(manifest),
         worked_s=worked_s,
         lane=meta["labels"].get(LANE_LABEL, ""),
         uid=str(meta.get("uid", "")),

@@ -5,11 +5,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from bmq_operator.clusters.names import COMPONENT_LABEL
-from bmq_operator.clusters.nodes import is_ready
+from bmq_operator.clusters.nodes import PULLING, UNSTARTED, is_ready, unschedulable
 from bmq_operator.conditions import Finding
 from bmq_operator.kube import Manifest
 
-_PULLING: Final = frozenset(("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"))
 MISCONFIGURED: Final = 2
 """The exit code of `bmq server` for a key or value that cannot be used."""
 _STORE_REASONS: Final = (
@@ -44,12 +43,11 @@ def trouble(pods: Iterable[Manifest]) -> Finding | None:
 def _of(pod: Manifest) -> Finding | None:
     name = pod["metadata"]["name"]
     status = pod.get("status", {})
-    for one in status.get("conditions", ()):
-        if one["type"] == "PodScheduled" and one["status"] == "False" and one.get("reason") == "Unschedulable":
-            of_minio = pod["metadata"].get("labels", {}).get(COMPONENT_LABEL) == "minio"
-            change = "store.minio.resources" if of_minio else "its resources and placement"
-            text = f"{name} finds no node: {one.get('message', '').rstrip('. ')}. Free resources, or change {change}"
-            return _finding("Unschedulable", text)
+    if (why := unschedulable(pod)) is not None:
+        of_minio = pod["metadata"].get("labels", {}).get(COMPONENT_LABEL) == "minio"
+        change = "store.minio.resources" if of_minio else "its resources and placement"
+        text = f"{name} finds no node: {why.get('message', '').rstrip('. ')}. Free resources, or change {change}"
+        return _finding("Unschedulable", text)
     for container in status.get("containerStatuses", ()):
         if (found := _of_container(name, container)) is not None:
             return found
@@ -59,10 +57,10 @@ def _of(pod: Manifest) -> Finding | None:
 def _of_container(pod: str, status: Manifest) -> Finding | None:
     waiting = status.get("state", {}).get("waiting", {})
     reason, message = waiting.get("reason", ""), waiting.get("message", "")
-    if reason in _PULLING:
+    if reason in PULLING:
         text = f"{pod}: the image {status.get('image', '')} cannot be pulled ({reason}: {message}). Correct image, or image.pullSecrets"
         return _finding("ImageUnavailable", text)
-    if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
+    if reason in UNSTARTED:
         return _finding("Misconfigured", f"{pod} cannot be started: {message}")
     ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated") or {}
     if not ended or ended.get("exitCode", 0) == 0:

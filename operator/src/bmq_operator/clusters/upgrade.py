@@ -1,7 +1,8 @@
 """What to do next to running nodes: roll out a change, drain brokers before they go, take them back into use. Pure; one step at a time.
 
 - A node that is outdated and not ready is replaced at once: it serves nobody.
-- Where a node with the newest settings has ended already, they are not given to others that are broken: the settings may be what breaks them.
+- Where a node with the newest settings has ended already, or cannot be started, they are not given to others of its role, or of one that is replaced
+  later, though those are broken: the settings may be what breaks them.
 - Otherwise nothing is taken away unless everything else is there: all pods ready, a leading controller that answers, all nodes alive, all partitions
   owned, and what was replaced before has worked for a while. Controllers first, the leading one last of them; then brokers, each drained before; then
   proxies.
@@ -115,13 +116,20 @@ def next_step(view: View) -> Step:
 def _outdated_and_broken(view: View) -> Step | None:
     if not view.settled:
         return None
-    doubtful = {pod.component for pod in view.pods if not pod.outdated and not pod.ready and pod.restarts}
     for pod in view.pods:
-        if pod.outdated and not pod.ready and not pod.deleting and pod.component not in doubtful:
+        if pod.outdated and not pod.ready and not pod.deleting and not doubtful(pod, view.pods):
             return DeletePod(
                 reason="Upgrading", message=f"{pod.name} is not ready and has old settings: it is replaced at once", pod=pod.name, uid=pod.uid
             )
     return None
+
+
+def doubtful(pod: Pod, pods: Iterable[Pod]) -> bool:
+    """Whether the newest settings may be what breaks nodes, so that this one, which starts by itself with its own, had better keep them. They are not
+    where no machine has room for one more, and others of its role work with them."""
+    newest = [one for one in pods if not one.outdated and ROLES.index(one.component) <= ROLES.index(pod.component)]
+    work = {one.component for one in newest if one.ready}
+    return any(not one.ready and (one.restarts or (one.held_back and one.component not in work)) for one in newest)
 
 
 def _drained_in_vain(view: View) -> Step | None:
