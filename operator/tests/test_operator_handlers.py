@@ -5,9 +5,10 @@ import itertools
 import kopf
 
 from bmq_operator.allowed import USE
-from bmq_operator.clusters.names import CLUSTER_LABEL
-from bmq_operator.handlers import CHILDREN, kopf_settings
+from bmq_operator.clusters.names import CLUSTER_LABEL, OF_LANE, OF_NAMESPACE
+from bmq_operator.handlers import CHILDREN, due_by_child, kopf_settings
 from bmq_operator.runner import FINALIZER
+from bmq_operator.workqueue import Key
 
 
 def test_kopf_does_not_take_away_the_finalizer_that_the_operator_puts_on() -> None:
@@ -35,3 +36,13 @@ def test_of_what_may_belong_to_a_cluster_only_what_has_its_label_is_asked_for() 
     assert [selectors.collect(one) for one in resources] == [[CLUSTER_LABEL]] * len(CHILDREN)
     assert selectors.collect(kopf.Resource(group="", version="v1", plural="secrets")) == [USE]
     assert selectors.collect(kopf.Resource(group="metrics.k8s.io", version="v1beta1", plural="pods")) == []
+
+
+def test_no_object_has_an_operator_look_at_a_lane_of_a_namespace_that_it_does_not_look_after() -> None:
+    cluster, lane = Key("Cluster", "shop", "bmq"), Key("Lane", "dev", "x")
+    meta = {"namespace": "shop", "labels": {CLUSTER_LABEL: "bmq"}, "annotations": {OF_LANE: "x", OF_NAMESPACE: "dev"}}
+    assert due_by_child(meta, ("shop",)) == [cluster]
+    assert due_by_child(meta, ("shop", "dev")) == [cluster, lane]
+    assert due_by_child(meta, ()) == [cluster, lane]
+    assert due_by_child({**meta, "annotations": {OF_LANE: "x"}}, ("shop",)) == [cluster, Key("Lane", "shop", "x")]
+    assert due_by_child({**meta, "annotations": {}}, ("shop",)) == [cluster]

@@ -5,7 +5,7 @@ kopf's `on.event` is used, and none of its handlers with state: those would writ
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import kopf
@@ -62,8 +62,8 @@ def kopf_settings(*, namespaced: bool) -> kopf.OperatorSettings:
     return settings
 
 
-def register(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing, due: Due, *, spark: bool) -> None:
-    """Has kopf watch all that matters; `spark`: applications of tables too."""
+def register(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing, due: Due, *, spark: bool, namespaces: tuple[str, ...] = ()) -> None:
+    """Has kopf watch all that matters; `spark`: applications of tables too. `namespaces`: those that are looked after; none: all."""
 
     @kopf.on.login(registry=registry)
     def _login(**known: Any) -> Any:
@@ -72,7 +72,7 @@ def register(registry: kopf.OperatorRegistry, queue: WorkQueue, hearing: Hearing
     for model in KINDS:
         _watch_resources(registry, queue, hearing, due, kind=model.__name__, plural=model.naming.plural)
     for group, version, plural in CHILDREN:
-        _watch_children(registry, queue, group=group, version=version, plural=plural)
+        _watch_children(registry, queue, namespaces, group=group, version=version, plural=plural)
     _watch_secrets(registry, due)
     for group, version, plural in SPARK if spark else ():
         _watch_applications(registry, queue, group=group, version=version, plural=plural)
@@ -98,16 +98,23 @@ def _watch_secrets(registry: kopf.OperatorRegistry, due: Due) -> None:
         due.by_secret(meta)
 
 
-def _watch_children(registry: kopf.OperatorRegistry, queue: WorkQueue, *, group: str, version: str, plural: str) -> None:
+def due_by_child(meta: Mapping[str, Any], namespaces: tuple[str, ...]) -> list[Key]:
+    """The Cluster and the Lane that an object says it is of. A Lane may have another name than its lane, and be in another namespace, but none that
+    is not looked after: what stands at an object anybody may have written, and by it this operator would speak for another one."""
+    found = [Key("Cluster", meta["namespace"], meta["labels"][CLUSTER_LABEL])]
+    annotations = meta.get("annotations", {})
+    if lane := annotations.get(OF_LANE):
+        namespace = annotations.get(OF_NAMESPACE, meta["namespace"])
+        found += [Key("Lane", namespace, lane)] if not namespaces or namespace in namespaces else []
+    return found
+
+
+def _watch_children(registry: kopf.OperatorRegistry, queue: WorkQueue, namespaces: tuple[str, ...], *, group: str, version: str, plural: str) -> None:
     @kopf.on.event(group=group, version=version, plural=plural, id=f"hear-{plural}", labels={CLUSTER_LABEL: kopf.PRESENT}, registry=registry)
     async def _hear(meta: Any, **_: Any) -> None:
         EVENTS.labels(plural).inc()
-        labels = meta["labels"]
-        queue.add(Key("Cluster", meta["namespace"], labels[CLUSTER_LABEL]))
-        # A Lane may have another name than its lane, and be in another namespace.
-        annotations = meta.get("annotations", {})
-        if lane := annotations.get(OF_LANE):
-            queue.add(Key("Lane", annotations.get(OF_NAMESPACE, meta["namespace"]), lane))
+        for key in due_by_child(meta, namespaces):
+            queue.add(key)
 
 
 def _watch_applications(registry: kopf.OperatorRegistry, queue: WorkQueue, *, group: str, version: str, plural: str) -> None:

@@ -121,7 +121,7 @@ class Operator:
         """Watches and works, until `stop`."""
         registry = kopf.OperatorRegistry()
         due = Due(self.queue, self.hearing, self.context.known)
-        register(registry, self.queue, self.hearing, due, spark=self.settings.spark.enabled)
+        register(registry, self.queue, self.hearing, due, spark=self.settings.spark.enabled, namespaces=self.settings.namespaces)
         async with asyncio.TaskGroup() as tasks:
             others = [tasks.create_task(self.runner.work()) for _ in range(self.settings.workers)]
             others.append(tasks.create_task(self._close_retired()))
