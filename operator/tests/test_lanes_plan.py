@@ -191,6 +191,14 @@ def test_a_lane_goes_when_its_time_is_over_whatever_else_is_the_case() -> None:
         assert (found.action, [event.reason for event in found.events]) == (DeleteResource(), ["Expired"])
 
 
+@pytest.mark.parametrize("state", list(ClusterState))
+def test_a_time_in_the_status_that_is_none_ends_nothing(state: ClusterState) -> None:
+    odd = DECLARED.model_copy(update={"expires_at": "soon", "observed_generation": 4})
+    for now_ms in (CREATED_MS, CREATED_MS + 3_600_000):
+        found = plan(situation(lane(odd, ttlSeconds=7_200), cluster=state, now_ms=now_ms))
+        assert found.action is None or isinstance(found.action, CreateLane)
+
+
 def test_a_time_to_live_that_is_over_when_it_is_written_ends_no_lane() -> None:
     found = plan(situation(lane(ttlSeconds=60), PRESENT, now_ms=CREATED_MS + 3_600_000))
     assert (said(found), found.action, found.topics) == (("False", "TtlTooShort"), None, 7)

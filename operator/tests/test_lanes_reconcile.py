@@ -131,6 +131,28 @@ def test_lanes_made_at_once_have_slots_of_their_own_and_one_that_went_is_given_a
     WORLDS.run(bmq, use)
 
 
+@pytest.mark.parametrize("written", [0, 1_000, 10_000, 20_100, 20_001, 20_000 + 200 * 100_000, 1 << 62])
+def test_a_status_with_node_ids_that_are_no_slots_gives_the_lane_none_of_them(bmq: StartedBmq, written: int) -> None:
+    async def use(world: World) -> None:
+        odd, even = f"odd-{written}", f"even-{written}"
+        world.write(odd, proxies={"replicas": 0})
+        await world.look(odd)
+        slot = world.manifest(odd)["status"]["nodeIdsFrom"]
+        world.manifest(odd)["status"]["nodeIdsFrom"] = written
+        world.context.known.slots.clear()
+        await world.look(odd)
+        assert world.manifest(odd)["status"]["nodeIdsFrom"] == slot
+
+        world.manifest(odd)["status"]["nodeIdsFrom"] = written
+        world.context.known.slots.clear()
+        world.context.known.lane_claims.forget("claims")
+        world.write(even, proxies={"replicas": 0})
+        await world.look(even)
+        assert world.manifest(even)["status"]["nodeIdsFrom"] == 20_000, "what is no slot is nobody's"
+
+    WORLDS.run(bmq, use)
+
+
 def test_who_loses_a_lane_to_another_resource_leaves_it_none_of_its_objects(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("younger", laneName="both", created="2001-09-09T02:00:00Z")

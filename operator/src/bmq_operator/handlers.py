@@ -99,8 +99,8 @@ def _watch_secrets(registry: kopf.OperatorRegistry, due: Due) -> None:
 
 
 def due_by_child(meta: Mapping[str, Any], namespaces: tuple[str, ...]) -> list[Key]:
-    """The Cluster and the Lane that an object says it is of. A Lane may have another name than its lane, and be in another namespace, but none that
-    is not looked after: what stands at an object anybody may have written, and by it this operator would speak for another one."""
+    """The Cluster and the Lane that an object says it is of. A Lane may have another name than its lane, and be in another namespace, unless that
+    is not looked after: anybody may have written what stands at an object, and by it this operator would speak for another one."""
     found = [Key("Cluster", meta["namespace"], meta["labels"][CLUSTER_LABEL])]
     annotations = meta.get("annotations", {})
     if lane := annotations.get(OF_LANE):

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from bmq.resources.lane import Lane
 from bmq_operator.kube import Manifest
+from bmq_operator.lanes.slots import is_slot
 from bmq_operator.rivals import Rival
 
 Claim: TypeAlias = tuple[str, str, str]
@@ -39,7 +40,7 @@ def lane_claims(manifests: Iterable[Manifest]) -> LaneClaims:
         reference = spec.get("clusterRef", {})
         cluster = (reference.get("namespace") or meta["namespace"], reference.get("name", "bmq"))
         uids.add(meta["uid"])
-        if status.get("nodeIdsFrom", -1) >= 0:
+        if is_slot(status.get("nodeIdsFrom", -1)):
             node_ids[cluster][meta["uid"]] = status["nodeIdsFrom"]
         rivals[*cluster, spec.get("laneName") or meta["name"]].append(
             Rival(

@@ -96,8 +96,8 @@ def expires_ms(lane: Lane, present: PresentLane | None = None) -> int | None:
         return times[0]  # it stands for no lane yet
     if present is not None:
         times += [present.expires_ms] if present.expires_ms is not None and present.view["ttl_seconds"] == lane.spec.ttl_seconds else []
-    elif lane.status.expires_at and lane.status.observed_generation == lane.metadata.generation:
-        times.append(_ms(lane.status.expires_at))  # the cluster has deleted it already
+    elif (told_ms := _told_ms(lane)) is not None and lane.status.observed_generation == lane.metadata.generation:
+        times.append(told_ms)  # the cluster has deleted it already
     return min(times)
 
 
@@ -134,8 +134,8 @@ def _over_as_news(situation: Situation) -> bool:
         return False
     if present is not None:
         return bool(present.view["ttl_seconds"] != lane.spec.ttl_seconds)
-    told = lane.status.expires_at
-    return situation.cluster is not ClusterState.READY and not (told and _ms(told) <= situation.now_ms)
+    told_ms = _told_ms(lane)
+    return situation.cluster is not ClusterState.READY and (told_ms is None or told_ms > situation.now_ms)
 
 
 def _too_short(situation: Situation, present: PresentLane) -> Plan:
@@ -297,6 +297,14 @@ def _may_be_its_own(situation: Situation, present: PresentLane) -> bool:
 def _there_before(lane: Lane) -> Finding:
     why = f"the lane {lane.lane_name} was there before this resource: write existing: Adopt to have it managed, or another laneName"
     return _not_ready("AlreadyExists", why)
+
+
+def _told_ms(lane: Lane) -> int | None:
+    """When its status says that its time is over; None: it does not say a time."""
+    try:
+        return _ms(lane.status.expires_at)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _ms(text: str) -> int:

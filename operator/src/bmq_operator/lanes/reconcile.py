@@ -22,7 +22,7 @@ from bmq_operator.lanes.claims import Claim, LaneClaims, claim_of, lane_claims
 from bmq_operator.lanes.desired import all_names, desired, names_of, why_unusable
 from bmq_operator.lanes.plan import CHANGE_REFUSED, REFUSED, SOON_S, ChangeLane, CreateLane, DeleteLane, DeleteResource, Plan, plan, told_expiry
 from bmq_operator.lanes.situation import PresentLane, Ready, Situation, present_from
-from bmq_operator.lanes.slots import free_from
+from bmq_operator.lanes.slots import free_from, is_slot
 from bmq_operator.outcome import Event, Outcome
 from bmq_operator.references import ClusterState, Referred, allowed, refer
 
@@ -133,9 +133,9 @@ async def _claims(context: Context, *, anew: bool) -> LaneClaims:
 
 
 def _without_a_slot_of_another(lane: Lane, node_ids: Mapping[str, int]) -> Lane:
-    """Statuses that were brought back, or copied, may name one slot twice: the smaller uid keeps it."""
+    """Statuses that were brought back, or copied, may name one slot twice: the smaller uid keeps it. What is no slot is nobody's."""
     mine = lane.status.node_ids_from
-    if all(first != mine or uid >= lane.metadata.uid for uid, first in node_ids.items()):
+    if mine < 0 or (is_slot(mine) and all(first != mine or uid >= lane.metadata.uid for uid, first in node_ids.items())):
         return lane
     return lane.model_copy(update={"status": lane.status.model_copy(update={"node_ids_from": -1})})
 

@@ -10,6 +10,12 @@ BROKERS_ABOVE: Final = 100
 SLOTS: Final = 100_000
 
 
+def is_slot(node_ids_from: int) -> bool:
+    """Whether a slot begins with it. What a status says else would have a lane's nodes take the ids of others, the base's too."""
+    number, beside = divmod(node_ids_from - FIRST, WIDTH)
+    return not beside and 0 <= number < SLOTS
+
+
 def free_from(used: Iterable[int]) -> int:
     """The first node id of the lowest slot that is not used. Whoever gets it keeps it in its status."""
     taken = {(first - FIRST) // WIDTH for first in used if first >= FIRST}
