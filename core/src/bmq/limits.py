@@ -246,14 +246,16 @@ class Limits:
     create_partitions_max: int = _limit(
         10_000,
         "Partitions that one CreateTopics or CreatePartitions request may make.",
-        beyond="POLICY_VIOLATION for all of its topics: ask for fewer at a time.",
+        beyond="POLICY_VIOLATION for all of its topics: ask for fewer at a time. Of what first writes make in a lane the rest is made when clients "
+        "try again.",
         maximum=200_000,
     )
     create_partitions_burst: int = _limit(
         50_000,
         "Partitions that clients at one address may make at once, by a proxy; what is used up comes back at create_partitions_per_minute. "
-        "A KiB of a topic's configuration, or of what is said in a change of one, counts like a partition.",
-        beyond="THROTTLING_QUOTA_EXCEEDED with the time to wait.",
+        "A KiB of a topic's configuration, or of what is said in a change of one, counts like a partition. What first writes make in a lane "
+        "counts, too.",
+        beyond="THROTTLING_QUOTA_EXCEEDED with the time to wait; for a first write in a lane UNKNOWN_TOPIC_OR_PARTITION: clients try again.",
         maximum=10_000_000,
     )
     create_partitions_per_minute: int = _limit(

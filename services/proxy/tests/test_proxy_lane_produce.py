@@ -221,3 +221,53 @@ def test_a_stop_while_a_topic_is_made_leaves_nothing_under_way_and_nothing_is_wr
         assert await client.closed()
 
     in_lane(test)
+
+
+def sent_to(client: Client, *names: str) -> None:
+    data = [{"name": name, "partition_data": [{"index": 0, "records": batch(b"x")}]} for name in names]
+    client.send(0, 9, {"transactional_id": None, "acks": -1, "timeout_ms": 1_000, "topic_data": data})
+
+
+def have_more(proxy: Running, base: Topic) -> None:
+    """The base gets two more topics that are as wide."""
+    image = proxy.metadata.image
+    made = [replace(base, topic_id=TopicId(overlay_id("base", 0, name, 0)), name=name) for name in ("more", "most")]
+    proxy.metadata.change(
+        topics={**image.topics, **{topic.topic_id: topic for topic in made}},
+        topic_ids={**image.topic_ids, **{topic.name: topic.topic_id for topic in made}},
+    )
+
+
+def test_what_first_writes_make_counts_for_their_address_as_what_is_created() -> None:
+    """A few bytes would make as many partitions as the base has, in every lane."""
+
+    async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
+        have_more(proxy, base)
+        proxy.owner.on_group_call = lambda *_: {"throttle_time_ms": 0, "topics": []}
+        gate.open.set()
+        sent_to(client, "orders")
+        assert codes((await client.receive())[1]) == [0]
+        sent_to(client, "more")
+        assert codes((await client.receive())[1]) == [ErrorCode.unknown_topic_or_partition]
+        one = {"partition_index": 0, "committed_offset": 0, "committed_metadata": ""}
+        client.send(8, 5, {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "topics": [{"name": "most", "partitions": [one]}]})
+        await client.receive()
+        assert [name for name in gate.asked if name.startswith("dev:")] == ["dev:orders"]
+        sent_to(client, "orders")
+        assert codes((await client.receive())[1]) == [0], "what is there is written to as ever"
+
+    in_lane(test, ProxySettings(limits=Limits(create_partitions_burst=3, create_partitions_per_minute=1)))
+
+
+def test_one_first_write_makes_no_more_than_one_creation_may_and_the_next_one_makes_the_others() -> None:
+    async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
+        have_more(proxy, base)
+        gate.open.set()
+        unknown = ErrorCode.unknown_topic_or_partition
+        sent_to(client, "orders", "more", "most")
+        assert codes((await client.receive())[1]) == [0, 0, unknown]
+        assert gate.asked == ["dev:orders", "dev:more"]
+        sent_to(client, "orders", "more", "most")
+        assert codes((await client.receive())[1]) == [0, 0, 0]
+
+    in_lane(test, ProxySettings(limits=Limits(create_partitions_max=7)))

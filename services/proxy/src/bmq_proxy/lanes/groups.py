@@ -74,7 +74,7 @@ class LaneGroups:
         real: Coordinators,
         view: LaneView,
         number: int,
-        make_topics: Callable[[Collection[str]], Awaitable[None]],
+        make_topics: Callable[[Collection[str], str], Awaitable[None]],
         owner_for: Callable[[TopicPartition], Owner],
     ) -> None:
         """`make_topics`: a commit to what nobody in the lane has written to yet makes the lane's topic, so that the offset means that one."""
@@ -89,7 +89,8 @@ class LaneGroups:
         if not group_id and api_key not in _MAY_BE_EMPTY:
             raise InvalidGroupId("the group id is empty: give the group a name")
         if api_key == ApiKey.OFFSET_COMMIT:
-            await self._make_topics([topic.name for topic in request.topics if topic.name and self._is_unwritten(topic.name)])
+            unwritten = [topic.name for topic in request.topics if topic.name and self._is_unwritten(topic.name)]
+            await self._make_topics(unwritten, call.client_host)
             return await self._commit(group_id, request, call)
         inwards = self._inwards(request)
         let_go(api_key, request)  # which has an own copy of what is passed on

@@ -1,16 +1,19 @@
 """Making a lane's topics: at the first write to a name that the base has, and nobody in the lane has written to yet."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import structlog
 
-from bmq.errors import BmqError, TopicExists
+from bmq.errors import BmqError, QuotaExceeded, TopicExists
+from bmq.grouping import in_weighed_groups
 from bmq.lanes import overlay_name
+from bmq.limits import Limits
 from bmq.log_limit import RateLimited
-from bmq.metadata.image import Image, Topic
+from bmq.metadata.image import Image
 from bmq.roles.controller import Controller, Metadata, NewTopic
+from bmq_proxy.creation import PIECE_PARTITIONS, PIECE_TOPICS, CreationQuota, texts_count
 from bmq_proxy.images import image_with
 
 SHOWN_WITHIN_S: Final = 10.0
@@ -20,42 +23,87 @@ _log = structlog.get_logger("bmq.proxy.lanes")
 
 
 class Overlays:
-    """One lane's. Whoever writes to the same name at the same time waits for the same creation."""
+    """One lane's. Whoever writes to the same name at the same time waits for the same creation.
 
-    def __init__(self, controller: Controller, real: Metadata, lane: str, tasks: set[asyncio.Task[None]]) -> None:
+    What a write makes counts as what CreateTopics makes: a request of a few bytes may name topics with very many partitions.
+    """
+
+    def __init__(
+        self, controller: Controller, real: Metadata, lane: str, tasks: set[asyncio.Task[None]], *, quota: CreationQuota, limits: Limits
+    ) -> None:
         """`controller` is the lane's, `real` the node's metadata as it is. `tasks`: what is under way, for who ends it."""
         self._controller = controller
         self._real = real
         self._lane = lane
         self._tasks = tasks
+        self._quota = quota
+        self._limits = limits
         self._making: dict[str, asyncio.Task[None]] = {}
+        self._one_by_one = asyncio.Lock()
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
 
-    async def make(self, names: Collection[str]) -> None:
-        """Returns when they are there, or cannot be had now, or soon: whoever then misses them tells its client, which tries again."""
-        for name in names:
-            if name not in self._making:
-                task = asyncio.get_running_loop().create_task(self._make(name), name=f"make {name} in lane {self._lane}")
-                self._making[name] = task
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-                task.add_done_callback(lambda _, name=name: self._making.pop(name, None))  # type: ignore[misc]
-        waited = [self._making[name] for name in names]
+    async def make(self, names: Collection[str], address: str) -> None:
+        """Returns when they are there, or cannot be had now, or soon: whoever then misses them tells its client, which tries again.
+
+        `address` is the client's: what is made counts for it.
+        """
+        wanted = self._admitted([name for name in dict.fromkeys(names) if name not in self._making], address)
+        for piece in in_weighed_groups(wanted, self._weight, count_max=PIECE_TOPICS, weight_max=PIECE_PARTITIONS):
+            task = asyncio.get_running_loop().create_task(self._make(piece), name=f"make {piece[0]} in lane {self._lane}")
+            self._making.update(dict.fromkeys(piece, task))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(lambda _, piece=piece: self._forget(piece))  # type: ignore[misc]
+        waited = {self._making[name] for name in names if name in self._making}
         if waited:
             await asyncio.wait(waited, timeout=SHOWN_WITHIN_S)
 
-    async def _make(self, name: str) -> None:
-        try:
-            [result] = await self._controller.create_topics([NewTopic(name=name)])
-            if result.error is not None and not isinstance(result.error, TopicExists):
-                raise result.error
-        except BmqError as error:
-            left_out = self._complaints.due(type(error).__name__, now=asyncio.get_running_loop().time())
-            if left_out is not None:
-                _log.warning("topic of a lane not made", lane=self._lane, topic=name, error=str(error), left_out=left_out)
-            return
+    def _admitted(self, names: Sequence[str], address: str) -> list[str]:
+        """As many as one CreateTopics might make, but one at least, and as the address has left. The others are made when their clients try again."""
+        admitted: list[str] = []
+        left = self._limits.create_partitions_max
+        for name in names[: self._limits.create_topics_max]:
+            weight = self._weight(name)
+            if admitted and weight > left:
+                break
+            try:
+                self._quota.take(address, weight, asyncio.get_running_loop().time())
+            except QuotaExceeded as error:
+                self._complain(name, error)
+                break
+            left -= weight
+            admitted.append(name)
+        return admitted
 
-        def shown(image: Image) -> Topic | None:
-            return image.topic(overlay_name(self._lane, name))
+    def _weight(self, name: str) -> int:
+        """How many partitions it will have, and what its configuration counts beside them: what the base's has."""
+        base = self._real.image.topic(name)
+        return 1 if base is None else len(base.partitions) + texts_count(base.configs.values())
+
+    async def _make(self, names: Sequence[str]) -> None:
+        async with self._one_by_one:  # between two pieces the controller hears others
+            try:
+                results = await self._controller.create_topics([NewTopic(name=name) for name in names])
+            except BmqError as error:
+                self._complain(names[0], error)
+                return
+            made: list[str] = []
+            for name, result in zip(names, results, strict=True):
+                if result.error is None or isinstance(result.error, TopicExists):
+                    made.append(overlay_name(self._lane, name))
+                else:
+                    self._complain(name, result.error)
+
+        def shown(image: Image) -> bool | None:
+            return all(stored in image.topic_ids for stored in made) or None
 
         await image_with(self._real, shown, SHOWN_WITHIN_S)
+
+    def _forget(self, names: Sequence[str]) -> None:
+        for name in names:
+            del self._making[name]
+
+    def _complain(self, name: str, error: BmqError) -> None:
+        left_out = self._complaints.due(type(error).__name__, now=asyncio.get_running_loop().time())
+        if left_out is not None:
+            _log.warning("topic of a lane not made", lane=self._lane, topic=name, error=str(error), left_out=left_out)

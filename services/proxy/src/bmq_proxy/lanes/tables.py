@@ -92,8 +92,8 @@ class LaneTables:
         view = LaneView(self._real, lane.name, own_only=False)
         own_view = LaneView(self._real, lane.name, own_only=True)
         controller = LaneController(self._controller, lane.name)
-        overlays = Overlays(controller, self._real, lane.name, self._tasks)
         settings = self._proxy.settings
+        overlays = Overlays(controller, self._real, lane.name, self._tasks, quota=self._proxy.quota, limits=settings.limits)
         reading = replace(
             self._proxy,
             front=self._proxy,

@@ -79,7 +79,7 @@ class LaneProduce:
                     _refuse(answer, error)
                     call.lease.let_go()
                     continue
-                await self._overlays.make(self._missing(request))
+                await self._overlays.make(self._missing(request), call.client_host)
                 queue.popleft()
                 self._start(call, body, answer)
         finally:
