@@ -266,8 +266,8 @@ class Limits:
     )
     partitions_max: int = _limit(
         200_000,
-        "Partitions of the cluster, all topics together. Each takes about 3 KiB of memory of the broker that owns it, whether or not anybody asks "
-        "for it: upkeep opens all of them.",
+        "Partitions of the cluster, all topics together. Each that was ever written to takes about 3.5 KiB of memory of the broker that owns it, "
+        "whether or not anybody asks for it: upkeep opens all of those.",
         beyond="INVALID_PARTITIONS: delete topics, or raise it on all controllers.",
         maximum=10_000_000,
     )
