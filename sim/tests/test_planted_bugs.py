@@ -41,6 +41,8 @@ SCENARIO = {
     "collect-shared-by-first": "garbage",
     "forget-originals-when-copy-is-sent": "quiet",
     "cover-ranges-when-copy-is-sent": "quiet",
+    "take-all-up-to-a-parts-end": "quiet",
+    "cover-ranges-by-a-part": "quiet",
     "take-copies-twice": "quiet",
     "leave-strays": "garbage",
     "give-up-page": "garbage",

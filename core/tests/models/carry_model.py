@@ -1,8 +1,11 @@
-"""A model of one partition whose owner carries its tail forward: writes it once more into a newer WAL object, and lets the older ones go.
+"""A model of one partition whose owner carries its tail forward: writes it once more into newer WAL objects, and lets the older ones go.
 
-`a` (epoch 5) appends, carries, rolls and deletes; its creates land in any order, and one day its stream is sealed, which it learns only when it
-meets the seal. `b` (epoch 6) reads that stream object by object, beside it; it serves, carries what it inherited into its own stream, and tells when
-the old stream is needed no more. It may die at any moment; then `c` reads what is left.
+A copy is of a part of the tail, from its start on; once it is durable the next part's copy may follow. What an object holds may so be carried
+in two parts, or in part never.
+
+`a` (epoch 5) appends, carries, rolls and deletes; its creates land in any order, early or late, and one day its stream is sealed, which it learns
+only when it meets the seal. `b` (epoch 6) reads that stream object by object, beside it; it serves, carries what it inherited into its own stream,
+and tells when the old stream is needed no more. It may die at any moment, between two copies, too; then `c` reads what is left.
 
 Safe: each acknowledged offset is in a segment or in an object below the seal of a stream that an heir would read; whoever serves has all of
 them, and none twice. Rolls are atomic here: manifests are flatlog_model.py's, seals stream_model.py's.
@@ -19,8 +22,11 @@ END = {"a": 2, "b": 2}
 RULES = {
     "durable": "what a copy replaces stays until the copy is durable (else: until it is sent)",
     "order": "a copy is durable when all objects before it are (else: when its own create has succeeded)",
+    "part": "a copy replaces what it is a copy of, and nothing below that (else: all up to its end)",
+    "rest": "an object stays while anything in it is in no durable copy (else: until a copy of some of it is durable)",
     "once": "of batches with one offset an heir takes one (else: all that it finds)",
     "range": "a predecessor's range leaves the image when copies of what it held are durable (else: when they are sent)",
+    "all": "and of all that it held (else: of the first of it)",
     "owner": "a copy is named under its writer's leader epoch (else: under that of its batches, as the originals are)",
 }
 
@@ -41,7 +47,7 @@ class Owner(NamedTuple):
     inherited_below: int = 0
     completed: int = 0  # own objects below it are durable
     copy: int = -1  # the object on its way with copies
-    copies: int = 0
+    carried_below: int = 0  # where the next copy begins
     fenced: bool = False
     at: int = -1  # the object to be read next
 
@@ -67,14 +73,16 @@ class State(NamedTuple):
 def write(s: State, name: str, me: Owner, wal: Stream, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
     following = max((offset + 1 for offset, _ in me.needs), default=max(s.covered, me.inherited_below))
     if not me.fenced and me.phase == "serving" and following < END[name]:
-        then = me._replace(needs=me.needs | {(following, len(wal.sent))})
-        yield f"{name} sends {following} in {len(wal.sent)}", s.put(name, then, wal._replace(sent=(*wal.sent, frozenset({following}))))
-    tail = me.durable()
-    if not me.fenced and me.phase == "serving" and tail and me.copy < 0 and me.copies < 1:
-        then = me._replace(copy=len(wal.sent), copies=me.copies + 1)
-        if "durable" not in rules:
-            then = moved(then, tail)
-        yield f"{name} carries {sorted(tail)} in {len(wal.sent)}", s.put(name, then, wal._replace(sent=(*wal.sent, tail)))
+        for end in range(following + 1, END[name] + 1):
+            offsets = frozenset(range(following, end))
+            then = me._replace(needs=me.needs | {(offset, len(wal.sent)) for offset in offsets})
+            yield f"{name} sends {sorted(offsets)} in {len(wal.sent)}", s.put(name, then, wal._replace(sent=(*wal.sent, offsets)))
+    if not me.fenced and me.phase == "serving" and me.copy < 0:
+        for part in parts(me.durable(), me.carried_below):
+            then = me._replace(copy=len(wal.sent), carried_below=max(part) + 1)
+            if "durable" not in rules:
+                then = moved(then, part, rules)
+            yield f"{name} carries {sorted(part)} in {len(wal.sent)}", s.put(name, then, wal._replace(sent=(*wal.sent, part)))
     for number in range(len(wal.sent)):
         if number == wal.seal:
             if not me.fenced:
@@ -82,21 +90,33 @@ def write(s: State, name: str, me: Owner, wal: Stream, rules: frozenset[str]) ->
         elif number not in wal.landed | wal.deleted and number < me.completed + 2:
             then = me
             if "order" not in rules and number == me.copy:
-                then = moved(me, wal.sent[number])
+                then = moved(me, wal.sent[number], rules)
             yield f"{name}'s {number} lands", s.put(name, then, wal._replace(landed=wal.landed | {number}))
 
 
-def moved(me: Owner, offsets: frozenset[int]) -> Owner:
+def parts(tail: frozenset[int], first: int) -> Iterator[frozenset[int]]:
+    """What the next copy may hold: each part of the tail that begins where the last one ended."""
+    left = sorted(offset for offset in tail if offset >= first)
+    for count in range(1, len(left) + 1):
+        yield frozenset(left[:count])
+
+
+def moved(me: Owner, offsets: frozenset[int], rules: frozenset[str]) -> Owner:
     """The copy is needed now instead of what it was made from; not of what was rolled meanwhile."""
+    if "part" not in rules:
+        offsets = frozenset(range(max(offsets) + 1))
+    if "rest" not in rules:
+        opened = {number for offset, number in me.needs if offset in offsets}
+        offsets |= {offset for offset, number in me.needs if number in opened and number != INHERITED}
     return me._replace(needs=frozenset((offset, me.copy if offset in offsets else number) for offset, number in me.needs))
 
 
-def complete(s: State, name: str, me: Owner, wal: Stream) -> Iterator[tuple[str, State]]:
+def complete(s: State, name: str, me: Owner, wal: Stream, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
     number = me.completed
     if not me.fenced and number in wal.landed:
         then = me._replace(completed=number + 1)
         if number == me.copy:
-            then = moved(then, wal.sent[number])._replace(copy=-1)
+            then = moved(then, wal.sent[number], rules)._replace(copy=-1)
             acknowledged = s.acknowledged
         else:
             acknowledged = max(s.acknowledged, *(offset + 1 for offset in wal.sent[number]))
@@ -138,6 +158,8 @@ def inherit(s: State, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
         left = {offset for offset, number in b.needs if number == INHERITED and offset >= s.covered}
         if b.copy >= 0 and "range" not in rules:
             left -= s.wal_b.sent[b.copy]
+        if "all" not in rules:
+            left &= {min((offset for offset, _ in b.needs if offset >= s.covered), default=-1)}
         if not left:
             yield "a's stream is dropped", s._replace(ranges=frozenset(), wal_a=wal._replace(landed=frozenset()))
 
@@ -149,10 +171,10 @@ def first(wal: Stream) -> int:
 
 def steps(s: State, rules: frozenset[str]) -> Iterator[tuple[str, State]]:
     yield from write(s, "a", s.a, s.wal_a, rules)
-    yield from complete(s, "a", s.a, s.wal_a)
+    yield from complete(s, "a", s.a, s.wal_a, rules)
     yield from inherit(s, rules)
     yield from write(s, "b", s.b, s.wal_b, rules)
-    yield from complete(s, "b", s.b, s.wal_b)
+    yield from complete(s, "b", s.b, s.wal_b, rules)
     if s.b.phase in ("reading", "serving") and s.wal_b.seal == NOT_SEALED:
         wal = s.wal_b
         free = next(number for number in range(len(wal.sent) + 1) if number not in wal.landed | wal.deleted)

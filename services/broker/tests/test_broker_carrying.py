@@ -240,7 +240,8 @@ def test_a_roll_that_began_before_its_runs_were_carried_takes_its_part_of_the_co
     partition = partition_with(*([each] for each in log))
     plan = partition.plan_roll(target_bytes=len(log[0]) * 2)
     assert plan is not None
-    copy = partition.carry(Slot())
+    assert partition.begin_carrying()
+    copy = partition.carry(Slot(), max_bytes=PLENTY)
     assert copy is not None
     partition.carried(copy)
     assert len(partition.tail.runs) == 1
@@ -249,6 +250,65 @@ def test_a_roll_that_began_before_its_runs_were_carried_takes_its_part_of_the_co
     assert list(partition.tail.durable_batches()) == log[2:]
     assert [(run.base_offset, run.batches) for run in partition.tail.runs] == [(2, log[2:])]
     assert partition.tail.size_bytes == partition.tail.durable_bytes == sum(map(len, log[2:]))
+
+
+def test_what_was_inherited_is_covered_when_each_part_of_it_is_carried() -> None:
+    log = [batch(number, b"%d" % number) for number in range(5)]
+    size_bytes = len(log[0])
+    partition = partition_with(log[:1], log[1:4], log[4:])
+    assert partition.begin_carrying()
+    assert not partition.begin_carrying()
+    parts = []
+    while (copy := partition.carry(Slot(), max_bytes=2 * size_bytes)) is not None:
+        assert not partition.covers_recovered()
+        parts.append((copy.base_offset, copy.next_offset, copy.batches))
+        assert copy.slot is not None
+        assert partition.carried(copy) == [copy.slot], "earlier owners' objects are not this stream's"
+        assert list(partition.tail.durable_batches()) == log
+    assert parts == [(0, 1, log[:1]), (1, 3, log[1:3]), (3, 5, log[3:])]
+    assert partition.covers_recovered()
+    assert not partition.carrying
+
+
+def test_each_object_is_needed_until_all_that_is_in_it_is_carried() -> None:
+    log = [batch(number, b"%d" % number) for number in range(4)]
+    partition = partition_with(log)
+    partition.begin_carrying()
+    whole = partition.carry(Slot(), max_bytes=PLENTY)
+    assert whole is not None
+    assert whole.slot is not None
+    partition.carried(whole)
+    assert partition.carry(Slot(), max_bytes=PLENTY) is None
+    partition.begin_carrying()
+    slots = []
+    for number in range(4):
+        copy = partition.carry(Slot(), max_bytes=1)
+        assert copy is not None
+        assert copy.slot is not None
+        assert copy.batches == [log[number]], "at least a batch"
+        copy.slot.runs = 1
+        for slot in partition.carried(copy):
+            slot.runs -= 1
+        slots.append(copy.slot)
+        assert whole.slot.runs == (1 if number < 3 else 0)
+        assert [slot.runs for slot in slots] == [1] * (number + 1), "the parts before stay needed, too"
+
+
+def test_what_is_rolled_while_it_is_carried_in_parts_is_carried_no_more() -> None:
+    log = [batch(number, b"%d" % number) for number in range(6)]
+    partition = partition_with(log)
+    partition.begin_carrying()
+    copy = partition.carry(Slot(), max_bytes=2 * len(log[0]))
+    assert copy is not None
+    partition.tail.trim(3)
+    partition.carried(copy)
+    following = partition.carry(Slot(), max_bytes=2 * len(log[0]))
+    assert following is not None
+    assert (following.base_offset, following.next_offset, following.batches) == (3, 5, log[3:5])
+    partition.tail.trim(6)
+    partition.carried(following)
+    assert partition.carry(Slot(), max_bytes=PLENTY) is None
+    assert not partition.tail.runs
 
 
 @on_virtual_time

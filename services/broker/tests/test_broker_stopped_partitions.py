@@ -1,20 +1,23 @@
 """A partition that cannot be rolled stops alone: it refuses records and says why, the others go on, and the WAL does not grow for it."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from broker_under_test import Cluster
+from held_store import HeldStore
 from moving_brokers import Brokers
+from typing_extensions import Buffer
 
-from bmq.errors import NotReady, PartitionStopped
+from bmq.errors import NotReady, PartitionStopped, UnknownOutcome
 from bmq.storage.keys import manifest_prefix, segment_prefix
 from bmq.storage.numbered import numbered_key
 from bmq.values import Offset, TopicPartition
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.settings import BrokerSettings
 from bmq_sim.loop import on_virtual_time
-from bmq_sim.store import SimStore
+from bmq_sim.store import NodeStore, SimStore
 
 SMALL = BrokerSettings(
     tail_budget_bytes=20_000,
@@ -32,6 +35,25 @@ def damage_next_version(store: SimStore, tp: TopicPartition, partition: Partitio
     key = numbered_key(manifest_prefix(tp), partition.manifest_version + 1)
     store.apply_create("disaster", key, b"no manifest")
     return key
+
+
+class SlowStore(SimStore):
+    """A store that takes a kilobyte a second: of larger WAL objects than `TAKES_BYTES` nothing is there when a create's time is over."""
+
+    TAKES_BYTES = 10_000
+    TIMEOUT_S = 10.0
+
+    def for_node(self, name: str) -> NodeStore:
+        return _SlowNodeStore(self, name)
+
+
+class _SlowNodeStore(NodeStore):
+    async def create(self, key: str, parts: Sequence[Buffer]) -> None:
+        size_bytes = sum(memoryview(part).nbytes for part in parts)
+        if key.startswith("wal/") and size_bytes > SlowStore.TAKES_BYTES:
+            await asyncio.sleep(SlowStore.TIMEOUT_S)
+            raise UnknownOutcome(f"create {key}: no answer")
+        await super().create(key, parts)
 
 
 async def fill(cluster: Cluster, tp: TopicPartition) -> list[tuple[int, bytes]]:
@@ -106,6 +128,65 @@ async def test_the_wal_stays_bounded_though_a_partition_cannot_be_rolled_and_not
     await cluster.start("again")
     assert await cluster.read_all(hurt) == taken
     await cluster.kill()
+
+
+@on_virtual_time
+async def test_a_stopped_partition_is_carried_in_parts_that_a_slow_store_takes_in_time() -> None:
+    cluster = Cluster(SlowStore(), settings=replace(SMALL, carry_chunk_bytes=4_000))
+    cluster.store.keep_all = True
+    await cluster.start()
+    (hurt, other) = await cluster.topic("orders", partitions=2)
+    await cluster.append(hurt, b"first")
+    await cluster.roll(hurt)
+    partition = cluster.broker._ownership.partitions[hurt]
+    key = damage_next_version(cluster.store, hurt, partition)
+    taken = [(0, b"first"), *await fill(cluster, hurt)]
+    assert partition.tail.size_bytes > SlowStore.TAKES_BYTES
+    for _ in range(10):
+        await write(cluster, other, count=50)
+        assert cluster.broker._commit.wal_bytes <= SMALL.wal_budget_bytes + 8 * SMALL.tail_budget_bytes
+    parts = [name for name, data in cluster.store.ever if name.startswith("wal/") and len(data) > 3_000]
+    assert len(parts) > partition.tail.size_bytes / 4_000, "it was carried, more than once"
+    assert await cluster.read_all(hurt) == taken
+    await cluster.kill()
+    cluster.store.apply_delete("operator", key)
+    await cluster.start("again")
+    assert await cluster.read_all(hurt) == taken
+    await cluster.kill()
+
+
+@on_virtual_time
+async def test_a_broker_that_dies_between_the_parts_of_a_copy_leaves_all_of_the_tail_to_the_next() -> None:
+    for landed in range(1, 6):
+        store = HeldStore()
+        cluster = Cluster(store, settings=replace(SMALL, carry_chunk_bytes=4_000, wal_budget_bytes=1_000_000))
+        await cluster.start()
+        (hurt,) = await cluster.topic("orders", partitions=1)
+        await cluster.append(hurt, b"first")
+        await cluster.roll(hurt)
+        partition = cluster.broker._ownership.partitions[hurt]
+        key = damage_next_version(store, hurt, partition)
+        taken = [(0, b"first"), *await fill(cluster, hurt)]
+        before = [run.slot for run in partition.tail.runs]
+        first = cluster.broker._commit.sent_objects
+        store.unknown.add(f"/{first + landed:020d}")
+        cluster.broker._roller.carry_or_roll([partition], "test")
+        await asyncio.sleep(1)
+        assert partition.carrying
+        slots = [run.slot for run in partition.tail.runs]
+        assert len(set(map(id, slots)) - set(map(id, before))) == landed, "each part is needed where it is"
+        needed = {slot.number for slot in slots if slot is not None}
+        assert min(needed) < first <= max(needed)
+        await cluster.kill()
+        store.unknown.clear()
+        store.apply_delete("operator", key)
+        await cluster.start("again")
+        assert await cluster.read_all(hurt) == taken
+        store.land()  # above the seal, or the sealed number: it counts for nothing
+        await cluster.kill()
+        await cluster.start("once more")
+        assert await cluster.read_all(hurt) == taken
+        await cluster.kill()
 
 
 @on_virtual_time

@@ -57,7 +57,17 @@ def test_the_tail_agrees_with_a_plain_list(runs: list[list[tuple[int, int]]], da
         tail.durable(len(batches))
     if durable_runs and data.draw(st.booleans()):
         carried_runs = data.draw(st.integers(1, durable_runs))
-        tail.carried(run_ends[carried_runs], Slot())
+        carried_from = data.draw(st.integers(0, carried_runs - 1))
+        in_two = tail.part(run_ends[carried_from], run_ends[carried_runs], max_bytes=data.draw(st.integers(1, 200)))
+        assert in_two[0].base_offset == run_ends[carried_from]
+        held = [body for base, next_offset, body in plain if in_two[0].base_offset <= base and next_offset <= in_two[-1].next_offset]
+        assert [body for run in in_two for body in run.batches] == held
+        assert sum(run.size_bytes for run in in_two) == sum(map(len, held))
+        slot = Slot()
+        tail.carried(in_two[0].base_offset, in_two[-1].next_offset, slot)
+        assert [body for run in tail.runs if run.slot is slot for body in run.batches] == held
+        assert [body for run in tail.runs for body in run.batches] == [body for *_, body in plain]
+        assert slot.runs == sum(run.slot is slot for run in tail.runs)
         assert total.memory_bytes == tail.memory_bytes == in_memory(plain, tail)
         # A roll that began before may cut the run that they are now.
         in_one_run = data.draw(st.sampled_from(run_ends[: carried_runs + 1]))

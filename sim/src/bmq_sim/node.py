@@ -59,6 +59,7 @@ class NodeSettings:
             pending_bytes_max=draws.choice("pending_bytes_max", (1_000, 32 * MIB, 32 * MIB)),
             carry_share=draws.choice("carry_share", (0.0, 0.25, 4.0)),
             carry_parts=draws.choice("carry_parts", (1, 4)),
+            carry_chunk_bytes=draws.choice("carry_chunk_bytes", (1, 300, 4 * MIB)),
             roll_concurrency=draws.choice("roll_concurrency", (1, 2)),
             open_concurrency=draws.choice("open_concurrency", (1, 32)),
             ranges_max=draws.choice("ranges_max", (1, 2, 4)),

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 from bmq_broker import commit, garbage, shared_garbage
 from bmq_broker.partitions import partition as partitions
+from bmq_broker.partitions import tail as tails
 from bmq_controller import strays
 
 
@@ -56,6 +57,27 @@ def _cover_ranges_when_copy_is_sent() -> AbstractContextManager[Any]:
     return patch.object(partitions.Partition, "covers_recovered", autospec=True, side_effect=covers_recovered)
 
 
+def _take_all_up_to_a_parts_end() -> AbstractContextManager[Any]:
+    """A copy of a part of a tail counts for all of the tail that is below its end."""
+    real = tails.Tail.carried
+
+    def carried(self: tails.Tail, base_offset: int, next_offset: int, slot: tails.Slot) -> list[tails.Slot]:
+        return real(self, 0, next_offset, slot)
+
+    return patch.object(tails.Tail, "carried", autospec=True, side_effect=carried)
+
+
+def _cover_ranges_by_a_part() -> AbstractContextManager[Any]:
+    """What was inherited counts as covered when a copy of the first part of it is durable."""
+    real = partitions.Partition.covers_recovered
+
+    def covers_recovered(self: partitions.Partition) -> bool:
+        first = next(iter(self.tail.runs), None)
+        return real(self) or (first is not None and first.slot is not None)
+
+    return patch.object(partitions.Partition, "covers_recovered", autospec=True, side_effect=covers_recovered)
+
+
 def _take_copies_twice() -> AbstractContextManager[Any]:
     """An heir takes originals and copies, as if both were records of their own."""
 
@@ -85,6 +107,8 @@ PLANTED_GARBAGE: Final[Mapping[str, Callable[[], AbstractContextManager[Any]]]] 
     "collect-shared-by-first": _collect_shared_by_first,
     "forget-originals-when-copy-is-sent": _forget_originals_when_copy_is_sent,
     "cover-ranges-when-copy-is-sent": _cover_ranges_when_copy_is_sent,
+    "take-all-up-to-a-parts-end": _take_all_up_to_a_parts_end,
+    "cover-ranges-by-a-part": _cover_ranges_by_a_part,
     "take-copies-twice": _take_copies_twice,
     "leave-strays": _leave_strays,
 }

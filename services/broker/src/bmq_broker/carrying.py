@@ -2,9 +2,11 @@
 
 A segment and a manifest version for each of thousands of partitions whenever the WAL has become long cost many times the WAL's own requests;
 their few bytes, again, cost none. Owns who is carried: small tails, as far as the credit goes that appended batches earn. What grows or comes
-often is rolled (bmq_broker.rolling).
+often is rolled (bmq_broker.rolling). A large tail that cannot be rolled is carried in parts, each when the one before it is durable: an object with
+all of it would never be in a slow store before the time of its create is over.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from bmq_broker.commit import GroupCommit
@@ -26,8 +28,12 @@ class Carrier:
         self._parts = settings.carry_parts
         self._credit_bytes_max = self._credit_bytes = settings.wal_budget_bytes * settings.carry_share
         self._earned_bytes = 0
-        self.under_way = 0
-        """Partitions whose copies are not durable yet."""
+        self._under_way: set[Partition] = set()
+
+    @property
+    def under_way(self) -> int:
+        """Small tails that are not durable yet where they are carried to. What is carried whole takes long, and others do not wait for it."""
+        return len(self._under_way)
 
     def carry(self, partition: Partition) -> bool:
         """Whether the partition's tail is on its way to a new WAL object; False: it is to be rolled."""
@@ -37,24 +43,28 @@ class Carrier:
         size_bytes = partition.tail.durable_bytes
         if not 0 < size_bytes <= min(self._bytes_max, self._credit_bytes / self._parts):
             return False
-        carried_bytes = self._commit.carry(partition)
-        if not carried_bytes:
+        if not partition.begin_carrying() or not self._carry_next(partition):
             return False
-        self.under_way += 1
-        self._credit_bytes -= carried_bytes
-        CARRIED_BYTES.inc(carried_bytes)
+        self._under_way.add(partition)
+        self._credit_bytes -= size_bytes
         return True
 
     def carry_whole(self, partition: Partition) -> bool:
         """The same for one that cannot be rolled, whatever its size: nothing else takes it out of the WAL objects that it pins."""
         if partition.carrying:
             return True
+        return partition.begin_carrying() and self._carry_next(partition)
+
+    def carried(self, partitions: Iterable[Partition]) -> None:
+        """Copies of parts of these are durable: the next parts go."""
+        for partition in partitions:
+            if not self._carry_next(partition):
+                self._under_way.discard(partition)
+
+    def _carry_next(self, partition: Partition) -> bool:
         carried_bytes = self._commit.carry(partition)
-        if not carried_bytes:
-            return False
-        self.under_way += 1
         CARRIED_BYTES.inc(carried_bytes)
-        return True
+        return carried_bytes > 0
 
     def _earn(self) -> None:
         earned_bytes = self._commit.sent_bytes - self._earned_bytes

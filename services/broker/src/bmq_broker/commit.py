@@ -136,7 +136,7 @@ class GroupCommit:
         return base_offset
 
     def carry(self, partition: Partition) -> int:
-        """Puts what the tail holds of older objects into the buffer once more; returns how many bytes.
+        """Puts the next part of what is carried of the tail into the buffer once more; returns how many bytes, 0 where nothing is left.
 
         Once that is durable the tail needs it there, and of the older objects no more. Offsets, epochs and bytes are the same: an heir that
         finds both copies takes one.
@@ -144,7 +144,7 @@ class GroupCommit:
         if self._ended is not None:
             return 0
         group = self._group_with_room()
-        copy = partition.carry(group.slot)
+        copy = partition.carry(group.slot, max_bytes=self._settings.carry_chunk_bytes)
         if copy is None:
             return 0
         if group.is_empty:

@@ -136,8 +136,8 @@ class Roller:
         self.start_together([partition for partition in partitions[:PARTITIONS_AT_ONCE] if not self._carry(partition)], cause)
 
     def carried(self, partitions: Sequence[Partition]) -> None:
-        """Copies of these are durable, and their inheritance may so be covered."""
-        self._carrier.under_way -= len(partitions)
+        """Copies of parts of these are durable, and their inheritance may so be covered."""
+        self._carrier.carried(partitions)
         self._look_at_s = 0.0
         if any(partition.covers_ranges() for partition in partitions):
             self.covered()

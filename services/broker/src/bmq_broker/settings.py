@@ -46,6 +46,8 @@ class BrokerSettings:
     """How many bytes may be carried for each byte appended. A quarter keeps 64 MiB of quiet tails out of segments."""
     carry_parts: int = 512
     """A tail is carried if it is at most this part of what may be carried now: so the smaller ones still are when that becomes short."""
+    carry_chunk_bytes: int = 4 * MIB
+    """What is carried of one tail at a time; the next part goes when that is durable, for a slow store takes no larger object in a create's time."""
     shared_below_bytes: int = 1 * MIB
     """Tails below this size that are rolled at the same time share a segment."""
     pending_bytes_max: int = 32 * MIB

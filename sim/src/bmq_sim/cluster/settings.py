@@ -138,6 +138,7 @@ class ClusterSettings:
             merge_count=draws.choice("merge_count", (2, 4)),
             carry_share=draws.choice("carry_share", (0.0, 0.25, 4.0)),
             carry_parts=draws.choice("carry_parts", (1, 4)),
+            carry_chunk_bytes=draws.choice("carry_chunk_bytes", (1, 300, 4 * MIB)),
             shared_look_ms=1_000,
             shared_look_ms_max=5_000,
             collect_again_ms=20_000,

@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import NamedTuple
 
 from typing_extensions import Buffer
@@ -55,6 +56,8 @@ class Partition:
     __slots__ = (
         "appended_slot",
         "cannot_roll",
+        "carried_below",
+        "carry_below",
         "carrying",
         "claimed",
         "config",
@@ -116,7 +119,9 @@ class Partition:
         self.unnamed: UnnamedSegment | None = None
         """What the last roll wrote, where no version came to name it: the next one takes it instead of writing it again."""
         self.carrying = False
-        """Whether a copy of its tail is on its way to a newer WAL object."""
+        """Whether its tail is being carried to newer WAL objects: a copy of a part of it is on its way."""
+        self.carried_below = self.carry_below = Offset(0)
+        """Where the next copy begins, and where the last one ends."""
         self.written_bytes = 0
         """What this ownership has made durable."""
 
@@ -266,12 +271,24 @@ class Partition:
         """The number of the oldest durable WAL object of this broker that the tail needs; -1: none. What was carried is not in their order."""
         return min((run.slot.number for run in self.tail.runs if run.slot is not None and run.slot.durable), default=-1)
 
-    def carry(self, slot: Slot) -> Run | None:
-        """One run with all that is durable of the tail, own or inherited, to be written once more; None where there is nothing to carry now."""
-        runs = [run for run in self.tail.runs if run.next_offset <= self.high_watermark]
-        if not runs or self.carrying or self.state is not PartitionState.APPENDING:
-            return None
+    def begin_carrying(self) -> bool:
+        """Whether there is something to carry that is not being carried: all that is durable of the tail now, own or inherited."""
+        if self.carrying or not self.tail.durable_bytes or self.state is not PartitionState.APPENDING:
+            return False
         self.carrying = True
+        self.carried_below, self.carry_below = self.tail_start, self.high_watermark
+        return True
+
+    def carry(self, slot: Slot, *, max_bytes: int) -> Run | None:
+        """The next copy, to be asked for when the one before it is durable: one run of up to `max_bytes`, or with one batch.
+
+        None where nothing is left: all was carried, or is in segments by now, or the partition has left.
+        """
+        assert self.carrying
+        runs = self.tail.part(self.carried_below, self.carry_below, max_bytes=max_bytes) if self.state is PartitionState.APPENDING else []
+        if not runs:
+            self.carrying = False
+            return None
         return Run(
             slot=slot,
             leader_epoch=self.leader_epoch,
@@ -285,13 +302,13 @@ class Partition:
 
     def carried(self, copy: Run) -> list[Slot]:
         """The copy and every WAL object before it are durable. Returns the slots that are needed once less: those of the originals, and the copy's
-        own, which was needed for its own sake until now. What has left meanwhile stays needed where it was.
+        own, which was needed for its own sake until now. What has left meanwhile stays needed where it was, and so does what the copy has not.
         """
         assert copy.slot is not None
-        self.carrying = False
         if self.state is not PartitionState.APPENDING:
             return [copy.slot]
-        return [*self.tail.carried(copy.next_offset, copy.slot), copy.slot]
+        self.carried_below = copy.next_offset
+        return [*self.tail.carried(copy.base_offset, copy.next_offset, copy.slot), copy.slot]
 
     def manifest_changed(self, manifest: Manifest, entry: Entry, *, rolled: Producers | None = None) -> list[Run]:
         """A manifest version is durable; returns the runs that it freed. `rolled`: the producers as of its next offset."""
@@ -306,7 +323,10 @@ class Partition:
         """Whether the manifest and this owner's own stream hold all that this ownership inherited."""
         if self.manifest.next_offset >= self.recovered_next_offset:
             return True
-        return self.state is PartitionState.APPENDING and bool(self.tail.runs) and self.tail.runs[0].slot is not None
+        if self.state is not PartitionState.APPENDING or not self.tail.runs:
+            return False
+        inherited = takewhile(lambda run: run.base_offset < self.recovered_next_offset, self.tail.runs)
+        return all(run.slot is not None for run in inherited)  # some may be copies, and some not yet
 
     def covers_ranges(self) -> bool:
         """Whether there are ranges and nothing that was in them is needed any more."""

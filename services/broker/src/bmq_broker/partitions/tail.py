@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 from typing import Final
 
 from typing_extensions import Buffer
@@ -136,12 +137,49 @@ class Tail:
                 found += run.batches
         return found
 
-    def carried(self, next_offset: int, slot: Slot) -> list[Slot]:
-        """The runs that end at or below `next_offset` are in `slot`'s object as well, and from now on needed there.
+    def part(self, base_offset: int, next_offset: int, *, max_bytes: int) -> list[Run]:
+        """The first runs of those from `base_offset` on that end at or below `next_offset`: up to `max_bytes`, and at least a batch.
+
+        What of the first run is too much becomes a run of its own, in the same object.
+        """
+        first = bisect_left(self.runs, base_offset, key=_base_offset)
+        if first < len(self.runs) and self.runs[first].next_offset <= next_offset:
+            self._split(first, max_bytes=max_bytes)
+        part: list[Run] = []
+        size_bytes = 0
+        for run in islice(self.runs, first, None):
+            if run.next_offset > next_offset or (part and size_bytes + run.size_bytes > max_bytes):
+                break
+            part.append(run)
+            size_bytes += run.size_bytes
+        return part
+
+    def _split(self, at: int, *, max_bytes: int) -> None:
+        """Makes two runs of run number `at` where it is larger: the first has up to `max_bytes`, and at least a batch."""
+        run = self.runs[at]
+        if run.size_bytes <= max_bytes or len(run.batches) == 1:
+            return
+        begin = bisect_left(self._bases, run.base_offset)
+        ends_bytes = list(accumulate(self._sizes[begin : begin + len(run.batches)]))
+        count = max(1, bisect_right(ends_bytes, max_bytes))
+        size_bytes = ends_bytes[count - 1]
+        middle = Offset(self._bases[begin + count])
+        self.runs[at] = replace(run, next_offset=middle, batches=run.batches[:count], size_bytes=size_bytes)
+        rest = replace(run, base_offset=middle, batches=run.batches[count:], size_bytes=run.size_bytes - size_bytes)
+        self.runs.insert(at + 1, rest)
+        if run.slot is not None:
+            run.slot.runs += 1
+        self._total.memory_bytes += RUN_MEMORY_BYTES
+
+    def carried(self, base_offset: int, next_offset: int, slot: Slot) -> list[Slot]:
+        """The runs from `base_offset` on that end at or below `next_offset` are in `slot`'s object as well, and from now on needed there.
 
         Returns the slots where they were needed, one for each run that was. Neighbours of about one age become one run.
         """
         before_bytes = self.memory_bytes
+        below: list[Run] = []
+        while self.runs and self.runs[0].base_offset < base_offset:
+            below.append(self.runs.popleft())
         before: list[Run] = []
         while self.runs and self.runs[0].next_offset <= next_offset:
             before.append(self.runs.popleft())
@@ -156,7 +194,7 @@ class Tail:
             else:
                 after.append(replace(run, slot=slot, batches=list(run.batches)))
         slot.runs += len(after)
-        self.runs.extendleft(reversed(after))
+        self.runs.extendleft(reversed([*below, *after]))
         self._total.memory_bytes -= before_bytes - self.memory_bytes
         return [run.slot for run in before if run.slot is not None]
 
@@ -202,3 +240,7 @@ class Tail:
         self._batches.clear()
         self._sizes.clear()
         return dropped
+
+
+def _base_offset(run: Run) -> int:
+    return run.base_offset
