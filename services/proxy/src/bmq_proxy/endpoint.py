@@ -284,6 +284,7 @@ class Endpoint:
 
     def _of_lane(self, call: Call, lane: str | None) -> Mapping[int, Route]:
         table = self._lanes.of(lane, call)
+        self._requests_left -= self._lanes.requests_more(table)
         call.bytes_in, call.bytes_out = table.bytes_in, table.bytes_out
         return table.routes
 

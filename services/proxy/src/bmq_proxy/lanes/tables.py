@@ -13,6 +13,7 @@ from bmq.log_limit import RateLimited
 from bmq.metadata.image import Lane
 from bmq.roles.controller import Metadata
 from bmq.storage.durable import cancelled
+from bmq.values import TopicId
 from bmq.wire.apis import ApiKey
 from bmq_proxy import metrics
 from bmq_proxy.api import Route
@@ -32,6 +33,8 @@ from bmq_proxy.lanes.writing import LaneProduce
 from bmq_proxy.proxy import Proxy
 
 COMPLAIN_EVERY_S: Final = 10.0
+NAMES_PER_REQUEST: Final = 100
+"""A lane's first request since topics came or went has what its clients see made, of the names of all: so many count as one request more."""
 _METADATA_CACHE_SHARE: Final = 16
 _WRITES: Final = tuple(key for key, apart in APART.items() if Apart.WRITES in apart and key != ApiKey.PRODUCE)
 """What changes or deletes: served by handlers that see the lane's own topics alone. (Produce, too.)"""
@@ -66,6 +69,8 @@ class LaneTables:
         self._coordinators = proxy.coordinators.real
         self._controller = proxy.controller.real
         self._tables: dict[str, LaneTable] = {}
+        self._seen_by: dict[str, Mapping[str, TopicId]] = {}
+        """Of which names a lane's view is, or is being made."""
         self._refusing = _table(BASE, 0, refusing_routes(proxy, base))
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -85,8 +90,17 @@ class LaneTables:
         table = self._tables.get(name)
         if table is None or table.number != lane.number:
             self._forget_gone()
+            self._seen_by.pop(name, None)
             table = self._tables[name] = _table(name, lane.number, self._routes(lane))
         return table
+
+    def requests_more(self, table: LaneTable) -> float:
+        """As how many requests more one of this lane counts now."""
+        names = self._real.image.topic_ids
+        if table is self._refusing or self._seen_by.get(table.lane) is names:
+            return 0
+        self._seen_by[table.lane] = names
+        return len(names) / NAMES_PER_REQUEST
 
     def _routes(self, lane: Lane) -> dict[int, Route]:
         view = LaneView(self._real, lane.name, own_only=False)
@@ -125,6 +139,7 @@ class LaneTables:
     def _forget_gone(self) -> None:
         for name in [name for name in self._tables if name not in self._real.image.lanes]:
             table = self._tables.pop(name)
+            self._seen_by.pop(name, None)
             for counter in (metrics.BYTES_IN, metrics.BYTES_OUT, metrics.PRODUCED_BYTES):
                 counter.remove(table.lane)
 

@@ -1,0 +1,56 @@
+"""Clients of very many lanes: what each lane sees is made of the names of all topics, and is not made for all lanes in one turn."""
+
+import contextlib
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Final
+from uuid import UUID
+
+import pytest
+from abuse_node import AbusedNode, abused_node, may_hold_s
+
+from bmq.wire import messages
+from bmq.wire.frames import encode_request_frame
+from bmq_controller.machine.lanes import LaneWanted
+
+TURN_S_MAX: Final = 0.1
+LANES: Final = 60
+TOPICS: Final = 3_000
+TRIES: Final = 3
+"""A look of the garbage collector is no property of the requests."""
+ANSWERED_WITHIN_S: Final = 120
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
+    with abused_node(tmp_path_factory.mktemp("lanes")) as running:
+        running.have_topics({f"t{n}": 1 for n in range(TOPICS)})
+        for number in range(LANES):
+            running.run(running.node.controller.controller.create_lane(LaneWanted(name=f"l{number}")))
+        yield running
+
+
+def by_id(lane: int, number: int) -> bytes:
+    """Of an id that no proxy told."""
+    asked = {"topics": [{"topic_id": UUID(int=number), "name": None}], "allow_auto_topic_creation": False}
+    body = messages.encode_request(3, 12, asked)
+    return encode_request_frame(api_key=3, api_version=12, correlation_id=lane, client_id=f"lane=l{lane}", body=body)
+
+
+def test_clients_of_sixty_lanes_that_ask_at_once_after_a_topic_was_made_do_not_hold_the_loop(node: AbusedNode) -> None:
+    turns_s = []
+    for attempt in range(TRIES):
+        node.have_topics({f"more-{attempt}": 1})
+        node.longest_turn_s()
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(socket.create_connection(node.kafka, timeout=ANSWERED_WITHIN_S)) for _ in range(LANES)]
+            for lane, client in enumerate(clients):
+                client.sendall(by_id(lane, 1 + attempt))
+            for client in clients:
+                size = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))[0]
+                assert len(client.recv(size, socket.MSG_WAITALL)) == size
+        turns_s.append(node.longest_turn_s())
+        if turns_s[-1] < may_hold_s(TURN_S_MAX):
+            return
+    raise AssertionError(f"{LANES} requests held the loop for {turns_s}")
