@@ -13,7 +13,15 @@ from bmq_spark.jobs.decoders import is_inferred
 from bmq_spark.options import JobOptions
 
 Lines = Mapping[str, Sequence[Sequence[str]]]
-NOT_IN_RESOURCES = {"--help", "--event-log", "--catalog-config", "--maintain-every", "--keep-snapshots", "--orphans-older-than"}
+NOT_IN_RESOURCES = {
+    "--help",
+    "--event-log",
+    "--max-partitions-per-batch",
+    "--catalog-config",
+    "--maintain-every",
+    "--keep-snapshots",
+    "--orphans-older-than",
+}
 """Options that no resource has; the event log is set by Spark's own settings."""
 
 

@@ -52,11 +52,16 @@ def test_times_all_over_the_calendar_are_told_of_and_a_topics_settings_keep_them
 ) -> None:
     topic, now = topic_of(bmq.servers, partitions=1), round(time.time() * 1000)
     assert set(refusals(bmq.servers, topic, (now - hours * HOUR_MS for hours in range(FILES_MANY + 1)))) == {None}
-    assert run(parse(arguments(bmq.servers, tmp_path / "t", topic)), spark).files == FILES_MANY + 1
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
-    assert len(said) == 1
-    assert "1001 files in one batch" in said[0]
-    assert "message.timestamp.before.max.ms" in said[0]
+    for most, files, what in (
+        (2000, FILES_MANY + 1, "1001 files in one batch"),
+        (500, 501, "501 records of one batch are in a folder without a time"),
+    ):
+        given = [*arguments(bmq.servers, tmp_path / f"{most}", topic), "--max-partitions-per-batch", f"{most}"]
+        assert run(parse(given), spark) == Total(batches=1, rows=FILES_MANY + 1, files=files, size_bytes=ANY)
+        said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+        assert len(said) == 1
+        assert what in said[0]
+        assert "message.timestamp.before.max.ms" in said[0]
     settings = {"bmq.validation": "records", "message.timestamp.before.max.ms": str(HOUR_MS), "message.timestamp.after.max.ms": str(HOUR_MS)}
     alter_topic(bmq.servers, topic, settings)
     for times in ((now, now - 2 * HOUR_MS), (now - 2 * HOUR_MS, now), (now, now + 2 * HOUR_MS)):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bmq_spark.errors import Corrupt, FormatTooNew
 from bmq_spark.locations import Location
-from bmq_spark.table import Commit, Covered, DataFile, Gap, Table, log_format, record_schema
+from bmq_spark.table import Commit, Covered, DataFile, Gap, Table, record_schema
 from bmq_spark.table.log import commit_key, snapshot_key
 from bmq_spark.table.log_format import FORMAT_VERSION, Kind, decode, encode
 from bmq_spark.table.state import NOTHING, commit_fields, commit_of, replay, snapshot_fields, snapshot_of
@@ -90,7 +90,7 @@ def test_fields_that_are_none_of_ours_are_corrupt(fields: object) -> None:
 
 
 def test_a_newer_version_is_refused_by_name() -> None:
-    content = encode(Kind.COMMIT, {}).replace(b"commit %d " % FORMAT_VERSION, b"commit %d " % (FORMAT_VERSION + 1))
+    content = encode(Kind.COMMIT, {}, version=FORMAT_VERSION + 1)
     with pytest.raises(FormatTooNew, match=rf"log/7: bmq-table-commit of version {FORMAT_VERSION + 1}, and this bmq reads up to {FORMAT_VERSION}"):
         decode(Kind.COMMIT, content, name="log/7")
 
@@ -117,11 +117,25 @@ def test_a_stored_snapshot_that_cannot_be_read_is_passed_over_and_a_commit_is_no
         Table.open(location)
 
 
-def test_a_table_of_a_newer_bmq_is_not_guessed_at(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("folder", ["date=2026-01-01", "date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"])
+def test_only_what_names_files_in_a_folder_without_a_time_is_of_version_2(tmp_path_factory: pytest.TempPathFactory, folder: str) -> None:
+    location = Location.parse(str(tmp_path_factory.mktemp("table")))
+    table = Table.create(location)
+    file = DataFile(key=f"{folder}/x.parquet", rows=1, bytes=1, topic_partitions={("t", 0): (0, 0)}, min_timestamp_ms=0, max_timestamp_ms=0)
+    table.commit_batch(("q", 0), added=[file], offsets=[Covered(topic="t", partition=0, first=0, next=1)], schema=record_schema())
+    for number in range(20):
+        table.commit(table.snapshot(), properties={"n": str(number)})
+    version = 2 if "__" in folder else 1
+    assert location.read(commit_key(1)).startswith(b"bmq-table-commit 1 ")
+    assert location.read(commit_key(2)).startswith(b"bmq-table-commit %d " % version)
+    assert location.read(commit_key(3)).startswith(b"bmq-table-commit 1 ")
+    assert location.read(snapshot_key(20)).startswith(b"bmq-table-snapshot %d " % version)
+    assert Table.open(location).snapshot().files == (file,)
+
+
+def test_a_table_of_a_newer_bmq_is_not_guessed_at(tmp_path_factory: pytest.TempPathFactory) -> None:
     location = Location.parse(str(tmp_path_factory.mktemp("table")))
     Table.create(location)
-    with monkeypatch.context() as newer:
-        newer.setattr(log_format, "FORMAT_VERSION", 2)
-        Table.open(location).commit(Table.open(location).snapshot(), properties={"a": "b"})
+    location.create(commit_key(2), encode(Kind.COMMIT, {}, version=FORMAT_VERSION + 1))
     with pytest.raises(FormatTooNew, match="upgrade it"):
         Table.open(location)

@@ -7,9 +7,11 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from bmq_spark.errors import ConfigurationError
 from bmq_spark.jobs.checkpoint import Checkpoint
 from bmq_spark.jobs.cluster import Cluster
 from bmq_spark.jobs.ending import StopRequest, ended, say
+from bmq_spark.jobs.folders import FOLDERS_MAX
 from bmq_spark.jobs.hadoop_files import HadoopFolder
 from bmq_spark.jobs.parquet_sink import ParquetSink
 from bmq_spark.jobs.sinks import Total
@@ -32,6 +34,7 @@ class ParquetOptions(JobOptions):
     target_file_size_bytes: int
     retention_ms: int | None
     """None: nothing leaves the table."""
+    max_partitions_per_batch: int
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,6 +53,13 @@ def parser() -> argparse.ArgumentParser:
     )
     table.add_argument("--target-file-size", metavar="SIZE", default="128MiB", help="a file is ended when it has this size (default: %(default)s)")
     table.add_argument("--retention", metavar="TIME", help="folders that ended so long ago leave the table, e.g. 30d (default: none do)")
+    table.add_argument(
+        "--max-partitions-per-batch",
+        metavar="N",
+        type=int,
+        default=FOLDERS_MAX,
+        help="folders of one batch; records of others lie in one without a time (default: %(default)s)",
+    )
     add_shared_arguments(made, job=JOB)
     return made
 
@@ -57,11 +67,14 @@ def parser() -> argparse.ArgumentParser:
 def parse(arguments: Sequence[str]) -> ParquetOptions:
     """Raises ConfigurationError; argparse ends the process with code 2 by itself."""
     found = parser().parse_args(arguments)
+    if found.max_partitions_per_batch < 1:
+        raise ConfigurationError(f"--max-partitions-per-batch {found.max_partitions_per_batch}: give 1 or more")
     return ParquetOptions(
         output=found.output,
         partition_by=found.partition_by,
         target_file_size_bytes=size_bytes("--target-file-size", found.target_file_size),
         retention_ms=time_ms("--retention", found.retention) if found.retention else None,
+        max_partitions_per_batch=found.max_partitions_per_batch,
         **shared(found, job=JOB),
     )
 
@@ -78,6 +91,7 @@ def run(options: ParquetOptions, spark: SparkSession, *, stop: StopRequest | Non
         partition_by=PartitionBy(options.partition_by),
         target_bytes=options.target_file_size_bytes,
         retention_ms=options.retention_ms,
+        folders_max=options.max_partitions_per_batch,
     )
     sink.expire()
     folder = HadoopFolder(spark, options.checkpoint or location.child("_bmq/checkpoint").uri)

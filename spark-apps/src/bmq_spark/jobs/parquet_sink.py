@@ -8,9 +8,10 @@ of their own, so that a batch which is killed between the two commits adds the s
 import math
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Self
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from bmq.errors import StoreError
 from bmq.ports import Clock
@@ -19,8 +20,9 @@ from bmq_spark.jobs.buried import Buried
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.decoders import inferred, is_inferred, typing_of
 from bmq_spark.jobs.ending import say
+from bmq_spark.jobs.folders import FOLDERS_MAX, are_many, by_folder, fullest
 from bmq_spark.jobs.identity import check_identity
-from bmq_spark.jobs.parquet_task import OUTCOME, ParquetTask, seen_in
+from bmq_spark.jobs.parquet_task import DEAD_BYTES_MAX, OUTCOME, ParquetTask, seen_in
 from bmq_spark.jobs.places import Places, Range, each, place
 from bmq_spark.jobs.records import DEAD_LETTERS, Typing
 from bmq_spark.jobs.sinks import Added, Batch
@@ -30,7 +32,7 @@ from bmq_spark.table import DEAD_LETTERS_FOLDER, Commit, Covered, DataFile, File
 from bmq_spark.table.clocks import why_not_by_age
 from bmq_spark.table.delta import LOG as DELTA_LOG
 from bmq_spark.table.delta import publish
-from bmq_spark.table.layout import DEAD_LETTERS_OF
+from bmq_spark.table.layout import DEAD_LETTERS_OF, is_apart
 from bmq_spark.table.log import is_of_rows, now_ms
 from bmq_spark.table.proof import prove
 from bmq_spark.table.vacuum import expire
@@ -55,6 +57,7 @@ class ParquetSink:
         partition_by: PartitionBy,
         target_bytes: int,
         retention_ms: int | None,
+        folders_max: int = FOLDERS_MAX,
         clock: Clock | None = None,
     ) -> None:
         """`open` checks that the table is of these. Raises ConfigurationError where another one's rows are in the folder of its dead letters."""
@@ -69,6 +72,7 @@ class ParquetSink:
         self._target_bytes = target_bytes
         self._query_id = ""
         self._retention_ms = retention_ms
+        self._folders_max = folders_max
         self._expired_ms = 0
         self._clock = clock
 
@@ -82,6 +86,7 @@ class ParquetSink:
         partition_by: PartitionBy,
         target_bytes: int,
         retention_ms: int | None,
+        folders_max: int = FOLDERS_MAX,
         clock: Clock | None = None,
     ) -> Self:
         """The table there, which is made if there is none.
@@ -111,6 +116,7 @@ class ParquetSink:
             partition_by=partition_by,
             target_bytes=target_bytes,
             retention_ms=retention_ms,
+            folders_max=folders_max,
             clock=clock,
         )
 
@@ -183,6 +189,7 @@ class ParquetSink:
             files=len(files),
             size_bytes=sum(file.bytes for file in files),
             dead_letters=sum(file.rows for file in letters),
+            apart=sum(file.rows for file in (*files, *letters) if is_apart(file.folder)),
         )
 
     def expire(self) -> None:
@@ -223,34 +230,48 @@ class ParquetSink:
         return Buried.read(lambda: frame(self._spark, self._dead_location, dead), theirs=dead.offsets, table=before.offsets)
 
     def _write(self, batch: Batch, before: Snapshot, buried: Buried) -> tuple[list[DataFile], list[DataFile]]:
-        """Again where values had something that is no column yet: what was written without it is removed.
+        """Again where values had something that is no column yet, or where records are of too many folders (`folders`): what was written without
+        that is removed.
 
         A batch that was killed between its two commits may have made the columns which were lost with it: they are found first.
         """
         settled = not (self._infers and buried.places)
-        records = coalesced(batch.records, batch.offsets, cores=self._spark.sparkContext.defaultParallelism, files=before.files)
+        tasks = tasks_for(batch.offsets, cores=self._spark.sparkContext.defaultParallelism, files=before.files)
+        records = batch.records.coalesce(tasks)
+        folders_max = None if self._partition_by is PartitionBy.NONE else self._folders_max
+        only: frozenset[int] | None = None
         while True:
             task = ParquetTask(
                 typing=self._typing,
-                rows=self._layout(self.location, self._typing.schema),
-                dead=self._layout(self._dead_location, DEAD_LETTERS),
+                rows=self._layout(self.location, self._typing.schema, only),
+                dead=replace(self._layout(self._dead_location, DEAD_LETTERS, only), buffer_bytes=DEAD_BYTES_MAX),
                 buried=buried,
                 infers=self._infers,
                 settled=settled,
                 name=FileName(query_id=batch.query_id, batch_id=batch.batch_id),
+                folders_max=folders_max,
             )
             outcome = [row.asDict(recursive=True) for row in records.mapInArrow(task, OUTCOME).collect()]
-            seen = [found for row in outcome if (found := seen_in(row)) is not None]
             files = data_files([row for row in outcome if row["dead"] is False])
             letters = data_files([row for row in outcome if row["dead"]])
+            if folders_max is not None and (any(row["many"] for row in outcome) or are_many(files, folders_max) or are_many(letters, folders_max)):
+                self._remove(files, letters)
+                only = fullest(batch.records, self._partition_by, folders_max)
+                records, folders_max = by_folder(batch.records, self._partition_by, tasks=tasks), None
+                continue
+            seen = [found for row in outcome if (found := seen_in(row)) is not None]
             columns = settle(self._typing.columns, seen, rules=parquet_rules) if seen else self._typing.columns
             if columns == self._typing.columns and settled:
                 return files, letters
             settled = settled or columns == self._typing.columns
             self._typing = inferred(self._typing, columns)
-            for location, found in ((self.location, files), (self._dead_location, letters)):
-                for file in found:
-                    location.delete(file.key)
+            self._remove(files, letters)
+
+    def _remove(self, files: Sequence[DataFile], letters: Sequence[DataFile]) -> None:
+        """What no commit will name."""
+        for location, found in ((self.location, files), (self._dead_location, letters)):
+            for file in found:
+                location.delete(file.key)
 
     def _commit_letters(self, batch: Batch, letters: Sequence[DataFile]) -> None:
         """Their table's places rise to the batch's ends: batches between had none."""
@@ -271,8 +292,8 @@ class ParquetSink:
         except CommitRefused as error:
             raise JobStopped(f"{self._dead_location.hadoop()}: {error}: does another job write to it? Let one of them go on alone") from error
 
-    def _layout(self, location: Location, schema: Any) -> Layout:
-        return Layout(location=location, schema=schema, partition_by=self._partition_by, target_bytes=self._target_bytes)
+    def _layout(self, location: Location, schema: Any, only: frozenset[int] | None) -> Layout:
+        return Layout(location=location, schema=schema, partition_by=self._partition_by, target_bytes=self._target_bytes, only=only)
 
 
 def _dead_letters_at(location: Location) -> Table | None:
@@ -288,12 +309,12 @@ def _dead_letters_at(location: Location) -> Table | None:
     return table
 
 
-def coalesced(records: DataFrame, offsets: int, *, cores: int, files: Sequence[DataFile]) -> DataFrame:
-    """In as few tasks as are worth their while: each makes a file of its own for every folder that it has records of."""
+def tasks_for(offsets: int, *, cores: int, files: Sequence[DataFile]) -> int:
+    """As few as are worth their while: each makes a file of its own for every folder that it has records of."""
     newest = files[-8:]
     rows, size_bytes = sum(file.rows for file in newest), sum(file.bytes for file in newest)
     each = min(TASK_RECORDS, max(1000, TASK_BYTES * rows // size_bytes)) if size_bytes else TASK_RECORDS
-    return records.coalesce(max(1, min(cores, math.ceil(offsets / each))))
+    return max(1, min(cores, math.ceil(offsets / each)))
 
 
 def _covered(batch: Batch, table: Places) -> list[Covered]:

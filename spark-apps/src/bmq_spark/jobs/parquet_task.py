@@ -1,22 +1,27 @@
 """What a Spark task does with a batch's records: rows as files of the table, dead letters as files of theirs, in one pass. Runs in Python workers."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
 from bmq_spark.jobs.buried import Buried
+from bmq_spark.jobs.folders import FolderCount, TooManyFolders
 from bmq_spark.jobs.records import Typing, dead_letters
 from bmq_spark.table import FILE_COLUMNS, FILE_SCHEMA, FileName, Layout, write_batches
+from bmq_spark.table.writing import BatchWriter
 from bmq_spark.values import observe
 from bmq_spark.values.inference import NOTHING, union
 
-OUTCOME: Final = f"{FILE_COLUMNS}, dead boolean, seen binary"
-"""A row of each file that was written, and which table it is of, as Spark's DDL; a row without a file has what was `seen` (`seen_in`)."""
+OUTCOME: Final = f"{FILE_COLUMNS}, dead boolean, seen binary, many boolean"
+"""A row of each file that was written, and which table it is of, as Spark's DDL; a row without a file has what was `seen` (`seen_in`), or says that
+the records are of too many folders (`many`): then the task wrote nothing."""
 DEAD_BYTES_MAX: Final = 32 << 20
-"""Dead letters that are held before they become a file; all records of a batch may be some."""
-_SCHEMA: Final = FILE_SCHEMA.append(pa.field("dead", pa.bool_())).append(pa.field("seen", pa.binary()))
+"""Dead letters that a task holds in memory; all records of a batch may be some."""
+_MARKS: Final = [pa.field("dead", pa.bool_()), pa.field("seen", pa.binary()), pa.field("many", pa.bool_())]
+_SCHEMA: Final = pa.schema([*FILE_SCHEMA, *_MARKS])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,19 +38,31 @@ class ParquetTask:
     settled: bool
     """Whether the columns are known to be those that the batch needs: see Buried."""
     name: FileName
+    folders_max: int | None = None
+    """The most folders that there may be; None: any, or the layouts' own, which are chosen."""
 
     def __call__(self, records: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes records, gives OUTCOME."""
-        letters = _Letters(self)
-        for files in write_batches(self._rows(records, letters), self.rows, self.name):
-            yield _marked(files, dead=False)
-        letters.write()
-        yield from letters.take()
-        if letters.seen != NOTHING:
-            yield _told(letters.seen)
+        records = iter(records)
+        with ExitStack() as stack:
+            letters = _Letters(self, stack)
+            try:
+                for files in write_batches(self._rows(records, letters), self.rows, self.name):
+                    yield _marked(files, dead=False)
+            except TooManyFolders:
+                for _ in records:  # Spark keeps a worker only where it has taken all
+                    pass
+                yield pa.RecordBatch.from_pylist([{"many": True}], schema=_SCHEMA)
+                return
+            yield from letters.files()
+            if letters.seen != NOTHING:
+                yield _told(letters.seen)
 
     def _rows(self, records: Iterable[pa.RecordBatch], letters: "_Letters") -> Iterator[pa.RecordBatch]:
+        folders = None if self.folders_max is None else FolderCount(self.rows.partition_by, self.folders_max)
         for batch in records:
+            if folders is not None:
+                folders.add(batch.column("timestamp"))
             rows, reasons = self.typing.rows(batch)
             fit, unfit = self.buried.split(batch, reasons, settled=self.settled)
             if self.infers and reasons.null_count < len(reasons):
@@ -56,35 +73,33 @@ class ParquetTask:
 
 
 class _Letters:
-    """The dead letters of a task, written whenever there are enough of them."""
+    """The dead letters of a task, written together at its end, so that each folder has one file of them."""
 
-    def __init__(self, task: ParquetTask) -> None:
+    def __init__(self, task: ParquetTask, stack: ExitStack) -> None:
         self._task = task
-        self._held: list[pa.RecordBatch] = []
-        self._held_bytes = 0
-        self._files: list[pa.RecordBatch] = []
+        self._stack = stack
+        self._writer: BatchWriter | None = None
         self.seen: pa.DataType = NOTHING
 
     def add(self, letters: pa.RecordBatch) -> None:
-        """Writes them when there are enough."""
-        self._held.append(letters)
-        self._held_bytes += letters.nbytes
-        if self._held_bytes >= DEAD_BYTES_MAX:
-            self.write()
+        """Keeps them; most tasks have none, and no folder for them."""
+        if self._writer is None:
+            self._writer = self._stack.enter_context(BatchWriter(self._task.dead, self._task.name))
+        self._writer.add(letters)
 
-    def write(self) -> None:
-        """What is held, as files."""
-        held, self._held, self._held_bytes = self._held, [], 0
-        if held:
-            self._files += [_marked(files, dead=True) for files in write_batches(held, self._task.dead, self._task.name)]
-
-    def take(self) -> Iterator[pa.RecordBatch]:
-        """The rows of the files."""
-        yield from self._files
+    def files(self) -> Iterator[pa.RecordBatch]:
+        """Writes them; the rows of the files."""
+        if self._writer is not None:
+            for files in self._writer.files():
+                yield _marked(files, dead=True)
 
 
 def _marked(files: pa.RecordBatch, *, dead: bool) -> pa.RecordBatch:
-    marks = [pa.array([dead] * files.num_rows, type=pa.bool_()), pa.nulls(files.num_rows, type=pa.binary())]
+    marks = [
+        pa.array([dead] * files.num_rows, type=pa.bool_()),
+        pa.nulls(files.num_rows, type=pa.binary()),
+        pa.nulls(files.num_rows, type=pa.bool_()),
+    ]
     return pa.RecordBatch.from_arrays([*files.columns, *marks], schema=_SCHEMA)
 
 

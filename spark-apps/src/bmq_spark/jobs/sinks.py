@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.places import Places, Range
+from bmq_spark.table.layout import NO_TIME
 
 FILES_MANY: Final = 1_000
 """One batch that makes more files than these has records of as many times: whoever wrote them should be looked for."""
@@ -42,15 +43,25 @@ class Added:
     files: int
     size_bytes: int
     dead_letters: int = 0
+    apart: int = 0
+    """Rows and dead letters that lie in no folder of their time, since the batch has records of too many."""
 
 
 def too_many_files(added: Added) -> str | None:
     """What to say of a batch whose records have times all over the calendar; None: they have not."""
+    remedy = (
+        "Let the topic refuse times that cannot be: message.timestamp.before.max.ms and message.timestamp.after.max.ms, with bmq.validation=records"
+    )
+    if added.apart:
+        return (
+            f"{added.apart} records of one batch are in a folder without a time (date={NO_TIME}): it has records of more hours (or days) than "
+            f"--max-partitions-per-batch. {remedy}; where the times are right, allow more, or fewer records in a batch (--max-records-per-batch)"
+        )
     if added.files <= FILES_MANY:
         return None
     return (
-        f"{added.files} files in one batch: each hour (or day) that its records have times of gets one. Let the topic refuse times that cannot be: "
-        "message.timestamp.before.max.ms and message.timestamp.after.max.ms, with bmq.validation=records; where they are right, merge the files"
+        f"{added.files} files in one batch: each hour (or day) that its records have times of gets one. {remedy}; "
+        "where they are right, merge the files"
     )
 
 

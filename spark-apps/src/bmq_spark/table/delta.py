@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from bmq.errors import ObjectMissing
 from bmq_spark.errors import CommitRace, TableBroken
 from bmq_spark.locations import Location
+from bmq_spark.table.layout import NO_TIME
 from bmq_spark.table.log import Table
 from bmq_spark.table.state import DataFile, Snapshot
 
@@ -211,8 +212,10 @@ def _add(file: DataFile, newest: Snapshot, *, data_change: bool) -> dict[str, An
 def _value(name: str, values: Mapping[str, str]) -> str | None:
     """As Delta writes it; null for a day that no calendar has."""
     text = values.get(name)
-    if text is None or name == "hour":
-        return None if text is None else str(int(text))
+    if text is None or text == NO_TIME:
+        return None
+    if name == "hour":
+        return str(int(text))
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:

@@ -25,6 +25,10 @@ DEAD_LETTERS_FOLDER: Final = "_dead_letters"
 DEAD_LETTERS_OF: Final = "of"
 """The property of such a table that has the id of the one beside which it lies."""
 SORTED_BY: Final = ("topic", "partition", "offset")
+NO_TIME: Final = "__HIVE_DEFAULT_PARTITION__"
+"""What Hive, Spark and others call the value of a folder that says nothing: its column is null."""
+APART: Final = int(np.iinfo(np.int64).min)
+"""The number of the folder for records whose own folder is not among those of `Layout.only`."""
 _DELTA_COLUMNS: Final = ("offset", "timestamp")
 _NAME: Final = re.compile(r"bmq-([0-9a-f]{12})-([0-9]{10})-([0-9]{5})-([0-9]{5})-([0-9a-f]{16})\.parquet")
 _MERGED_NAME: Final = re.compile(r"bmq-merged-([0-9]{20})-([0-9a-f]{16})-([0-9]{5})\.parquet")
@@ -45,6 +49,11 @@ class PartitionBy(StrEnum):
         """numpy's name of that span of time."""
         return {"hour": "h", "date": "D", "none": "Y"}[self.value]
 
+    @property
+    def micros(self) -> int:
+        """How long that span is, in microseconds; 0: it has no end."""
+        return {"hour": 3_600_000_000, "date": 86_400_000_000, "none": 0}[self.value]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
@@ -57,6 +66,8 @@ class Layout:
     target_bytes: int = TARGET_BYTES
     buffer_bytes: int = 64 * MIB
     """How much a task holds in memory before it writes to its temporary folder."""
+    only: frozenset[int] | None = None
+    """The numbers of the folders that there may be, beside the one of what is of none of them (APART). None: any."""
 
     def __post_init__(self) -> None:
         """Raises ConfigurationError."""
@@ -122,6 +133,12 @@ def batch_of_name(key: str) -> NamedBatch | None:
     return None if found is None else NamedBatch(found[1], int(found[2]))
 
 
+def folder_and_task(key: str) -> tuple[str, str]:
+    """Where a batch's file lies, and the number of the task that wrote it."""
+    folder, _, name = key.rpartition("/")
+    return folder, name.split("-")[3]
+
+
 def merged_name(base: int, nonce: str, number: int) -> str:
     """The name of a file that takes the place of others; the work began at version `base`."""
     return f"bmq-merged-{base:020}-{nonce}-{number:05}.parquet"
@@ -143,22 +160,33 @@ def _named(key: str, names: re.Pattern[str]) -> re.Match[str] | None:
     return names.fullmatch(name) if _FOLDERS.fullmatch(folder + slash) else None
 
 
-def folder_numbers(timestamps: pa.Array, by: PartitionBy) -> npt.NDArray[np.int64]:
-    """The hour or day since 1970 of each timestamp; zeros where there are no folders. A record without one is in the first hour of 1970."""
+def folder_numbers(timestamps: pa.Array, by: PartitionBy, only: frozenset[int] | None = None) -> npt.NDArray[np.int64]:
+    """The hour or day since 1970 of each timestamp; zeros where there are no folders. A record without one is in the first hour of 1970.
+
+    APART where it is not one of `only`.
+    """
     if by is PartitionBy.NONE:
         return np.zeros(len(timestamps), dtype=np.int64)
     micros: npt.NDArray[np.int64]
     micros = timestamps.cast(pa.timestamp("us", tz="UTC"), safe=False).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    return micros // (3_600_000_000 if by is PartitionBy.HOUR else 86_400_000_000)
+    numbers = micros // by.micros
+    return numbers if only is None else np.where(np.isin(numbers, np.fromiter(only, dtype=np.int64)), numbers, APART)
 
 
 def folder_name(number: int, by: PartitionBy) -> str:
-    """`date=2026-01-01/hour=03`, `date=2026-01-01`, or ''."""
+    """`date=2026-01-01/hour=03`, `date=2026-01-01`, or ''; NO_TIME in the place of each value where the number is APART."""
     if by is PartitionBy.NONE:
         return ""
+    if number == APART:
+        return f"date={NO_TIME}/hour={NO_TIME}" if by is PartitionBy.HOUR else f"date={NO_TIME}"
     day, hour = divmod(number, 24) if by is PartitionBy.HOUR else (number, 0)
     date = f"date={np.datetime64(day, 'D')}"
     return f"{date}/hour={hour:02}" if by is PartitionBy.HOUR else date
+
+
+def is_apart(folder: str) -> bool:
+    """Whether it is the folder of APART."""
+    return f"={NO_TIME}" in folder
 
 
 def folder_end_ms(values: "dict[str, str]") -> int | None:

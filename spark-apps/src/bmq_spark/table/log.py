@@ -28,6 +28,7 @@ from bmq_spark.table.state import (
     Snapshot,
     commit_fields,
     commit_of,
+    format_of,
     replay,
     snapshot_fields,
     snapshot_of,
@@ -235,7 +236,9 @@ class Table:
     def _create(self, snapshot: Snapshot, commit: Commit) -> Snapshot:
         after = replay(snapshot, (commit,))
         self._require_there(snapshot)
-        if not self.location.create(commit_key(commit.version), log_format.encode(Kind.COMMIT, commit_fields(commit))):
+        if not self.location.create(
+            commit_key(commit.version), log_format.encode(Kind.COMMIT, commit_fields(commit), version=format_of(commit.added))
+        ):
             raise CommitRace(f"table {self.location.uri}: version {commit.version} is another writer's")
         if after.version - after.checkpoint >= SNAPSHOT_INTERVAL:
             after = self._store(after)
@@ -261,7 +264,8 @@ class Table:
         from bmq.errors import StoreError
 
         try:
-            self.location.create(snapshot_key(snapshot.version), log_format.encode(Kind.SNAPSHOT, snapshot_fields(snapshot)))
+            content = log_format.encode(Kind.SNAPSHOT, snapshot_fields(snapshot), version=format_of(snapshot.by_key.values()))
+            self.location.create(snapshot_key(snapshot.version), content)
             for version in self._stored_versions()[SNAPSHOTS_KEPT:]:
                 self.location.delete(snapshot_key(version))
         except StoreError:

@@ -15,7 +15,8 @@ from crc32c import crc32c
 
 from bmq_spark.errors import Corrupt, FormatTooNew
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+"""The newest that is read. What is written is no newer than it has to be: `state.format_of`."""
 _HEADER: Final = re.compile(rb"([a-z-]{1,40}) ([1-9][0-9]{0,8}) ([0-9a-f]{8}) ([0-9]{1,12})\n")
 _OBJECT_BYTES_MAX: Final = 1 << 30
 
@@ -29,11 +30,11 @@ class Kind(StrEnum):
     """All that holds at a version; JSON compressed by zlib."""
 
 
-def encode(kind: Kind, fields: Mapping[str, Any]) -> bytes:
-    """The object's bytes."""
+def encode(kind: Kind, fields: Mapping[str, Any], *, version: int = 1) -> bytes:
+    """The object's bytes, of that format version."""
     text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
     body = zlib.compress(text, 6) if kind is Kind.SNAPSHOT else text + b"\n"
-    start = b"%s %d" % (kind.encode(), FORMAT_VERSION)
+    start = b"%s %d" % (kind.encode(), version)
     return b"%s %08x %d\n" % (start, crc32c(body, crc32c(start)), len(body)) + body
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from bmq_spark.errors import Corrupt
+from bmq_spark.table.layout import is_apart
 
 Batch = tuple[str, int]
 """Query id and batch id of a streaming query."""
@@ -211,6 +212,11 @@ def commit_of(fields: Mapping[str, Any], *, name: str) -> Commit:
         )
     except (LookupError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
         raise Corrupt(f"{name}: {type(error).__name__} {error}") from error
+
+
+def format_of(files: Iterable[DataFile]) -> int:
+    """The format version of an object that names these: files in a folder without a time came with version 2."""
+    return 2 if any(is_apart(file.folder) for file in files) else 1
 
 
 def snapshot_fields(snapshot: Snapshot) -> dict[str, Any]:

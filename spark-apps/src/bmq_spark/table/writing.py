@@ -7,10 +7,12 @@ hours the records are of. Nothing here is committed: the rows that come back nam
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Protocol
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -55,14 +57,38 @@ def write_batches(batches: Iterable[pa.RecordBatch], layout: Layout, name: FileN
 
     The batches have the columns of the layout's schema, in any order, and maybe more. Raises JobStopped (the temporary folder is full), StoreError.
     """
-    with temporary_folder() as folder, room_in(folder):
-        records = _Records(layout, folder)
+    with BatchWriter(layout, name) as writer:
         for batch in batches:
-            records.add(batch)
-        metadata = {"bmq.query": name.query_id, "bmq.batch": str(name.batch_id)}
-        writer = FileWriter(layout, folder, name, metadata)
-        for number, pieces in records.by_folder():
-            writer.write(folder_name(number, layout.partition_by), pieces)
+            writer.add(batch)
+        yield from writer.files()
+
+
+class BatchWriter:
+    """The same for records that come one by one; a context, with which its temporary folder goes. Raises what `write_batches` does."""
+
+    def __init__(self, layout: Layout, name: FileName) -> None:
+        self._layout = layout
+        self._name = name
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._folder = self._open.enter_context(temporary_folder())
+        self._open.enter_context(room_in(self._folder))
+        self._records = _Records(self._layout, self._folder)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._open.__exit__(kind, error, trace)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Keeps the records until `files`."""
+        self._records.add(batch)
+
+    def files(self) -> Iterator[pa.RecordBatch]:
+        """Writes all of them, once; each folder's records come together, so that it has one file, or several of the target size."""
+        writer = FileWriter(self._layout, self._folder, self._name, {"bmq.query": self._name.query_id, "bmq.batch": str(self._name.batch_id)})
+        for number, pieces in self._records.by_folder():
+            writer.write(folder_name(number, self._layout.partition_by), pieces)
             if (rows := writer.take_rows()) is not None:
                 yield rows
 
@@ -148,7 +174,7 @@ class _Records:
             return
         table = pa.concat_tables(held)
         del held
-        table, numbers = sorted_by_folder(table, folder_numbers(table.column("timestamp"), self._layout.partition_by))
+        table, numbers = sorted_by_folder(table, folder_numbers(table.column("timestamp"), self._layout.partition_by, self._layout.only))
         starts = np.concatenate(([0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)]))
         for start, end in pairwise(starts):
             yield int(numbers[start]), table.slice(start, end - start)
