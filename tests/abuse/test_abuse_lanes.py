@@ -1,6 +1,7 @@
 """Clients of very many lanes: what each lane sees is made of the names of all topics, and is not made for all lanes in one turn."""
 
 import contextlib
+import gc
 import socket
 import struct
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from uuid import UUID
 import pytest
 from abuse_node import AbusedNode, abused_node, may_hold_s
 
+from bmq.runtime.loop import settle
 from bmq.wire import messages
 from bmq.wire.frames import encode_request_frame
 from bmq_controller.machine.lanes import LaneWanted
@@ -28,7 +30,11 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
         running.have_topics({f"t{n}": 1 for n in range(TOPICS)})
         for number in range(LANES):
             running.run(running.node.controller.controller.create_lane(LaneWanted(name=f"l{number}")))
+        thresholds = gc.get_threshold()
+        settle()
         yield running
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
 
 
 def by_id(lane: int, number: int) -> bytes:

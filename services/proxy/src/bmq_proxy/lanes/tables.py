@@ -33,7 +33,7 @@ from bmq_proxy.lanes.writing import LaneProduce
 from bmq_proxy.proxy import Proxy
 
 COMPLAIN_EVERY_S: Final = 10.0
-NAMES_PER_REQUEST: Final = 100
+NAMES_PER_REQUEST: Final = 25
 """A lane's first request since topics came or went has what its clients see made, of the names of all: so many count as one request more."""
 _METADATA_CACHE_SHARE: Final = 16
 _WRITES: Final = tuple(key for key, apart in APART.items() if Apart.WRITES in apart and key != ApiKey.PRODUCE)
