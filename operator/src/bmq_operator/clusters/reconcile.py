@@ -21,7 +21,7 @@ from bmq_operator.clusters.names import ADVERTISED_HASH, COMPONENT_LABEL, LANE_L
 from bmq_operator.clusters.node_ports import in_the_way
 from bmq_operator.clusters.nodes import Pod, is_ready, lanes_seen, pods_seen, settled
 from bmq_operator.clusters.refused import NotToBe
-from bmq_operator.clusters.report import Found, report
+from bmq_operator.clusters.report import Found, cordoned_note, report
 from bmq_operator.clusters.rolled import replace_stuck
 from bmq_operator.clusters.rotation import halted, nodes_behind, of_nobody, replacing
 from bmq_operator.clusters.services import nodes_service
@@ -97,6 +97,7 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
         of_nobody(existing),
         scaling_note(cluster, autoscaler, now_ms=now_ms),
         addresses_note(cluster, existing, nodes),
+        cordoned_note(pods, answer.state, marked(cluster, sets.get("broker"))),
     )
     found = Found(
         pods=pods,
@@ -270,7 +271,7 @@ def _view(cluster: Cluster, sets: dict[str, Manifest], answer: Answer, pods: tup
         settled=all(settled(sets[role]) for role in wanted),
         state=answer.state,
         why_no_state=answer.why_not,
-        marked=marked(sets["broker"]),
+        marked=marked(cluster, sets["broker"]),
         settle_s=settle_s(cluster),
     )
 

@@ -1,17 +1,20 @@
 """A Cluster's status from what was found. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from bmq.resources.cluster import Cluster, ClusterStatus, ListenerStatus, RoleStatus, StoreUse
 from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.names import ADMIN_PORT, KAFKA_PORT, ROLES, Component, Names, selector_of
-from bmq_operator.clusters.nodes import Pod
+from bmq_operator.clusters.nodes import ClusterState, Pod
 from bmq_operator.clusters.pods import split_image
 from bmq_operator.clusters.rotation import NAMED_MAX
 from bmq_operator.clusters.troubles import STORE_REASONS
 from bmq_operator.clusters.upgrade import Idle, Step
 from bmq_operator.conditions import Finding, condition, next_conditions
+
+_IN_USE: Final = "BrokersInUse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,22 @@ def report(cluster: Cluster, found: Found, *, now_ms: int) -> ClusterStatus:
     )
 
 
+def cordoned_note(pods: Iterable[Pod], state: ClusterState | None, drained: Set[int]) -> Finding | None:
+    """What is told of brokers that get no partitions, though the operator drained none of them (`drained`); None: there are none. People cordon, so
+    they stay so; but a note that was lost, or a store that was copied while a broker was drained, looks no other way."""
+    nodes = {} if state is None else {node_id: node for node_id, node in state.nodes.items() if node.alive and node.cordoned}
+    found = [pod.name for pod in pods if pod.component == "broker" and pod.node_id in nodes and pod.node_id not in drained]
+    if not found:
+        return None
+    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
+    verb = "gets" if len(found) == 1 else "get"
+    text = (
+        f"{', '.join(found[:NAMED_MAX])}{more} {verb} no partitions: cordoned by somebody, or left so, and not drained for a roll. Where that is not "
+        f"wanted any more: kubectl bmq drain {found[0]} --undo"
+    )
+    return Finding(type=_IN_USE, status="False", reason="Cordoned", message=text)
+
+
 def _ready(cluster: Cluster, found: Found, store: Finding) -> Finding:
     if found.obstacle is not None:
         return found.obstacle
@@ -90,7 +109,7 @@ def _ready(cluster: Cluster, found: Found, store: Finding) -> Finding:
     if state.unowned:
         text = f"{state.unowned} partitions have no owner: nobody reads or writes them until a broker takes them"
         return Finding(status="False", reason="PartitionsUnowned", message=text)
-    also = "".join(f"; {note.message}" for note in found.notes if note.type == "KeysAsWritten")
+    also = "".join(f"; {note.message}" for note in found.notes if note.type in ("KeysAsWritten", _IN_USE))
     if state.unowned_of_lanes:
         also += f"; {state.unowned_of_lanes} partitions wait for brokers of their lane's own"
     return Finding(status="True", reason="Ready", message=f"a controller leads, all pods are ready, the store answers{also}")

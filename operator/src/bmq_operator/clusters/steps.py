@@ -1,4 +1,5 @@
-"""Takes the step that `upgrade` decided on. What was drained is noted on the brokers' StatefulSet, so that another operator goes on from there."""
+"""Takes the step that `upgrade` decided on. What was drained is noted on the Cluster, so that another operator goes on from there, whatever became of
+the StatefulSets."""
 
 from typing import Final
 
@@ -10,12 +11,13 @@ from bmq_operator.context import Context
 from bmq_operator.kube import Manifest
 
 DRAINED: Final = "bmq.io/drained-by-operator"
+_DIGITS_MAX: Final = 9
 
 
-def marked(brokers: Manifest | None) -> frozenset[int]:
-    """The node ids that the operator drained."""
-    text = ((brokers or {}).get("metadata", {}).get("annotations") or {}).get(DRAINED, "")
-    return frozenset(int(part) for part in text.split(",") if part.isdecimal())
+def marked(cluster: Cluster, brokers: Manifest | None) -> frozenset[int]:
+    """The node ids that the operator drained. An older one noted them on the brokers' StatefulSet."""
+    text = f"{cluster.metadata.annotations.get(DRAINED, '')},{_noted(brokers)}"
+    return frozenset(int(part) for part in text.split(",") if part.isdecimal() and len(part) <= _DIGITS_MAX)
 
 
 async def take(context: Context, cluster: Cluster, brokers: Manifest | None, step: Step) -> Step:
@@ -26,17 +28,17 @@ async def take(context: Context, cluster: Cluster, brokers: Manifest | None, ste
             await kube.delete("Pod", names.namespace, pod, uid=uid)
         case Drain(node_id=node_id, pod=pod, uid=uid, mark=mark):
             if mark:
-                await _mark(context, brokers, marked(brokers) | {node_id})
+                await _mark(context, cluster, brokers, marked(cluster, brokers) | {node_id})
             if not await drain(context, cluster, node_id):
                 if mark:
-                    await _mark(context, brokers, marked(brokers) - {node_id})
+                    await _mark(context, cluster, brokers, marked(cluster, brokers) - {node_id})
                 if not pod:
                     text = f"broker {node_id} cannot be drained, as no other broker takes partitions: uncordon one, or ask for more brokers"
                     return Wait(reason=step.reason, message=text)
                 await kube.delete("Pod", names.namespace, pod, uid=uid)
         case Uncordon(node_id=node_id):
             await uncordon(context, cluster, node_id)
-            await _mark(context, brokers, marked(brokers) - {node_id})
+            await _mark(context, cluster, brokers, marked(cluster, brokers) - {node_id})
         case Shrink(replicas=replicas):
             await _change(context, brokers, {"spec": {"replicas": replicas}})
         case _:
@@ -44,9 +46,16 @@ async def take(context: Context, cluster: Cluster, brokers: Manifest | None, ste
     return step
 
 
-async def _mark(context: Context, brokers: Manifest | None, node_ids: frozenset[int]) -> None:
-    text = ",".join(str(one) for one in sorted(node_ids)) or None
-    await _change(context, brokers, {"metadata": {"annotations": {DRAINED: text}}})
+async def _mark(context: Context, cluster: Cluster, brokers: Manifest | None, node_ids: frozenset[int]) -> None:
+    text, meta = ",".join(str(one) for one in sorted(node_ids)) or None, cluster.metadata
+    note = {"metadata": {"annotations": {DRAINED: text}}}
+    await context.kube.merge("Cluster", meta.namespace, meta.name, note, uid=meta.uid)
+    if _noted(brokers):
+        await _change(context, brokers, {"metadata": {"annotations": {DRAINED: None}}})
+
+
+def _noted(brokers: Manifest | None) -> str:
+    return str(((brokers or {}).get("metadata", {}).get("annotations") or {}).get(DRAINED, ""))
 
 
 async def _change(context: Context, brokers: Manifest | None, change: Manifest) -> None:

@@ -1,0 +1,94 @@
+"""What was drained for a roll gets partitions again, whatever becomes of the objects meanwhile; what somebody else cordoned is told, and stays."""
+
+from typing import Any
+
+import pytest
+from clusters_world import World, cluster, run
+
+from bmq.resources.cluster import Cluster
+from bmq_operator.clusters import reconcile
+from bmq_operator.clusters.asking import Answer
+from bmq_operator.clusters.existing import read_existing
+from bmq_operator.clusters.nodes import ClusterState, Node, Pod, pods_seen
+from bmq_operator.clusters.report import Found, cordoned_note, report
+from bmq_operator.clusters.steps import DRAINED, marked
+from bmq_operator.clusters.upgrade import Drain, Uncordon, next_step
+from bmq_operator.understood import understood
+
+DRAIN = Drain(reason="Upgrading", message="prod-broker-1 is drained", node_id=1001, pod="prod-broker-1")
+
+
+def resource(world: World) -> Cluster:
+    return understood(Cluster, world.there("Cluster", "prod"))
+
+
+async def drained(world: World) -> None:
+    """The operator has begun to drain a broker; whether the controller heard of it is not known."""
+    await world.look("prod")
+    world.pods_are_made()
+    await reconcile._taken(world.context, resource(world), world.there("StatefulSet", "prod-broker"), DRAIN)
+
+
+async def steps(world: World, **cordoned: Any) -> Any:
+    """What is done next where all nodes live, and broker 1001 is cordoned."""
+    found = resource(world)
+    sets = (await read_existing(world.kube, found)).stateful_sets()  # type: ignore[arg-type]
+    pods = pods_seen((await read_existing(world.kube, found)).pods, sets, now_ms=world.context.clock.now_ms())  # type: ignore[arg-type]
+    nodes = {pod.node_id: Node(node_id=pod.node_id, alive=True, leads=pod.node_id == 0, cordoned=pod.node_id == 1001) for pod in pods}
+    view = reconcile._view(found, sets, Answer(state=ClusterState(nodes=nodes, store_ok=True)), pods)
+    assert view is not None
+    return next_step(view)
+
+
+def sets_are_deleted(world: World) -> None:
+    """As our own messages say where keys are lost."""
+    for role in ("controller", "broker", "proxy"):
+        world.kube.drop("StatefulSet", "shop", f"prod-{role}")
+    world.pods_are_made()
+
+
+def test_a_broker_whose_stateful_set_was_deleted_while_it_was_drained_gets_partitions_again() -> None:
+    async def use(world: World) -> None:
+        await drained(world)
+        sets_are_deleted(world)
+        await world.look("prod")
+        world.pods_are_made()
+        step = await steps(world)
+        assert isinstance(step, Uncordon) and step.node_id == 1001
+
+    run(use, cluster())
+
+
+def test_what_an_older_operator_noted_at_the_stateful_set_counts_and_is_moved() -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        brokers = world.there("StatefulSet", "prod-broker")
+        brokers["metadata"].setdefault("annotations", {})[DRAINED] = "1002"
+        await reconcile._taken(world.context, resource(world), brokers, DRAIN)
+        assert world.there("Cluster", "prod")["metadata"]["annotations"] == {DRAINED: "1001,1002"}
+        assert DRAINED not in world.there("StatefulSet", "prod-broker")["metadata"]["annotations"]
+        assert marked(resource(world), world.there("StatefulSet", "prod-broker")) == {1001, 1002}
+
+    run(use, cluster())
+
+
+def found(*, marks: frozenset[int] = frozenset(), cordoned: tuple[int, ...], alive: bool = True) -> Found:
+    pods = [Pod(name=f"prod-broker-{number}", component="broker", ordinal=number, ready=True, outdated=False) for number in range(3)]
+    nodes = {pod.node_id: Node(node_id=pod.node_id, alive=alive, cordoned=pod.node_id in cordoned) for pod in pods}
+    answer = Answer(state=ClusterState(nodes=nodes, store_ok=True))
+    note = cordoned_note(pods, answer.state, marks)
+    return Found(pods=tuple(pods), wanted={"broker": 3, "controller": 0, "proxy": 0}, answer=answer, notes=[] if note is None else [note])
+
+
+def test_a_broker_that_somebody_else_cordoned_is_told_with_how_it_is_taken_back_into_use() -> None:
+    status = report(understood(Cluster, cluster()), found(cordoned=(1000, 1002)), now_ms=0)
+    told = {one.type: one for one in status.conditions}
+    assert (told["BrokersInUse"].status, told["BrokersInUse"].reason) == ("False", "Cordoned")
+    for words in ("prod-broker-0, prod-broker-2", "kubectl bmq drain prod-broker-0 --undo"):
+        assert words in told["BrokersInUse"].message
+    assert told["Ready"].status == "True" and told["BrokersInUse"].message in told["Ready"].message
+
+
+@pytest.mark.parametrize("seen", [found(cordoned=()), found(cordoned=(1001,), marks=frozenset((1001,))), found(cordoned=(1001,), alive=False)])
+def test_what_the_operator_drains_and_what_is_away_is_not_told_so(seen: Found) -> None:
+    assert not seen.notes
