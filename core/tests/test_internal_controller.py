@@ -183,6 +183,18 @@ def test_without_a_leader_and_while_it_is_not_reached_the_controller_is_unavaila
 
 
 @every_loop
+def test_a_leader_without_an_address_for_other_nodes_is_told_with_what_to_do(run: Runner) -> None:
+    async def main() -> None:
+        alone = RemoteController(MetadataFeed(Image(position=1, controller_epoch=1, controller_id=NodeId(1))), me=CLIENT)
+        for call in (alone.heartbeat(BEAT), alone.metadata_poll(1, 0)):
+            with pytest.raises(NoLeader, match=r"node 1 led last, by a `bmq up` of one process, .* stop it and start a cluster"):
+                await call
+        await alone.close()
+
+    run(main())
+
+
+@every_loop
 def test_calls_follow_the_image_to_a_new_leader(run: Runner) -> None:
     async def main() -> None:
         old, new = MemoryController(), MemoryController()

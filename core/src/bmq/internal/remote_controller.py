@@ -48,6 +48,7 @@ from bmq.internal.failures import ConnectionLost, NotSent
 from bmq.internal.frames import Frame
 from bmq.internal.hello import Identity
 from bmq.internal.packing import Packed
+from bmq.metadata.image import Image
 from bmq.metadata.records import Range
 from bmq.roles.admin import AdminReply, AdminRequest
 from bmq.roles.controller import (
@@ -201,7 +202,7 @@ class RemoteController:
         if self._is_closed:
             raise ControllerUnavailable("this node is stopping")
         if not image.controller_host:
-            raise NoLeader("no controller leads that this node knows of")
+            raise NoLeader(_nobody(image))
         leader = _Leader(image.controller_id, image.controller_host, image.controller_port)
         if leader != self._leader:
             self._drop_clients()
@@ -220,6 +221,16 @@ class RemoteController:
             task = asyncio.get_running_loop().create_task(client.close(), name="close the connection to the old controller")
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+
+
+def _nobody(image: Image) -> str:
+    """Why there is no address of a leader."""
+    if image.controller_id < 0:
+        return "no controller leads that this node knows of"
+    return (
+        f"node {image.controller_id} led last, by a `bmq up` of one process, which takes no other nodes: "
+        "stop it and start a cluster over its store, by `bmq up --nodes` or by `bmq server` with a controller"
+    )
 
 
 def _header(reply: Packed[T]) -> Callable[[Frame], T]:
