@@ -255,13 +255,16 @@ class Limits:
         "Partitions that clients at one address may make at once, by a proxy; what is used up comes back at create_partitions_per_minute. "
         "A KiB of a topic's configuration, or of what is said in a change of one, counts like a partition. What first writes make in a lane "
         "counts, too.",
-        beyond="THROTTLING_QUOTA_EXCEEDED with the time to wait; for a first write in a lane UNKNOWN_TOPIC_OR_PARTITION: clients try again.",
+        beyond="THROTTLING_QUOTA_EXCEEDED with the time to wait; POLICY_VIOLATION, which says it in its text, to clients whose versions of these "
+        "requests have no such error (librdkafka); "
+        "for a first write in a lane UNKNOWN_TOPIC_OR_PARTITION: clients try again.",
         maximum=10_000_000,
     )
     create_partitions_per_minute: int = _limit(
         2_000,
         "How many partitions a minute clients at one address may go on to make after a burst, by a proxy.",
-        beyond="THROTTLING_QUOTA_EXCEEDED with the time to wait.",
+        beyond="THROTTLING_QUOTA_EXCEEDED with the time to wait; POLICY_VIOLATION, which says it in its text, to clients whose versions of these "
+        "requests have no such error (librdkafka).",
         maximum=10_000_000,
     )
     partitions_max: int = _limit(
