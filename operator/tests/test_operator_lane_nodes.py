@@ -1,6 +1,7 @@
 """Nodes of lanes: replaced one at a time like the base's, and counted in the Cluster's status."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,14 @@ def test_one_that_is_broken_and_old_is_replaced_at_once_unless_the_newest_settin
     assert isinstance(next_lane_step(nodes(broken, replace(NEW, ready=False, held_back=True)), settle_s=20), Wait)
     proxy, broker = pod("proxy", 0, ready=False, outdated=True), replace(pod("broker", 0, ready=False), held_back=True)
     assert isinstance(next_lane_step(nodes(broker, proxy), settle_s=20), Wait), "what breaks brokers may break proxies"
+
+
+def test_settings_of_which_kubernetes_makes_no_pod_reach_no_other_one_of_the_lane_that_is_broken() -> None:
+    broken = nodes(replace(OLD, ready=False))["dev"]
+    assert isinstance(next_lane_step({"dev": replace(broken, wanted=2, unmade=frozenset(("proxy",)))}, settle_s=20), Wait)
+    assert isinstance(
+        next_lane_step({"dev": replace(broken, pods=(*broken.pods, NEW), wanted=3, unmade=frozenset(("proxy",)))}, settle_s=20), DeletePod
+    )
 
 
 def test_a_lane_that_cannot_go_on_does_not_keep_another_from_it() -> None:
@@ -142,12 +151,15 @@ def test_a_pod_tells_its_lane_how_often_it_ended_and_since_when_it_works() -> No
     assert lanes_seen([manifest]) == ["dev"]
 
 
+NO_ROOM: Manifest = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
+
+
 @pytest.mark.parametrize(
     ("status", "held_back"),
     [
         ({"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]}, True),
         ({"containerStatuses": [{"state": {"waiting": {"reason": "CreateContainerConfigError"}}}]}, True),
-        ({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}, True),
+        (NO_ROOM, False),
         ({"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}, False),
         ({"containerStatuses": [{"state": {"running": {}}}]}, False),
         ({}, False),
@@ -157,4 +169,35 @@ def test_a_pod_tells_what_keeps_it_from_being_started(status: Manifest, held_bac
     labels = {"app.kubernetes.io/component": "proxy", "bmq.io/lane": ""}
     manifest = {"metadata": {"name": "c-proxy-0", "labels": labels}, "spec": {"containers": [{"image": "bmq:1"}]}, "status": status}
     [found] = pods_seen([manifest], {}, now_ms=0)
-    assert found.held_back is held_back
+    assert (found.held_back, found.without_room) == (held_back, status == NO_ROOM)
+
+
+SPREAD: Manifest = {"podAntiAffinity": {"preferred": [{"weight": 100}]}}
+GIVEN: list[Manifest] = [
+    {"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
+    {"key": "node.kubernetes.io/unreachable", "operator": "Exists"},
+]
+
+
+def asks(image: str = "bmq:1", *, cpu: str = "1", **spec: Any) -> Manifest:
+    return {"affinity": SPREAD, "containers": [{"image": image, "resources": {"requests": {"cpu": cpu}}}], **spec}
+
+
+@pytest.mark.parametrize(
+    ("has", "template", "same"),
+    [
+        (asks(tolerations=GIVEN), asks("bmq:2"), True),
+        (asks(cpu="500m", nodeSelector={"disk": "fast"}), asks(cpu="0.5"), True),
+        (asks(tolerations=[{"key": "mine"}, *GIVEN]), asks(tolerations=[{"key": "mine"}]), True),
+        (asks(), asks(cpu="2"), False),
+        (asks(), asks(nodeSelector={"disk": "fast"}), False),
+        (asks(), asks(priorityClassName="high"), False),
+        (asks(), asks(affinity={"nodeAffinity": {"required": []}}), False),
+        (asks(tolerations=[{"key": "mine"}, *GIVEN]), asks(), False),
+    ],
+)
+def test_a_pod_tells_whether_its_successor_needs_other_room(has: Manifest, template: Manifest, same: bool) -> None:
+    labels = {"app.kubernetes.io/component": "proxy", "bmq.io/lane": ""}
+    sets = {"proxy": {"metadata": {}, "spec": {"template": {"spec": template}}, "status": {"updateRevision": "r2"}}}
+    [found] = pods_seen([{"metadata": {"name": "c-proxy-0", "labels": labels}, "spec": has, "status": {}}], sets, now_ms=0)
+    assert found.same_room is same

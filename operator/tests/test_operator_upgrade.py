@@ -141,7 +141,7 @@ def test_settings_with_which_a_node_does_not_even_start_are_not_given_to_others_
     waiting = pod("broker", 1, ready=False, outdated=True)
     assert isinstance(next_step(view(*others, never, waiting)), Wait)
     assert isinstance(next_step(view(*others, replace(never, outdated=True), waiting)), DeletePod), "corrected ones reach all"
-    assert isinstance(next_step(view(*others, never, waiting, pod("broker", 2))), DeletePod), "there is no room for one of them, and others work"
+    assert isinstance(next_step(view(*others, never, waiting, pod("broker", 2))), DeletePod), "others work with them"
 
 
 @pytest.mark.parametrize("broken", [{"restarts": 1}, {"held_back": True}])
@@ -153,6 +153,31 @@ def test_settings_that_break_a_controller_are_not_given_to_a_broker_or_proxy_tha
         assert isinstance(next_step(view(new, *pods)), Wait)
     controllers = (replace(others[0], ready=False), pod("broker", 0), replace(pod("proxy", 0, ready=False), **broken))
     assert isinstance(next_step(view(pod("controller", 0), *controllers)), DeletePod), "a proxy may wait for what is replaced before it"
+
+
+@pytest.mark.parametrize("role", ["controller", "broker"])
+def test_settings_of_which_kubernetes_makes_no_pod_are_not_given_to_others_that_are_broken_too(role: Component) -> None:
+    """By a quota, a Pod Security Standard, a webhook."""
+    pods = [one for one in (pod("controller", 0, outdated=True), pod("broker", 0, outdated=True), pod("proxy", 0)) if one.component != role]
+    ended = replace(pod("broker", 1), outdated=True, ready=False)
+    seen = view(*pods, ended)
+    without = replace(seen, current={**seen.current, role: seen.current[role] + 1}, wanted={**seen.wanted, role: seen.wanted[role] + 1})
+    assert isinstance(next_step(without), Wait)
+    assert isinstance(next_step(seen), DeletePod)
+    works = replace(without, pods=(*without.pods, replace(pod(role, 5))), current={**without.current, role: without.current[role] + 1})
+    assert isinstance(next_step(works), DeletePod), "with the newest settings another one of its role works"
+    proxies = replace(seen, current={**seen.current, "proxy": 2}, wanted={**seen.wanted, "proxy": 2})
+    assert isinstance(next_step(proxies), DeletePod), "a broker waits for no proxy"
+
+
+def test_what_has_no_room_keeps_no_corrected_settings_from_those_that_need_no_other_room_than_they_have() -> None:
+    nowhere = replace(pod("broker", 0, ready=False), without_room=True)
+    others = (pod("controller", 0), pod("proxy", 0))
+    broken = pod("broker", 1, ready=False, outdated=True)
+    assert isinstance(next_step(view(*others, nowhere, broken)), Wait), "they may need more room than there is"
+    step = next_step(view(*others, nowhere, replace(broken, same_room=True)))
+    assert isinstance(step, DeletePod) and step.pod == "c-broker-1"
+    assert isinstance(next_step(view(*others, replace(nowhere, restarts=1), replace(broken, same_room=True))), Wait)
 
 
 def test_a_broker_that_somebody_else_cordoned_stays_cordoned() -> None:

@@ -101,3 +101,43 @@ def test_a_tag_that_is_not_there_reaches_one_node_though_others_end_meanwhile_an
     kubectl("patch", RESOURCE, "--type=json", "--patch", '[{"op": "remove", "path": "/spec/image/tag"}]')
     kubectl.until_ready(RESOURCE, timeout_s=180)
     assert {name for name, uid in uids(kubectl).items() if uid != before[name]} == {victim}
+
+
+def test_settings_of_which_kubernetes_makes_no_pod_reach_one_node_though_another_ends_meanwhile(kubectl: Kubectl, release: Release) -> None:
+    kubectl.until_ready(RESOURCE, timeout_s=180)
+    before = uids(kubectl)
+    limits = {"limits": [{"type": "Container", "max": {"memory": "1Gi"}, "default": {"memory": "1Gi"}, "defaultRequest": {"memory": "32Mi"}}]}
+    kubectl.apply({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"}, "spec": limits})
+    kubectl.apply(cluster(release, resources={**SMALL, "limits": {"memory": "2Gi"}}))
+    kubectl.until_condition(RESOURCE, status="False", reason="PodsRefused", timeout_s=180)
+    brokers = {f"{CLUSTER}-broker-0", f"{CLUSTER}-broker-1"}
+    (other,) = brokers & uids(kubectl).keys()
+    kubectl.exec(other, "python3", "-c", "import os; os.kill(1, 15)", container="bmq")
+
+    def again() -> bool:
+        (found,) = kubectl.json("get", "pod", other)["status"].get("containerStatuses", [{}])
+        return bool(found.get("ready") and found["restartCount"])
+
+    kubectl.until(f"{other} has started again", again, timeout_s=60)
+    assert uids(kubectl)[other] == before[other]
+    kubectl.apply(cluster(release))
+    kubectl.until_ready(RESOURCE, timeout_s=180)
+    assert {name for name, uid in uids(kubectl).items() if uid != before[name]} == brokers - {other}
+    kubectl("delete", "limitrange", "small")
+
+
+def test_a_broker_whose_stateful_set_is_deleted_while_it_is_drained_gets_partitions_again_and_one_that_somebody_cordoned_is_told(
+    kubectl: Kubectl, release: Release
+) -> None:
+    kubectl.until_ready(RESOURCE, timeout_s=180)
+    noted = "bmq.io/drained-by-operator"
+    kubectl("patch", RESOURCE, "--type=merge", "--patch", '{"spec": {"brokers": {"resources": {"limits": {"memory": "700Mi"}}}}}')
+    kubectl.until("a broker is drained", lambda: noted in kubectl.json("get", RESOURCE)["metadata"].get("annotations", {}), timeout_s=120)
+    kubectl("delete", "statefulset", *(f"{CLUSTER}-{role}" for role in ("controller", "broker", "proxy")))
+    kubectl.until("it is in use again", lambda: noted not in kubectl.json("get", RESOURCE)["metadata"].get("annotations", {}), timeout_s=180)
+    kubectl.until_ready(RESOURCE, timeout_s=180)
+    shown = status_of(kubectl, RESOURCE)["conditions"]
+    assert not [one for one in shown if one["type"] == "BrokersInUse"]
+    kubectl.exec("client", "bmq", "cluster", "drain", "1001")
+    told = kubectl.until_condition(RESOURCE, kind="BrokersInUse", status="False", reason="Cordoned", timeout_s=60)
+    assert f"kubectl bmq drain {CLUSTER}-broker-1 --undo" in told["message"]

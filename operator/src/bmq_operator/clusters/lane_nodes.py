@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from bmq.resources.cluster import RoleStatus
+from bmq_operator.clusters.names import Component
 from bmq_operator.clusters.nodes import Pod
 from bmq_operator.clusters.upgrade import SETTLE_S_MAX, DeletePod, Idle, Step, Wait, doubtful, settling_s, why_settling
 
@@ -25,13 +26,14 @@ WAITS_MAX: Final = 10_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneNodes:
     """Of one lane. `wanted`: how many its StatefulSets want; `settled`: whether Kubernetes has seen their newest templates; `waited_s`: for how long
-    the same pods have been left to be replaced."""
+    the same pods have been left to be replaced; `unmade`: roles of which there are fewer pods than they want."""
 
     lane: str
     pods: tuple[Pod, ...]
     wanted: int
     settled: bool
     waited_s: float = 0
+    unmade: frozenset[Component] = frozenset()
 
     @property
     def left(self) -> frozenset[str]:
@@ -85,7 +87,7 @@ def _of(nodes: LaneNodes, *, settle_s: float) -> Step:
     where = f"lane {nodes.lane}"
     if not nodes.settled:
         return Wait(reason="Updating", message=f"{where}: Kubernetes has yet to see the newest settings")
-    broken = next((pod for pod in outdated if not pod.ready and not doubtful(pod, nodes.pods)), None)
+    broken = next((pod for pod in outdated if not pod.ready and not doubtful(pod, nodes.pods, nodes.unmade)), None)
     if broken is not None:
         return DeletePod(
             reason="Upgrading",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, cast
 
+from bmq_operator.applied import covers
 from bmq_operator.clusters.keys import reference
 from bmq_operator.clusters.names import COMPONENT_LABEL, LANE_LABEL, NODE_IDS_FROM, ROLES, Component
 from bmq_operator.kube import Manifest
@@ -14,6 +15,7 @@ REVISION_LABEL = "controller-revision-hash"
 PULLING: Final = frozenset(("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"))
 UNSTARTED: Final = frozenset(("CreateContainerConfigError", "CreateContainerError", "RunContainerError"))
 """What a container waits for that Kubernetes cannot start."""
+_GIVEN: Final = frozenset(("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,11 @@ class Pod:
     restarts: int = 0
     """How often its container has ended."""
     held_back: bool = False
-    """Kubernetes cannot start it: no machine has room, the image is not to be had, a Secret that it names is not there."""
+    """Kubernetes cannot start it: the image is not to be had, a Secret that it names is not there."""
+    without_room: bool = False
+    """No machine has room for it."""
+    same_room: bool = False
+    """Its successor needs no more, and no other, room than it has itself."""
     worked_s: float = math.inf
     """For how long it has been ready without a break."""
     lane: str = ""
@@ -140,7 +146,15 @@ def _lane_of_node(manifest: Manifest) -> str | None:
 
 def _held_back(pod: Manifest) -> bool:
     states = [one.get("state", {}) for one in pod.get("status", {}).get("containerStatuses", ())]
-    return unschedulable(pod) is not None or any(one.get("waiting", {}).get("reason") in PULLING | UNSTARTED for one in states)
+    return any(one.get("waiting", {}).get("reason") in PULLING | UNSTARTED for one in states)
+
+
+def _room(pod_spec: Manifest) -> Manifest:
+    """What of a pod, or of a template, says on which machines there is room for it. Kubernetes gives each pod the tolerations of `_GIVEN`."""
+    wanted = ("nodeSelector", "affinity", "topologySpreadConstraints", "priorityClassName")
+    tolerations = [one for one in pod_spec.get("tolerations", ()) if one.get("key") not in _GIVEN]
+    resources = [one.get("resources", {}) for one in pod_spec.get("containers", ())]
+    return {key: pod_spec[key] for key in wanted if key in pod_spec} | {"tolerations": tolerations, "resources": resources}
 
 
 def _ready_since_ms(pod: Manifest) -> int | None:
@@ -156,7 +170,8 @@ def _pod(manifest: Manifest, sets: Mapping[str, Manifest], *, now_ms: int) -> Po
     component = cast(Component, meta["labels"][COMPONENT_LABEL])
     maker = sets.get(component, {})
     newest = maker.get("status", {}).get("updateRevision", "")
-    keys_name, _ = reference(maker.get("spec", {}).get("template", {}).get("spec", {}))
+    template = maker.get("spec", {}).get("template", {}).get("spec", {})
+    keys_name, _ = reference(template)
     return Pod(
         name=meta["name"],
         component=component,
@@ -167,6 +182,8 @@ def _pod(manifest: Manifest, sets: Mapping[str, Manifest], *, now_ms: int) -> Po
         image=str(manifest["spec"]["containers"][0].get("image", "")),
         restarts=sum(one.get("restartCount", 0) for one in manifest.get("status", {}).get("containerStatuses", ())),
         held_back=_held_back(manifest),
+        without_room=unschedulable(manifest) is not None,
+        same_room=bool(template) and covers(_room(manifest["spec"]), _room(template)),
         worked_s=worked_s,
         lane=meta["labels"].get(LANE_LABEL, ""),
         uid=str(meta.get("uid", "")),

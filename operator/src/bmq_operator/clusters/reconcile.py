@@ -1,6 +1,7 @@
 """Brings what is there to what a Cluster says."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -138,11 +139,14 @@ def _lanes(existing: Existing, *, now_ms: int) -> dict[str, LaneNodes]:
     for lane in lanes_seen(sets):
         if lane:
             own = existing.sets_of_lane(lane)
+            pods = pods_seen(existing.pods, own, now_ms=now_ms, lane=lane)
+            made = Counter(pod.component for pod in pods)
             found[lane] = LaneNodes(
                 lane=lane,
-                pods=pods_seen(existing.pods, own, now_ms=now_ms, lane=lane),
+                pods=pods,
                 wanted=sum(int(one["spec"].get("replicas", 1)) for one in own.values()),
                 settled=all(settled(one) for one in own.values()),
+                unmade=frozenset(role for role in ROLES if role in own and made[role] < int(own[role]["spec"].get("replicas", 1))),
             )
     return found
 

@@ -1,15 +1,16 @@
 """What to do next to running nodes: roll out a change, drain brokers before they go, take them back into use. Pure; one step at a time.
 
 - A node that is outdated and not ready is replaced at once: it serves nobody.
-- Where a node with the newest settings has ended already, or cannot be started, they are not given to others of its role, or of one that is replaced
-  later, though those are broken: the settings may be what breaks them.
+- Where a node with the newest settings has ended already, or cannot be made or started, they are not given to others of its role, or of one that is
+  replaced later, though those are broken: the settings may be what breaks them.
 - Otherwise nothing is taken away unless everything else is there: all pods ready, a leading controller that answers, all nodes alive, all partitions
   owned, and what was replaced before has worked for a while. Controllers first, the leading one last of them; then brokers, each drained before; then
   proxies.
 - What the operator drained it notes (`marked`), so that it uncordons that and nothing that somebody else cordoned.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -116,20 +117,29 @@ def next_step(view: View) -> Step:
 def _outdated_and_broken(view: View) -> Step | None:
     if not view.settled:
         return None
+    made = Counter(pod.component for pod in view.pods)
+    unmade = {role for role in ROLES if made[role] < view.current[role]}
     for pod in view.pods:
-        if pod.outdated and not pod.ready and not pod.deleting and not doubtful(pod, view.pods):
+        if pod.outdated and not pod.ready and not pod.deleting and not doubtful(pod, view.pods, unmade):
             return DeletePod(
                 reason="Upgrading", message=f"{pod.name} is not ready and has old settings: it is replaced at once", pod=pod.name, uid=pod.uid
             )
     return None
 
 
-def doubtful(pod: Pod, pods: Iterable[Pod]) -> bool:
-    """Whether the newest settings may be what breaks nodes, so that this one, which starts by itself with its own, had better keep them. They are not
-    where no machine has room for one more, and others of its role work with them."""
-    newest = [one for one in pods if not one.outdated and ROLES.index(one.component) <= ROLES.index(pod.component)]
+def doubtful(pod: Pod, pods: Iterable[Pod], unmade: Set[Component]) -> bool:
+    """Whether the newest settings may be what breaks nodes, so that this one, which starts by itself with its own, had better keep them.
+
+    Where others of a role work with them, they are not what keeps one from being started, or made (`unmade`: roles of which there are fewer pods than
+    there are to be, as a quota or a webhook refuses some). Nor are they why one has no room, where this pod's successor needs no other than it has.
+    """
+    before = ROLES[: ROLES.index(pod.component) + 1]
+    newest = [one for one in pods if not one.outdated and one.component in before]
     work = {one.component for one in newest if one.ready}
-    return any(not one.ready and (one.restarts or (one.held_back and one.component not in work)) for one in newest)
+    broken = [one for one in newest if not one.ready]
+    if any(one.restarts for one in broken) or any(role not in work for role in before if role in unmade):
+        return True
+    return any(one.held_back or (one.without_room and not pod.same_room) for one in broken if one.component not in work)
 
 
 def _drained_in_vain(view: View) -> Step | None:
