@@ -1,6 +1,9 @@
 """Names of what lanes have: in and out again is the same, and nothing of the base is ever in a lane."""
 
 import string
+from fnmatch import fnmatchcase
+from itertools import product
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -11,11 +14,13 @@ from bmq.lanes import (
     BASE,
     LANE_NAME_PATTERN,
     check_lane_name,
+    id_end,
     lane_group,
     lane_of,
     lane_of_client,
     matches,
     name_in_lane,
+    overlay_id,
     overlay_name,
     stored_group,
 )
@@ -105,3 +110,23 @@ def test_a_client_says_its_lane_in_its_client_id(client_id: str, lane: str | Non
 )
 def test_only_the_star_stands_for_other_characters(topic: str, patterns: tuple[str, ...], found: bool) -> None:
     assert matches(topic, patterns) is found
+
+
+def test_patterns_cover_what_the_standard_librarys_say_of_one_star() -> None:
+    pieces = ("", "a", "b", "ab", "*", "**", "a*", "*b", "a*b", "*a*", "a*a", "ab*ab", "*ab*b*", "b*a*b")
+    names = ["".join(name) for length in range(6) for name in product("ab", repeat=length)]
+    for glob in {one + other for one, other in product(pieces, repeat=2)}:
+        for name in names:
+            assert matches(name, (glob,)) is fnmatchcase(name, glob), (name, glob)
+    assert all(matches(name, pieces) is any(fnmatchcase(name, glob) for glob in pieces) for name in names)
+
+
+def test_an_id_of_a_lanes_topic_ends_as_the_bases_and_is_given_once() -> None:
+    base, other = (UUID(int=number << 70 | number) for number in (1, 2))
+    ids = [
+        overlay_id("c", number, topic, epoch, base_id=base_id)
+        for number, topic, epoch, base_id in product((1, 2), ("orders", "payments"), (0, 1), (base, other, None))
+    ]
+    assert len(set(ids)) == len(ids)
+    assert {found.version for found in ids} == {5}
+    assert id_end(overlay_id("c", 1, "orders", 0, base_id=base)) == id_end(base) != id_end(other)

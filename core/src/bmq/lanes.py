@@ -7,7 +7,8 @@ base. The number is never given again, so that a lane that is made again under a
 
 import hashlib
 import re
-from fnmatch import fnmatchcase
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -17,6 +18,9 @@ BASE: Final = ""
 """The lane of who is in none."""
 LANE_NAME_PATTERN: Final = r"[a-z0-9](?:[-a-z0-9]{0,30}[a-z0-9])?"
 _SEPARATOR: Final = ":"
+_ID_END_BYTES: Final = 7
+_ID_END: Final = (1 << 8 * _ID_END_BYTES) - 1
+_GLOBS_KEPT: Final = 256
 _NAME: Final = re.compile(LANE_NAME_PATTERN)
 _GROUP: Final = re.compile(rf":({LANE_NAME_PATTERN})#([0-9]{{1,18}}):(.*)", re.DOTALL)
 _CLIENT: Final = re.compile(r"(?:^|[^a-z0-9])lane\s*=\s*([^\s,;/|&]*)", re.IGNORECASE)
@@ -44,19 +48,27 @@ def overlay_name(lane: str, topic: str) -> str:
     return f"{lane}{_SEPARATOR}{topic}" if lane else topic
 
 
-def overlay_id(cluster_id: str, number: int, topic: str, epoch: int) -> UUID:
+def overlay_id(cluster_id: str, number: int, topic: str, epoch: int, *, base_id: UUID | None = None) -> UUID:
     """The id of a lane's topic, known before there is one: so a lane's consumers may wait for the first write under the id that it will have.
 
-    `epoch` is where the epochs of a topic of that name would start, which rises with each: no two have the same id.
+    `epoch` is where the epochs of a topic of that name would start, which rises with each: no two have the same id. `base_id` is that of the base's
+    topic of this name, None where there is none: the id ends as that does, so that an id says of which it may be (`id_end`), and needs no table.
     """
-    named = f"{cluster_id}/{number}/{epoch}/{topic}".encode()
-    return UUID(bytes=hashlib.blake2b(named, digest_size=16, person=b"bmq lane topic").digest(), version=5)
+    named = f"{cluster_id}/{number}/{epoch}/{topic}/{base_id or ''}".encode()
+    digest = hashlib.blake2b(named, digest_size=16, person=b"bmq lane topic").digest()
+    return UUID(bytes=digest if base_id is None else digest[:-_ID_END_BYTES] + base_id.bytes[-_ID_END_BYTES:], version=5)
+
+
+def id_end(topic_id: UUID) -> int:
+    """What an id of a lane's topic has in common with that of the base's topic. 56 bits, in which ids are random."""
+    return topic_id.int & _ID_END
 
 
 def lane_of(stored_topic: str) -> str:
     """Whose topic it is; "": the base's."""
-    lane, separator, _ = stored_topic.partition(_SEPARATOR)
-    return lane if separator else BASE
+    if _SEPARATOR not in stored_topic:  # of all names this is what is asked most
+        return BASE
+    return stored_topic.partition(_SEPARATOR)[0]
 
 
 def name_in_lane(stored_topic: str) -> str:
@@ -89,4 +101,42 @@ def lane_of_client(client_id: str) -> str | None:
 
 def matches(topic: str, globs: tuple[str, ...]) -> bool:
     """Whether one of the patterns covers the topic; * stands for any characters."""
-    return any(glob == "*" or fnmatchcase(topic, glob.replace("[", "[[]").replace("?", "[?]")) for glob in globs)
+    return bool(globs) and _globs(globs).cover(topic)
+
+
+class _Globs:
+    """Patterns taken apart at their stars: nearly every name is told by how it begins, all patterns at once."""
+
+    def __init__(self, globs: Iterable[str]) -> None:
+        parts = [glob.split("*") for glob in globs]
+        self._whole = frozenset(part[0] for part in parts if len(part) == 1)
+        self._beginnings = tuple(part[0] for part in parts if len(part) > 1 and not any(part[1:]))
+        others = [(part[0], tuple(filter(None, part[1:-1])), part[-1]) for part in parts if len(part) > 1 and any(part[1:])]
+        self._others = [(beginning, "".join(middles[:1]), middles, end) for beginning, middles, end in others]
+        self._beginnings_of_others = tuple(beginning for beginning, _, _ in others)
+
+    def cover(self, name: str) -> bool:
+        """Whether one of them does."""
+        if name in self._whole or name.startswith(self._beginnings):
+            return True
+        if not name.startswith(self._beginnings_of_others):
+            return False
+        for beginning, first, middles, end in self._others:
+            if first in name and name.startswith(beginning) and name.endswith(end) and _are_between(name, beginning, middles, end):
+                return True
+        return False
+
+
+def _are_between(name: str, beginning: str, middles: tuple[str, ...], end: str) -> bool:
+    position, until = len(beginning), len(name) - len(end)
+    for middle in middles:  # each where it comes first leaves the most to those behind it
+        found = name.find(middle, position, until)
+        if found < 0:
+            return False
+        position = found + len(middle)
+    return position <= until
+
+
+@lru_cache(maxsize=_GLOBS_KEPT)
+def _globs(globs: tuple[str, ...]) -> _Globs:
+    return _Globs(globs)

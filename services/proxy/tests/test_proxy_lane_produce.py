@@ -26,7 +26,8 @@ def add_overlay(proxy: Running, name: str, _: int, configs: Mapping[str, str] | 
     """As the controller makes the lane's topics: as wide as the base's, under the id that was foretold."""
     image = proxy.metadata.image
     meta = PartitionMeta(node_id=NodeId(1), leader_epoch=LeaderEpoch(3))
-    topic_id = TopicId(overlay_id(image.cluster_id, 1, name.removeprefix("dev:"), image.next_leader_epoch(name)))
+    base = name.removeprefix("dev:")
+    topic_id = TopicId(overlay_id(image.cluster_id, 1, base, image.next_leader_epoch(name), base_id=image.topic_ids.get(base)))
     topic = Topic(topic_id=topic_id, name=name, partitions=(meta,) * 3, configs=dict(configs or {}))
     proxy.metadata.change(topics={**image.topics, topic_id: topic}, topic_ids={**image.topic_ids, name: topic_id})
     return topic
@@ -231,7 +232,7 @@ def sent_to(client: Client, *names: str) -> None:
 def have_more(proxy: Running, base: Topic) -> None:
     """The base gets two more topics that are as wide."""
     image = proxy.metadata.image
-    made = [replace(base, topic_id=TopicId(overlay_id("base", 0, name, 0)), name=name) for name in ("more", "most")]
+    made = [replace(base, topic_id=TopicId(overlay_id("base", 0, name, 0, base_id=None)), name=name) for name in ("more", "most")]
     proxy.metadata.change(
         topics={**image.topics, **{topic.topic_id: topic for topic in made}},
         topic_ids={**image.topic_ids, **{topic.name: topic.topic_id for topic in made}},

@@ -14,6 +14,7 @@ from bmq.values import Offset, TopicPartition
 from bmq.wire.apis import ApiKey
 from bmq.wire.batch_headers import split
 from bmq.wire.error_codes import ErrorCode
+from bmq_proxy.lanes.by_lane import ByLane
 from bmq_proxy.lanes.unwritten import owner_in_lane
 from bmq_proxy.lanes.views import LaneView
 
@@ -86,7 +87,7 @@ def test_no_epoch_of_the_base_is_known_and_nothing_of_it_is_deleted_or_counted(l
 @STARTS
 def test_whoever_asks_its_owner_in_any_way_gets_nothing_and_stores_nothing(lanes: dict[str, Lane], start: int) -> None:
     async def test(proxy: Running, client: Client, base: TopicPartition) -> None:
-        view = LaneView(proxy.metadata, "dev", own_only=False)
+        view = LaneView(proxy.metadata, "dev", ByLane(), own_only=False)
         owner_for = owner_in_lane(view, lambda _: proxy.owner)  # type: ignore[arg-type,return-value]
         found = view.image.topic("orders")
         assert found is not None
@@ -118,7 +119,7 @@ def test_who_was_found_before_it_was_written_to_or_deleted_does_not_say_that_it_
     """A look-up may wait for its turn between the two."""
 
     async def test(proxy: Running, client: Client, base: TopicPartition) -> None:
-        view = LaneView(proxy.metadata, "dev", own_only=False)
+        view = LaneView(proxy.metadata, "dev", ByLane(), own_only=False)
         found = view.image.topic("orders")
         assert found is not None
         tp = TopicPartition(found.topic_id, 0)

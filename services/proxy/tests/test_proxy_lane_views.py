@@ -13,6 +13,7 @@ from bmq.metadata.feed import MetadataFeed
 from bmq.metadata.image import Image, apply
 from bmq.metadata.records import AnyRecord, LaneDeclared, LaneDeleted, TopicCreated, TopicDeleted
 from bmq.values import TopicId
+from bmq_proxy.lanes.by_lane import ByLane
 from bmq_proxy.lanes.rate import RateCap
 from bmq_proxy.lanes.views import BaseView, LaneView
 from bmq_proxy.topics import find_topic
@@ -61,7 +62,7 @@ def test_without_lanes_the_base_sees_the_nodes_own_image() -> None:
 
 def test_each_sees_its_own_and_nothing_else_by_any_name_or_id() -> None:
     node = Node(topic(1, "orders"), lane("dev", 1), lane("test", 2), topic(2, "dev:orders"), topic(3, "test:orders"), topic(4, "test:only"))
-    base, dev, test = BaseView(node), LaneView(node, "dev", own_only=False), LaneView(node, "test", own_only=True)
+    base, dev, test = BaseView(node), LaneView(node, "dev", ByLane(), own_only=False), LaneView(node, "test", ByLane(), own_only=True)
     assert (seen(base), seen(dev), seen(test)) == ({"orders": 1}, {"orders": 2}, {"orders": 3, "only": 4})
     for view, strange in ((base, ("dev:orders", "only", 2, 3, 4)), (dev, ("dev:orders", "test:only", "only", 1, 3, 4)), (test, ("dev:orders", 1, 2))):
         for key in strange:
@@ -71,7 +72,7 @@ def test_each_sees_its_own_and_nothing_else_by_any_name_or_id() -> None:
 
 def test_what_did_not_change_is_the_same_object_so_that_answers_may_be_kept() -> None:
     node = Node(topic(1, "orders"), lane("dev", 1), topic(2, "dev:orders"))
-    for view in (BaseView(node), LaneView(node, "dev", own_only=False), LaneView(node, "dev", own_only=True)):
+    for view in (BaseView(node), LaneView(node, "dev", ByLane(), own_only=False), LaneView(node, "dev", ByLane(), own_only=True)):
         before = view.image
         node.then(lane(f"other-{node.image.position}", node.image.next_lane))
         assert view.image is not before
@@ -101,17 +102,17 @@ def test_who_subscribes_misses_no_change() -> None:
 
 def test_a_topic_of_the_base_is_foretold_unlisted_with_its_shape_and_the_id_that_the_first_write_gives_it() -> None:
     node = Node(topic(1, "orders", 3, leader_epoch=7, configs={"retention.ms": "5", "bmq.pool": "p"}), topic(9, "__consumer_offsets"), lane("dev", 4))
-    view = LaneView(node, "dev", own_only=False)
+    view = LaneView(node, "dev", ByLane(), own_only=False)
     found = find_topic(view.image, "orders")
-    assert (len(found.partitions), found.configs, found.topic_id) == (3, {"retention.ms": "5"}, overlay_id("c", 4, "orders", 0))
+    assert (len(found.partitions), found.configs, found.topic_id) == (3, {"retention.ms": "5"}, overlay_id("c", 4, "orders", 0, base_id=UUID(int=1)))
     assert min(meta.leader_epoch for meta in found.partitions) > 7
     assert seen(view) == {}
-    assert find_topic(LaneView(node, "dev", own_only=False).image, found.topic_id) == found, "another proxy has told it"
+    assert find_topic(LaneView(node, "dev", ByLane(), own_only=False).image, found.topic_id) == found, "another proxy has told it"
     for key in ("__consumer_offsets", "nothing", UUID(int=1)):
         with pytest.raises(BmqError):
             find_topic(view.image, key)
     with pytest.raises(BmqError):
-        find_topic(LaneView(node, "dev", own_only=True).image, "orders")
+        find_topic(LaneView(node, "dev", ByLane(), own_only=True).image, "orders")
     assert (view.is_written(found.topic_id), view.base_name_of("orders"), view.base_name_of(found.topic_id)) == (False, "orders", "orders")
     node.then(TopicCreated(topic_id=found.topic_id, name="dev:orders", partitions=3, leader_epoch=8))
     assert (seen(view), view.is_written(found.topic_id), view.base_name_of("orders")) == ({"orders": found.topic_id.int}, True, None)
@@ -124,7 +125,7 @@ def test_a_topic_of_the_base_is_foretold_unlisted_with_its_shape_and_the_id_that
 
 def test_a_lane_reads_what_matches_until_it_has_its_own() -> None:
     node = Node(topic(1, "orders"), topic(2, "private"), topic(3, "__consumer_offsets"), lane("dev", 1, reads=("ord*", "__*")))
-    view, own = LaneView(node, "dev", own_only=False), LaneView(node, "dev", own_only=True)
+    view, own = LaneView(node, "dev", ByLane(), own_only=False), LaneView(node, "dev", ByLane(), own_only=True)
     assert (seen(view), seen(own), view.is_own(TopicId(UUID(int=1)))) == ({"orders": 1}, {}, False)
     node.then(topic(5, "dev:orders"))
     assert (seen(view), seen(own)) == ({"orders": 5}, {"orders": 5})
@@ -134,7 +135,7 @@ def test_a_lane_reads_what_matches_until_it_has_its_own() -> None:
 
 def test_a_lane_that_is_gone_sees_nothing_and_who_watches_is_told_what_is_seen() -> None:
     node = Node(topic(1, "orders"), lane("dev", 1), topic(2, "dev:orders"))
-    view = LaneView(node, "dev", own_only=False)
+    view = LaneView(node, "dev", ByLane(), own_only=False)
     steps: list[tuple[int, int]] = []
     stop = view.subscribe(lambda old, new: steps.append((len(old.topics), len(new.topics))))
     node.then(TopicDeleted(topic_id=UUID(int=2), name="dev:orders", last_leader_epoch=0), LaneDeleted(name="dev", number=1))
@@ -142,7 +143,7 @@ def test_a_lane_that_is_gone_sees_nothing_and_who_watches_is_told_what_is_seen()
     node.then(lane("dev", 2))
     assert steps == [(1, 0)]
     with pytest.raises(BmqError):
-        find_topic(LaneView(Node(topic(1, "orders")), "dev", own_only=False).image, "orders")
+        find_topic(LaneView(Node(topic(1, "orders")), "dev", ByLane(), own_only=False).image, "orders")
 
 
 def test_a_capped_rate_holds_in_the_long_run_whatever_the_size_of_a_batch() -> None:

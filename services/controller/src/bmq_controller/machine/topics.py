@@ -208,10 +208,10 @@ class _Creation:
 
     def overlay_id(self, topic: NewTopic) -> UUID:
         """The id that proxies have told for it."""
-        lane, _ = self._lane_and_base(topic)
+        lane, base = self._lane_and_base(topic)
         assert lane is not None
         epoch = self._image.next_leader_epoch(overlay_name(topic.lane, topic.name))
-        return overlay_id(self._image.cluster_id, lane.number, topic.name, epoch)
+        return overlay_id(self._image.cluster_id, lane.number, topic.name, epoch, base_id=None if base is None else base.topic_id)
 
     def _lane_and_base(self, topic: NewTopic) -> tuple[Lane | None, Topic | None]:
         """Whose it is to be, and the base's topic of that name. Raises UnknownLane, PolicyViolation."""

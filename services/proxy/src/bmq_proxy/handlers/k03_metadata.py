@@ -6,11 +6,12 @@ settings allow it. Encoded answers are kept until the image changes.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, Final
+from weakref import ref
 
 from typing_extensions import Buffer
 
@@ -84,13 +85,16 @@ class AnswerCache:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._held_bytes = 0
-        self._image: Image | None = None
+        self._topics: Callable[[], object] = _nothing
+        self._nodes: object = None
+        self._cluster_id = ""
         self._answers: OrderedDict[tuple[int, bytes, Viewer], Answer] = OrderedDict()
 
     def find(self, image: Image, version: int, body: bytes, viewer: Viewer = _ANYBODY) -> Answer | None:
         """The answer to the same request of the same viewer under the same image."""
         if not self._is_of(image):
-            self._image, self._held_bytes = image, 0
+            self._topics, self._nodes, self._cluster_id = _reference(image.topics), image.nodes, image.cluster_id
+            self._held_bytes = 0
             self._answers.clear()
             return None
         key = (version, body, viewer)
@@ -112,8 +116,16 @@ class AnswerCache:
 
     def _is_of(self, image: Image) -> bool:
         """Whether answers under `image` are those that are kept. Maps that did not change are the same objects."""
-        kept = self._image
-        return kept is not None and image.topics is kept.topics and image.nodes is kept.nodes and image.cluster_id == kept.cluster_id
+        return image.topics is self._topics() and image.nodes is self._nodes and image.cluster_id == self._cluster_id
+
+
+def _nothing() -> None:
+    return None
+
+
+def _reference(topics: Mapping[TopicId, Topic]) -> Callable[[], object]:
+    """A lane's are not held: each lane that nobody asks any more would hold all topics of when it was asked last."""
+    return (lambda: topics) if isinstance(topics, dict) else ref(topics)
 
 
 class Viewers:

@@ -13,7 +13,6 @@ from bmq.log_limit import RateLimited
 from bmq.metadata.image import Lane
 from bmq.roles.controller import Metadata
 from bmq.storage.durable import cancelled
-from bmq.values import TopicId
 from bmq.wire.apis import ApiKey
 from bmq_proxy import metrics
 from bmq_proxy.api import Route
@@ -21,6 +20,7 @@ from bmq_proxy.calls import Call
 from bmq_proxy.dispatch import routes
 from bmq_proxy.fetch.reader import FetchReader
 from bmq_proxy.fetch.sessions import SessionCache
+from bmq_proxy.lanes.by_lane import Names
 from bmq_proxy.lanes.controller import BaseController, LaneController
 from bmq_proxy.lanes.groups import BaseGroups, LaneGroups
 from bmq_proxy.lanes.names import APART, Apart
@@ -34,7 +34,8 @@ from bmq_proxy.proxy import Proxy
 
 COMPLAIN_EVERY_S: Final = 10.0
 NAMES_PER_REQUEST: Final = 25
-"""A lane's first request since topics came or went has what its clients see made, of the names of all: so many count as one request more."""
+"""A lane's first request since topics came or went has what its clients see made, of its own names and those that it reads of the base: so many
+count as one request more."""
 _METADATA_CACHE_SHARE: Final = 16
 _WRITES: Final = tuple(key for key, apart in APART.items() if Apart.WRITES in apart and key != ApiKey.PRODUCE)
 """What changes or deletes: served by handlers that see the lane's own topics alone. (Produce, too.)"""
@@ -66,11 +67,13 @@ class LaneTables:
         self._own_lane = proxy.settings.lane
         self._reader = proxy.reader
         self._real = proxy.metadata.real
+        self._by_lane = proxy.metadata.by_lane
         self._coordinators = proxy.coordinators.real
         self._controller = proxy.controller.real
         self._tables: dict[str, LaneTable] = {}
-        self._seen_by: dict[str, Mapping[str, TopicId]] = {}
-        """Of which names a lane's view is, or is being made."""
+        self._names: Names | None = None
+        self._seen_by: set[str] = set()
+        """Lanes whose views are of these names, or are being made."""
         self._refusing = _table(BASE, 0, refusing_routes(proxy, base))
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -90,21 +93,27 @@ class LaneTables:
         table = self._tables.get(name)
         if table is None or table.number != lane.number:
             self._forget_gone()
-            self._seen_by.pop(name, None)
+            self._seen_by.discard(name)
             table = self._tables[name] = _table(name, lane.number, self._routes(lane))
         return table
 
     def requests_more(self, table: LaneTable) -> float:
         """As how many requests more one of this lane counts now."""
-        names = self._real.image.topic_ids
-        if table is self._refusing or self._seen_by.get(table.lane) is names:
+        if table is self._refusing:
             return 0
-        self._seen_by[table.lane] = names
-        return len(names) / NAMES_PER_REQUEST
+        image = self._real.image
+        names = self._by_lane.names(image)
+        if names is not self._names:
+            self._names, self._seen_by = names, set()
+        if table.lane in self._seen_by:
+            return 0
+        self._seen_by.add(table.lane)
+        reads_base = bool(image.lanes[table.lane].reads_base)
+        return (len(names.of(table.lane)) + reads_base * len(names.base)) / NAMES_PER_REQUEST
 
     def _routes(self, lane: Lane) -> dict[int, Route]:
-        view = LaneView(self._real, lane.name, own_only=False)
-        own_view = LaneView(self._real, lane.name, own_only=True)
+        view = LaneView(self._real, lane.name, self._by_lane, own_only=False)
+        own_view = LaneView(self._real, lane.name, self._by_lane, own_only=True)
         controller = LaneController(self._controller, lane.name)
         settings = self._proxy.settings
         overlays = Overlays(controller, self._real, lane.name, self._tasks, quota=self._proxy.quota, limits=settings.limits)
@@ -139,7 +148,7 @@ class LaneTables:
     def _forget_gone(self) -> None:
         for name in [name for name in self._tables if name not in self._real.image.lanes]:
             table = self._tables.pop(name)
-            self._seen_by.pop(name, None)
+            self._seen_by.discard(name)
             for counter in (metrics.BYTES_IN, metrics.BYTES_OUT, metrics.PRODUCED_BYTES):
                 counter.remove(table.lane)
 

@@ -5,45 +5,17 @@ knows of lanes. What a lane sees of a topic of the base that nobody in it has wr
 under the id that it will have. Such topics are found by name or id and are in no list.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, ValuesView
 from dataclasses import replace
-from typing import Final, Generic, TypeVar
+from typing import Final
 
-from bmq.lanes import BASE, lane_of, matches, name_in_lane, overlay_id, overlay_name
+from bmq.lanes import lane_of, matches, overlay_id, overlay_name
 from bmq.metadata.image import Image, Lane, PartitionMeta, Topic
 from bmq.names import is_internal
 from bmq.roles.controller import Metadata
 from bmq.topic_config import POOL, first_offset_of, overlay_first_offset
 from bmq.values import LeaderEpoch, TopicId
-
-_Maps = tuple[Mapping[TopicId, Topic], Mapping[str, TopicId]]
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-class _WithUnlisted(Mapping[K, V], Generic[K, V]):
-    """A mapping in which more is found than is listed."""
-
-    __slots__ = ("_listed", "_unlisted")
-
-    def __init__(self, listed: Mapping[K, V], unlisted: Callable[[K], V | None]) -> None:
-        self._listed = listed
-        self._unlisted = unlisted
-
-    def __getitem__(self, key: K) -> V:
-        found = self._listed.get(key)
-        if found is None:
-            found = self._unlisted(key)
-            if found is None:
-                raise KeyError(key)
-        return found
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._listed)
-
-    def __len__(self) -> int:
-        return len(self._listed)
+from bmq_proxy.lanes.by_lane import ByLane, Names
 
 
 class BaseView:
@@ -54,10 +26,10 @@ class BaseView:
 
     def __init__(self, real: Metadata) -> None:
         self.real = real
-        self._topic_ids_of: object = None
-        self._topics_of: object = None
+        self.by_lane: Final = ByLane()
+        """For the views of lanes, too."""
+        self._topics_of: tuple[object, object] = (None, None)
         self._topics: Mapping[TopicId, Topic] = {}
-        self._topic_ids: Mapping[str, TopicId] = {}
         self.image = self._seen(real.image)
         real.subscribe(self._real_changed)
 
@@ -82,39 +54,35 @@ class BaseView:
     def _real_changed(self, _: Image, new: Image) -> None:
         if new.position >= self.image.position:
             self.image = self._seen(new)
+            self.by_lane.changed(new)
 
     def _seen(self, image: Image) -> Image:
         if not image.lanes:
             return image
-        same_names = self._topic_ids_of is image.topic_ids
-        if not same_names:
-            self._topic_ids = {name: topic_id for name, topic_id in image.topic_ids.items() if lane_of(name) == BASE}
-            self._topic_ids_of = image.topic_ids
-        if len(self._topic_ids) == len(image.topic_ids):
+        base = self.by_lane.names(image).base
+        if len(base) == len(image.topic_ids):
             return image
-        if not same_names or self._topics_of is not image.topics:
-            self._topics = {topic_id: image.topics[topic_id] for topic_id in self._topic_ids.values()}
-            self._topics_of = image.topics
-        return _restricted(image, self._topics, self._topic_ids)
+        if self._topics_of[0] is not base or self._topics_of[1] is not image.topics:
+            self._topics = {topic_id: image.topics[topic_id] for topic_id in base.values()}
+            self._topics_of = base, image.topics
+        return _restricted(image, self._topics, base)
 
 
 class LaneView:
     """One lane's. With `own_only`, what its clients may write to and nothing else; otherwise also what they may read of the base, and
     what the base has and a first write would make theirs."""
 
-    def __init__(self, real: Metadata, name: str, *, own_only: bool) -> None:
+    def __init__(self, real: Metadata, name: str, by_lane: ByLane, *, own_only: bool) -> None:
+        """`by_lane` is the proxy's."""
         self.real = real
         self._of: Image | None = None
         self._shown = Image()
         self.name: Final = name
+        self._by_lane = by_lane
         self._own_only = own_only
-        self._ids_from: tuple[object, Lane | None] = (None, None)
-        self._topic_ids: dict[str, TopicId] = {}
-        self._maps_from: object = None
-        self._maps: _Maps = ({}, {})
-        self._foretold: dict[TopicId, str] = {}
-        """Ids of topics that nobody has written to yet, as they were told."""
-        self._foretold_from: tuple[object, object, int] = (None, None, -1)
+        self._is_looking = False
+        self._maps_from: tuple[object, object, Lane | None] = (None, None, None)
+        self._maps: tuple[Mapping[TopicId, Topic], Mapping[str, TopicId]] = ({}, {})
 
     @property
     def image(self) -> Image:
@@ -123,7 +91,20 @@ class LaneView:
         if now is not self._of:
             self._shown = self._seen(now)
             self._of = now
+            if not self._is_looking:
+                self._is_looking = True
+                self._by_lane.looked(self)
         return self._shown
+
+    def let_go(self, image: Image) -> bool:
+        """See Looker."""
+        if self._of is not image:
+            self._of, self._shown = None, Image()
+        names, topics, lane = self._maps_from
+        if topics is not image.topics or names is not self._by_lane.names(image) or lane != image.lanes.get(self.name):
+            self._maps_from, self._maps = (None, None, None), ({}, {})
+            self._is_looking = self._of is image
+        return self._is_looking
 
     def subscribe(self, changed: Callable[[Image, Image], None]) -> Callable[[], None]:
         """See the protocol; `changed` gets what is seen here."""
@@ -164,66 +145,135 @@ class LaneView:
         lane = image.lanes.get(self.name)
         if lane is None:
             return _restricted(image, {}, {})
-        if self._ids_from[0] is not image.topic_ids or self._ids_from[1] != lane:
-            self._topic_ids = self._listed(image, lane)
-            self._ids_from = (image.topic_ids, lane)
-            self._maps_from = None
-        if self._maps_from is not image.topics:  # those that did not change stay the same objects: answers made of them may be kept
-            self._maps = self._made(image, lane)
-            self._maps_from = image.topics
+        names = self._by_lane.names(image)
+        seen, topics, before = self._maps_from
+        if names is not seen or image.topics is not topics or before != lane:
+            # Those that did not change stay the same objects: answers made of them may be kept.
+            self._maps = self._made(image, lane, names)
+            self._maps_from = names, image.topics, lane
         return _restricted(image, *self._maps)
 
-    def _made(self, image: Image, lane: Lane) -> _Maps:
-        topics = {topic_id: _as_named(image.topics[topic_id], name) for name, topic_id in self._topic_ids.items()}
+    def _made(self, image: Image, lane: Lane, names: Names) -> tuple[Mapping[TopicId, Topic], Mapping[str, TopicId]]:
+        own_ids = names.of(lane.name)
+        own = {topic_id: _as_named(image.topics[topic_id], name) for name, topic_id in own_ids.items()}
         if self._own_only:
-            return topics, self._topic_ids
-        return (
-            _WithUnlisted(topics, lambda topic_id: self._unwritten_by_id(image, lane, topic_id)),
-            _WithUnlisted(self._topic_ids, lambda name: self._unwritten_id(image, lane, name)),
-        )
+            return own, own_ids
+        seen = _Seen(image, lane, names, own_ids)
+        return _Topics(own, seen), _TopicIds(own_ids, seen)
 
-    def _listed(self, image: Image, lane: Lane) -> dict[str, TopicId]:
-        found = {name_in_lane(name): topic_id for name, topic_id in image.topic_ids.items() if lane_of(name) == self.name}
-        if lane.reads_base and not self._own_only:
-            for name, topic_id in image.topic_ids.items():
-                if lane_of(name) == BASE and name not in found and not is_internal(name) and matches(name, lane.reads_base):
-                    found[name] = topic_id
-        return found
 
-    def _unwritten_id(self, image: Image, lane: Lane, name: str) -> TopicId | None:
-        base_id = image.topic_ids.get(name)
-        if base_id is None or lane_of(name) != BASE or is_internal(name):
+class _Seen:
+    """What a lane sees of the base's topics, of which it has none of its own. Nothing is worked out before somebody looks."""
+
+    def __init__(self, image: Image, lane: Lane, names: Names, own: Mapping[str, TopicId]) -> None:
+        self.image: Final = image
+        self._lane = lane
+        self._names = names
+        self._own = own
+
+    def listed(self) -> Iterator[tuple[str, TopicId]]:
+        """What the lane may read."""
+        base = self._names.base
+        for name in self._names.covered_by(self._lane.reads_base):
+            if name not in self._own and not is_internal(name):
+                yield name, base[name]
+
+    def id_of(self, name: str) -> TopicId | None:
+        """That of the base where the lane may read it; else the one that the first write will give it."""
+        base_id = self._names.base.get(name)
+        if base_id is None or is_internal(name):
             return None
-        epoch = image.next_leader_epoch(overlay_name(lane.name, name))
-        topic_id = TopicId(overlay_id(image.cluster_id, lane.number, name, epoch))
-        self._foretold[topic_id] = name
-        return topic_id
+        return base_id if matches(name, self._lane.reads_base) else self._unwritten_id(name, base_id)
 
-    def _unwritten_by_id(self, image: Image, lane: Lane, topic_id: TopicId) -> Topic | None:
-        if topic_id not in self._foretold:
-            self._foretell(image, lane)  # another proxy may have told it
-        name = self._foretold.get(topic_id)
-        if name is None or name in self._topic_ids or self._unwritten_id(image, lane, name) != topic_id:
+    def topic(self, topic_id: TopicId) -> Topic | None:
+        """See `id_of`: any proxy may have told the id."""
+        found = self.image.topics.get(topic_id)
+        if found is not None:
+            return found if found.name not in self._own and self.id_of(found.name) == topic_id else None
+        base_id = self._names.base_id_like(topic_id)
+        if base_id is None:
             return None
-        base = image.topics[image.topic_ids[name]]
-        epoch = max(image.next_leader_epoch(overlay_name(lane.name, name)), *(meta.leader_epoch + 1 for meta in base.partitions))
+        base = self.image.topics[base_id]
+        return self._unwritten(base, topic_id) if base.name not in self._own and self.id_of(base.name) == topic_id else None
+
+    def _unwritten_id(self, name: str, base_id: TopicId) -> TopicId:
+        epoch = self.image.next_leader_epoch(overlay_name(self._lane.name, name))
+        return TopicId(overlay_id(self.image.cluster_id, self._lane.number, name, epoch, base_id=base_id))
+
+    def _unwritten(self, base: Topic, topic_id: TopicId) -> Topic:
+        start = self.image.next_leader_epoch(overlay_name(self._lane.name, base.name))
+        epoch = LeaderEpoch(max(start, *(meta.leader_epoch + 1 for meta in base.partitions)))
+        configs = {key: value for key, value in base.configs.items() if key != POOL}
         return Topic(
             topic_id=topic_id,
-            name=name,
-            partitions=(PartitionMeta(leader_epoch=LeaderEpoch(epoch)),) * len(base.partitions),
-            configs={**{key: value for key, value in base.configs.items() if key != POOL}, **overlay_first_offset(name, lane.has_read_base)},
+            name=base.name,
+            partitions=(PartitionMeta(leader_epoch=epoch),) * len(base.partitions),
+            configs={**configs, **overlay_first_offset(base.name, self._lane.has_read_base)},
         )
 
-    def _foretell(self, image: Image, lane: Lane) -> None:
-        """All ids that this lane's proxies may have told. Once for each set of names."""
-        names = (image.topic_ids, image.tombstones, lane.number)
-        if all(now is before for now, before in zip(names[:2], self._foretold_from[:2], strict=True)) and self._foretold_from[2] == lane.number:
-            return
-        self._foretold_from = names
-        self._foretold.clear()
-        for name in image.topic_ids:
-            if name not in self._topic_ids:
-                self._unwritten_id(image, lane, name)
+
+class _TopicIds(Mapping[str, TopicId]):
+    """More is found than is listed."""
+
+    __slots__ = ("__weakref__", "_own", "_seen")
+
+    def __init__(self, own: Mapping[str, TopicId], seen: _Seen) -> None:
+        self._own = own
+        self._seen = seen
+
+    def __getitem__(self, name: str) -> TopicId:
+        found = self._own.get(name) or self._seen.id_of(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._own
+        for name, _ in self._seen.listed():
+            yield name
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class _Topics(Mapping[TopicId, Topic]):
+    """More is found than is listed."""
+
+    __slots__ = ("__weakref__", "_own", "_seen")
+
+    def __init__(self, own: Mapping[TopicId, Topic], seen: _Seen) -> None:
+        self._own = own
+        self._seen = seen
+
+    def __getitem__(self, topic_id: TopicId) -> Topic:
+        found = self._own.get(topic_id) or self._seen.topic(topic_id)
+        if found is None:
+            raise KeyError(topic_id)
+        return found
+
+    def __iter__(self) -> Iterator[TopicId]:
+        yield from self._own
+        for _, topic_id in self._seen.listed():
+            yield topic_id
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def values(self) -> ValuesView[Topic]:
+        """What is listed is not looked for once more."""
+        return _Listed(self, self._own, self._seen)
+
+
+class _Listed(ValuesView[Topic]):
+    def __init__(self, topics: _Topics, own: Mapping[TopicId, Topic], seen: _Seen) -> None:
+        super().__init__(topics)
+        self._own = own
+        self._seen = seen
+
+    def __iter__(self) -> Iterator[Topic]:
+        yield from self._own.values()
+        for _, topic_id in self._seen.listed():
+            yield self._seen.image.topics[topic_id]
 
 
 def _restricted(image: Image, topics: Mapping[TopicId, Topic], topic_ids: Mapping[str, TopicId]) -> Image:

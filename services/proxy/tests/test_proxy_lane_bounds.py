@@ -1,0 +1,126 @@
+"""What very many lanes cost a proxy that sees very many topics: one lane is no measure of it, and what a look costs is not stored for each."""
+
+import gc
+import time
+import tracemalloc
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+import pytest
+from test_proxy_lane_views import Node, lane, topic
+
+from bmq.metadata.image import HAS_READ_MAX
+from bmq.values import TopicId
+from bmq_proxy.handlers.k03_metadata import AnswerCache
+from bmq_proxy.lanes.by_lane import ByLane
+from bmq_proxy.lanes.views import BaseView, LaneView
+
+TOPICS: Final = 4_000
+LANES: Final = 40
+TRIES: Final = 5
+UNKNOWN: Final = TopicId(UUID(int=99 << 64))
+KIB: Final = 1 << 10
+
+
+def node_of(*, reads: tuple[str, ...] = ()) -> Node:
+    """Many lanes over many topics."""
+    topics = [topic(number + 1, f"topic-{number}") for number in range(TOPICS)]
+    return Node(*topics, *(lane(f"l{number}", number + 1, reads=reads) for number in range(LANES)))
+
+
+def views_of(node: Node) -> list[LaneView]:
+    """As a proxy has them."""
+    by_lane = BaseView(node).by_lane
+    return [LaneView(node, f"l{number}", by_lane, own_only=False) for number in range(LANES)]
+
+
+def spent_s(work: Callable[[], object]) -> float:
+    """Of the processor."""
+    before_s = time.thread_time()
+    work()
+    return time.thread_time() - before_s
+
+
+def more(node: Node) -> None:
+    """One topic more."""
+    number = len(node.image.topics) + 1
+    node.then(topic(number, f"topic-{number}"))
+
+
+def test_lanes_whose_clients_ask_for_ids_that_nobody_told_hold_nothing_for_each_topic() -> None:
+    node = node_of()
+    views = views_of(node)
+    assert UNKNOWN not in views[0].image.topics
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for view in views[1:]:
+            assert UNKNOWN not in view.image.topics
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held - before < LANES * 16 * KIB
+
+
+def test_lanes_that_nobody_asks_any_more_hold_nothing_of_when_they_were_asked_last() -> None:
+    node = node_of(reads=("topic-*",))
+    views, caches = views_of(node), [AnswerCache(1 << 20) for _ in range(LANES)]
+    for view, cache in zip(views, caches, strict=True):
+        cache.find(view.image, 12, b"")
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for view, cache in zip(views, caches, strict=True):
+            more(node)
+            assert UNKNOWN not in view.image.topics
+            cache.find(view.image, 12, b"")
+        more(node)
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    one = TOPICS * 200
+    assert held - before < 6 * one, "all topics of one moment, and not of as many as there are lanes"
+
+
+def test_after_a_change_the_looks_of_all_lanes_cost_little_more_than_the_first() -> None:
+    node = node_of()
+    views = views_of(node)
+
+    def ratio() -> float:
+        more(node)
+        first_s = spent_s(lambda: UNKNOWN in views[0].image.topics)
+        return spent_s(lambda: [UNKNOWN in view.image.topics for view in views[1:]]) / first_s
+
+    assert min(ratio() for _ in range(TRIES)) < 5, f"{LANES - 1} looks"
+
+
+@pytest.mark.parametrize("look", [lambda view: len(view.image.topics), lambda view: "topic-7" in view.image.topic_ids], ids=["all", "one"])
+def test_after_a_change_only_what_is_new_is_matched_with_patterns(look: Callable[[LaneView], object]) -> None:
+    patterns = tuple(f"t*p{number}*c" for number in range(HAS_READ_MAX))
+    plain, matching = node_of(), node_of(reads=patterns)
+    views = LaneView(plain, "l1", ByLane(), own_only=False), LaneView(matching, "l1", ByLane(), own_only=False)
+    for view in views:
+        look(view)
+
+    def ratio() -> float:
+        for node in (plain, matching):
+            more(node)
+        plain_s, matching_s = (spent_s(lambda view=view: look(view)) for view in views)  # type: ignore[misc]
+        return matching_s / plain_s
+
+    assert min(ratio() for _ in range(TRIES)) < 3
+
+
+def test_what_patterns_cover_is_the_same_whether_it_was_looked_for_before_or_not() -> None:
+    node = node_of(reads=("topic-1*", "*9"))
+    before = views_of(node)[0]
+    for step in range(3):
+        assert dict(before.image.topic_ids) == dict(LaneView(node, "l0", ByLane(), own_only=False).image.topic_ids)
+        image = before.image
+        names = list(image.topic_ids)
+        more(node)
+        assert len(before.image.topic_ids) == len(names) + (f"topic-{TOPICS + 1 + step}".endswith("9") or f"{TOPICS + 1 + step}".startswith("1"))
+        assert list(image.topic_ids) == names, "as long as somebody looks at an image, it stays"
