@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bmq.lanes import LANE_NAME_PATTERN
 from bmq.topic_config import POOL_NAME, POOL_NAME_REMEDY
+from bmq.values import NODE_ID_MAX
 from bmq_broker.settings import LagMetrics
 from bmq_cli.addresses import WILDCARD_HOSTS, address_of
 from bmq_cli.listeners import A_LISTENER, Listeners, check_listeners
@@ -34,7 +35,6 @@ from bmq_cli.server_values import (
 )
 
 PREFIX: Final = "BMQ_"
-NODE_ID_MAX: Final = (1 << 31) - 1
 _TEBIBYTE: Final = 1 << 40
 _HOUR_MS: Final = 3_600_000
 

@@ -17,8 +17,9 @@ from pydantic import ValidationError, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
 
 from bmq.errors import ConfigurationError
+from bmq.values import NODE_ID_MAX
 from bmq_cli.host_names import BASE, NODE_ID, on_host
-from bmq_cli.server_config import NODE_ID_MAX, PREFIX, ServerConfig, about, flag_of, variable_of
+from bmq_cli.server_config import PREFIX, ServerConfig, about, flag_of, variable_of
 
 PAGE: Final = "docs/server-configuration.md"
 OTHER_VARIABLES: Final = frozenset(("BMQ_ADMIN_URL", "BMQ_BOOTSTRAP_SERVER", "BMQ_DEBUG", "BMQ_LANE", "BMQ_SUPERVISOR_PID", "BMQ_TOKEN"))

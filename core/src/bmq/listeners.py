@@ -12,5 +12,8 @@ DEFAULT_LISTENER: Final = "internal"
 LISTENER_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}", re.ASCII)
 LISTENER_NAME_REMEDY: Final = "use 1 to 63 letters, digits, - and _, beginning with a letter"
 
+HOST_CHARS_MAX: Final = 255
+"""No name that DNS knows is longer."""
+
 ListenerAddresses = Mapping[str, tuple[str, int]]
 """(host, port) that clients are told, by the names of further listeners; one whose address is not known is not in it."""

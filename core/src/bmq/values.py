@@ -1,6 +1,6 @@
 """The small values that every part of bmq passes around. No behaviour, no I/O."""
 
-from typing import NamedTuple, NewType
+from typing import Final, NamedTuple, NewType
 from uuid import UUID
 
 TopicId = NewType("TopicId", UUID)
@@ -9,6 +9,8 @@ Offset = NewType("Offset", int)
 LeaderEpoch = NewType("LeaderEpoch", int)
 """Grows by at least one each time a partition's owner changes; a client never sees it go back."""
 NodeId = NewType("NodeId", int)
+NODE_ID_MAX: Final = (1 << 31) - 1
+"""The largest that Kafka's protocol and the stored formats have room for."""
 BrokerEpoch = NewType("BrokerEpoch", int)
 """One broker incarnation; names its WAL stream together with the node id."""
 ControllerEpoch = NewType("ControllerEpoch", int)

@@ -1,13 +1,16 @@
 """Nodes that register, stop and leave something behind: streams, ranges, deleted topics' objects."""
 
 import asyncio
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
 
 import pytest
 from leading_controller import NODE, registration, start, write_wal
 
-from bmq.errors import Fenced, UnknownTopic
+from bmq.errors import Fenced, InvalidRequest, UnknownTopic
 from bmq.metadata.records import Range
-from bmq.roles.controller import NewTopic
+from bmq.roles.controller import Heartbeat, NewTopic
 from bmq.storage.stream import seal_stream
 from bmq.storage.wal import Seal, decode_any
 from bmq.values import BrokerEpoch, StreamId, TopicPartition
@@ -48,6 +51,48 @@ def test_a_registration_seals_the_earlier_incarnation_and_hands_its_partitions_o
         assert role.metadata.image.dropped == {}
         left = [decode_any(store.objects[key].data) for key in store.keys(stream.prefix)]
         assert [type(found) for found in left] == [Seal], "data goes, the seal stays"
+        await role.stop()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"node_id": 1 << 31}, "node id 2147483648: set a whole number from 0 to 2147483647"),
+        ({"node_id": -1}, "node id -1: set a whole number"),
+        ({"port": 1 << 31}, "port 2147483648: set a number from 0 to 65535"),
+        ({"internal_port": -1}, "internal port -1: set a number"),
+        ({"host": "h" * 256}, "host has 256 characters: at most 255"),
+        ({"internal_host": "h" * 256}, "internal host has 256 characters"),
+        ({"rack": "r" * 1_001}, "rack has 1001 characters: at most 1000"),
+        ({"listeners": {"public": ("h", 65_536)}}, "port 65536 of listener 'public': set a number"),
+        ({"listeners": {"public": ("h" * 256, 1)}}, "host of listener 'public' has 256 characters"),
+        ({"listeners": {"a b": ("h", 1)}}, "listener 'a b': use 1 to 63 letters"),
+    ],
+)
+def test_a_node_that_no_client_could_be_told_of_is_refused_and_the_leader_goes_on(named: dict[str, Any], said: str) -> None:
+    async def main() -> None:
+        role = await start(SimStore())
+        with pytest.raises(InvalidRequest, match=said):
+            await role.controller.register(replace(registration(node_id=2, boot=2), **named))
+        await asyncio.sleep(60)  # a broker that was silent for so long would be fenced
+        await role.controller.register(registration())
+        assert set(role.metadata.image.nodes) == {NODE}
+        await role.stop()
+
+    run(main())
+
+
+def test_listeners_that_no_client_could_be_told_of_are_refused_of_a_living_node_too() -> None:
+    async def main() -> None:
+        role = await start(SimStore())
+        epoch = await role.controller.register(registration())
+        beat = Heartbeat(node_id=NODE, broker_epoch=epoch, boot=UUID(int=1), listeners={"public": ("h", 1 << 31)})
+        with pytest.raises(InvalidRequest, match="port 2147483648 of listener 'public'"):
+            await role.controller.heartbeat(beat)
+        await role.controller.heartbeat(replace(beat, listeners={"public": ("h", 1)}))
+        assert role.metadata.image.nodes[NODE].listeners == {"public": ("h", 1)}
         await role.stop()
 
     run(main())

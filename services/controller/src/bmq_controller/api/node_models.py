@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
+from bmq.values import NODE_ID_MAX
 from bmq_controller.api.models import VERSION, Asked
 
-NODE_ID_MAX = (1 << 31) - 1
 NodeNumber = Annotated[int, Field(ge=0, le=NODE_ID_MAX)]
 
 

@@ -9,8 +9,8 @@ from fastapi import FastAPI, Path, Request, Response
 from bmq.metadata.image import Image, Topic
 from bmq.roles.admin import AdminRequest
 from bmq.topic_config import pool_of
-from bmq.values import NodeId
-from bmq_controller.api.node_models import NODE_ID_MAX, NodeView
+from bmq.values import NODE_ID_MAX, NodeId
+from bmq_controller.api.node_models import NodeView
 from bmq_controller.api.paging import Continue, Limit, Page, page
 from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch, Responses
 from bmq_controller.api.problems import Refused

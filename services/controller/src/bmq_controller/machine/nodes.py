@@ -23,6 +23,7 @@ from bmq_controller.machine.decision import Decision
 from bmq_controller.machine.handover import hand_over, hand_over_to_others
 from bmq_controller.machine.moves import close_partitions, drained, redirect_moves
 from bmq_controller.machine.placement import living_broker
+from bmq_controller.machine.registrable import check_listeners, check_registration
 
 
 def stream_to_seal(image: Image, registration: Registration) -> StreamId | None:
@@ -30,8 +31,7 @@ def stream_to_seal(image: Image, registration: Registration) -> StreamId | None:
 
     Raises Fenced for a boot that lost its node id to another one, InvalidRequest.
     """
-    if registration.node_id < 0:
-        raise InvalidRequest(f"node id {registration.node_id}: set 0 or more")
+    check_registration(registration)
     if registration.boot in image.past_boots.get(registration.node_id, ()):
         raise Fenced(
             f"node {registration.node_id} was started again elsewhere and this process has lost its id: it has to exit; "
@@ -139,6 +139,7 @@ def heartbeat(image: Image, beat: Heartbeat, *, empty: bool = False, takes_again
     records: list[AnyRecord] = list(report_covered(image, beat.node_id, beat.broker_epoch, beat.covered).records)
     records.extend(report_manifests(image, beat.node_id, beat.broker_epoch, beat.manifests))
     if beat.listeners is not None and beat.listeners != node.listeners:
+        check_listeners(beat.listeners)
         records.append(NodeListeners(node_id=beat.node_id, broker_epoch=beat.broker_epoch, listeners=dict(beat.listeners)))
     records.extend(close_partitions(image, beat.node_id, beat.broker_epoch, beat.closed, covered=dict(beat.covered)))
     if empty and "broker" in node.roles:
