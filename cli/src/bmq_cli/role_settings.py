@@ -61,6 +61,7 @@ def _broker_settings(config: ServerConfig, *, one_disk: bool) -> BrokerSettings:
     return BrokerSettings(
         producers_per_partition=limits.producers_per_partition,
         producers_per_broker=limits.producers_per_broker,
+        false_batches_per_look_up=limits.false_batches_per_look_up,
         linger_ms=config.linger_ms,
         eager=one_disk,  # a create on a disk costs nothing but its time
         hedge_creates=not one_disk,

@@ -204,6 +204,7 @@ def _settings(
             tail_limit_bytes=TAIL_LIMIT_BYTES,
             producers_per_partition=own_limits.producers_per_partition,
             producers_per_broker=own_limits.producers_per_broker,
+            false_batches_per_look_up=own_limits.false_batches_per_look_up,
         ),
         controller=ControllerSettings(limits=ControllerLimits.within(own_limits)),
         groups=GroupSettings.within(own_limits),

@@ -204,6 +204,14 @@ class Limits:
         beyond="The others wait their turn, by connections; those of other addresses do not wait for them.",
         maximum=1_000_000,
     )
+    false_batches_per_look_up: int = _limit(
+        8,
+        "Batches that one look-up by time in one partition (ListOffsets) opens and finds no such time in, though their headers say so, or cannot "
+        "open: of topics without `bmq.validation=records`, whose producers may say what they like; each may decompress to 64 MiB.",
+        beyond="Headers of batches are believed: the answer is the first offset of the next batch that says so, which is never above the record "
+        "that was meant, so that who reads on from there misses nothing. The broker's log says so.",
+        maximum=1_000_000,
+    )
     turn_requests: int = _limit(
         50,
         "Requests that are begun in one turn of the event loop, all connections together, some ms.",

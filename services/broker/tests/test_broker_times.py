@@ -2,6 +2,9 @@
 
 import asyncio
 import struct
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
 
 import pytest
 from broker_under_test import Cluster
@@ -9,8 +12,9 @@ from crc32c import crc32c
 from typing_extensions import Buffer
 
 from bmq.names import CONSUMER_OFFSETS
-from bmq.roles.owner import Appended, Caller
-from bmq.values import TopicPartition
+from bmq.roles.owner import Appended, Caller, OffsetForTime
+from bmq.values import Offset, TopicPartition
+from bmq.wire.batch_headers import patched
 from bmq.wire.batches import HEADER_SIZE_BYTES, BatchHeader, Record, build_batch, read_header
 from bmq.wire.message import Message
 from bmq_broker import lookups
@@ -158,6 +162,83 @@ async def test_a_batch_that_cannot_be_opened_hides_nothing_from_who_looks_by_tim
     await check()
     await cluster.roll(tp)
     await check()
+    await cluster.stop()
+
+
+class Opened:
+    """How many batches look-ups opened, of those that a broker has."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        for name in ("first_at_or_after", "with_max_timestamp"):
+            monkeypatch.setattr(lookups, name, partial(self._look, getattr(lookups, name)))
+
+    def _look(self, look: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.count += 1
+        return look(*args, **kwargs)
+
+    async def during(self, looking: Awaitable[OffsetForTime]) -> tuple[int, int, int]:
+        """The offset and the time that were found, and how many were opened for it."""
+        self.count = 0
+        found = await looking
+        return found.offset, found.timestamp_ms, self.count
+
+
+def _lying(*, time_ms: int, says_ms: int) -> bytes:
+    """Two records of one time, and a header that says that one is of another."""
+    good = build_batch([Record(0, time_ms, None, b"v", ())] * 2)
+    return bytes(patched(good, read_header(good), base_offset=0, leader_epoch=-1, max_timestamp_ms=says_ms))
+
+
+@pytest.mark.parametrize("is_rolled", [False, True], ids=["in the tail", "in segments"])
+@on_virtual_time
+async def test_a_look_up_opens_few_batches_whose_headers_lie_and_believes_those_behind_them(
+    monkeypatch: pytest.MonkeyPatch, *, is_rolled: bool
+) -> None:
+    """Who looks for a time reads what is older, and misses nothing."""
+    cluster = Cluster(settings=BrokerSettings(false_batches_per_look_up=3))
+    await cluster.start()
+    (tp,) = await cluster.topic("orders", configs={"bmq.validation": "lengths"})
+    owner, opened = cluster.broker.owner, Opened(monkeypatch)
+    for says_ms in (2_000, 2_001, 2_002, 2_003, 2_004):
+        await owner.append(tp, _lying(time_ms=1_000, says_ms=says_ms), produce_version=9)
+    await owner.append(tp, build_batch([Record(0, 2_000, None, b"v", ())]), produce_version=9)
+    if is_rolled:
+        await cluster.roll(tp)
+    assert await opened.during(owner.offset_for_time(tp, 1_000)) == (0, 1_000, 1)
+    assert await opened.during(owner.offset_for_time(tp, 2_000)) == (6, 2_003, 3)
+    _, time_ms, count = await opened.during(owner.offset_for_time(tp, MAX_TIMESTAMP))
+    assert (time_ms, count <= 4) == (2_004, True)
+    await owner.delete_records(tp, Offset(7))
+    assert await opened.during(owner.offset_for_time(tp, 2_000)) == (10, 2_000, 3)
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("is_rolled", [False, True], ids=["in the tail", "in segments"])
+@on_virtual_time
+async def test_the_largest_time_of_many_is_found_with_one_batch_opened(monkeypatch: pytest.MonkeyPatch, *, is_rolled: bool) -> None:
+    cluster = Cluster()
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    opened = Opened(monkeypatch)
+    for time_ms in range(1_000, 1_040):
+        await cluster.broker.owner.append(tp, build_batch([Record(0, time_ms, None, bytes(500), ())]), produce_version=9)
+        if is_rolled and time_ms % 10 == 9:
+            await cluster.roll(tp)
+    offset, time_ms, count = await opened.during(cluster.broker.owner.offset_for_time(tp, MAX_TIMESTAMP))
+    assert (offset, time_ms) == (39, 1_039)
+    assert count <= (10 if is_rolled else 1), "at most those of one block"
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_of_records_without_times_none_has_the_largest() -> None:
+    cluster = Cluster(settings=BrokerSettings(false_batches_per_look_up=3))
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    for _ in range(5):
+        await cluster.broker.owner.append(tp, build_batch([Record(0, -1, None, b"v", ())]), produce_version=9)
+    assert (await cluster.broker.owner.offset_for_time(tp, MAX_TIMESTAMP)).offset == -1
     await cluster.stop()
 
 

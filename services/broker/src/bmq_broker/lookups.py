@@ -1,7 +1,7 @@
 """Offsets by time, exact to the record (KAFKA.md trap 10)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,6 +15,7 @@ from bmq.roles.owner import OffsetForTime
 from bmq.storage.segment import SegmentEntry
 from bmq.turns import Turns
 from bmq.values import LeaderEpoch, Offset, TopicPartition
+from bmq.wire.batch_headers import NO_TIMESTAMP
 from bmq.wire.batches import BatchHeader, first_at_or_after, read_header, with_max_timestamp
 from bmq_broker.manifests import Manifests
 from bmq_broker.metrics import UNREADABLE_BATCHES
@@ -41,10 +42,23 @@ LOG_INTERVAL_S: Final = 10.0
 NOWHERE: Final = OffsetForTime(offset=Offset(-1), timestamp_ms=-1, leader_epoch=LeaderEpoch(-1))
 
 
+class _Doubts:
+    """One look-up's. Of what producers wrote a header says the largest time, and only opening the batch tells whether it is true: that is done for
+    so many that it was not true of. Then headers are believed. What is found is then a batch's first offset, which is never above the record that
+    was meant: who reads on from there misses nothing."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
 class Lookups:
     """Looks in segments and in the tail; opens batches in a thread."""
 
-    def __init__(self, segments: Segments, manifests: Manifests) -> None:
+    def __init__(self, segments: Segments, manifests: Manifests, *, false_batches_max: int) -> None:
+        """`false_batches_max`: how many batches whose headers are not true one look-up opens."""
+        self._false_batches_max = false_batches_max
         self._segments = segments
         self._manifests = manifests
         self._opener = Opener()
@@ -54,6 +68,7 @@ class Lookups:
 
     async def offset_for_time(self, partition: Partition, timestamp_ms: int, *, committed: bool) -> OffsetForTime:
         """See Owner.offset_for_time. `committed` makes no difference until there are transactions. Raises StoreError, FormatError."""
+        doubts = _Doubts(self._false_batches_max)
         match timestamp_ms:
             case _ if timestamp_ms == LATEST:
                 return self._at(partition, partition.high_watermark, epoch=partition.leader_epoch)
@@ -63,10 +78,10 @@ class Lookups:
                 end = partition.manifest.next_offset - 1
                 return NOWHERE if end < partition.log_start else self._at(partition, Offset(end))
             case _ if timestamp_ms == MAX_TIMESTAMP:
-                return await self._planned(partition, partial(self._max_timestamp, partition))
+                return await self._planned(partition, partial(self._max_timestamp, partition, doubts))
             case _ if timestamp_ms < 0:
                 raise UnsupportedMessageFormat(f"{timestamp_ms} is not a timestamp to look up")
-        return await self._planned(partition, partial(self._first_at_or_after, partition, timestamp_ms))
+        return await self._planned(partition, partial(self._first_at_or_after, partition, timestamp_ms, doubts))
 
     async def _planned(self, partition: Partition, look: Callable[[], Awaitable[OffsetForTime]]) -> OffsetForTime:
         """A segment may be merged or expired and deleted while it is looked into: then it is planned again, from the newest manifest."""
@@ -81,18 +96,18 @@ class Lookups:
     def _at(self, partition: Partition, offset: Offset, *, timestamp_ms: int = -1, epoch: LeaderEpoch | None = None) -> OffsetForTime:
         return OffsetForTime(offset=offset, timestamp_ms=timestamp_ms, leader_epoch=partition.epoch_at(offset) if epoch is None else epoch)
 
-    async def _first_at_or_after(self, partition: Partition, timestamp_ms: int) -> OffsetForTime:
+    async def _first_at_or_after(self, partition: Partition, timestamp_ms: int, doubts: _Doubts) -> OffsetForTime:
         tail = partition.tail.durable_from(timestamp_ms)
         log_start = partition.log_start
         async for batch, header in self._candidates(partition, timestamp_ms):
-            if (found := await self._open(partition, batch, header, timestamp_ms, log_start)) is not None:
+            if (found := await self._open(partition, batch, header, timestamp_ms, log_start, doubts=doubts)) is not None:
                 return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
         for batch in tail:
             await self._look_on(partition)
             header = read_header(batch)
             if header.max_timestamp_ms < timestamp_ms or header.last_offset < log_start:
                 continue
-            if (found := await self._open(partition, batch, header, timestamp_ms, log_start)) is not None:
+            if (found := await self._open(partition, batch, header, timestamp_ms, log_start, doubts=doubts)) is not None:
                 return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
         return NOWHERE
 
@@ -131,23 +146,43 @@ class Lookups:
                     yield block[header.position : header.end], header._replace(position=0)
             position = index.block_end(position)
 
-    async def _max_timestamp(self, partition: Partition) -> OffsetForTime:
-        best: tuple[int, int] | None = None  # (timestamp, -offset): the earliest of the largest
+    async def _max_timestamp(self, partition: Partition, doubts: _Doubts) -> OffsetForTime:
+        """Where the header with the largest time is true, that batch alone is opened."""
         log_start = partition.log_start
         tail = partition.tail.durable_batches()
-        for entry in await self._segments.entries(partition.tp, partition.manifest):
-            if entry.last_offset < log_start or (best is not None and entry.max_timestamp_ms <= best[0]):
+        entries = [entry for entry in await self._segments.entries(partition.tp, partition.manifest) if entry.last_offset >= log_start]
+        said_ms = max((entry.max_timestamp_ms for entry in entries), default=-1)
+        largest: tuple[BatchHeader, Buffer] | None = None
+        for batch in tail:
+            await self._look_on(partition)
+            header = read_header(batch)
+            if header.max_timestamp_ms > said_ms and header.last_offset >= log_start:
+                largest, said_ms = (header, batch), header.max_timestamp_ms
+        if largest is None and entries:
+            block = await self._max_block(partition.tp, next(entry for entry in entries if entry.max_timestamp_ms == said_ms), log_start)
+            largest = max(block, key=lambda found: (found[0].max_timestamp_ms, -found[0].base_offset), default=None)
+        best: tuple[int, int] | None = None  # (timestamp, -offset): the earliest of the largest
+        if largest is not None:
+            best = await self._better(partition, None, largest[1], largest[0], log_start, doubts=doubts)
+        if best is None or best[0] < said_ms:
+            best = await self._max_of_all(partition, entries, tail, log_start, doubts)
+        return NOWHERE if best is None else self._at(partition, Offset(-best[1]), timestamp_ms=best[0])
+
+    async def _max_of_all(
+        self, partition: Partition, entries: Sequence[SegmentEntry], tail: Sequence[Buffer], log_start: int, doubts: _Doubts
+    ) -> tuple[int, int] | None:
+        best: tuple[int, int] | None = None
+        for entry in entries:
+            if best is not None and entry.max_timestamp_ms <= best[0]:
                 continue
             for header, block in await self._max_block(partition.tp, entry, log_start):
-                best = await self._better(partition, best, block, header, log_start)
+                best = await self._better(partition, best, block, header, log_start, doubts=doubts)
         for batch in tail:
             await self._look_on(partition)
             header = read_header(batch)
             if header.last_offset >= log_start:
-                best = await self._better(partition, best, batch, header, log_start)
-        if best is None:
-            return NOWHERE
-        return self._at(partition, Offset(-best[1]), timestamp_ms=best[0])
+                best = await self._better(partition, best, batch, header, log_start, doubts=doubts)
+        return best
 
     async def _max_block(self, tp: TopicPartition, entry: SegmentEntry, log_start: int) -> list[tuple[BatchHeader, Buffer]]:
         """The batches of the first block with the largest timestamp, and before them those of a block that the log start cuts."""
@@ -165,25 +200,46 @@ class Lookups:
             found.extend((header._replace(position=0), block[header.position : header.end]) for header in headers)
         return [(header, batch) for header, batch in found if header.last_offset >= log_start]
 
-    async def _open(self, partition: Partition, batch: Buffer, header: BatchHeader, timestamp_ms: int, log_start: int) -> tuple[int, int] | None:
+    async def _open(
+        self, partition: Partition, batch: Buffer, header: BatchHeader, timestamp_ms: int, log_start: int, *, doubts: _Doubts
+    ) -> tuple[int, int] | None:
+        if not doubts.left:
+            return self._believed(header, log_start)
+
         def look(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int) -> tuple[int, int] | None:
             return first_at_or_after(batch, header, timestamp_ms, from_offset=log_start, decompressed_bytes_max=decompressed_bytes_max)
 
-        return await self._opened(partition, look, batch, header)
+        found = await self._opened(partition, look, batch, header)
+        doubts.left -= found is None
+        return found
 
     async def _better(
-        self, partition: Partition, best: tuple[int, int] | None, batch: Buffer, header: BatchHeader, log_start: int
+        self, partition: Partition, best: tuple[int, int] | None, batch: Buffer, header: BatchHeader, log_start: int, *, doubts: _Doubts
     ) -> tuple[int, int] | None:
-        if best is not None and header.max_timestamp_ms <= best[0]:
+        if header.max_timestamp_ms <= (NO_TIMESTAMP if best is None else best[0]):
             return best
 
         def look(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int) -> tuple[int, int] | None:
             return with_max_timestamp(batch, header, from_offset=log_start, decompressed_bytes_max=decompressed_bytes_max)
 
-        found = await self._opened(partition, look, batch, header)
+        if doubts.left:
+            found = await self._opened(partition, look, batch, header)
+            doubts.left -= found is None or found[1] < header.max_timestamp_ms
+        else:
+            found = self._believed(header, log_start)
         if found is None or (best is not None and found[1] <= best[0]):
             return best
         return found[1], -found[0]
+
+    def _believed(self, header: BatchHeader, log_start: int) -> tuple[int, int]:
+        if (left_out := self._limit.due("believed", now=asyncio.get_running_loop().time())) is not None:
+            log.warning(
+                "times in batches are not what their headers say: a look-up by time found the first offset of a batch, and not of a record",
+                offset=header.base_offset,
+                remedy="set bmq.validation=records for the topic, or raise the limit false_batches_per_look_up",
+                left_out=left_out,
+            )
+        return max(header.base_offset, log_start), header.max_timestamp_ms
 
     async def _opened(self, partition: Partition, look: Look[tuple[int, int] | None], batch: Buffer, header: BatchHeader) -> tuple[int, int] | None:
         """What is found in the batch. One that cannot be opened (taken before batches were proved, or unproved as its topic asked) is passed over:

@@ -366,7 +366,7 @@ class BrokerRole:
             ownership=self._ownership,
             commit=self._commit,
             roller=self._roller,
-            lookups=Lookups(upkeep.segments, self._manifests),
+            lookups=Lookups(upkeep.segments, self._manifests, false_batches_max=settings.false_batches_per_look_up),
             retention=upkeep.retention,
             coordinators=self._coordinators,
             verify_not_sealed=self._verify_not_sealed,
