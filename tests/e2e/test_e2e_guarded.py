@@ -138,6 +138,7 @@ def test_a_broker_whose_stateful_set_is_deleted_while_it_is_drained_gets_partiti
     kubectl.until_ready(RESOURCE, timeout_s=180)
     shown = status_of(kubectl, RESOURCE)["conditions"]
     assert not [one for one in shown if one["type"] == "BrokersInUse"]
-    kubectl.exec(f"{CLUSTER}-controller-0", "bmq", "cluster", "drain", "1001", container="bmq")
-    told = kubectl.until_condition(RESOURCE, kind="BrokersInUse", status="False", reason="Cordoned", timeout_s=60)
+    drain = 'BMQ_TOKEN="$BMQ_ADMIN_TOKEN" exec bmq cluster drain 1001'
+    kubectl.exec(f"{CLUSTER}-controller-0", "sh", "-c", drain, container="bmq")
+    told = kubectl.until_condition(RESOURCE, kind="BrokersInUse", status="False", reason="Cordoned", timeout_s=120)
     assert f"kubectl bmq drain {CLUSTER}-broker-1 --undo" in told["message"]
