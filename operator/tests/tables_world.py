@@ -30,6 +30,7 @@ class SparkKube(KubeOfATest):
         super().__init__(*manifests)
         self.spark = True
         self.refuses: set[str] = set()
+        self.refusal = KubeProblem(status=400, reason="Forbidden", message="failed to validate resource quota")
         self.writes: list[str] = []
 
     async def list(
@@ -51,7 +52,7 @@ class SparkKube(KubeOfATest):
 
     def _may(self, manifest: dict[str, Any]) -> None:
         if manifest["metadata"]["name"] in self.refuses:
-            raise KubeProblem(status=400, reason="Forbidden", message="failed to validate resource quota")
+            raise self.refusal
 
     async def delete(self, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
         self.writes.append(f"delete {kind} {name}")

@@ -134,19 +134,26 @@ def test_one_look_that_succeeds_begins_the_count_anew() -> None:
     run(use, cluster())
 
 
-def test_a_right_that_is_missing_is_told_once_and_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ('User "system:serviceaccount:bmq:bmq" cannot list resource "statefulsets" in API group "apps"', "Forbidden"),
+        ('admission webhook "policy" denied the request', "Refused"),
+    ],
+)
+def test_what_is_forbidden_is_told_once_and_wakes_nobody(said: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each status that is written is heard of, and makes the resource due at once, whatever its backoff is."""
 
     async def use(world: World) -> None:
         world.there("Cluster", "prod")["status"] = {"conditions": [TRUE]}
-        runner, queue, _ = runner_of(world, KubeProblem(status=403, reason="Forbidden", message="cannot list statefulsets"))
+        runner, queue, _ = runner_of(world, KubeProblem(status=403, reason="Forbidden", message=said))
         written = writes_noted(world, monkeypatch)
         for _ in range(3 * TELL_AFTER):
             queue.add(KEY)
             await queue.take()
             assert await runner._look(KEY) == "failed"
             status, reason, text = world.ready("prod")
-            assert (status, reason) == ("Unknown", "Forbidden") and "cannot list statefulsets" in text
+            assert (status, reason) == ("Unknown", told) and said in text
         assert written == ["status"]
 
     run(use, cluster())

@@ -1,9 +1,11 @@
 """Tables brought about: the API server is the test's own, and so is what the Spark Operator would write into statuses."""
 
+import pytest
 from tables_of_a_test import HOURLY, STREAM
 from tables_world import World, ready, run, sink
 
 from bmq_operator.conditions import condition
+from bmq_operator.kube import KubeProblem
 from bmq_operator.tables.desired import FAILURES
 from bmq_operator.tables.places import OWNER_LABEL
 from bmq_operator.tables.reconcile import holds
@@ -60,6 +62,37 @@ def test_of_several_tables_one_that_is_refused_does_not_keep_the_others_from_bei
         world.kube.refuses = set()
         await world.look(STREAM, topics=("b", "c"))
         assert len(world.kube.names("SparkApplication")) == 2, "what is no longer named goes"
+
+    run(use)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'sparkapplications.sparkoperator.k8s.io "x" is forbidden: exceeded quota: tables, requested: count/sparkapplications.sparkoperator.k8s.io=1',
+        'admission webhook "policy" denied the request: no streams here',
+    ],
+)
+def test_of_several_tables_one_that_a_quota_or_a_policy_forbids_is_told_so_and_the_others_are_written(message: str) -> None:
+    async def use(world: World) -> None:
+        await world.look(STREAM, topics=("a", "b", "c"))
+        bad, *good = sorted(world.kube.names("SparkApplication"))
+        for name in world.kube.names("SparkApplication"):
+            world.kube.drop("SparkApplication", "shop", name)
+        world.kube.refuses, world.kube.refusal = {bad}, KubeProblem(status=403, reason="Forbidden", message=message)
+        outcome = await world.look(STREAM, topics=("a", "b", "c"))
+        assert sorted(world.kube.names("SparkApplication")) == good
+        assert ready(outcome).reason == "Refused" and message in ready(outcome).message
+
+    run(use)
+
+
+def test_what_the_operator_may_not_write_for_want_of_a_right_is_nothing_that_a_table_can_help() -> None:
+    async def use(world: World) -> None:
+        message = 'User "system:serviceaccount:bmq:bmq" cannot create resource "sparkapplications" in API group "sparkoperator.k8s.io"'
+        world.kube.refuses, world.kube.refusal = {"lake-sink"}, KubeProblem(status=403, reason="Forbidden", message=message)
+        with pytest.raises(KubeProblem):
+            await world.look(STREAM, oneTable=True)
 
     run(use)
 

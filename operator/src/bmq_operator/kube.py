@@ -5,6 +5,7 @@ Reading and writing only; what is to be there is decided elsewhere.
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -23,6 +24,8 @@ _APPLY: Final = "application/apply-patch+yaml"
 _MERGE: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
 _JSON: Final = "application/json"
+_NO_RIGHT: Final = re.compile(r'User "[^"]*" cannot ')
+"""As authorizers say it."""
 _NOT_TYPED: Final = "failed to create typed "
 
 
@@ -42,6 +45,11 @@ class KubeProblem(KubeError):
         self.status = status
         self.reason = reason
         self.message = message
+
+    @property
+    def lacks_right(self) -> bool:
+        """Whether the operator may not do that at all. A quota, a Pod Security Standard and most webhooks forbid single objects by 403, too."""
+        return self.status == 403 and _NO_RIGHT.search(self.message) is not None
 
 
 class Kube:

@@ -266,6 +266,8 @@ def _says(resource: Resource, ready: Finding) -> bool:
 
 def _forbidden(problem: KubeProblem) -> Finding:
     """What is the case is not known then, but for why."""
+    if not problem.lacks_right:
+        return Finding(status="Unknown", reason="Refused", message=f"the API server refuses what this needs: {problem.message}. It is tried again")
     text = f"the operator may not do what this needs: {problem.message}. Give its ServiceAccount that right, as the chart's roles do"
     return Finding(status="Unknown", reason="Forbidden", message=text)
 

@@ -230,7 +230,7 @@ async def _table(context: Context, job: TableJob, referred: Referred, *, existin
         return _refused(job, "NameTaken", str(taken), old)
     except KubeProblem as problem:
         let_go(context, job)
-        if problem.status in (403, 409):
+        if problem.status == 409 or problem.lacks_right:
             raise
         return _refused(job, "Refused", f"the API server refuses an object of the table: {problem.message}", old)
     recipe = Recipe(
