@@ -63,8 +63,8 @@ def test_what_was_sent_behind_the_first_write_to_a_lanes_topic_waits_for_it_wher
         await until(node.proxy.proxy.metadata.real, lambda image: "dev" in image.lanes)
         real = Overlays.__init__
 
-        def unavailable_once(self: Overlays, *arguments: object) -> None:
-            real(self, *arguments)  # type: ignore[arg-type]
+        def unavailable_once(self: Overlays, *arguments: object, **named: object) -> None:
+            real(self, *arguments, **named)  # type: ignore[arg-type]
             self._controller = Unavailable(self)  # type: ignore[assignment]
 
         Overlays.__init__ = unavailable_once  # type: ignore[assignment,method-assign]
