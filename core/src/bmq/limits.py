@@ -231,6 +231,12 @@ class Limits:
         beyond="The rest of it goes on when others had their turn; what its connection sends meanwhile is begun behind it.",
         maximum=20_000,
     )
+    produce_requests_max: int = _limit(
+        20_000,
+        "Produce requests under way, all connections together, some 6 KiB each: those without an outcome yet, also of clients that have gone.",
+        beyond="The next ones begin when some are over, by addresses and within an address by connections.",
+        maximum=1_000_000,
+    )
     fetch_partitions_max: int = _limit(
         20_000,
         "Partitions in one Fetch request, forgotten ones included; and in one fetch session, however many requests it grew by.",

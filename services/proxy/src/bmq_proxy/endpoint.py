@@ -27,6 +27,7 @@ from bmq_proxy.connection import Connection
 from bmq_proxy.intake import Intake
 from bmq_proxy.lanes.tables import LaneTables
 from bmq_proxy.settings import ProxySettings
+from bmq_proxy.under_way import UnderWay
 
 ARRIVING_SHARE = 2
 """Requests that are still arriving may hold as much as whole ones, divided by this, beside it."""
@@ -98,6 +99,7 @@ class Endpoint:
         self._next_turn: Rotation[Connection] = Rotation()
         """Whose requests wait for it."""
         self._in_next_turn: set[Connection] = set()
+        self._producing: UnderWay[Connection] = UnderWay(settings.limits.produce_requests_max)
         self.connections: dict[Connection, None] = {}  # in the order of their opening, which a seed replays
         self.in_flight = 0
         self._tracer = tracer
@@ -146,6 +148,7 @@ class Endpoint:
         """Forgets a connection."""
         if self._held is not None:
             self._held.pop(connection, None)
+        self._producing.forget(connection, address=connection.peer)
         if self.connections.pop(connection, connection) is None:
             self._addresses[connection.peer] -= 1
             if not self._addresses[connection.peer]:
@@ -216,6 +219,9 @@ class Endpoint:
             return False
         if call.api_key != ApiKey.PRODUCE:
             return True
+        if not self._producing.has_room:
+            self._producing.wait(connection, address=connection.peer)
+            return False
         share = connection.share
         if share is None:
             share = connection.share = self.shares.open(call.client_id[:CLIENT_ID_CHARS], connection.go_on, address=call.client_host)
@@ -241,6 +247,7 @@ class Endpoint:
             if isinstance(pending, Answer):
                 self._over(call)
             else:
+                self._producing.began()
                 pending.add_done_callback(partial(self._over_later, call, began_s))
         self.in_flight += 1
         return pending
@@ -295,7 +302,18 @@ class Endpoint:
             self.shares.over(share, call.lease.size_bytes, call.admitted, took_s=None if began_s is None else now - began_s, now=now)
 
     def _over_later(self, call: Call, began_s: float, _: "asyncio.Future[Answer]") -> None:
+        self._producing.over()
         self._over(call, began_s)
+        self._go_on_producing()
+
+    def _go_on_producing(self) -> None:
+        """Who waited for fewer Produce requests under way: some now, the others soon, as many of them may be told to wait for something else."""
+        for _ in range(self._turn_requests):
+            connection = self._producing.next()
+            if connection is None:
+                return
+            connection.go_on()
+        self._loop.call_soon(self._go_on_producing)
 
     def ended(self, call: Call, answer: Answer | None) -> None:
         """Counts an answer."""
