@@ -24,6 +24,7 @@ from bmq_spark.values.ddl import write_ddl
 from bmq_spark.values.decoded import Unfit
 from bmq_spark.values.protobuf_files import compiled
 from bmq_spark.values.protobuf_records import message_indexes
+from bmq_spark.values.protobuf_shipped import SHIPPED
 
 COMMON = """syntax = "proto3";
 package shop.common;
@@ -369,6 +370,77 @@ def test_the_wire_format_names_schema_and_message(server: RegistryServer, order_
     expected = ["holds shop.Refund", "holds shop.Order.Line", "cut off", "Schema 99 not found", "cut off", "wire format", "is AVRO in the registry"]
     for reason, why in zip(reasons[2:], expected, strict=True):
         assert reason is not None and why in reason
+
+
+BORROWING = """syntax = "proto3"; package shop;
+import "confluent/meta.proto"; import "confluent/type/decimal.proto"; import "google/type/money.proto"; import "google/type/date.proto";
+message Sale {
+  option (confluent.message_meta).doc = "one sale";
+  google.type.Money price = 1;
+  confluent.type.Decimal tax = 2 [(confluent.field_meta) = { params: [{ key: "precision", value: "10" }] }];
+  google.type.Date day = 3;
+}"""
+BORROWED = (
+    "price struct<currency_code: string, units: bigint, nanos: int>, tax struct<value: binary, precision: bigint, scale: int>, "
+    "day struct<year: int, month: int, day: int>"
+)
+SALE = b"\x0a\x07\x0a\x03EUR\x10\x05" + b"\x12\x05\x0a\x01\x07\x18\x02" + b"\x1a\x02\x08\x07"
+SOLD = {
+    "price": {"currency_code": "EUR", "units": 5, "nanos": 0},
+    "tax": {"value": b"\x07", "precision": 0, "scale": 2},
+    "day": {"year": 7, "month": 0, "day": 0},
+}
+
+
+def test_what_registries_know_without_a_reference_is_known_here_too(server: RegistryServer) -> None:
+    """Confluent's clients register no references for these: who reads the schema has them."""
+    number = server.register("sales-value", BORROWING, kind="PROTOBUF")
+    made = decoder("protobuf", registry=server.url, subject="sales-value")
+    assert write_ddl(made.arrow_type) == BORROWED
+    assert decode(made, [b"\x00" + number.to_bytes(4, "big") + b"\x00" + SALE]) == ([SOLD], [None])
+
+
+def test_a_reference_stands_before_what_is_known_without_one(server: RegistryServer) -> None:
+    server.register("money", 'syntax = "proto3"; package google.type; message Money { string all = 1; }', kind="PROTOBUF")
+    references = [{"name": "google/type/money.proto", "subject": "money", "version": 1}]
+    server.register("sales-value", BORROWING, kind="PROTOBUF", references=references)
+    made = decoder("protobuf", registry=server.url, subject="sales-value")
+    assert write_ddl(made.arrow_type) == BORROWED.replace("currency_code: string, units: bigint, nanos: int", "all: string")
+
+
+def test_a_file_may_import_them_without_having_them_and_one_of_its_own_is_taken_first(tmp_path: Path) -> None:
+    file = _write(tmp_path / "sales.proto", BORROWING)
+    assert write_ddl(decoder("protobuf", schema=read_schema(str(file))).arrow_type) == BORROWED
+    _write(tmp_path / "google" / "type" / "date.proto", 'syntax = "proto3"; package google.type; message Date { string text = 1; }')
+    assert write_ddl(decoder("protobuf", schema=read_schema(str(file))).arrow_type).endswith("day struct<text: string>")
+
+
+@pytest.mark.parametrize("names", [["a", "a/b.proto"], ["a/b.proto", "a"], ["a" * 300], ["a\0.proto"], ["."], ["registered.proto/a"], ["\ud800"]])
+def test_a_reference_that_can_be_no_file_is_its_records_fault_and_stops_nothing(server: RegistryServer, names: list[str]) -> None:
+    """Whoever may register schemas names them."""
+    plain = 'syntax = "proto3"; message A { int32 n = 1; }'
+    server.register("a", plain, kind="PROTOBUF")
+    good = server.register("b", plain, kind="PROTOBUF")
+    bad = server.register("c", plain, kind="PROTOBUF", references=[{"name": name, "subject": "a", "version": 1} for name in names])
+    made = decoder("protobuf", registry=server.url, subject="b")
+    values, reasons = decode(made, [b"\x00" + number.to_bytes(4, "big") + b"\x00\x08\x07" for number in (good, bad)])
+    assert values == [{"n": 7}, None]
+    assert "cannot be a file beside the others" in (reasons[1] or "")
+
+
+def test_a_schema_with_half_a_character_is_its_records_fault(server: RegistryServer) -> None:
+    plain = 'syntax = "proto3"; message A { int32 n = 1; }'
+    server.register("a", plain, kind="PROTOBUF")
+    bad = server.register("b", f"// \ud800\n{plain}", kind="PROTOBUF")
+    values, reasons = decode(decoder("protobuf", registry=server.url, subject="a"), [b"\x00" + bad.to_bytes(4, "big") + b"\x00\x08\x07"])
+    assert values == [None]
+    assert "half a character" in (reasons[0] or "")
+
+
+def test_all_that_is_known_compiles() -> None:
+    main = "".join(f'import "{path}"; ' for path in SHIPPED)
+    found = compiled({"all.proto": f'syntax = "proto3"; {main}'.encode()}, "all.proto", "all.proto")
+    assert {file.name for file in found.file} >= {*SHIPPED}
 
 
 @given(st.binary(max_size=12))

@@ -1,11 +1,12 @@
 """Protobuf schemas: .proto files with what they import, compiled by protoc, or descriptor sets; and which message of them is meant."""
 
+import errno
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -13,6 +14,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
 from bmq_spark.errors import ConfigurationError
+from bmq_spark.values.protobuf_shipped import SHIPPED
 from bmq_spark.values.schema_files import SchemaFile, read_schema
 
 PROTOC_TIMEOUT_S: Final = 60
@@ -23,7 +25,8 @@ ROOTS_ABOVE: Final = 4
 _TOKEN: Final = re.compile(
     r"""/\*.*?(?:\*/|\Z)|//[^\n]*|(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?P<word>[A-Za-z_]\w*)|(?P<mark>[^\s\w])""", re.DOTALL
 )
-_SHIPPED: Final = "google/protobuf/"
+_OF_PROTOC: Final = "google/protobuf/"
+_NO_PATH: Final = frozenset((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ))
 
 
 def read_protobuf_schema(source: SchemaFile, message: str | None) -> tuple[bytes, str]:
@@ -34,17 +37,23 @@ def read_protobuf_schema(source: SchemaFile, message: str | None) -> tuple[bytes
 
 def compiled(files: dict[str, bytes], main: str, name: str) -> FileDescriptorSet:
     """What protoc makes of `main`, the files by the paths under which they import each other. Raises ConfigurationError."""
-    with tempfile.TemporaryDirectory(prefix="bmq-proto-") as folder:
-        for path, content in files.items():
-            place = Path(folder) / _inside(path, name)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content)
-        output = Path(folder) / ".descriptors"
+    with tempfile.TemporaryDirectory(prefix="bmq-proto-") as temporary:
+        folder, shipped, output = f"{temporary}/given", f"{temporary}/shipped", Path(temporary) / "descriptors"
+        _write(folder, files, name)
+        if any(b"google/type/" in content or b"confluent/" in content for content in files.values()):
+            _write(shipped, SHIPPED, name)
+        else:
+            os.mkdir(shipped)
         # The whole path: a name that begins with a dash would be an option.
-        arguments = [f"-I{folder}", "--include_imports", f"--descriptor_set_out={output}", f"{folder}/{main}"]
+        arguments = [f"-I{folder}", f"-I{shipped}", "--include_imports", f"--descriptor_set_out={output}", f"{folder}/{main}"]
         try:
             run = subprocess.run(
-                [sys.executable, "-m", "grpc_tools.protoc", *arguments], capture_output=True, text=True, timeout=PROTOC_TIMEOUT_S, check=False
+                [sys.executable, "-m", "grpc_tools.protoc", *arguments],
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=PROTOC_TIMEOUT_S,
+                check=False,
             )
         except subprocess.TimeoutExpired as error:
             raise ConfigurationError(f"schema {name}: protoc took longer than {PROTOC_TIMEOUT_S} s: give a descriptor set instead") from error
@@ -54,6 +63,21 @@ def compiled(files: dict[str, bytes], main: str, name: str) -> FileDescriptorSet
                 f"schema {name}: protoc says {said.replace(folder + '/', '').strip()[:300]}: mend the file, or give a descriptor set"
             )
         return FileDescriptorSet.FromString(output.read_bytes())
+
+
+def _write(folder: str, files: Mapping[str, bytes], name: str) -> None:
+    """Raises ConfigurationError where a path cannot be a file's beside the others, OSError where there is no room."""
+    for path, content in files.items():
+        place = Path(folder) / _inside(path, name)
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno not in _NO_PATH:
+                raise
+            raise ConfigurationError(
+                f"schema {name}: imports {path!r:.200}, which cannot be a file beside the others: give it another name"
+            ) from error
 
 
 def messages_of(descriptors: FileDescriptorSet) -> dict[tuple[int, ...], str]:
@@ -118,7 +142,7 @@ def _with_imports(source: SchemaFile) -> Iterator[tuple[str, bytes]]:
     waiting, seen = _imports(source), {name}
     while waiting:
         path = waiting.pop()
-        if path in seen or path.startswith(_SHIPPED):
+        if path in seen or path.startswith(_OF_PROTOC):
             continue
         seen.add(path)
         if len(seen) > FILES:
@@ -129,7 +153,7 @@ def _with_imports(source: SchemaFile) -> Iterator[tuple[str, bytes]]:
 
 
 def _found(source: SchemaFile, folder: str, path: PurePosixPath, options: str) -> SchemaFile:
-    """In the folder (a whole path, or a URI without its options) or above it. Raises ConfigurationError."""
+    """In the folder (a whole path, or a URI without its options) or above it, or among SHIPPED. Raises ConfigurationError."""
     why = ""
     for _ in range(ROOTS_ABOVE + 1):
         try:
@@ -139,6 +163,8 @@ def _found(source: SchemaFile, folder: str, path: PurePosixPath, options: str) -
         if "/" not in folder.partition("://")[2] and ("://" in folder or not folder):
             break
         folder = folder.rpartition("/")[0]
+    if str(path) in SHIPPED:
+        return SchemaFile(name=str(path), content=SHIPPED[str(path)])
     raise source.broken(f"imports {path}, which is neither beside it nor in the folders above ({why})", "put it there, or give a descriptor set")
 
 

@@ -152,11 +152,15 @@ def registered_protobuf(registry: Registry, registered: RegisteredSchema, messag
 
 def registered_descriptors(registry: Registry, registered: RegisteredSchema, name: str) -> FileDescriptorSet:
     """Raises ConfigurationError, SchemaUnknown, RegistryUnavailable."""
-    files = {path: text.encode() for path, text in registry.referred(registered)}
+    texts = dict(registry.referred(registered))
     main = "registered.proto"
-    while main in files:
+    while main in texts:
         main = "_" + main
-    return compiled({**files, main: registered.text.encode()}, main, name)
+    try:
+        files = {path: text.encode() for path, text in {**texts, main: registered.text}.items()}
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f"schema {name}: half a character of two in its text: mend the schema, or give a descriptor set") from error
+    return compiled(files, main, name)
 
 
 def message_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
