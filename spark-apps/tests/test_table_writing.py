@@ -1,6 +1,7 @@
 """Data files: what is in them, where they lie, and what writing them takes."""
 
 import datetime
+import errno
 import fcntl
 import math
 import os
@@ -17,10 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from table_records import HOUR_MS, START_MS, add_batch, covered_by, records, rows_of, write
 
-from bmq_spark.errors import CommitRefused
+from bmq_spark.errors import CommitRefused, JobStopped
 from bmq_spark.locations import Location
-from bmq_spark.table import Covered, Table, arrow, files, record_schema
+from bmq_spark.table import Covered, FileName, Layout, Table, arrow, files, record_schema
 from bmq_spark.table.compaction import compact
+from bmq_spark.table.writing import BatchWriter
 
 ROOT = Path(__file__).parents[2]
 
@@ -189,6 +191,19 @@ def test_a_full_disk_is_said_in_one_line_and_nothing_is_committed(tmp_path: Path
     assert "SPARK_LOCAL_DIRS or TMPDIR; nothing was committed" in done.stdout and done.stdout.count("\n") == 1
     assert list((tmp_path / "temporary").iterdir()) == []
     assert Table.open(Location.parse(str(tmp_path / "table"))).snapshot().version == 1
+
+
+def test_a_disk_that_is_full_from_the_start_is_said_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(folder: Path, schema: pa.Schema) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "temporary"))
+    monkeypatch.setattr("bmq_spark.table.writing.Spill", full)
+    layout = Layout(location=Location.parse(str(tmp_path / "table")), schema=record_schema())
+    with pytest.raises(JobStopped, match="free space there"), BatchWriter(layout, FileName(query_id="q", batch_id=0, task=0)):
+        pass
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 NOISY = """

@@ -72,9 +72,11 @@ class BatchWriter:
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        self._folder = self._open.enter_context(temporary_folder())
-        self._open.enter_context(room_in(self._folder))
-        self._records = _Records(self._layout, self._folder)
+        with ExitStack() as opening:
+            self._folder = opening.enter_context(temporary_folder())
+            opening.enter_context(room_in(self._folder))
+            self._records = _Records(self._layout, self._folder)
+            self._open = opening.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
