@@ -185,6 +185,7 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq_controller\.controller:REGISTRATION_TRIES_MAX": "more than faults take",
     r"bmq_controller\.machine\.lanes:.*": "what a lane may be: refused beyond, by tests of the machine",
     r"bmq_controller\.machine\.(producer_ids:BLOCK_SIZE_MAX|topics:.*)": "refused beyond, by tests of the machine",
+    r"bmq_controller\.machine\.registrable:.*": "what a node may say of itself: refused beyond, by tests of the machine",
     r"bmq_controller\.strays:CURRENT_TRIES_MAX": "more than faults take",
     r"bmq_proxy\.api:ERRORS_LOOKED_AT": "how many errors of an answer the log looks at",
     r"bmq_proxy\.fetch\.manifests:_OVERHEAD_ENTRIES|bmq_proxy\.fetch\.segments:INDEX_BLOCK_COST_BYTES": "an estimate",
@@ -202,8 +203,9 @@ SMALL_LIMITS: Final[Mapping[str, Sequence[int]]] = {
     "turn_requests": (1, 3),
     "turn_bytes": (256, 1_000),
     "produce_turn_partitions": (1, 2),
+    "produce_requests_max": (1, 3),
 }
-"""Limits of a proxy that decide in which turn of the loop a request is begun, by name. Half of the seeds have what is shipped, of each."""
+"""Limits of a proxy that decide when a request is begun, by name. Half of the seeds have what is shipped, of each."""
 
 
 Chance = Callable[[str], Random]
