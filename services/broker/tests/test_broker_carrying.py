@@ -190,7 +190,7 @@ def partition_with(*runs: Sequence[bytes]) -> Partition:
             next_offset=Offset(headers[-1].next_offset),
             batches=list(batches),
             size_bytes=sum(map(len, batches)),
-            max_timestamp_ms=0,
+            max_timestamp_ms=max(header.max_timestamp_ms for header in headers),
             since_ms=0,
         )
         recovered.append((run, headers))
@@ -201,8 +201,8 @@ def partition_with(*runs: Sequence[bytes]) -> Partition:
     return partition
 
 
-def batch(offset: int, value: bytes, *, leader_epoch: int = 8) -> bytes:
-    record = Record(offset=0, timestamp_ms=0, key=None, value=value, headers=())
+def batch(offset: int, value: bytes, *, leader_epoch: int = 8, timestamp_ms: int = 0) -> bytes:
+    record = Record(offset=0, timestamp_ms=timestamp_ms, key=None, value=value, headers=())
     return bytes(build_batch([record], base_offset=offset, leader_epoch=leader_epoch))
 
 
@@ -292,6 +292,20 @@ def test_each_object_is_needed_until_all_that_is_in_it_is_carried() -> None:
         slots.append(copy.slot)
         assert whole.slot.runs == (1 if number < 3 else 0)
         assert [slot.runs for slot in slots] == [1] * (number + 1), "the parts before stay needed, too"
+
+
+def test_each_copy_tells_the_largest_time_of_its_own_batches() -> None:
+    """It is written into the directory of the WAL object, which `bmq store check` compares with what is there."""
+    times = [7, 9, 3, 8, 2, 1]
+    log = [batch(number, b"%d" % number, timestamp_ms=at) for number, at in enumerate(times)]
+    partition = partition_with(log)
+    partition.tail.trim(1)
+    partition.begin_carrying()
+    told = []
+    while (copy := partition.carry(Slot(), max_bytes=2 * len(log[0]))) is not None:
+        told.append((copy.base_offset, copy.max_timestamp_ms))
+        partition.carried(copy)
+    assert told == [(1, 9), (3, 8), (5, 1)]
 
 
 def test_what_is_rolled_while_it_is_carried_in_parts_is_carried_no_more() -> None:

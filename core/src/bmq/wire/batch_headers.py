@@ -97,6 +97,12 @@ class BatchHeader(NamedTuple):
         return self.position + self.size_bytes
 
 
+def max_timestamp_of(batch: Buffer) -> int:
+    """The largest timestamp (ms) that the header of a whole batch tells."""
+    max_timestamp_ms: int = _INT64.unpack_from(batch, _MAX_TIMESTAMP_AT)[0]
+    return max_timestamp_ms
+
+
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header of the batch that starts at `position` and lies wholly in `buffer`.
 

@@ -18,7 +18,7 @@ from bmq.storage.manifest import Manifest
 from bmq.storage.segment import SegmentEntry
 from bmq.topic_config import TopicConfig
 from bmq.values import NO_MANIFEST, LeaderEpoch, ManifestVersion, Offset, TopicPartition
-from bmq.wire.batches import BatchHeader
+from bmq.wire.batches import BatchHeader, max_timestamp_of
 from bmq_broker.partitions.producers import Producers
 from bmq_broker.partitions.states import PartitionEvent, PartitionState, next_state
 from bmq_broker.partitions.tail import Run, Slot, Tail, TailTotal
@@ -289,14 +289,15 @@ class Partition:
         if not runs:
             self.carrying = False
             return None
+        batches = [batch for run in runs for batch in run.batches]
         return Run(
             slot=slot,
             leader_epoch=self.leader_epoch,
             base_offset=runs[0].base_offset,
             next_offset=runs[-1].next_offset,
-            batches=[batch for run in runs for batch in run.batches],
+            batches=batches,
             size_bytes=sum(run.size_bytes for run in runs),
-            max_timestamp_ms=max(run.max_timestamp_ms for run in runs),
+            max_timestamp_ms=max(map(max_timestamp_of, batches)),  # it is written, and of a run that was divided it is more than this
             since_ms=runs[0].since_ms,
         )
 

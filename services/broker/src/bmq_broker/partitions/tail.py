@@ -47,6 +47,7 @@ class Run:
     batches: list[Buffer]
     size_bytes: int
     max_timestamp_ms: int
+    """None of its batches has a larger one. Where a run was divided, each part has that of the whole."""
     since_ms: int
     """When its first batch came, by the owner's clock."""
 
