@@ -1,11 +1,13 @@
 """Tables brought about: the API server is the test's own, and so is what the Spark Operator would write into statuses."""
 
+from typing import Any
+
 import pytest
 from tables_of_a_test import HOURLY, STREAM
 from tables_world import World, ready, run, sink
 
 from bmq_operator.conditions import condition
-from bmq_operator.kube import KubeProblem
+from bmq_operator.kube import KubeProblem, KubeUnreachable
 from bmq_operator.tables.desired import FAILURES
 from bmq_operator.tables.places import OWNER_LABEL
 from bmq_operator.tables.reconcile import holds
@@ -138,8 +140,41 @@ def test_a_schedule_that_is_changed_counts_at_once() -> None:
         world.kube.says("ScheduledSparkApplication", "lake-sink", scheduleState="Scheduled", nextRun="2099-01-01T00:00:00Z")
         assert ready(await world.look(HOURLY, oneTable=True)).reason == "Scheduled"
         await world.look({**HOURLY, "schedule": "*/5 * * * *"}, oneTable=True)
-        assert world.kube.writes == ["apply ScheduledSparkApplication lake-sink", "merge ScheduledSparkApplication lake-sink status"]
+        apply, clear = "apply ScheduledSparkApplication lake-sink", "merge ScheduledSparkApplication lake-sink status"
+        assert world.kube.writes == [apply, clear, apply]
         assert world.kube.manifests["ScheduledSparkApplication", "shop", "lake-sink"]["status"].get("nextRun") is None
+
+    run(use)
+
+
+@pytest.mark.parametrize(
+    "noted", [{"scheduleState": "Scheduled", "nextRun": "2099-01-01T00:00:00Z"}, {"scheduleState": "FailedValidation", "reason": "no such hour"}]
+)
+def test_a_schedule_that_is_changed_counts_though_the_call_that_clears_the_old_ones_note_fails(
+    noted: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Spark Operator keeps to its note of a time until that comes, and to its refusal for ever."""
+
+    async def use(world: World) -> None:
+        await world.look(HOURLY, oneTable=True)
+        world.kube.says("ScheduledSparkApplication", "lake-sink", **noted)
+        merge = world.kube.merge
+
+        async def unreachable(*_: Any, **__: Any) -> Any:
+            raise KubeUnreachable("PATCH: 500")
+
+        changed = {**HOURLY, "schedule": "*/5 * * * *"}
+        monkeypatch.setattr(world.kube, "merge", unreachable)
+        for _ in range(2):
+            with pytest.raises(KubeUnreachable):
+                await world.look(changed, oneTable=True)
+        monkeypatch.setattr(world.kube, "merge", merge)
+        await world.look(changed, oneTable=True)
+        there = world.kube.manifests["ScheduledSparkApplication", "shop", "lake-sink"]
+        assert (there["spec"]["schedule"], there["status"].get("nextRun"), there["status"]["scheduleState"]) == ("*/5 * * * *", None, "")
+        world.kube.says("ScheduledSparkApplication", "lake-sink", **noted)
+        await world.look(changed, oneTable=True)
+        assert world.kube.writes == [], "what it notes of the new one stays"
 
     run(use)
 

@@ -12,6 +12,8 @@ from bmq_operator.tables.places import OWNER_LABEL
 from bmq_operator.tables.runs import ENDED, is_run_of_schedule, run_of
 
 KINDS: Final = ("SparkApplication", "ScheduledSparkApplication")
+RESCHEDULED: Final = "bmq.io/rescheduled"
+"""Annotation of a schedule that was changed, until what the Spark Operator noted of the old one is cleared."""
 
 
 class NoSparkOperator(Exception):
@@ -68,12 +70,10 @@ async def bring_about(context: Context, existing: Existing, wanted: Sequence[Man
             raise NameTaken(f"{kind} {meta['name']} belongs to somebody else: delete it, or give this resource another name")
         if there is not None and as_wanted(there, manifest):
             continue
-        await write(context.kube, manifest, there)
         done.append(f"{'made' if there is None else 'changed'} {kind} {meta['name']}")
         if there is not None and _scheduled_otherwise(there, manifest):
-            # What the Spark Operator noted of the old schedule would hold until its next run, and what it refused for ever.
-            note = {"status": {"scheduleState": "", "nextRun": None, "reason": ""}}
-            await context.kube.merge(kind, meta["namespace"], meta["name"], note, part="status", uid=there["metadata"]["uid"])
+            there = await _reschedule(context, manifest, there)
+        await write(context.kube, manifest, there)
     return done
 
 
@@ -95,6 +95,17 @@ async def delete_others(context: Context, existing: Existing, wanted: Sequence[M
     return done
 
 
+async def _reschedule(context: Context, wanted: Manifest, there: Manifest) -> Manifest:
+    """What the Spark Operator noted of the old schedule would hold until its next run, and what it refused for ever. It is cleared once the new one
+    is there, and an annotation says until then that it is yet to be. Raises KubeError."""
+    kind, meta = wanted["kind"], wanted["metadata"]
+    marked = {**wanted, "metadata": {**meta, "annotations": {**meta.get("annotations", {}), RESCHEDULED: "true"}}}
+    written = await write(context.kube, marked, there)
+    note = {"status": {"scheduleState": "", "nextRun": None, "reason": ""}}
+    await context.kube.merge(kind, meta["namespace"], meta["name"], note, part="status", uid=there["metadata"]["uid"])
+    return written
+
+
 def _owned(there: Manifest, uid: str) -> bool:
     return any(one.get("uid") == uid for one in there["metadata"].get("ownerReferences", ()))
 
@@ -103,4 +114,5 @@ def _scheduled_otherwise(there: Manifest, wanted: Manifest) -> bool:
     if wanted["kind"] != "ScheduledSparkApplication":
         return False
     refused = there.get("status", {}).get("scheduleState") == "FailedValidation"
-    return refused or any(there["spec"].get(name) != wanted["spec"][name] for name in ("schedule", "timeZone"))
+    begun = RESCHEDULED in (there["metadata"].get("annotations") or {})
+    return refused or begun or any(there["spec"].get(name) != wanted["spec"][name] for name in ("schedule", "timeZone"))
