@@ -89,6 +89,23 @@ def test_of_several_tables_one_that_a_quota_or_a_policy_forbids_is_told_so_and_t
     run(use)
 
 
+def test_of_several_tables_one_that_a_policy_forbids_to_begin_anew_is_told_so_and_the_others_are_looked_after() -> None:
+    """What is there already is not written, so a policy that came later is met by a stream that ended alone."""
+
+    async def use(world: World) -> None:
+        await world.look(STREAM, topics=("a", "b", "c"))
+        bad, *good = (one.application for one in world.status.tables)
+        world.ended(bad, after_s=30)
+        world.kube.drop("SparkApplication", "shop", good[-1])
+        world.kube.refuses, world.kube.refusal = {bad}, KubeProblem(status=403, reason="Forbidden", message="denied the request: no streams here")
+        world.clock.ms += 10_000
+        outcome = await world.look(STREAM, topics=("a", "b", "c"))
+        assert world.kube.names("SparkApplication") == {bad, *good}
+        assert ready(outcome).reason == "Refused" and "no streams here" in ready(outcome).message
+
+    run(use)
+
+
 def test_what_the_operator_may_not_write_for_want_of_a_right_is_nothing_that_a_table_can_help() -> None:
     async def use(world: World) -> None:
         message = 'User "system:serviceaccount:bmq:bmq" cannot create resource "sparkapplications" in API group "sparkoperator.k8s.io"'

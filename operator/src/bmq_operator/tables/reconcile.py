@@ -221,10 +221,9 @@ def _desired(context: Context, job: TableJob, existing: Existing) -> list[Manife
 
 
 async def _table(context: Context, job: TableJob, referred: Referred, *, existing: Existing, wanted: Sequence[Manifest], old: TableStatus) -> Report:
-    """One table. Raises KubeError where the API server does not answer."""
-    uid, now_ms = job.owner.meta.uid, context.clock.now_ms()
+    """One table. Raises KubeError where the API server does not answer, or refuses what has nothing to do with this one."""
     try:
-        done = await bring_about(context, existing, wanted, uid=uid)
+        return await _written(context, job, referred, existing=existing, wanted=wanted, old=old)
     except NameTaken as taken:
         let_go(context, job)
         return _refused(job, "NameTaken", str(taken), old)
@@ -233,6 +232,14 @@ async def _table(context: Context, job: TableJob, referred: Referred, *, existin
         if problem.status == 409 or problem.lacks_right:
             raise
         return _refused(job, "Refused", f"the API server refuses an object of the table: {problem.message}", old)
+
+
+async def _written(
+    context: Context, job: TableJob, referred: Referred, *, existing: Existing, wanted: Sequence[Manifest], old: TableStatus
+) -> Report:
+    """Brings it about, and has it begun anew where it ended. Raises KubeError, NameTaken."""
+    uid, now_ms = job.owner.meta.uid, context.clock.now_ms()
+    done = await bring_about(context, existing, wanted, uid=uid)
     recipe = Recipe(
         digest=made_from(next(one for one in wanted if one["metadata"]["name"] == job.name)),
         image=job.table.image or context.settings.spark.image,
