@@ -179,27 +179,44 @@ def test_what_somebody_elses_application_says_of_itself_takes_no_table_from_what
 
 
 @pytest.mark.parametrize(("gone", "kind"), [(True, "SparkApplication"), (True, "ScheduledSparkApplication"), (False, "SparkApplication")])
-def test_a_watched_namespace_that_was_deleted_keeps_no_table_elsewhere_from_being_looked_after(
+def test_a_watched_namespace_that_gives_no_right_to_look_keeps_no_table_elsewhere_from_being_looked_after(
     gone: bool, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One that was deleted, is being deleted, or was made anew and has yet to get the chart's roles."""
+
     async def use(world: World) -> None:
         world.context = replace(world.context, settings=world.context.settings.model_copy(update={"namespaces": ("shop", "other")}))
         if not gone:
             world.kube.keep({"kind": "Namespace", "metadata": {"name": "other", "namespace": ""}})
-        listed = world.kube.list
-
-        async def by_rights(found: str, namespace: str = "", **more: Any) -> list[dict[str, Any]]:
-            if (found, namespace) == (kind, "other"):
-                raise KubeProblem(status=403, reason="Forbidden", message="cannot list in the namespace other")
-            return await listed(found, namespace, **more)
-
-        monkeypatch.setattr(world.kube, "list", by_rights)
-        if gone:
-            await world.look(STREAM)
-            assert writers(world)
-            return
-        with pytest.raises(KubeProblem, match="cannot list"):  # and the resource tells so
-            await world.look(STREAM)
-        assert not writers(world)
+        forbidden(world, kind, monkeypatch)
+        await world.look(STREAM)
+        assert writers(world)
 
     run(use)
+
+
+def test_of_a_namespace_that_gives_no_right_to_look_all_tables_count_as_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use(world: World) -> None:
+        world.context = replace(world.context, settings=world.context.settings.model_copy(update={"namespaces": ("shop", "other")}))
+        world.kube.keep({"kind": "Namespace", "metadata": {"name": "other", "namespace": ""}})
+        world.kube.keep({**CLUSTER, "spec": {"topicsFrom": {"namespaces": ["other"]}}})
+        younger = older("ParquetSink", "other", topics=["a"], oneTable=True, **STREAM)
+        younger["metadata"] |= {"name": "younger", "uid": "uid-younger", "creationTimestamp": "2020-01-01T00:00:00Z"}
+        world.kube.keep(younger)
+        forbidden(world, "SparkApplication", monkeypatch)
+        assert ready(await look(world, written(world))).reason == "OutputTaken"
+        assert not writers(world)
+        assert ready(await look(world, written(world, output="s3a://warehouse/others"))).reason == "Submitting"
+
+    run(use)
+
+
+def forbidden(world: World, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = world.kube.list
+
+    async def by_rights(found: str, namespace: str = "", **more: Any) -> list[dict[str, Any]]:
+        if (found, namespace) == (kind, "other"):
+            raise KubeProblem(status=403, reason="Forbidden", message="cannot list in the namespace other")
+        return await listed(found, namespace, **more)
+
+    monkeypatch.setattr(world.kube, "list", by_rights)

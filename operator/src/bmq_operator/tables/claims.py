@@ -23,9 +23,10 @@ async def taken_by(context: Context, job: TableJob, *, takes: bool) -> Rival | N
 
     async def read() -> tuple[float, dict[str, list[Rival]]]:
         begun_s = asyncio.get_running_loop().time()
-        listed = {kind: await _list(context, kind) for kind in ("Topic", "ParquetSink", "Cluster", *KINDS)}
+        unseen: set[str] = set()
+        listed = {kind: await _list(context, kind, unseen) for kind in ("Topic", "ParquetSink", "Cluster", *KINDS)}
         written = [one for kind in KINDS for one in listed[kind]]
-        return begun_s, claims(topics=listed["Topic"], sinks=listed["ParquetSink"], clusters=listed["Cluster"], applications=written)
+        return begun_s, claims(topics=listed["Topic"], sinks=listed["ParquetSink"], clusters=listed["Cluster"], applications=written, unseen=unseen)
 
     known, place, uid = context.known.table_claims, digest_of(place_of(job)), job.owner.meta.uid
     read_s, found = await known.get(_KEY, read)
@@ -55,16 +56,21 @@ def let_go(context: Context, job: TableJob) -> None:
         del context.known.places_taken[place]
 
 
-async def _list(context: Context, kind: str) -> list[Manifest]:
-    return [one for namespace in context.settings.watched_namespaces for one in await _list_in(context, kind, namespace)]
+async def _list(context: Context, kind: str, unseen: set[str]) -> list[Manifest]:
+    return [one for namespace in context.settings.watched_namespaces for one in await _list_in(context, kind, namespace, unseen)]
 
 
-async def _list_in(context: Context, kind: str, namespace: str) -> list[Manifest]:
+async def _list_in(context: Context, kind: str, namespace: str, unseen: set[str]) -> list[Manifest]:
+    """`unseen`: gets the namespaces whose applications the operator may not look at. With a namespace that is being deleted, or that was made anew,
+    the chart's roles there are gone: its own resources tell so, and no others."""
     try:
         return await context.kube.list(kind, namespace, labels={OWNER_LABEL: ""} if kind in KINDS else None)
     except KubeProblem as problem:
         if problem.status == 404 and kind in KINDS:
             return []  # the Spark Operator is gone, and all that it ran with it
+        if problem.status == 403 and namespace and kind in KINDS:
+            unseen.add(namespace)
+            return []
         if problem.status == 403 and namespace and await context.kube.get("Namespace", "", namespace) is None:
             return []  # the namespace is gone, and with it what gave the right to look
         raise

@@ -5,7 +5,7 @@ What writes a table says by an annotation which place that is, so that whoever w
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -78,10 +78,15 @@ def digest_of(place: Place) -> str:
 
 
 def claims(
-    *, topics: Sequence[Manifest], sinks: Sequence[Manifest], clusters: Sequence[Manifest], applications: Sequence[Manifest] = ()
+    *,
+    topics: Sequence[Manifest],
+    sinks: Sequence[Manifest],
+    clusters: Sequence[Manifest],
+    applications: Sequence[Manifest] = (),
+    unseen: Set[str] = frozenset(),
 ) -> dict[str, list[Rival]]:
     """By the digest of a place, of all resources as the API server lists them. Those that are not understood, that a Cluster does not take, or that
-    are refused claim nothing but what they write already."""
+    are refused claim nothing but what they write already. `unseen`: namespaces of which it is not known what is written, which may be all."""
     there = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in clusters}
     jobs: list[TableJob] = []
     refused: set[str] = set()
@@ -105,7 +110,7 @@ def claims(
     for job in jobs:
         meta, place = job.owner.meta, digest_of(place_of(job))
         before = found.get(digest_of(place_marked_before(job)), {})
-        owned = meta.uid in found[place] or meta.uid in before or (meta.uid, job.name) in unmarked
+        owned = meta.uid in found[place] or meta.uid in before or (meta.uid, job.name) in unmarked or meta.namespace in unseen
         if owned or meta.uid not in refused:
             found[place][meta.uid] = claimant(job, owned=owned)
     return {place: list(rivals.values()) for place, rivals in found.items() if rivals}
