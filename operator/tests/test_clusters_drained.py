@@ -1,5 +1,6 @@
 """What was drained for a roll gets partitions again, whatever becomes of the objects meanwhile; what somebody else cordoned is told, and stays."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.existing import read_existing
 from bmq_operator.clusters.nodes import ClusterState, Node, Pod, pods_seen
 from bmq_operator.clusters.report import Found, cordoned_note, report
-from bmq_operator.clusters.steps import DRAINED, marked
+from bmq_operator.clusters.steps import DRAINED, _mark, marked
 from bmq_operator.clusters.upgrade import Drain, Uncordon, next_step
 from bmq_operator.understood import understood
 
@@ -26,7 +27,8 @@ async def drained(world: World) -> None:
     """The operator has begun to drain a broker; whether the controller heard of it is not known."""
     await world.look("prod")
     world.pods_are_made()
-    await reconcile._taken(world.context, resource(world), world.there("StatefulSet", "prod-broker"), DRAIN)
+    brokers = copy.deepcopy(world.there("StatefulSet", "prod-broker"))
+    await reconcile._taken(world.context, resource(world), brokers, DRAIN)
 
 
 async def steps(world: World, **cordoned: Any) -> Any:
@@ -59,15 +61,45 @@ def test_a_broker_whose_stateful_set_was_deleted_while_it_was_drained_gets_parti
     run(use, cluster())
 
 
-def test_what_an_older_operator_noted_at_the_stateful_set_counts_and_is_moved() -> None:
+def noted(world: World) -> tuple[str | None, str | None]:
+    """At the Cluster, and where an older operator looks."""
+    metas = (world.there("Cluster", "prod")["metadata"], world.there("StatefulSet", "prod-broker")["metadata"])
+    at_cluster, at_set = ((one.get("annotations") or {}).get(DRAINED) for one in metas)
+    return at_cluster, at_set
+
+
+def test_what_an_older_operator_noted_at_the_stateful_set_counts() -> None:
     async def use(world: World) -> None:
         await world.look("prod")
         brokers = world.there("StatefulSet", "prod-broker")
         brokers["metadata"].setdefault("annotations", {})[DRAINED] = "1002"
         await reconcile._taken(world.context, resource(world), brokers, DRAIN)
-        assert world.there("Cluster", "prod")["metadata"]["annotations"] == {DRAINED: "1001,1002"}
-        assert DRAINED not in world.there("StatefulSet", "prod-broker")["metadata"]["annotations"]
+        assert noted(world) == ("1001,1002", "1001,1002")
         assert marked(resource(world), world.there("StatefulSet", "prod-broker")) == {1001, 1002}
+
+    run(use, cluster())
+
+
+def test_an_older_operator_that_comes_back_in_the_middle_of_a_roll_finds_what_was_drained() -> None:
+    """By its own place for it, as what is drained would stay without partitions else."""
+
+    async def use(world: World) -> None:
+        await drained(world)
+        assert noted(world) == ("1001", "1001")
+        await _mark(world.context, resource(world), world.there("StatefulSet", "prod-broker"), frozenset())
+        assert noted(world) == (None, None), "what is in use again is noted nowhere"
+
+    run(use, cluster())
+
+
+def test_what_cannot_be_drained_is_noted_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def no_heir(*_: Any) -> bool:
+        return False
+
+    async def use(world: World) -> None:
+        monkeypatch.setattr("bmq_operator.clusters.steps.drain", no_heir)
+        await drained(world)
+        assert noted(world) == (None, None)
 
     run(use, cluster())
 

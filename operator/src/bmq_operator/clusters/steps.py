@@ -1,5 +1,5 @@
 """Takes the step that `upgrade` decided on. What was drained is noted on the Cluster, so that another operator goes on from there, whatever became of
-the StatefulSets."""
+the StatefulSets; and on that of the brokers, where an older one looks for it that comes back in the middle of a roll."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ _DIGITS_MAX: Final = 9
 
 
 def marked(cluster: Cluster, brokers: Manifest | None) -> frozenset[int]:
-    """The node ids that the operator drained. An older one noted them on the brokers' StatefulSet."""
+    """The node ids that the operator drained. An older one noted them on the brokers' StatefulSet alone."""
     text = f"{cluster.metadata.annotations.get(DRAINED, '')},{_noted(brokers)}"
     return frozenset(int(part) for part in text.split(",") if part.isdecimal() and len(part) <= _DIGITS_MAX)
 
@@ -50,8 +50,7 @@ async def _mark(context: Context, cluster: Cluster, brokers: Manifest | None, no
     text, meta = ",".join(str(one) for one in sorted(node_ids)) or None, cluster.metadata
     note = {"metadata": {"annotations": {DRAINED: text}}}
     await context.kube.merge("Cluster", meta.namespace, meta.name, note, uid=meta.uid)
-    if _noted(brokers):
-        await _change(context, brokers, {"metadata": {"annotations": {DRAINED: None}}})
+    await _change(context, brokers, note)
 
 
 def _noted(brokers: Manifest | None) -> str:
