@@ -62,6 +62,13 @@ def test_settings_of_which_kubernetes_makes_no_pod_reach_no_other_one_of_the_lan
     )
 
 
+def test_a_lane_beyond_its_quota_gets_corrected_settings_where_those_need_no_other_room() -> None:
+    broken = nodes(replace(OLD, ready=False, same_room=True))["dev"]
+    beyond = replace(broken, wanted=2, unmade=frozenset(("proxy",)), over_quota=frozenset(("proxy",)))
+    assert isinstance(next_lane_step({"dev": beyond}, settle_s=20), DeletePod)
+    assert isinstance(next_lane_step({"dev": replace(beyond, over_quota=frozenset())}, settle_s=20), Wait)
+
+
 def test_a_lane_that_cannot_go_on_does_not_keep_another_from_it() -> None:
     stuck = nodes(OLD, replace(NEW, ready=False))
     other = nodes(pod("proxy", 0, outdated=True, lane="qa"), lane="qa")

@@ -38,6 +38,23 @@ def test_what_keeps_kubernetes_from_making_pods_is_told_until_they_are_there() -
     run(use, cluster())
 
 
+@pytest.mark.parametrize(("why", "replaced"), [(QUOTA, ["Pod prod-broker-0"]), ("violates PodSecurity", [])])
+def test_what_is_broken_gets_newer_settings_though_a_quota_has_no_room_for_one_more(why: str, replaced: list[str]) -> None:
+    async def use(world: World) -> None:
+        await world.look("prod")
+        world.pods_are_made()
+        world.kube.drop("Pod", "shop", "prod-broker-2")
+        world.there("Pod", "prod-broker-0")["status"]["conditions"][0]["status"] = "False"
+        for role, made in (("controller", 2), ("broker", 2), ("proxy", 2)):
+            world.there("StatefulSet", f"prod-{role}")["status"] |= {"replicas": made, "updateRevision": "r2"}
+        world.kube.keep(event(world, "prod-broker", why))
+        world.kube.deleted.clear()
+        await world.look("prod")
+        assert world.kube.deleted == replaced
+
+    run(use, cluster())
+
+
 def test_the_pods_of_a_minio_that_are_refused_are_told() -> None:
     async def use(world: World) -> None:
         await world.look("prod")

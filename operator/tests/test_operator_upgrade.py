@@ -170,6 +170,17 @@ def test_settings_of_which_kubernetes_makes_no_pod_are_not_given_to_others_that_
     assert isinstance(next_step(proxies), DeletePod), "a broker waits for no proxy"
 
 
+def test_a_role_beyond_its_quota_keeps_no_corrected_settings_from_those_that_need_no_other_room_than_they_have() -> None:
+    """As where there were to be more of them than the quota has room for, before what breaks them now."""
+    ended = replace(pod("broker", 1), outdated=True, ready=False, same_room=True)
+    seen = view(pod("controller", 0), ended, pod("proxy", 0))
+    beyond = replace(seen, current={**seen.current, "broker": 2}, wanted={**seen.wanted, "broker": 2}, over_quota=frozenset(("broker",)))
+    assert isinstance(next_step(beyond), DeletePod)
+    assert isinstance(next_step(replace(beyond, over_quota=frozenset(("proxy",)))), Wait), "it is not made for something else"
+    other = tuple(replace(one, same_room=False) for one in beyond.pods)
+    assert isinstance(next_step(replace(beyond, pods=other)), Wait), "the newest settings may be why it is beyond the quota"
+
+
 def test_what_has_no_room_keeps_no_corrected_settings_from_those_that_need_no_other_room_than_they_have() -> None:
     nowhere = replace(pod("broker", 0, ready=False), without_room=True)
     others = (pod("controller", 0), pod("proxy", 0))

@@ -26,7 +26,8 @@ WAITS_MAX: Final = 10_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneNodes:
     """Of one lane. `wanted`: how many its StatefulSets want; `settled`: whether Kubernetes has seen their newest templates; `waited_s`: for how long
-    the same pods have been left to be replaced; `unmade`: roles of which there are fewer pods than they want."""
+    the same pods have been left to be replaced; `unmade`: roles of which there are fewer pods than they want; `over_quota`: those of them of which a
+    quota has no room for more."""
 
     lane: str
     pods: tuple[Pod, ...]
@@ -34,6 +35,7 @@ class LaneNodes:
     settled: bool
     waited_s: float = 0
     unmade: frozenset[Component] = frozenset()
+    over_quota: frozenset[Component] = frozenset()
 
     @property
     def left(self) -> frozenset[str]:
@@ -87,7 +89,7 @@ def _of(nodes: LaneNodes, *, settle_s: float) -> Step:
     where = f"lane {nodes.lane}"
     if not nodes.settled:
         return Wait(reason="Updating", message=f"{where}: Kubernetes has yet to see the newest settings")
-    broken = next((pod for pod in outdated if not pod.ready and not doubtful(pod, nodes.pods, nodes.unmade)), None)
+    broken = next((pod for pod in outdated if not pod.ready and not doubtful(pod, nodes.pods, nodes.unmade, nodes.over_quota)), None)
     if broken is not None:
         return DeletePod(
             reason="Upgrading",

@@ -29,7 +29,7 @@ from bmq_operator.clusters.services import nodes_service
 from bmq_operator.clusters.steps import marked, take
 from bmq_operator.clusters.stores import SHARED, gives_way, has_not_begun, use_of_store
 from bmq_operator.clusters.troubles import trouble
-from bmq_operator.clusters.unmade import refused
+from bmq_operator.clusters.unmade import over_quota, refused
 from bmq_operator.clusters.upgrade import Idle, Step, View, Wait, next_step
 from bmq_operator.clusters.volume import claim_of_minio, keep_volume
 from bmq_operator.clusters.workloads import scaling_note
@@ -75,8 +75,8 @@ async def reconcile(context: Context, cluster: Cluster) -> Outcome:
     now_ms = context.clock.now_ms()
     pods = pods_seen(existing.pods, sets, now_ms=now_ms)
     answer = await _ask(context, cluster, pods)
-    view = _view(cluster, sets, answer, pods)
-    lanes = _lanes(existing, now_ms=now_ms)
+    view = _view(cluster, sets, answer, pods, over_quota=await _over_quota(context, pods, sets))
+    lanes = await _lanes(context, existing, now_ms=now_ms)
     of_base: Step = Idle()
     if brought.obstacle is None:
         of_base = Wait(reason="Starting", message="the nodes are yet to be made") if view is None else next_step(view)
@@ -133,7 +133,12 @@ async def _taken(context: Context, cluster: Cluster, brokers: Manifest | None, s
         return Wait(reason=step.reason, message=f"{step.message}: the leading controller was asked, and has not done it: {error}")
 
 
-def _lanes(existing: Existing, *, now_ms: int) -> dict[str, LaneNodes]:
+async def _over_quota(context: Context, pods: tuple[Pod, ...], sets: dict[str, Manifest]) -> frozenset[Component]:
+    """Asked for where it counts: at pods that are broken and outdated. Raises KubeError."""
+    return await over_quota(context.kube, sets) if any(pod.outdated and not pod.ready for pod in pods) else frozenset()
+
+
+async def _lanes(context: Context, existing: Existing, *, now_ms: int) -> dict[str, LaneNodes]:
     found = {}
     sets = [one for (kind, _), one in existing.objects.items() if kind == "StatefulSet"]
     for lane in lanes_seen(sets):
@@ -147,6 +152,7 @@ def _lanes(existing: Existing, *, now_ms: int) -> dict[str, LaneNodes]:
                 wanted=sum(int(one["spec"].get("replicas", 1)) for one in own.values()),
                 settled=all(settled(one) for one in own.values()),
                 unmade=frozenset(role for role in ROLES if role in own and made[role] < int(own[role]["spec"].get("replicas", 1))),
+                over_quota=await _over_quota(context, pods, own),
             )
     return found
 
@@ -264,7 +270,9 @@ async def _node_addresses(context: Context, cluster: Cluster) -> dict[str, str]:
         return {}
 
 
-def _view(cluster: Cluster, sets: dict[str, Manifest], answer: Answer, pods: tuple[Pod, ...]) -> View | None:
+def _view(
+    cluster: Cluster, sets: dict[str, Manifest], answer: Answer, pods: tuple[Pod, ...], *, over_quota: frozenset[Component] = frozenset()
+) -> View | None:
     if not {"controller", "broker", "proxy"} <= sets.keys():
         return None
     wanted = _wanted(cluster, sets)
@@ -277,6 +285,7 @@ def _view(cluster: Cluster, sets: dict[str, Manifest], answer: Answer, pods: tup
         why_no_state=answer.why_not,
         marked=marked(cluster, sets["broker"]),
         settle_s=settle_s(cluster),
+        over_quota=over_quota,
     )
 
 

@@ -1,14 +1,17 @@
 """Why Kubernetes makes no pods of a StatefulSet or a Job: a quota, a Pod Security Standard, a webhook. No status says so, only its events do."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from bmq_operator.clusters.names import ROLES, Component
 from bmq_operator.conditions import Finding
 from bmq_operator.kube import Kube, KubeProblem, Manifest
 
 REFUSED: Final = "PodsRefused"
 _REASON: Final = "FailedCreate"
 _LENGTH_MAX: Final = 1_000
+_QUOTA: Final = "exceeded quota"
+"""As Kubernetes says it of what a ResourceQuota has no room for."""
 
 
 async def refused(kube: Kube, makers: Iterable[Manifest]) -> Finding | None:
@@ -18,6 +21,12 @@ async def refused(kube: Kube, makers: Iterable[Manifest]) -> Finding | None:
             text = f"Kubernetes makes no pods of {one['kind']} {one['metadata']['name']}: {why}. It is tried again: correct what this names"
             return Finding(status="False", reason=REFUSED, message=text)
     return None
+
+
+async def over_quota(kube: Kube, sets: Mapping[str, Manifest]) -> frozenset[Component]:
+    """The roles of which Kubernetes makes no more pods, as a quota has no room for them. `sets` are by component. Raises KubeError."""
+    lacking = [role for role in ROLES if role in sets and lacks_pods(sets[role])]
+    return frozenset([role for role in lacking if _QUOTA in await why_unmade(kube, sets[role])])
 
 
 def lacks_pods(stateful_set: Manifest) -> bool:

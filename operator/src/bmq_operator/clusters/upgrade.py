@@ -39,6 +39,8 @@ class View:
     """Brokers, by node id, that the operator itself drained."""
     settle_s: float = 0
     """How long a node that was replaced has to work before the next one is."""
+    over_quota: frozenset[Component] = field(default_factory=frozenset)
+    """Roles of which Kubernetes makes no more pods, as a quota has no room for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,24 +122,26 @@ def _outdated_and_broken(view: View) -> Step | None:
     made = Counter(pod.component for pod in view.pods)
     unmade = {role for role in ROLES if made[role] < view.current[role]}
     for pod in view.pods:
-        if pod.outdated and not pod.ready and not pod.deleting and not doubtful(pod, view.pods, unmade):
+        if pod.outdated and not pod.ready and not pod.deleting and not doubtful(pod, view.pods, unmade, view.over_quota):
             return DeletePod(
                 reason="Upgrading", message=f"{pod.name} is not ready and has old settings: it is replaced at once", pod=pod.name, uid=pod.uid
             )
     return None
 
 
-def doubtful(pod: Pod, pods: Iterable[Pod], unmade: Set[Component]) -> bool:
+def doubtful(pod: Pod, pods: Iterable[Pod], unmade: Set[Component], over_quota: Set[Component]) -> bool:
     """Whether the newest settings may be what breaks nodes, so that this one, which starts by itself with its own, had better keep them.
 
     Where others of a role work with them, they are not what keeps one from being started, or made (`unmade`: roles of which there are fewer pods than
-    there are to be, as a quota or a webhook refuses some). Nor are they why one has no room, where this pod's successor needs no other than it has.
+    there are to be, as a quota or a webhook refuses some). Nor are they why one has no room, on a machine or by a quota (`over_quota`), where this
+    pod's successor needs no other than it has.
     """
     before = ROLES[: ROLES.index(pod.component) + 1]
     newest = [one for one in pods if not one.outdated and one.component in before]
     work = {one.component for one in newest if one.ready}
     broken = [one for one in newest if not one.ready]
-    if any(one.restarts for one in broken) or any(role not in work for role in before if role in unmade):
+    missing = [role for role in before if role in unmade and role not in work]
+    if any(one.restarts for one in broken) or any(role not in over_quota or not pod.same_room for role in missing):
         return True
     return any(one.held_back or (one.without_room and not pod.same_room) for one in broken if one.component not in work)
 
