@@ -1,5 +1,6 @@
 """What very many lanes cost a proxy that sees very many topics: one lane is no measure of it, and what a look costs is not stored for each."""
 
+import asyncio
 import gc
 import time
 import tracemalloc
@@ -8,10 +9,14 @@ from typing import Final
 from uuid import UUID
 
 import pytest
+from proxy_in_memory import Client, Running, batch
+from test_proxy_lane_produce import Gate, codes, in_lane
 from test_proxy_lane_views import Node, lane, topic
 
-from bmq.metadata.image import HAS_READ_MAX
+from bmq.metadata.image import HAS_READ_MAX, PartitionMeta, Topic
 from bmq.values import TopicId
+from bmq.wire.error_codes import ErrorCode
+from bmq_proxy.bulk import TURN_ELEMENTS
 from bmq_proxy.handlers.k03_metadata import AnswerCache
 from bmq_proxy.lanes.by_lane import ByLane
 from bmq_proxy.lanes.views import BaseView, LaneView
@@ -124,3 +129,78 @@ def test_what_patterns_cover_is_the_same_whether_it_was_looked_for_before_or_not
         more(node)
         assert len(before.image.topic_ids) == len(names) + (f"topic-{TOPICS + 1 + step}".endswith("9") or f"{TOPICS + 1 + step}".startswith("1"))
         assert list(image.topic_ids) == names, "as long as somebody looks at an image, it stays"
+
+
+def test_a_look_at_a_partition_of_a_wide_topic_that_nobody_wrote_to_costs_little_more_than_at_one_of_a_narrow() -> None:
+    """A request may name each of its partitions, and looks at the topic for each."""
+    node = Node(topic(1, "narrow"), topic(2, "wide", 10_000), lane("l1", 1))
+    image = LaneView(node, "l1", ByLane(), own_only=False).image
+
+    def ratio() -> float:
+        narrow_s, wide_s = (spent_s(lambda name=name: [image.topic(name) for _ in range(100)]) for name in ("narrow", "wide"))  # type: ignore[misc]
+        return wide_s / narrow_s
+
+    assert min(ratio() for _ in range(TRIES)) < 8
+
+
+class Looks:
+    """How often a lane's view was asked by name or id, in all and at most in one turn of the loop."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self.count = self.most = self._before = 0
+        looked = getattr(LaneView, name)
+
+        def look(view: LaneView, key: object) -> object:
+            self.count += 1
+            return looked(view, key)
+
+        monkeypatch.setattr(LaneView, name, look)
+
+    async def watch(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            before = self.count
+            await asyncio.sleep(0)
+            self.most = max(self.most, self.count - before)
+
+
+def add_topics(proxy: Running, count: int) -> list[str]:
+    """Of the base, `more-0` and on."""
+    metas = (PartitionMeta(),)
+    more = [Topic(topic_id=TopicId(UUID(int=1_000 + number)), name=f"more-{number}", partitions=metas) for number in range(count)]
+    image = proxy.metadata.image
+    proxy.metadata.change(
+        topics={**image.topics, **{one.topic_id: one for one in more}}, topic_ids={**image.topic_ids, **{one.name: one.topic_id for one in more}}
+    )
+    return [one.name for one in more]
+
+
+def test_a_fetch_of_thousands_of_topics_that_nobody_wrote_to_is_worked_on_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
+        looks = Looks(monkeypatch, "first_offset")
+        watching = asyncio.ensure_future(looks.watch())
+        one = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
+        topics = [{"topic": name, "partitions": [one]} for name in add_topics(proxy, 2_000)]
+        topics.append({"topic": "orders", "partitions": [one, {**one, "partition": 1}]})
+        answer = await client.ask(1, 11, {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "topics": topics})
+        watching.cancel()
+        assert [part.error_code for found in answer.responses for part in found.partitions] == [0] * 2_002
+        assert (looks.count, looks.most <= TURN_ELEMENTS) == (2_001, True), "one for each topic, in turns"
+
+    in_lane(test)
+
+
+def test_a_produce_to_thousands_of_topics_that_nobody_wrote_to_is_worked_on_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
+        gate.open.set()
+        looks = Looks(monkeypatch, "base_name_of")
+        watching = asyncio.ensure_future(looks.watch())
+        names = [*add_topics(proxy, 2_000), *["orders"] * 1_000]
+        topics = [{"name": name, "partition_data": [{"index": 0, "records": batch(b"v")}]} for name in names]
+        client.send(0, 9, {"transactional_id": None, "acks": -1, "timeout_ms": 5_000, "topic_data": topics})
+        answer = (await client.receive())[1]
+        watching.cancel()
+        assert codes(answer) == [0] * 2_001 + [ErrorCode.invalid_request] * 999
+        assert (looks.count, looks.most <= TURN_ELEMENTS) == (2_001, True), "one for each topic, in turns"
+
+    in_lane(test)

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from bmq.lanes import BASE, id_end, lane_of, matches, name_in_lane
-from bmq.metadata.image import Image
+from bmq.metadata.image import Image, PartitionMeta, Topic
 from bmq.names import is_internal
-from bmq.values import TopicId
+from bmq.values import LeaderEpoch, TopicId
 
 NAMES_KEPT_MAX: Final = 500_000
 """Names that are remembered as matched with patterns, all lanes together; beyond it they are matched anew when they are listed."""
@@ -26,6 +26,7 @@ class Names:
         self.base: Final[Mapping[str, TopicId]] = {name: topic_id for name, topic_id in topic_ids.items() if lane_of(name) == BASE}
         self._lanes: dict[str, dict[str, TopicId]] | None = None
         self._by_end: dict[int, TopicId] | None = None
+        self._epochs: dict[TopicId, tuple[tuple[PartitionMeta, ...], LeaderEpoch]] = {}
 
     def of(self, lane: str) -> Mapping[str, TopicId]:
         """A lane's own topics, as its clients call them."""
@@ -42,6 +43,14 @@ class Names:
         if self._by_end is None:
             self._by_end = {id_end(base_id): base_id for base_id in self.base.values()}
         return self._by_end.get(id_end(topic_id))
+
+    def epoch_above(self, base: Topic) -> LeaderEpoch:
+        """Above those that all partitions of a topic of the base have. Kept for all lanes: each partition that a request names asks for it."""
+        partitions, epoch = self._epochs.get(base.topic_id, ((), LeaderEpoch(0)))
+        if partitions is not base.partitions:
+            epoch = LeaderEpoch(1 + max(meta.leader_epoch for meta in base.partitions))
+            self._epochs[base.topic_id] = base.partitions, epoch
+        return epoch
 
     def covered_by(self, globs: tuple[str, ...]) -> Mapping[str, object]:
         """Which of the base's names (and perhaps internal ones) patterns cover."""

@@ -14,7 +14,7 @@ from bmq.metadata.image import Image, Lane, PartitionMeta, Topic
 from bmq.names import is_internal
 from bmq.roles.controller import Metadata
 from bmq.topic_config import POOL, first_offset_of, overlay_first_offset
-from bmq.values import LeaderEpoch, TopicId
+from bmq.values import TopicId
 from bmq_proxy.lanes.by_lane import ByLane, Names
 
 
@@ -202,7 +202,7 @@ class _Seen:
 
     def _unwritten(self, base: Topic, topic_id: TopicId) -> Topic:
         start = self.image.next_leader_epoch(overlay_name(self._lane.name, base.name))
-        epoch = LeaderEpoch(max(start, *(meta.leader_epoch + 1 for meta in base.partitions)))
+        epoch = max(start, self._names.epoch_above(base))
         configs = {key: value for key, value in base.configs.items() if key != POOL}
         return Topic(
             topic_id=topic_id,

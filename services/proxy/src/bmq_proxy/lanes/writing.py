@@ -59,14 +59,18 @@ class LaneProduce:
         except TooManyPartitions:
             call.partitions = partitions_max
             return False
-        return not self._missing(request)
+        return all(self._view.base_name_of(key) is None for key in self._not_own(request))
 
-    def _missing(self, request: ProduceRequest) -> list[str]:
-        """Names that the base has, and the lane's clients have yet to write to."""
+    def _not_own(self, request: ProduceRequest) -> list[object]:
+        """Names and ids that are of no topic of the lane's."""
         own = self._proxy.image
-        keys = [topic.name if topic.topic_id is None else topic.topic_id for topic in request.topics]
-        unknown = [key for key in keys if (key not in own.topic_ids if isinstance(key, str) else key not in own.topics)]
-        return [name for name in map(self._view.base_name_of, unknown) if name is not None]
+        keys = dict.fromkeys(topic.name if topic.topic_id is None else topic.topic_id for topic in request.topics)
+        return [key for key in keys if (key not in own.topic_ids if isinstance(key, str) else key not in own.topics)]
+
+    async def _missing(self, call: Call, request: ProduceRequest) -> list[str]:
+        """Names that the base has, and the lane's clients have yet to write to. In turns: there may be thousands."""
+        names = [self._view.base_name_of(key) async for key in self._proxy.bulk.paced(call, self._not_own(request))]
+        return [name for name in names if name is not None]
 
     async def _start_in_order(self, origin: Hashable, queue: "deque[_Waiting]") -> None:
         try:
@@ -79,7 +83,7 @@ class LaneProduce:
                     _refuse(answer, error)
                     call.lease.let_go()
                     continue
-                await self._overlays.make(self._missing(request), call.client_host)
+                await self._overlays.make(await self._missing(call, request), call.client_host)
                 queue.popleft()
                 self._start(call, body, answer)
         finally:
