@@ -26,7 +26,8 @@ work that takes long is done in turns between which everybody else is served:
   for them. Who waits does so by address, and within an address by connection: who opens two hundred connections has one turn, not two hundred.
 - A proxy begins `turn_requests` requests, or `turn_bytes` of them, in one turn of the event loop, however many were sent at once; who has more goes
   on by turns of addresses.
-- At most `produce_requests_max` Produce requests are under way at a time, whatever the store is like and also when their clients have gone.
+- At most `produce_requests_max` Produce requests are under way at a time, whatever the store is like and also when their clients have gone; those of
+  one address leave as many places free as they take.
 - A Produce request of more than `produce_turn_partitions` partitions is begun in turns; what its connection sends meanwhile is begun behind it.
 - Groups have part of each turn, 256 KiB of them or 1,000 elements, whoever asks: generations that are written, members that are told of theirs,
   descriptions, offsets that are deleted. So DeleteGroups of a group with more than 1,000 offsets, and OffsetDelete and LeaveGroup that name more than

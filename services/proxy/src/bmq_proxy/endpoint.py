@@ -148,7 +148,7 @@ class Endpoint:
         """Forgets a connection."""
         if self._held is not None:
             self._held.pop(connection, None)
-        self._producing.forget(connection, address=connection.peer)
+        self._producing.forget(connection, address=f"/{connection.peer}")  # as calls say it
         if self.connections.pop(connection, connection) is None:
             self._addresses[connection.peer] -= 1
             if not self._addresses[connection.peer]:
@@ -219,8 +219,8 @@ class Endpoint:
             return False
         if call.api_key != ApiKey.PRODUCE:
             return True
-        if not self._producing.has_room:
-            self._producing.wait(connection, address=connection.peer)
+        if not self._producing.has_room(call.client_host):
+            self._producing.wait(connection, address=call.client_host)
             return False
         share = connection.share
         if share is None:
@@ -247,7 +247,7 @@ class Endpoint:
             if isinstance(pending, Answer):
                 self._over(call)
             else:
-                self._producing.began()
+                self._producing.began(call.client_host)
                 pending.add_done_callback(partial(self._over_later, call, began_s))
         self.in_flight += 1
         return pending
@@ -302,7 +302,7 @@ class Endpoint:
             self.shares.over(share, call.lease.size_bytes, call.admitted, took_s=None if began_s is None else now - began_s, now=now)
 
     def _over_later(self, call: Call, began_s: float, _: "asyncio.Future[Answer]") -> None:
-        self._producing.over()
+        self._producing.over(call.client_host)
         self._over(call, began_s)
         self._go_on_producing()
 

@@ -2,22 +2,29 @@
 
 Each takes some KiB however few bytes it has, until its outcome is known, also when its client is gone: while the store is slow, bytes alone would
 bound nothing. Whoever waits here is not begun, and takes what it was sent.
+
+How long one is under way may be in the client's hands: batches that are to be opened wait for their turn, for as long as their time-out says. So
+an address has no more of them than are free: one that takes all it can leaves half to the others, two leave a third.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
+LOOKED_AT_MAX: Final = 64
+"""How many addresses that have too many are passed over when one is over: thousands may wait. When the next one is over, others are looked at."""
+
 
 class UnderWay(Generic[T]):
-    """Of all connections. Those that wait go on by turns of addresses: as long as some do, no room is left unused."""
+    """Of all connections. Those that wait go on by turns of addresses."""
 
     def __init__(self, most: int) -> None:
         assert most > 0
         self._most = most
         self._count = 0
+        self._by_address: Counter[Hashable] = Counter()
         self._waiting: OrderedDict[Hashable, OrderedDict[T, None]] = OrderedDict()
         """By address."""
 
@@ -26,19 +33,22 @@ class UnderWay(Generic[T]):
         """How many there are."""
         return self._count
 
-    @property
-    def has_room(self) -> bool:
-        """Whether one more may begin."""
-        return self._count < self._most
+    def has_room(self, address: Hashable) -> bool:
+        """Whether one more of this address may begin. Where none is under way any address may: whoever waits goes on in the end."""
+        return self._by_address[address] < self._most - self._count
 
-    def began(self) -> None:
+    def began(self, address: Hashable) -> None:
         """One more."""
         self._count += 1
+        self._by_address[address] += 1
 
-    def over(self) -> None:
+    def over(self, address: Hashable) -> None:
         """One less."""
         self._count -= 1
-        assert self._count >= 0
+        self._by_address[address] -= 1
+        assert self._by_address[address] >= 0
+        if not self._by_address[address]:
+            del self._by_address[address]
 
     def wait(self, connection: T, *, address: Hashable) -> None:
         """It is `next` once, when there is room."""
@@ -53,11 +63,14 @@ class UnderWay(Generic[T]):
                 del self._waiting[address]
 
     def next(self) -> T | None:
-        """Who may go on; None: nobody waits, or there is no room."""
-        if not self._waiting or not self.has_room:
-            return None
-        address, waiting = self._waiting.popitem(last=False)
-        connection, _ = waiting.popitem(last=False)
-        if waiting:
-            self._waiting[address] = waiting
-        return connection
+        """Who may go on; None: nobody waits, or there is no room for those that were looked at."""
+        for _ in range(min(len(self._waiting), LOOKED_AT_MAX)):
+            address, waiting = self._waiting.popitem(last=False)
+            if not self.has_room(address):
+                self._waiting[address] = waiting
+                continue
+            connection, _ = waiting.popitem(last=False)
+            if waiting:
+                self._waiting[address] = waiting
+            return connection
+        return None
