@@ -207,8 +207,7 @@ async def test_a_look_up_opens_few_batches_whose_headers_lie_and_believes_those_
         await cluster.roll(tp)
     assert await opened.during(owner.offset_for_time(tp, 1_000)) == (0, 1_000, 1)
     assert await opened.during(owner.offset_for_time(tp, 2_000)) == (6, 2_003, 3)
-    _, time_ms, count = await opened.during(owner.offset_for_time(tp, MAX_TIMESTAMP))
-    assert (time_ms, count <= 4) == (2_004, True)
+    assert await opened.during(owner.offset_for_time(tp, MAX_TIMESTAMP)) == (2, 2_001, 3), "the first that was not found to lie"
     await owner.delete_records(tp, Offset(7))
     assert await opened.during(owner.offset_for_time(tp, 2_000)) == (10, 2_000, 3)
     await cluster.stop()
@@ -226,8 +225,51 @@ async def test_the_largest_time_of_many_is_found_with_one_batch_opened(monkeypat
         if is_rolled and time_ms % 10 == 9:
             await cluster.roll(tp)
     offset, time_ms, count = await opened.during(cluster.broker.owner.offset_for_time(tp, MAX_TIMESTAMP))
-    assert (offset, time_ms) == (39, 1_039)
-    assert count <= (10 if is_rolled else 1), "at most those of one block"
+    assert (offset, time_ms, count) == (39, 1_039, 1)
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("rolls", [(), (20,), (20, 40)], ids=["in the tail", "in both", "in segments"])
+@pytest.mark.parametrize("why", ["deleted", "false"])
+@on_virtual_time
+async def test_where_the_largest_time_is_said_in_vain_the_next_largest_is_opened_and_not_all(
+    monkeypatch: pytest.MonkeyPatch, why: str, rolls: tuple[int, ...]
+) -> None:
+    """Times ascend: so each is the largest of those before it."""
+    cluster = Cluster()
+    await cluster.start()
+    (tp,) = await cluster.topic("orders", configs={"bmq.validation": "lengths"})
+    owner, opened = cluster.broker.owner, Opened(monkeypatch)
+    is_deleted = why == "deleted"
+    records = [Record(0, time_ms, None, b"v", ()) for time_ms in (9_000, 500)]
+    await owner.append(tp, build_batch(records) if is_deleted else _lying(time_ms=500, says_ms=9_000), produce_version=9)
+    for number in range(1, 41):
+        await owner.append(tp, build_batch([Record(0, 1_000 + number, None, bytes(500), ())] * 2), produce_version=9)
+        if number in rolls:
+            await cluster.roll(tp)
+    if is_deleted:
+        await owner.delete_records(tp, Offset(1))
+    assert await opened.during(owner.offset_for_time(tp, MAX_TIMESTAMP)) == (80, 1_040, 2)
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("is_rolled", [False, True], ids=["in the tail", "in segments"])
+@on_virtual_time
+async def test_the_largest_time_is_the_earliest_record_that_has_it_in_whatever_order_times_come(*, is_rolled: bool) -> None:
+    cluster = Cluster()
+    await cluster.start()
+    (tp,) = await cluster.topic("orders")
+    times_ms = [(37 * number) % 101 + 1_000 for number in range(150)]
+    for first in range(0, len(times_ms), 3):
+        records = [Record(0, time_ms, None, bytes(300), ()) for time_ms in times_ms[first : first + 3]]
+        await cluster.broker.owner.append(tp, build_batch(records), produce_version=9)
+        if is_rolled and first % 30 == 27:
+            await cluster.roll(tp)
+    for start in range(0, len(times_ms), 7):
+        await cluster.broker.owner.delete_records(tp, Offset(start))
+        largest_ms = max(times_ms[start:])
+        found = await cluster.broker.owner.offset_for_time(tp, MAX_TIMESTAMP)
+        assert (found.offset, found.timestamp_ms) == (times_ms.index(largest_ms, start), largest_ms), start
     await cluster.stop()
 
 

@@ -1,9 +1,11 @@
 """Offsets by time, exact to the record (KAFKA.md trap 10)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from bisect import insort
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Final
+from heapq import nsmallest
+from typing import Final, NamedTuple
 
 import structlog
 from typing_extensions import Buffer
@@ -51,6 +53,22 @@ class _Doubts:
 
     def __init__(self, left: int) -> None:
         self.left = left
+
+
+class _Said(NamedTuple):
+    """A batch, or a segment, and the largest timestamp that it says it has from this offset on."""
+
+    max_timestamp_ms: int
+    base_offset: int
+    what: SegmentEntry | tuple[BatchHeader, Buffer]
+
+
+def _order(one: _Said) -> tuple[int, int]:
+    return -one.max_timestamp_ms, one.base_offset
+
+
+def _latest_first(one: _Said) -> tuple[int, int]:
+    return one.max_timestamp_ms, -one.base_offset
 
 
 class Lookups:
@@ -147,45 +165,38 @@ class Lookups:
             position = index.block_end(position)
 
     async def _max_timestamp(self, partition: Partition, doubts: _Doubts) -> OffsetForTime:
-        """Where the header with the largest time is true, that batch alone is opened."""
-        log_start = partition.log_start
+        """What says the largest time is opened first: where that is true it alone is. So no more are than are false, and one."""
+        log_start, opened_max = partition.log_start, doubts.left + 1
         tail = partition.tail.durable_batches()
-        entries = [entry for entry in await self._segments.entries(partition.tp, partition.manifest) if entry.last_offset >= log_start]
-        said_ms = max((entry.max_timestamp_ms for entry in entries), default=-1)
-        largest: tuple[BatchHeader, Buffer] | None = None
-        for batch in tail:
-            await self._look_on(partition)
-            header = read_header(batch)
-            if header.max_timestamp_ms > said_ms and header.last_offset >= log_start:
-                largest, said_ms = (header, batch), header.max_timestamp_ms
-        if largest is None and entries:
-            block = await self._max_block(partition.tp, next(entry for entry in entries if entry.max_timestamp_ms == said_ms), log_start)
-            largest = max(block, key=lambda found: (found[0].max_timestamp_ms, -found[0].base_offset), default=None)
-        best: tuple[int, int] | None = None  # (timestamp, -offset): the earliest of the largest
-        if largest is not None:
-            best = await self._better(partition, None, largest[1], largest[0], log_start, doubts=doubts)
-        if best is None or best[0] < said_ms:
-            best = await self._max_of_all(partition, entries, tail, log_start, doubts)
-        return NOWHERE if best is None else self._at(partition, Offset(-best[1]), timestamp_ms=best[0])
-
-    async def _max_of_all(
-        self, partition: Partition, entries: Sequence[SegmentEntry], tail: Sequence[Buffer], log_start: int, doubts: _Doubts
-    ) -> tuple[int, int] | None:
-        best: tuple[int, int] | None = None
-        for entry in entries:
-            if best is not None and entry.max_timestamp_ms <= best[0]:
-                continue
-            for header, block in await self._max_block(partition.tp, entry, log_start):
-                best = await self._better(partition, best, block, header, log_start, doubts=doubts)
+        entries = await self._segments.entries(partition.tp, partition.manifest)
+        said = [_Said(entry.max_timestamp_ms, entry.base_offset, entry) for entry in entries if entry.last_offset >= log_start]
         for batch in tail:
             await self._look_on(partition)
             header = read_header(batch)
             if header.last_offset >= log_start:
+                said.append(_Said(header.max_timestamp_ms, header.base_offset, (header, batch)))
+            if len(said) >= opened_max + TAIL_BATCHES_PER_TURN:
+                said = nsmallest(opened_max, said, key=_order)
+        left = sorted(said, key=_order, reverse=True)
+        best: tuple[int, int] | None = None  # (timestamp, -offset): the earliest of the largest
+        while left and left[-1].max_timestamp_ms > (NO_TIMESTAMP if best is None else best[0]):
+            one = left.pop()
+            if not isinstance(one.what, SegmentEntry):
+                header, batch = one.what
                 best = await self._better(partition, best, batch, header, log_start, doubts=doubts)
-        return best
+                continue
+            for header, batch in await self._max_block(partition.tp, one.what, log_start):
+                there = _Said(header.max_timestamp_ms, header.base_offset, one.what)
+                if _order(there) < _order(one):
+                    continue  # it was opened before
+                if left and _order(left[-1]) < _order(there):
+                    insort(left, there, key=_latest_first)
+                    break
+                best = await self._better(partition, best, batch, header, log_start, doubts=doubts)
+        return NOWHERE if best is None else self._at(partition, Offset(-best[1]), timestamp_ms=best[0])
 
     async def _max_block(self, tp: TopicPartition, entry: SegmentEntry, log_start: int) -> list[tuple[BatchHeader, Buffer]]:
-        """The batches of the first block with the largest timestamp, and before them those of a block that the log start cuts."""
+        """The batches of the first block with the largest timestamp and those of a block that the log start cuts, the largest timestamp first."""
         index = await self._segments.index(tp, entry)
         start, base_offset = index.position_for_offset(log_start)
         positions = []
@@ -198,7 +209,8 @@ class Lookups:
         for position in positions:
             block, headers = await self._segments.block(entry, index, position)
             found.extend((header._replace(position=0), block[header.position : header.end]) for header in headers)
-        return [(header, batch) for header, batch in found if header.last_offset >= log_start]
+        left = [(header, batch) for header, batch in found if header.last_offset >= log_start]
+        return sorted(left, key=lambda one: (-one[0].max_timestamp_ms, one[0].base_offset))
 
     async def _open(
         self, partition: Partition, batch: Buffer, header: BatchHeader, timestamp_ms: int, log_start: int, *, doubts: _Doubts
