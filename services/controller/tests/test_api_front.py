@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from bmq.errors import ControllerUnavailable
 from bmq.roles.admin import AdminReply, AdminRequest
 from bmq_controller.api import front as front_page
-from bmq_controller.api.asgi import BODY_BYTES_MAX
+from bmq_controller.api.asgi import BODIES_BYTES_MAX, BODY_BYTES_MAX
 from bmq_controller.api.front import HANDED_ON_AT_ONCE, REQUESTS_AT_ONCE, REQUESTS_PER_ADDRESS, AdminFront, FrontState
 
 LOCAL, REMOTE = "127.0.0.1", "10.1.2.3"
@@ -51,13 +51,26 @@ def front_of(sources: Sources | None, *, tokens: Tokens | None = None) -> AdminF
 
 
 async def ask(
-    front: AdminFront, method: str, path: str, *, client: str = LOCAL, body: bytes = b"", headers: dict[str, str] | None = None
+    front: AdminFront,
+    method: str,
+    path: str,
+    *,
+    client: str = LOCAL,
+    body: bytes = b"",
+    headers: dict[str, str] | None = None,
+    rest: asyncio.Event | None = None,
 ) -> tuple[int, dict[str, str], bytes]:
+    """`rest`: the body ends when that is set."""
     sent: list[Any] = []
-    messages = [{"type": "http.request", "body": body, "more_body": False}]
+    messages = [{"type": "http.request", "body": body, "more_body": rest is not None}]
 
     async def receive() -> Any:
-        return messages.pop(0) if messages else {"type": "http.disconnect"}
+        if messages:
+            return messages.pop(0)
+        if rest is not None:
+            await rest.wait()
+            return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:
         sent.append(message)
@@ -250,6 +263,20 @@ def test_a_body_that_is_too_large_is_refused_unread() -> None:
         sources = Sources()
         assert (await ask(front_of(sources), "POST", "/v1/topics", body=b"x" * (BODY_BYTES_MAX + 1)))[0] == 413
         assert not sources.handed_on
+
+    run(test)
+
+
+def test_bodies_that_one_address_never_ends_leave_room_for_those_of_others() -> None:
+    async def test() -> None:
+        front, gate = front_of(Sources()), asyncio.Event()
+        dripping = [asyncio.create_task(ask(front, "POST", "/v1/topics", body=b" " * BODY_BYTES_MAX, client=REMOTE, rest=gate)) for _ in range(64)]
+        await asyncio.sleep(0)
+        for client in (LOCAL, "10.1.2.4"):
+            assert (await ask(front, "POST", "/v1/topics", body=b" " * BODY_BYTES_MAX, client=client))[0] == 299
+        gate.set()
+        assert [status for status, _, _ in await asyncio.gather(*dripping)].count(503) >= BODIES_BYTES_MAX // BODY_BYTES_MAX
+        assert front._bodies.left_bytes == BODIES_BYTES_MAX
 
     run(test)
 

@@ -1,6 +1,7 @@
 """Between ASGI and requests as values: what a server gives becomes an AdminRequest, and an application's answer to one an AdminReply."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeAlias
 
@@ -19,7 +20,7 @@ PART_BYTES: Final = 64 << 10
 BODY_WITHIN_S: Final = 10.0
 """How long a body may take to arrive."""
 BODIES_BYTES_MAX: Final = 32 << 20
-"""Of all bodies that are arriving."""
+"""Of all bodies that are arriving; an address has no more of it than is free."""
 
 
 async def call(application: Application, request: AdminRequest) -> AdminReply:
@@ -65,20 +66,30 @@ class NoRoom(Exception):
 
 
 class BodyRoom:
-    """Memory of bodies that are arriving, of all requests of a process together."""
+    """Memory of bodies that are arriving, of all requests of a process together. An address has no more of it than is free: who sends slowly all
+    that there may be of one leaves half to the others."""
 
     def __init__(self, size_bytes: int = BODIES_BYTES_MAX) -> None:
         self.left_bytes = size_bytes
+        self._held_bytes: Counter[str] = Counter()
 
-    def take(self, size_bytes: int) -> None:
+    def take(self, size_bytes: int, *, address: str) -> None:
         """Raises NoRoom."""
-        if size_bytes > self.left_bytes:
+        if self._held_bytes[address] + size_bytes > self.left_bytes:
             raise NoRoom("the bodies of other requests that are arriving use up the memory for them")
         self.left_bytes -= size_bytes
+        self._held_bytes[address] += size_bytes
+
+    def give_back(self, size_bytes: int, *, address: str) -> None:
+        """What was taken is not held any more."""
+        self.left_bytes += size_bytes
+        self._held_bytes[address] -= size_bytes
+        if not self._held_bytes[address]:
+            del self._held_bytes[address]
 
 
-async def body_of(receive: Receive, room: BodyRoom) -> bytes | None:
-    """A request's body; None where it is too large. Raises TimeoutError where it does not come, NoRoom."""
+async def body_of(receive: Receive, room: BodyRoom, *, address: str) -> bytes | None:
+    """A request's body; None where it is too large. `address` sends it. Raises TimeoutError where it does not come, NoRoom."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_WITHIN_S):
@@ -87,14 +98,14 @@ async def body_of(receive: Receive, room: BodyRoom) -> bytes | None:
                 if message["type"] != "http.request":
                     return bytes(body)
                 part = message.get("body", b"")
-                room.take(len(part))
+                room.take(len(part), address=address)
                 body += part
                 if len(body) > BODY_BYTES_MAX:
                     return None
                 if not message.get("more_body", False):
                     return bytes(body)
     finally:
-        room.left_bytes += len(body)
+        room.give_back(len(body), address=address)
 
 
 async def say(send: Send, reply: AdminReply, *, with_body: bool) -> None:

@@ -229,8 +229,9 @@ class AdminFront:
         known = tokens is not None and await tokens.admits(_bearer(request))
         if tokens is not None and not known and request.path not in _PUBLIC:
             return _unknown(request)
+        host = _host_of(scope)
         try:
-            body = await body_of(receive, self._bodies)
+            body = await body_of(receive, self._bodies, address=host)
         except NoRoom as error:
             return _refusal(request, 503, "TooManyRequests", str(error), "try again in a moment").reply()
         except TimeoutError:
@@ -239,7 +240,6 @@ class AdminFront:
             return _refusal(request, 413, "RequestTooLarge", f"its body has more than {BODY_BYTES_MAX} bytes", "send less").reply()
         if body.count(b",") > BODY_ELEMENTS_MAX:
             return _refusal(request, 413, "RequestTooLarge", f"its body has more than {BODY_ELEMENTS_MAX} elements", "send fewer").reply()
-        host = _host_of(scope)
         if self._under_way[host] >= REQUESTS_PER_ADDRESS:
             return _too_many(request, self._under_way[host])
         if self._under_way.total() >= REQUESTS_AT_ONCE:
