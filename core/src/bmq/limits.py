@@ -66,7 +66,7 @@ class Limits:
     answer_memory_bytes: int = _limit(
         64 * MIB,
         "Answers without records (lists of topics, configurations, offsets) that clients have yet to take, all connections together.",
-        beyond="No further wide answer is begun, and after three seconds who takes nothing of its answer is disconnected.",
+        beyond="No further wide answer is begun, and who takes less than 64 KiB/s of its answer for three seconds is disconnected.",
         maximum=16 * 1024 * MIB,
         minimum=64 * KIB,
     )

@@ -12,6 +12,7 @@ from bmq.errors import BmqError
 from bmq.limits import limits_of
 from bmq.names import CONSUMER_OFFSETS
 from bmq.wire.apis import ApiKey
+from bmq_proxy.endpoint import TAKEN_BYTES_PER_S_MIN
 from bmq_proxy.settings import ProxySettings
 
 LARGE_BYTES = 6_000_000
@@ -117,5 +118,36 @@ def test_the_next_answer_of_a_group_comes_where_the_coordinator_refuses() -> Non
         assert (await client.ask(ApiKey.SYNC_GROUP, 3, SYNC)).error_code != 0
         assert len((await client.ask(ApiKey.SYNC_GROUP, 3, SYNC)).assignment) == LARGE_BYTES
         assert proxy.role.proxy.bulk._collecting._held == 0
+
+    run(test, SMALL_ROOM)
+
+
+@pytest.mark.parametrize(("share", "stays"), [(0.5, False), (1.5, True)], ids=["too little", "enough"])
+def test_who_takes_a_little_of_its_answer_at_a_time_goes_as_who_takes_nothing(*, share: float, stays: bool) -> None:
+    """Of what it has to take it takes this share."""
+
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.metadata.add_topic(CONSUMER_OFFSETS, 1)
+        answers, endpoint = proxy.role.proxy.bulk.answers, proxy.role.server.endpoint
+        proxy.owner.on_group_call = lambda *_: {"error_code": 0, "assignment": bytes(2 * ANSWERS_BYTES)}
+        one = await stuck(proxy)
+        one.send(ApiKey.SYNC_GROUP, 3, SYNC)
+        await until(lambda: any(found.unsent_bytes for found in endpoint.connections))
+        [connection] = [found for found in endpoint.connections if found.unsent_bytes]
+        endpoint.relieve()
+        for _ in range(3):
+            before_bytes, _ = endpoint._unsent[connection]
+            while (taken_bytes := before_bytes - connection.unsent_bytes) < 32 << 10:
+                await one.reader.read(1 << 16)
+                await asyncio.sleep(0)
+            took_s = taken_bytes / (share * TAKEN_BYTES_PER_S_MIN)
+            endpoint._unsent[connection] = before_bytes, asyncio.get_running_loop().time() - took_s
+            endpoint.relieve()
+            if not stays:
+                assert connection not in endpoint._unsent, "it is gone"
+                await until(lambda: not answers.held_bytes)
+                return
+            assert endpoint._unsent[connection][0] == before_bytes - taken_bytes, "it is looked at anew"
+        assert answers.held_bytes
 
     run(test, SMALL_ROOM)

@@ -37,7 +37,9 @@ WINDOW_SHARE = 2
 """All who are greedy may have the memory of all requests divided by this beside the modest: what those send has to be read, and how long it waits to
 be is seen by nobody."""
 UNTAKEN_S_MAX = 3.0
-"""While others want more memory for answers than there is, a peer has to take some of its answer at least this often."""
+"""While others want more memory for answers than there is, it is looked so often how much of its answer a peer has taken…"""
+TAKEN_BYTES_PER_S_MIN = 64 << 10
+"""…and it has to be as much as this: a little at a time would keep the others out as well as nothing."""
 LINGER_S = 1.0
 """How long a peer that was told to go may take to close; closed from this side, what it has sent meanwhile would take its last answers from it."""
 LOOK_S = 0.01
@@ -393,12 +395,15 @@ class Endpoint:
             if not (unsent_bytes := connection.unsent_bytes):
                 continue
             before_bytes, since = seen.get(connection, (-1, now))
-            if unsent_bytes != before_bytes:
+            if unsent_bytes > before_bytes:  # it is looked at for the first time, or has another answer
                 self._unsent[connection] = (unsent_bytes, now)
             elif now - since < UNTAKEN_S_MAX:
-                self._unsent[connection] = (unsent_bytes, since)
+                self._unsent[connection] = (before_bytes, since)
+            elif before_bytes - unsent_bytes >= TAKEN_BYTES_PER_S_MIN * (now - since):
+                self._unsent[connection] = (unsent_bytes, now)
             else:
-                self.broken(connection.peer, f"took nothing of its answer for {UNTAKEN_S_MAX:.0f} s while memory for others is short")
+                taken_bytes = before_bytes - unsent_bytes
+                self.broken(connection.peer, f"took {taken_bytes} bytes of its answer in {now - since:.0f} s while memory for others is short")
                 connection.abort()
 
     async def drain(self, grace_s: float) -> None:
