@@ -5,7 +5,7 @@ import gc
 import time
 import tracemalloc
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
@@ -13,8 +13,9 @@ from proxy_in_memory import Client, Running, batch
 from test_proxy_lane_produce import Gate, codes, in_lane
 from test_proxy_lane_views import Node, lane, topic
 
-from bmq.metadata.image import HAS_READ_MAX, PartitionMeta, Topic
-from bmq.values import TopicId
+from bmq.metadata.image import HAS_READ_MAX, Lane, PartitionMeta, Topic
+from bmq.names import CONSUMER_OFFSETS
+from bmq.values import NodeId, TopicId
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.bulk import TURN_ELEMENTS
 from bmq_proxy.handlers.k03_metadata import AnswerCache
@@ -204,3 +205,33 @@ def test_a_produce_to_thousands_of_topics_that_nobody_wrote_to_is_worked_on_in_t
         assert (looks.count, looks.most <= TURN_ELEMENTS) == (2_001, True), "one for each topic, in turns"
 
     in_lane(test)
+
+
+def test_a_commit_for_thousands_of_topics_is_worked_on_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(proxy: Running, client: Client, gate: Gate, base: Topic) -> None:
+        gate.open.set()
+        proxy.metadata.change(lanes={"dev": Lane(name="dev", number=1, created_ms=0, reads_base=("more-*",))})
+        names = add_topics(proxy, 2_000)
+        image = proxy.metadata.image
+        offsets = Topic(topic_id=TopicId(UUID(int=99)), name=CONSUMER_OFFSETS, partitions=(PartitionMeta(node_id=NodeId(1)),))
+        proxy.metadata.change(topics={**image.topics, offsets.topic_id: offsets}, topic_ids={**image.topic_ids, CONSUMER_OFFSETS: offsets.topic_id})
+        proxy.owner.on_group_call = lambda _, __, request, ___: {"throttle_time_ms": 0, "topics": [committed(topic.name) for topic in request.topics]}
+        looks = Looks(monkeypatch, "stored_name")
+        watching = asyncio.ensure_future(looks.watch())
+        one = {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": ""}
+        topics = [{"name": name, "partitions": [one]} for name in (*names, "orders")]
+        asked = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None, "topics": topics}
+        answer = await client.ask(8, 8, asked)
+        watching.cancel()
+        assert [(topic.name, topic.partitions[0].error_code) for topic in answer.topics] == [(name, 0) for name in (*names, "orders")]
+        [(_, _, passed_on, _)] = proxy.owner.group_calls
+        assert [topic.name for topic in passed_on.topics] == [*names, "dev:orders"]
+        assert looks.count == 3 * 2_001, "what is to be made, what it is called, and what it was"
+        assert looks.most <= TURN_ELEMENTS
+
+    in_lane(test)
+
+
+def committed(name: str) -> dict[str, Any]:
+    """What is answered for a topic."""
+    return {"name": name, "partitions": [{"partition_index": 0, "error_code": 0}]}

@@ -18,6 +18,10 @@ from bmq_sim.loop import on_virtual_time
 RNG = CountingRng()
 
 
+async def step(_: int) -> None:
+    """It is always this request's turn."""
+
+
 class HistoricOwner(MemoryOwner):
     """Answers as the broker does, by each partition's epochs and end."""
 
@@ -57,7 +61,7 @@ async def test_an_offset_within_the_lanes_log_stays_the_lanes_though_this_proxy_
     owner = HistoricOwner({own.topic_id: ((EpochStart(7, 0), EpochStart(8, 5)), 10), base.topic_id: ((EpochStart(2, 0),), 100)})
     one = Message(partition_index=0, committed_offset=offset, committed_leader_epoch=-1)
     request = Message(group_id="g", topics=[Message(name="orders", topic_id=None, partitions=[one])])
-    lanes, bases = await told_apart(request, lambda _: own, lambda _: base, lambda _: owner)
+    lanes, bases = await told_apart(request, lambda _: own, lambda _: base, lambda _: owner, step=step)
     assert (bases is not None) == is_the_bases
     assert (lanes is None) == (bases is not None)
 
@@ -88,7 +92,7 @@ def offsets_in(request: Message) -> list[tuple[int, int]]:
 async def test_an_offset_beyond_the_end_of_its_epoch_is_taken_out_of_a_commit_and_no_other(offset: int, epoch: int, is_stale: bool) -> None:
     own = topic("dev:orders", 9)
     owner = HistoricOwner({own.topic_id: ((EpochStart(7, 0), EpochStart(8, 0), EpochStart(9, 5)), 10)})
-    left, stale = await take_out_stale(committed((0, offset, epoch)), lambda _: own, lambda _: owner)
+    left, stale = await take_out_stale(committed((0, offset, epoch)), lambda _: own, lambda _: owner, step=step)
     assert stale == ({"orders": [0]} if is_stale else {})
     assert offsets_in(left) == ([] if is_stale else [(0, offset)])
 
@@ -102,7 +106,7 @@ async def test_of_a_commit_of_several_partitions_what_is_stale_is_refused_and_th
     request.topics.append(committed((0, 1, 2), name="other").topics[0])
     request.topics.append(committed((0, 1, 2), name="not the lane's").topics[0])
     topics = {"orders": own, "other": other}
-    left, stale = await take_out_stale(request, topics.get, lambda _: owner)
+    left, stale = await take_out_stale(request, topics.get, lambda _: owner, step=step)
     assert stale == {"orders": [0], "other": [0]}
     assert {(asked.name, one.partition_index) for asked in left.topics for one in asked.partitions} == {
         ("orders", 1),
@@ -122,7 +126,7 @@ async def test_of_a_commit_of_several_partitions_what_is_stale_is_refused_and_th
 @on_virtual_time
 async def test_an_offset_of_the_lanes_own_topic_is_none_of_the_bases_once_that_is_deleted(epoch: int) -> None:
     request = committed((0, READING_LANES_FIRST_OFFSET, epoch), (1, READING_LANES_FIRST_OFFSET - 1, epoch))
-    left, stale = await take_out_stale(request, lambda _: None, lambda _: HistoricOwner({}))
+    left, stale = await take_out_stale(request, lambda _: None, lambda _: HistoricOwner({}), step=step)
     assert (offsets_in(left), stale) == ([(1, READING_LANES_FIRST_OFFSET - 1)], {"orders": [0]})
 
 
@@ -133,7 +137,7 @@ async def test_an_offset_is_kept_where_no_owner_can_say_what_its_epoch_was() -> 
     def nobody(_: TopicPartition) -> HistoricOwner:
         raise NotOwner("it moves")
 
-    left, stale = await take_out_stale(committed((0, 60, 7)), lambda _: own, nobody)
+    left, stale = await take_out_stale(committed((0, 60, 7)), lambda _: own, nobody, step=step)
     assert (offsets_in(left), stale) == ([(0, 60)], {})
 
 

@@ -15,6 +15,7 @@ from bmq.roles.owner import Owner, let_go
 from bmq.values import TopicPartition
 from bmq.wire.apis import ApiKey
 from bmq.wire.message import Message
+from bmq_proxy.bulk import TURN_ELEMENTS, Bulk
 from bmq_proxy.calls import Call
 from bmq_proxy.coordinators import Coordinators
 from bmq_proxy.lanes.stale_commits import joined, take_out_stale, told_apart, with_stale
@@ -76,6 +77,8 @@ class LaneGroups:
         number: int,
         make_topics: Callable[[Collection[str], str], Awaitable[None]],
         owner_for: Callable[[TopicPartition], Owner],
+        *,
+        bulk: Bulk,
     ) -> None:
         """`make_topics`: a commit to what nobody in the lane has written to yet makes the lane's topic, so that the offset means that one."""
         self._real = real
@@ -83,37 +86,55 @@ class LaneGroups:
         self._number = number
         self._make_topics = make_topics
         self._owner_for = owner_for
+        self._bulk = bulk
 
     async def call(self, group_id: str, api_key: int, request: Any, call: Call) -> Any:
         """See Coordinators."""
         if not group_id and api_key not in _MAY_BE_EMPTY:
             raise InvalidGroupId("the group id is empty: give the group a name")
         if api_key == ApiKey.OFFSET_COMMIT:
-            unwritten = [topic.name for topic in request.topics if topic.name and self._is_unwritten(topic.name)]
+            named = self._bulk.paced(call, request.topics)
+            unwritten = [topic.name async for topic in named if topic.name and self._view.is_unwritten(topic.name)]
             await self._make_topics(unwritten, call.client_host)
             return await self._commit(group_id, request, call)
-        inwards = self._inwards(request)
+        return await self._passed_on(self._stored(group_id), api_key, request, call)
+
+    async def _passed_on(self, stored: str, api_key: int, request: Any, call: Call) -> Any:
+        inwards = await self._in_turns(request, call, group=self._stored, topic=self._stored_topic)
         let_go(api_key, request)  # which has an own copy of what is passed on
-        return self._outwards(await self._real.call(self._stored(group_id), api_key, inwards, call))
+        return await self._in_turns(await self._real.call(stored, api_key, inwards, call), call, group=self._shown, topic=self._shown_topic)
+
+    async def _in_turns(self, value: Any, call: Call, *, group: Callable[[str], str | None], topic: Callable[[str], str | None]) -> Any:
+        """See `_mapped`. Of many topics some in each turn of the loop."""
+        fields = _fields(value)
+        topics = fields.pop("topics", None)
+        if topics is None or len(topics) <= TURN_ELEMENTS:
+            return _mapped(value, group=group, topic=topic)
+        found: list[Any] = []
+        for first in range(0, len(topics), TURN_ELEMENTS):
+            found += _mapped(topics[first : first + TURN_ELEMENTS], group=group, topic=topic, at="topics")
+            await self._bulk.turn(call)
+        mapped = {**_mapped(fields, group=group, topic=topic), "topics": found}
+        return mapped if isinstance(value, Mapping) else Message(**mapped)
 
     async def _commit(self, group_id: str, request: Any, call: Call) -> Any:
         asked, patience = request, self._real.patience
-        request, stale = await patience.answered(call, lambda: take_out_stale(asked, self._own_topic, self._owner_for))
+        step = self._bulk.pace(call).step
+        request, stale = await patience.answered(call, lambda: take_out_stale(asked, self._own_topic, self._owner_for, step=step))
         fresh = request
-        own, bases = await patience.answered(call, lambda: told_apart(fresh, self._own_topic, self._base_topic, self._owner_for))
+        own, bases = await patience.answered(call, lambda: told_apart(fresh, self._own_topic, self._base_topic, self._owner_for, step=step))
         stored = self._stored(group_id)
         if bases is None:
-            reply = self._outwards(await self._real.call(stored, ApiKey.OFFSET_COMMIT, self._inwards(request), call))
+            reply = await self._passed_on(stored, ApiKey.OFFSET_COMMIT, request, call)
         else:
             as_named = _mapped(bases, group=self._stored, topic=_as_it_is)
             reply = _fields(_mapped(await self._real.call(stored, ApiKey.OFFSET_COMMIT, as_named, call), group=self._shown, topic=_as_it_is))
             if own is not None:
-                reply = joined(_fields(self._outwards(await self._real.call(stored, ApiKey.OFFSET_COMMIT, self._inwards(own), call))), reply)
+                reply = joined(_fields(await self._passed_on(stored, ApiKey.OFFSET_COMMIT, own, call)), reply)
         return with_stale(_fields(reply), stale) if stale else reply
 
     def _own_topic(self, name: str) -> Topic | None:
-        topic = self._view.image.topic(name)
-        return topic if topic is not None and self._view.is_own(topic.topic_id) else None
+        return self._view.real.image.topic(overlay_name(self._view.name, name))
 
     def _base_topic(self, name: str) -> Topic | None:
         return self._view.real.image.topic(name) if lane_of(name) == BASE else None
@@ -144,10 +165,6 @@ class LaneGroups:
         """See Coordinators."""
         return partition_of_group(self._stored(group_id), len(topic.partitions))
 
-    def _is_unwritten(self, name: str) -> bool:
-        topic_id = self._view.image.topic_ids.get(name)
-        return topic_id is not None and not self._view.is_written(topic_id)
-
     def _stored(self, group_id: str) -> str:
         return stored_group(self._view.name, self._number, group_id)
 
@@ -158,9 +175,7 @@ class LaneGroups:
 
     def _stored_topic(self, name: str) -> str:
         """The base's where that is what the lane reads, else the lane's own, whether or not there is one."""
-        topic_id = self._view.image.topic_ids.get(name)
-        reads_base = topic_id is not None and self._view.is_written(topic_id) and not self._view.is_own(topic_id)
-        return name if reads_base else overlay_name(self._view.name, name)
+        return self._view.stored_name(name) or overlay_name(self._view.name, name)
 
     def _shown_topic(self, stored: str) -> str | None:
         """None: not what this name means in the lane any more, or nothing of the lane's."""
@@ -243,12 +258,22 @@ def _mapped(value: Any, *, group: Callable[[str], str | None], topic: Callable[[
         case Message():
             return Message(**_mapped(vars(value), group=group, topic=topic, at=at))
         case Mapping():
-            fields = {name: _mapped(one, group=group, topic=topic, at=name) for name, one in value.items()}
-            if at == "topics" and value.get("name"):
-                fields["name"] = topic(value["name"])
-            return fields
+            return {name: _mapped(one, group=group, topic=topic, at=name) for name, one in value.items()}
+        case list() | tuple() if at == "topics":
+            return [one for one in (_renamed(one, topic) for one in value) if one is not None]
         case list() | tuple():
-            found = [_mapped(one, group=group, topic=topic, at=at) for one in value]
-            return [one for one in found if _fields(one).get("name", "") is not None] if at == "topics" else found
+            return [_mapped(one, group=group, topic=topic, at=at) for one in value]
         case _:
             return value
+
+
+def _renamed(one: Any, topic: Callable[[str], str | None]) -> Any:
+    """A topic in such a list: with the partitions that it has, which there may be very many of."""
+    fields = one if isinstance(one, Mapping) else vars(one)
+    name = fields.get("name")
+    if not name:
+        return one if name is not None or "name" not in fields else None
+    found = topic(name)
+    if found is None:
+        return None
+    return {**fields, "name": found} if isinstance(one, Mapping) else Message(**{**fields, "name": found})

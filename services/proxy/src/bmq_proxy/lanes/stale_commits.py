@@ -13,7 +13,7 @@ take the place of what the group had committed there. It is of a topic that is g
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from bmq.errors import BmqError
@@ -28,17 +28,22 @@ OwnTopic = Callable[[str], Topic | None]
 """The lane's own topic of a name."""
 BaseTopic = Callable[[str], Topic | None]
 """The base's."""
+Step = Callable[[int], Awaitable[None]]
+"""Told how much was looked at; returns when it is this request's turn again."""
 OWNERS_AT_ONCE: Final = 16
 LATEST: Final = -1
 CODE: Final = int(ErrorCode.unknown_topic_or_partition)
 
 
-async def take_out_stale(request: Any, own_topic: OwnTopic, owner_for: Callable[[TopicPartition], Owner]) -> tuple[Message, dict[str, list[int]]]:
+async def take_out_stale(
+    request: Any, own_topic: OwnTopic, owner_for: Callable[[TopicPartition], Owner], *, step: Step
+) -> tuple[Message, dict[str, list[int]]]:
     """The commit without them, and their partitions by topic. Asks owners only where an offset's epoch is not the newest."""
     stale: dict[str, list[int]] = {}
     for asked in request.topics:
         if not asked.name:
             continue
+        await step(1 + len(asked.partitions))
         topic = own_topic(asked.name)
         for one in asked.partitions:
             if topic is None:
@@ -59,16 +64,15 @@ async def take_out_stale(request: Any, own_topic: OwnTopic, owner_for: Callable[
 
 
 async def told_apart(
-    request: Any, own_topic: OwnTopic, base_topic: BaseTopic, owner_for: Callable[[TopicPartition], Owner]
+    request: Any, own_topic: OwnTopic, base_topic: BaseTopic, owner_for: Callable[[TopicPartition], Owner], *, step: Step
 ) -> tuple[Message | None, Message | None]:
     """What of a commit is for the lane's topics, and what without an epoch can only be of the base's; None: nothing."""
-    places = [
-        (one, own, base)
-        for asked in request.topics
-        if asked.name and (own := own_topic(asked.name)) is not None and (base := base_topic(asked.name)) is not None
-        for one in asked.partitions
-        if one.committed_leader_epoch < 0 and 0 <= one.partition_index < min(len(own.partitions), len(base.partitions))
-    ]
+    places: list[tuple[Any, Topic, Topic]] = []
+    for asked in request.topics:
+        await step(1 + len(asked.partitions))
+        if asked.name and (own := own_topic(asked.name)) is not None and (base := base_topic(asked.name)) is not None:
+            count = min(len(own.partitions), len(base.partitions))
+            places += [(one, own, base) for one in asked.partitions if one.committed_leader_epoch < 0 and 0 <= one.partition_index < count]
     if not places:
         return request, None
     at_once = asyncio.Semaphore(OWNERS_AT_ONCE)

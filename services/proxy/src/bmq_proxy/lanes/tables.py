@@ -122,7 +122,7 @@ class LaneTables:
             front=self._proxy,
             metadata=view,
             controller=controller,
-            coordinators=LaneGroups(self._coordinators, view, lane.number, overlays.make, self._proxy.owner_for),
+            coordinators=LaneGroups(self._coordinators, view, lane.number, overlays.make, self._proxy.owner_for, bulk=self._proxy.bulk),
             owner_for=owner_in_lane(view, self._proxy.owner_for),
             reader=LaneReader(self._reader, view, self._base_bytes_per_s(lane.name)),
             sessions=SessionCache(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, ValuesView
 from dataclasses import replace
 from typing import Final
 
-from bmq.lanes import lane_of, matches, overlay_id, overlay_name
+from bmq.lanes import BASE, lane_of, matches, overlay_id, overlay_name
 from bmq.metadata.image import Image, Lane, PartitionMeta, Topic
 from bmq.names import is_internal
 from bmq.roles.controller import Metadata
@@ -126,6 +126,24 @@ class LaneView:
         """What the base calls a topic of which this lane has none of its own; `key` is a name or an id as the lane's clients know it."""
         topic = self.image.topic(key) if isinstance(key, str) else self.image.topics.get(key)  # type: ignore[call-overload]
         return None if topic is None or self.is_own(topic.topic_id) else topic.name
+
+    def stored_name(self, name: str) -> str | None:
+        """What the topic is called in the cluster that its clients mean by this name and may read; None: there is none. No topic is made for it."""
+        image = self.real.image
+        own = overlay_name(self.name, name)
+        if own in image.topic_ids:
+            return own
+        lane = image.lanes.get(self.name)
+        return name if lane is not None and self._is_bases(image, name) and matches(name, lane.reads_base) else None
+
+    def is_unwritten(self, name: str) -> bool:
+        """Whether a first write would make a topic of this name."""
+        image = self.real.image
+        return self.name in image.lanes and self._is_bases(image, name) and self.stored_name(name) is None
+
+    @staticmethod
+    def _is_bases(image: Image, name: str) -> bool:
+        return name in image.topic_ids and lane_of(name) == BASE and not is_internal(name)
 
     def is_own(self, topic_id: TopicId) -> bool:
         """Whether it is a topic of this lane that there is."""
