@@ -355,6 +355,30 @@ def test_what_thousands_wait_for_is_not_asked_for_each_of_them_when_one_append_i
     assert len(asked) <= LOOKED_AT_MAX
 
 
+def test_of_thousands_who_may_go_on_and_are_held_up_for_another_reason_few_are_resumed_when_one_append_is_over() -> None:
+    """A proxy begins so many requests in one turn of its loop, and tells the others to come back in the next."""
+    shares = made()
+    modest_there(shares)
+    first, *others = [Sender(shares, f"greedy {n}", WINDOW_FIRST_BYTES, 1) for n in range(5000)]
+    for sender in (first, *others):
+        sender.advance()
+    assert (len(first.started), sum(len(sender.started) for sender in others)) == (1, 0)
+    resumed: list[Sender] = []
+    for sender in others:
+        sender.share.resume = lambda sender=sender: resumed.append(sender)  # type: ignore[misc]
+    first.answered()
+    assert 0 < len(resumed) <= LOOKED_AT_MAX
+    for sender in others:
+        sender.share.resume = sender.advance
+    resumed[0].advance()
+    for _ in others:
+        under_way = [sender for sender in others if sender.started]
+        if not under_way:
+            break
+        under_way[0].answered(took_s=0.0)
+    assert not any(sender.left for sender in others), "nobody is forgotten"
+
+
 def test_who_goes_while_it_waits_holds_up_nobody() -> None:
     shares = made()
     modest_there(shares)

@@ -11,6 +11,7 @@ topics are all three.
 
 from collections.abc import Callable, Hashable
 from enum import Enum
+from itertools import islice
 from typing import Final
 
 from bmq.greedy_window import REMEMBERED_S, Modest
@@ -209,6 +210,7 @@ class FairShares:
         """Who waits, by turns: each starts one append, and waits behind the others for its next.
 
         After some who may not go on yet the others wait, too: as long as nobody may, something is under way, or a rest is, whose end looks again.
+        So they do after some who may and do not yet, as whoever resumes them holds them up for another reason, where something is under way.
 
         An append that is answered at once is over while its sender is being resumed: who may go on then is let in here and not from within
         there, since that would be as deep as many wait.
@@ -220,12 +222,24 @@ class FairShares:
         try:
             while self._may_let_in:
                 self._may_let_in = False
-                in_vain = 0
-                for share in list(self._waiting):
-                    if share in self._waiting:
-                        if self._fits(share, share.wanted_bytes, now):
-                            share.resume()  # it asks again at once
-                        elif (in_vain := in_vain + 1) == LOOKED_AT_MAX:
-                            break
+                self._let_in_once(now)
         finally:
             self._is_letting_in = False
+
+    def _let_in_once(self, now: float) -> None:
+        left, not_now, in_front = len(self._waiting), 0, 0
+        while left > 0:
+            shares = list(islice(self._waiting, in_front, in_front + LOOKED_AT_MAX))
+            left -= max(1, len(shares))
+            for share in shares:
+                if share not in self._waiting:
+                    continue
+                if not self._fits(share, share.wanted_bytes, now):
+                    in_front += 1
+                else:
+                    share.resume()  # it asks again at once, or when whoever holds it up for another reason lets it
+                    if next(islice(self._waiting, in_front, None), None) is share:
+                        self._waiting[share] = self._waiting.pop(share)
+                        not_now += 1
+                if in_front == LOOKED_AT_MAX or (not_now >= LOOKED_AT_MAX and self.held_bytes):
+                    return
