@@ -199,8 +199,9 @@ class Limits:
         maximum=1_000_000,
     )
     look_ups_per_address: int = _limit(
-        1_000,
-        "Partitions that clients at one address look up at owners at one time (ListOffsets, OffsetForLeaderEpoch), by a proxy.",
+        200,
+        "Partitions that clients at one address look up at owners at one time (ListOffsets, OffsetForLeaderEpoch), by a proxy. One by time holds "
+        "what it reads of a segment at the broker, up to 1 MiB or one batch.",
         beyond="The others wait their turn, by connections; those of other addresses do not wait for them.",
         maximum=1_000_000,
     )
