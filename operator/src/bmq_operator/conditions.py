@@ -8,6 +8,8 @@ from typing import Final, Literal
 from bmq.resources.base import Condition
 
 MESSAGE_LENGTH_MAX: Final = 1024
+NAMED_MAX: Final = 3
+"""How many of a list a message names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +20,12 @@ class Finding:
     status: Literal["True", "False", "Unknown"]
     reason: str
     message: str = ""
+
+
+def first_of(names: Sequence[str]) -> str:
+    """The first NAMED_MAX of them, and how many more there are."""
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return f"{', '.join(names[:NAMED_MAX])}{more}"
 
 
 def next_conditions(old: Sequence[Condition], found: Sequence[Finding], *, generation: int, now_ms: int) -> list[Condition]:

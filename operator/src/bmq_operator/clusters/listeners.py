@@ -1,16 +1,14 @@
 """The addresses of listeners: what Kubernetes and the cloud gave, as clients are told. Pure."""
 
 from collections.abc import Mapping
-from typing import Final
 
 from bmq.resources.cluster import Cluster, Listener, ListenerStatus
 from bmq_operator.clusters.existing import Existing
 from bmq_operator.clusters.names import Names
 from bmq_operator.clusters.services import proxies_max
-from bmq_operator.conditions import Finding
+from bmq_operator.conditions import Finding, first_of
 from bmq_operator.kube import Manifest
 
-_NAMED_MAX: Final = 3
 """Services that a condition names."""
 
 
@@ -54,8 +52,7 @@ def addresses_note(cluster: Cluster, existing: Existing, nodes: Mapping[str, str
     waiting = [str(service["metadata"]["name"]) for one, service in services if not _address(one, service, host="", ordinal=0)]
     if not waiting:
         return None
-    more = f" and {len(waiting) - _NAMED_MAX} more" if len(waiting) > _NAMED_MAX else ""
-    text = f"no address was given yet to {', '.join(waiting[:_NAMED_MAX])}{more}: kubectl describe service says what keeps the cloud from it"
+    text = f"no address was given yet to {first_of(waiting)}: kubectl describe service says what keeps the cloud from it"
     return Finding(type="ListenersKnown", status="False", reason="NoAddress", message=text)
 
 

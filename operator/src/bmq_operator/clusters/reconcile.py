@@ -1,7 +1,6 @@
 """Brings what is there to what a Cluster says."""
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -30,7 +29,7 @@ from bmq_operator.clusters.steps import marked, take
 from bmq_operator.clusters.stores import SHARED, gives_way, has_not_begun, use_of_store
 from bmq_operator.clusters.troubles import trouble
 from bmq_operator.clusters.unmade import over_quota, refused
-from bmq_operator.clusters.upgrade import Idle, Step, View, Wait, next_step
+from bmq_operator.clusters.upgrade import Idle, Step, View, Wait, next_step, roles_unmade
 from bmq_operator.clusters.volume import claim_of_minio, keep_volume
 from bmq_operator.clusters.workloads import scaling_note
 from bmq_operator.conditions import Finding
@@ -145,13 +144,13 @@ async def _lanes(context: Context, existing: Existing, *, now_ms: int) -> dict[s
         if lane:
             own = existing.sets_of_lane(lane)
             pods = pods_seen(existing.pods, own, now_ms=now_ms, lane=lane)
-            made = Counter(pod.component for pod in pods)
+            of_roles = {role: int(own[role]["spec"].get("replicas", 1)) for role in ROLES if role in own}
             found[lane] = LaneNodes(
                 lane=lane,
                 pods=pods,
                 wanted=sum(int(one["spec"].get("replicas", 1)) for one in own.values()),
                 settled=all(settled(one) for one in own.values()),
-                unmade=frozenset(role for role in ROLES if role in own and made[role] < int(own[role]["spec"].get("replicas", 1))),
+                unmade=roles_unmade(pods, of_roles),
                 over_quota=await _over_quota(context, pods, own),
             )
     return found

@@ -9,10 +9,9 @@ from bmq_operator.clusters.asking import Answer
 from bmq_operator.clusters.names import ADMIN_PORT, KAFKA_PORT, ROLES, Component, Names, selector_of
 from bmq_operator.clusters.nodes import ClusterState, Pod
 from bmq_operator.clusters.pods import split_image
-from bmq_operator.clusters.rotation import NAMED_MAX
 from bmq_operator.clusters.troubles import STORE_REASONS
 from bmq_operator.clusters.upgrade import Idle, Step
-from bmq_operator.conditions import Finding, condition, next_conditions
+from bmq_operator.conditions import Finding, condition, first_of, next_conditions
 
 _IN_USE: Final = "BrokersInUse"
 
@@ -73,10 +72,9 @@ def cordoned_note(pods: Iterable[Pod], state: ClusterState | None, drained: Set[
     found = [pod.name for pod in pods if pod.component == "broker" and pod.node_id in nodes and pod.node_id not in drained]
     if not found:
         return None
-    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
     verb = "gets" if len(found) == 1 else "get"
     text = (
-        f"{', '.join(found[:NAMED_MAX])}{more} {verb} no partitions: cordoned by somebody, or left so, and not drained for a roll. Where that is not "
+        f"{first_of(found)} {verb} no partitions: cordoned by somebody, or left so, and not drained for a roll. Where that is not "
         f"wanted any more: kubectl bmq drain {found[0]} --undo"
     )
     return Finding(type=_IN_USE, status="False", reason="Cordoned", message=text)
@@ -103,8 +101,7 @@ def _ready(cluster: Cluster, found: Found, store: Finding) -> Finding:
         held = "spec.paused is true, and there is something to do: " if cluster.spec.paused else ""
         return Finding(status="False", reason="Paused" if held else found.of_base.reason, message=f"{held}{found.of_base.message}")
     if found.held:
-        more = f" and {len(found.held) - NAMED_MAX} more" if len(found.held) > NAMED_MAX else ""
-        text = f"spec.paused is true, and there is something to do: {', '.join(found.held[:NAMED_MAX])}{more}"
+        text = f"spec.paused is true, and there is something to do: {first_of(found.held)}"
         return Finding(status="False", reason="Paused", message=text)
     if state.unowned:
         text = f"{state.unowned} partitions have no owner: nobody reads or writes them until a broker takes them"

@@ -8,7 +8,7 @@ knows any more (a Cluster was deleted and made anew, its Lanes stayed) keeps not
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from bmq.resources.cluster import Cluster
 from bmq_operator.clusters.existing import Existing, owner_of
@@ -16,10 +16,9 @@ from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.keys import Keys, keys_of, reference
 from bmq_operator.clusters.names import COMPONENT_LABEL, CONFIG_HASH, LANE_LABEL, ROLES, Names
 from bmq_operator.clusters.pods import CONFIG_VOLUME, CONTAINER, KEY_VARIABLES, config_map_of
-from bmq_operator.conditions import Finding
+from bmq_operator.conditions import Finding, first_of
 from bmq_operator.kube import Manifest
 
-NAMED_MAX: Final = 3
 """Nodes that a condition names."""
 
 
@@ -59,8 +58,7 @@ def replacing(inputs: Inputs, behind: Sequence[str] = (), refused: Sequence[str]
         return None
     text = f"{' and '.join(what) or 'keys'} {'are' if len(what) != 1 else 'is'} replaced: the old one counts until all nodes have the new one"
     if behind:
-        more = f" and {len(behind) - NAMED_MAX} more" if len(behind) > NAMED_MAX else ""
-        text += f"; to be replaced in this round: {', '.join(behind[:NAMED_MAX])}{more}"
+        text += f"; to be replaced in this round: {first_of(behind)}"
     text += "".join(f"; {one}" for one in refused)
     return Finding(type="KeysAsWritten", status="False", reason="Replacing", message=text)
 
@@ -89,9 +87,8 @@ def of_nobody(existing: Existing) -> Finding | None:
     found = sorted(str(one["metadata"]["name"]) for one in existing.orphans if one["metadata"]["labels"].get(COMPONENT_LABEL) in ROLES)
     if not found:
         return None
-    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
     text = (
-        f"nobody owns {', '.join(found[:NAMED_MAX])}{more}, as after a deletion with --cascade=orphan: nodes of it get neither new keys nor "
+        f"nobody owns {first_of(found)}, as after a deletion with --cascade=orphan: nodes of it get neither new keys nor "
         "settings, and lose touch with the others once keys are replaced. Delete it: what is wanted is made anew"
     )
     return Finding(type="NodesOwned", status="False", reason="Orphaned", message=text)

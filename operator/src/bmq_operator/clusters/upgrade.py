@@ -119,14 +119,19 @@ def next_step(view: View) -> Step:
 def _outdated_and_broken(view: View) -> Step | None:
     if not view.settled:
         return None
-    made = Counter(pod.component for pod in view.pods)
-    unmade = {role for role in ROLES if made[role] < view.current[role]}
+    unmade = roles_unmade(view.pods, view.current)
     for pod in view.pods:
         if pod.outdated and not pod.ready and not pod.deleting and not doubtful(pod, view.pods, unmade, view.over_quota):
             return DeletePod(
                 reason="Upgrading", message=f"{pod.name} is not ready and has old settings: it is replaced at once", pod=pod.name, uid=pod.uid
             )
     return None
+
+
+def roles_unmade(pods: Iterable[Pod], wanted: Mapping[Component, int]) -> frozenset[Component]:
+    """Those of which there are fewer pods than their StatefulSets want."""
+    made = Counter(pod.component for pod in pods)
+    return frozenset(role for role, count in wanted.items() if made[role] < count)
 
 
 def doubtful(pod: Pod, pods: Iterable[Pod], unmade: Set[Component], over_quota: Set[Component]) -> bool:
