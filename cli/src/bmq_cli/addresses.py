@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from bmq.listeners import HOST_CHARS_MAX
+from bmq.listeners import HOST_CHARS_MAX, PORT_MAX
 
 WILDCARD_HOSTS: Final = frozenset(("0.0.0.0", "::", "*"))
 
@@ -10,7 +10,7 @@ WILDCARD_HOSTS: Final = frozenset(("0.0.0.0", "::", "*"))
 def address_of(text: str) -> tuple[str, int]:
     """(host, port) of HOST:PORT, an IPv6 host in brackets. Raises ValueError."""
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535 or len(host) > HOST_CHARS_MAX:
+    if not colon or not host or not port.isdecimal() or int(port) > PORT_MAX or len(host) > HOST_CHARS_MAX:
         raise ValueError(f"{text!r}: write HOST:PORT, for example 127.0.0.1:9092")
     return host.strip("[]"), int(port)
 

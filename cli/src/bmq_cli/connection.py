@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from bmq.errors import InvalidRequest
 from bmq.lanes import check_lane_name
+from bmq.listeners import PORT_MAX
 from bmq_cli.exit_codes import CommandFailed, ExitCode, kafka_failure, one_line
 from bmq_cli.kafka_admin import OffsetSpec, TopicDescription
 from bmq_cli.wall_clock import monotonic_s, sleep_s
@@ -59,7 +60,7 @@ def check_addresses(text: str) -> str:
     """`text`, when it is HOST:PORT or several of them with commas between. Raises CommandFailed."""
     for address in text.split(","):
         matched = _ADDRESS.fullmatch(address.strip())
-        if matched is None or not 1 <= int(matched[2]) <= 65535:
+        if matched is None or not 1 <= int(matched[2]) <= PORT_MAX:
             raise CommandFailed(
                 f"--bootstrap-server {text}", f"{address.strip()!r} is not HOST:PORT", f"for example {DEFAULT_BOOTSTRAP_SERVER}", code=ExitCode.USAGE
             )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bmq.errors import ConfigurationError
+from bmq.listeners import PORT_MAX
 from bmq_cli.addresses import address_text
 from bmq_cli.server_values import Role
 
@@ -20,7 +21,6 @@ FIRST_IDS: Final[Mapping[Role, int]] = {Role.PROXY: 1, Role.BROKER: 101, Role.CO
 _LETTERS: Final = {"c": Role.CONTROLLER, "b": Role.BROKER, "p": Role.PROXY}
 _SHAPE: Final = re.compile(r"(?:[0-9]{1,3}[cbp]){3}", re.ASCII)
 _PART: Final = re.compile(r"([0-9]+)([cbp])", re.ASCII)
-_PORT_MAX: Final = 65_535
 
 Address = tuple[str, int]
 
@@ -72,7 +72,7 @@ def _ports(first: Address, count: int, *, taken: Collection[int], option: str) -
     host, port = first
     if not port:
         return [first] * count
-    free = [number for number in range(port, min(port + count + len(taken), _PORT_MAX + 1)) if number not in taken]
+    free = [number for number in range(port, min(port + count + len(taken), PORT_MAX + 1)) if number not in taken]
     if len(free) < count:
         raise ConfigurationError(f"{option} {address_text(host, port)}: {count} nodes take a port each from there on: choose a lower port")
     return [(host, number) for number in free[:count]]

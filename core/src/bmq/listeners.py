@@ -14,6 +14,7 @@ LISTENER_NAME_REMEDY: Final = "use 1 to 63 letters, digits, - and _, beginning w
 
 HOST_CHARS_MAX: Final = 255
 """No name that DNS knows is longer."""
+PORT_MAX: Final = 65_535
 
 ListenerAddresses = Mapping[str, tuple[str, int]]
 """(host, port) that clients are told, by the names of further listeners; one whose address is not known is not in it."""

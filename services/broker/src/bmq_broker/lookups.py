@@ -4,7 +4,7 @@ import asyncio
 from bisect import insort
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from heapq import nsmallest
+from heapq import nlargest
 from typing import Final, NamedTuple
 
 import structlog
@@ -63,11 +63,8 @@ class _Said(NamedTuple):
     what: SegmentEntry | tuple[BatchHeader, Buffer]
 
 
-def _order(one: _Said) -> tuple[int, int]:
-    return -one.max_timestamp_ms, one.base_offset
-
-
-def _latest_first(one: _Said) -> tuple[int, int]:
+def _rank(one: _Said) -> tuple[int, int]:
+    """The highest is opened first: the largest timestamp, and of equals what comes first."""
     return one.max_timestamp_ms, -one.base_offset
 
 
@@ -176,8 +173,8 @@ class Lookups:
             if header.last_offset >= log_start:
                 said.append(_Said(header.max_timestamp_ms, header.base_offset, (header, batch)))
             if len(said) >= opened_max + TAIL_BATCHES_PER_TURN:
-                said = nsmallest(opened_max, said, key=_order)
-        left = sorted(said, key=_order, reverse=True)
+                said = nlargest(opened_max, said, key=_rank)
+        left = sorted(said, key=_rank)
         best: tuple[int, int] | None = None  # (timestamp, -offset): the earliest of the largest
         while left and left[-1].max_timestamp_ms > (NO_TIMESTAMP if best is None else best[0]):
             one = left.pop()
@@ -187,10 +184,10 @@ class Lookups:
                 continue
             for header, batch in await self._max_block(partition.tp, one.what, log_start):
                 there = _Said(header.max_timestamp_ms, header.base_offset, one.what)
-                if _order(there) < _order(one):
+                if _rank(there) > _rank(one):
                     continue  # it was opened before
-                if left and _order(left[-1]) < _order(there):
-                    insort(left, there, key=_latest_first)
+                if left and _rank(left[-1]) > _rank(there):
+                    insort(left, there, key=_rank)
                     break
                 best = await self._better(partition, best, batch, header, log_start, doubts=doubts)
         return NOWHERE if best is None else self._at(partition, Offset(-best[1]), timestamp_ms=best[0])

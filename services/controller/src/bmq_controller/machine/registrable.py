@@ -7,11 +7,10 @@ answer of Kafka's protocol would end whoever leads when the node falls silent, t
 from typing import Final
 
 from bmq.errors import InvalidRequest
-from bmq.listeners import HOST_CHARS_MAX, LISTENER_NAME, LISTENER_NAME_REMEDY, ListenerAddresses
+from bmq.listeners import HOST_CHARS_MAX, LISTENER_NAME, LISTENER_NAME_REMEDY, PORT_MAX, ListenerAddresses
 from bmq.roles.controller import Registration
 from bmq.values import NODE_ID_MAX
 
-PORT_MAX: Final = 65_535
 TEXT_CHARS_MAX: Final = 1_000
 
 
