@@ -72,3 +72,13 @@ def test_who_gives_up_waiting_takes_no_turn() -> None:
         assert taken == ["b", "c"]
 
     asyncio.run(main())
+
+
+def test_a_party_that_is_passed_over_goes_behind_all_others_with_its_own_order() -> None:
+    waiting: Rotation[str] = Rotation()
+    for item in ("a1", "a2", "b1", "c1"):
+        waiting.push(item, party=item[0], sender=item)
+    assert waiting.parties == 3
+    waiting.pass_over()
+    assert [waiting.pop() for _ in range(4)] == ["b1", "c1", "a1", "a2"]
+    assert waiting.parties == 0

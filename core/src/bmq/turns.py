@@ -27,6 +27,11 @@ class Rotation(Generic[T]):
         """How many wait, counted anew each time."""
         return sum(len(items) for senders in self._parties.values() for items in senders.values())
 
+    @property
+    def parties(self) -> int:
+        """Of how many something waits."""
+        return len(self._parties)
+
     def push(self, item: T, *, party: Hashable = None, sender: Hashable = None) -> None:
         """Puts it behind what the same sender has here."""
         senders = self._parties.get(party)
@@ -42,6 +47,10 @@ class Rotation(Generic[T]):
         """What `pop` gives next."""
         senders = next(iter(self._parties.values()))
         return next(iter(senders.values()))[0]
+
+    def pass_over(self) -> None:
+        """The party that is next goes behind all others, with all that it has here."""
+        self._parties.move_to_end(next(iter(self._parties)))
 
     def pop(self) -> T:
         """What is next; its sender is behind its party's others then, and its party behind all others."""

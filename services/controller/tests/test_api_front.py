@@ -276,7 +276,7 @@ def test_bodies_that_one_address_never_ends_leave_room_for_those_of_others() -> 
             assert (await ask(front, "POST", "/v1/topics", body=b" " * BODY_BYTES_MAX, client=client))[0] == 299
         gate.set()
         assert [status for status, _, _ in await asyncio.gather(*dripping)].count(503) >= BODIES_BYTES_MAX // BODY_BYTES_MAX
-        assert front._bodies.left_bytes == BODIES_BYTES_MAX
+        assert front._bodies.left == BODIES_BYTES_MAX
 
     run(test)
 

@@ -150,7 +150,7 @@ class Endpoint:
         """Forgets a connection."""
         if self._held is not None:
             self._held.pop(connection, None)
-        self._producing.forget(connection, address=f"/{connection.peer}")  # as calls say it
+        self._producing.forget(connection)
         if self.connections.pop(connection, connection) is None:
             self._addresses[connection.peer] -= 1
             if not self._addresses[connection.peer]:

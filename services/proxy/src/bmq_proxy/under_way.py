@@ -4,14 +4,16 @@ Each takes some KiB however few bytes it has, until its outcome is known, also w
 bound nothing. Whoever waits here is not begun, and takes what it was sent.
 
 How long one is under way may be in the client's hands: batches that are to be opened wait for their turn, for as long as their time-out says. So
-an address has no more of them than are free: one that takes all it can leaves half to the others, two leave a third.
+an address has no more of them than are free (`bmq.fair_room`).
 """
 
-from collections import Counter, OrderedDict
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
-T = TypeVar("T")
+from bmq.fair_room import FairRoom
+from bmq.turns import Rotation
+
+T = TypeVar("T", bound=Hashable)
 
 LOOKED_AT_MAX: Final = 64
 """How many addresses that have too many are passed over when one is over: thousands may wait. When the next one is over, others are looked at."""
@@ -23,54 +25,45 @@ class UnderWay(Generic[T]):
     def __init__(self, most: int) -> None:
         assert most > 0
         self._most = most
-        self._count = 0
-        self._by_address: Counter[Hashable] = Counter()
-        self._waiting: OrderedDict[Hashable, OrderedDict[T, None]] = OrderedDict()
-        """By address."""
+        self._room = FairRoom(most)
+        self._waiting: Rotation[T] = Rotation()
+        self._addresses: dict[T, Hashable] = {}
+        """Of those that wait."""
 
     @property
     def count(self) -> int:
         """How many there are."""
-        return self._count
+        return self._most - self._room.left
 
     def has_room(self, address: Hashable) -> bool:
-        """Whether one more of this address may begin. Where none is under way any address may: whoever waits goes on in the end."""
-        return self._by_address[address] < self._most - self._count
+        """Whether one more of this address may begin."""
+        return self._room.has(1, address=address)
 
     def began(self, address: Hashable) -> None:
         """One more."""
-        self._count += 1
-        self._by_address[address] += 1
+        self._room.take(1, address=address)
 
     def over(self, address: Hashable) -> None:
         """One less."""
-        self._count -= 1
-        self._by_address[address] -= 1
-        assert self._by_address[address] >= 0
-        if not self._by_address[address]:
-            del self._by_address[address]
+        self._room.give_back(1, address=address)
 
     def wait(self, connection: T, *, address: Hashable) -> None:
         """It is `next` once, when there is room."""
-        self._waiting.setdefault(address, OrderedDict())[connection] = None
+        if connection not in self._addresses:
+            self._addresses[connection] = address
+            self._waiting.push(connection, party=address, sender=connection)
 
-    def forget(self, connection: T, *, address: Hashable) -> None:
+    def forget(self, connection: T) -> None:
         """It is gone; what it has under way still counts."""
-        waiting = self._waiting.get(address)
-        if waiting is not None:
-            waiting.pop(connection, None)
-            if not waiting:
-                del self._waiting[address]
+        if connection in self._addresses:
+            self._waiting.discard(connection, party=self._addresses.pop(connection), sender=connection)
 
     def next(self) -> T | None:
         """Who may go on; None: nobody waits, or there is no room for those that were looked at."""
-        for _ in range(min(len(self._waiting), LOOKED_AT_MAX)):
-            address, waiting = self._waiting.popitem(last=False)
-            if not self.has_room(address):
-                self._waiting[address] = waiting
-                continue
-            connection, _ = waiting.popitem(last=False)
-            if waiting:
-                self._waiting[address] = waiting
-            return connection
+        for _ in range(min(self._waiting.parties, LOOKED_AT_MAX)):
+            if self.has_room(self._addresses[self._waiting.first]):
+                connection = self._waiting.pop()
+                del self._addresses[connection]
+                return connection
+            self._waiting.pass_over()
         return None

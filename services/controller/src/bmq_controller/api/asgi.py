@@ -1,10 +1,10 @@
 """Between ASGI and requests as values: what a server gives becomes an AdminRequest, and an application's answer to one an AdminReply."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeAlias
 
+from bmq.fair_room import FairRoom
 from bmq.roles.admin import AdminReply, AdminRequest
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -20,7 +20,7 @@ PART_BYTES: Final = 64 << 10
 BODY_WITHIN_S: Final = 10.0
 """How long a body may take to arrive."""
 BODIES_BYTES_MAX: Final = 32 << 20
-"""Of all bodies that are arriving; an address has no more of it than is free."""
+"""Of all bodies that are arriving, of all requests of a process together; an address has no more of it than is free."""
 
 
 async def call(application: Application, request: AdminRequest) -> AdminReply:
@@ -65,30 +65,7 @@ class NoRoom(Exception):
     """Bodies of others use up the memory for bodies that are arriving."""
 
 
-class BodyRoom:
-    """Memory of bodies that are arriving, of all requests of a process together. An address has no more of it than is free: who sends slowly all
-    that there may be of one leaves half to the others."""
-
-    def __init__(self, size_bytes: int = BODIES_BYTES_MAX) -> None:
-        self.left_bytes = size_bytes
-        self._held_bytes: Counter[str] = Counter()
-
-    def take(self, size_bytes: int, *, address: str) -> None:
-        """Raises NoRoom."""
-        if self._held_bytes[address] + size_bytes > self.left_bytes:
-            raise NoRoom("the bodies of other requests that are arriving use up the memory for them")
-        self.left_bytes -= size_bytes
-        self._held_bytes[address] += size_bytes
-
-    def give_back(self, size_bytes: int, *, address: str) -> None:
-        """What was taken is not held any more."""
-        self.left_bytes += size_bytes
-        self._held_bytes[address] -= size_bytes
-        if not self._held_bytes[address]:
-            del self._held_bytes[address]
-
-
-async def body_of(receive: Receive, room: BodyRoom, *, address: str) -> bytes | None:
+async def body_of(receive: Receive, room: FairRoom, *, address: str) -> bytes | None:
     """A request's body; None where it is too large. `address` sends it. Raises TimeoutError where it does not come, NoRoom."""
     body = bytearray()
     try:
@@ -98,6 +75,8 @@ async def body_of(receive: Receive, room: BodyRoom, *, address: str) -> bytes | 
                 if message["type"] != "http.request":
                     return bytes(body)
                 part = message.get("body", b"")
+                if not room.has(len(part), address=address):
+                    raise NoRoom("the bodies of other requests that are arriving use up the memory for them")
                 room.take(len(part), address=address)
                 body += part
                 if len(body) > BODY_BYTES_MAX:

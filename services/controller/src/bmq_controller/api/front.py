@@ -21,11 +21,25 @@ import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from bmq.errors import BmqError
+from bmq.fair_room import FairRoom
 from bmq.internal import ADMIN_REPLY_BYTES_MAX
 from bmq.log_limit import RateLimited
 from bmq.roles.admin import AdminReply, AdminRequest
 from bmq.turns import Turns
-from bmq_controller.api.asgi import BODY_BYTES_MAX, BODY_WITHIN_S, PART_BYTES, Application, BodyRoom, NoRoom, Receive, Scope, Send, body_of, call, say
+from bmq_controller.api.asgi import (
+    BODIES_BYTES_MAX,
+    BODY_BYTES_MAX,
+    BODY_WITHIN_S,
+    PART_BYTES,
+    Application,
+    NoRoom,
+    Receive,
+    Scope,
+    Send,
+    body_of,
+    call,
+    say,
+)
 from bmq_controller.api.bodies import unusable
 from bmq_controller.api.own_pages import OWN_PAGES
 from bmq_controller.api.problems import Refusal, subject_of
@@ -108,7 +122,7 @@ class AdminFront:
         self._under_way: Counter[str] = Counter()
         """By address."""
         self._turns = Turns()
-        self._bodies = BodyRoom()
+        self._bodies = FairRoom(BODIES_BYTES_MAX)
         self._exposing: asyncio.Task[bytes] | None = None
         self._handed_on_here = 0
         self._large_bytes: Counter[str] = Counter()

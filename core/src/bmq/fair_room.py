@@ -1,0 +1,32 @@
+"""Room that an address has no more of than is free: one that takes all it can leaves half to the others, two leave a third. Pure.
+
+For what its holders may keep as long as they like: a bound over all of them alone would let one keep the others out.
+"""
+
+from collections import Counter
+from collections.abc import Hashable
+
+
+class FairRoom:
+    """Of bytes, or of pieces. Where nothing is taken any address has room for one: whoever waits goes on in the end."""
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+        self._held: Counter[Hashable] = Counter()
+
+    def has(self, size: int, *, address: Hashable) -> bool:
+        """Whether the address may take so much."""
+        return self._held[address] + size <= self.left
+
+    def take(self, size: int, *, address: Hashable) -> None:
+        """It holds so much more."""
+        self.left -= size
+        self._held[address] += size
+
+    def give_back(self, size: int, *, address: Hashable) -> None:
+        """It holds so much less."""
+        self.left += size
+        self._held[address] -= size
+        assert self._held[address] >= 0
+        if not self._held[address]:
+            del self._held[address]
