@@ -56,6 +56,24 @@ class _SlowNodeStore(NodeStore):
         await super().create(key, parts)
 
 
+async def stopped(cluster: Cluster, tp: TopicPartition) -> tuple[Partition, str, list[tuple[int, bytes]]]:
+    """Has one record in a segment, and a tail that cannot be rolled, until it refuses. Returns what keeps it from that, and what it took."""
+    await cluster.append(tp, b"first")
+    await cluster.roll(tp)
+    partition = cluster.broker._ownership.partitions[tp]
+    key = damage_next_version(cluster.store, tp, partition)
+    return partition, key, [(0, b"first"), *await fill(cluster, tp)]
+
+
+async def check_mended(cluster: Cluster, tp: TopicPartition, key: str, taken: list[tuple[int, bytes]]) -> None:
+    """The next broker has all of it, once what was damaged is gone."""
+    await cluster.kill()
+    cluster.store.apply_delete("operator", key)
+    await cluster.start("again")
+    assert await cluster.read_all(tp) == taken
+    await cluster.kill()
+
+
 async def fill(cluster: Cluster, tp: TopicPartition) -> list[tuple[int, bytes]]:
     """Appends until the partition refuses and says what to restore; returns what it took."""
     return await fill_until_refused(cluster, tp, saying="restore the object")
@@ -87,11 +105,7 @@ async def test_a_partition_that_cannot_be_rolled_refuses_records_alone_and_goes_
     cluster = Cluster(settings=SMALL)
     await cluster.start()
     (hurt, other) = await cluster.topic("orders", partitions=2)
-    await cluster.append(hurt, b"first")
-    await cluster.roll(hurt)
-    partition = cluster.broker._ownership.partitions[hurt]
-    key = damage_next_version(cluster.store, hurt, partition)
-    taken = [(0, b"first"), *await fill(cluster, hurt)]
+    partition, key, taken = await stopped(cluster, hurt)
     assert partition.tail.size_bytes <= SMALL.tail_limit_bytes
     await write(cluster, other, count=200)
     assert await cluster.read_all(hurt) == taken
@@ -111,11 +125,7 @@ async def test_the_wal_stays_bounded_though_a_partition_cannot_be_rolled_and_not
     cluster = Cluster(settings=SMALL)
     await cluster.start()
     (hurt, other) = await cluster.topic("orders", partitions=2)
-    await cluster.append(hurt, b"first")
-    await cluster.roll(hurt)
-    partition = cluster.broker._ownership.partitions[hurt]
-    key = damage_next_version(cluster.store, hurt, partition)
-    taken = [(0, b"first"), *await fill(cluster, hurt)]
+    partition, key, taken = await stopped(cluster, hurt)
     most = 0
     for _ in range(20):
         await write(cluster, other, count=50)
@@ -123,11 +133,7 @@ async def test_the_wal_stays_bounded_though_a_partition_cannot_be_rolled_and_not
     assert most <= SMALL.wal_budget_bytes + 8 * SMALL.tail_budget_bytes  # a million bytes were appended
     carried_bytes = cluster.broker._commit.sent_bytes / partition.tail.size_bytes
     assert carried_bytes > 4, "it was carried several times"
-    await cluster.kill()
-    cluster.store.apply_delete("operator", key)
-    await cluster.start("again")
-    assert await cluster.read_all(hurt) == taken
-    await cluster.kill()
+    await check_mended(cluster, hurt, key, taken)
 
 
 @on_virtual_time
@@ -136,11 +142,7 @@ async def test_a_stopped_partition_is_carried_in_parts_that_a_slow_store_takes_i
     cluster.store.keep_all = True
     await cluster.start()
     (hurt, other) = await cluster.topic("orders", partitions=2)
-    await cluster.append(hurt, b"first")
-    await cluster.roll(hurt)
-    partition = cluster.broker._ownership.partitions[hurt]
-    key = damage_next_version(cluster.store, hurt, partition)
-    taken = [(0, b"first"), *await fill(cluster, hurt)]
+    partition, key, taken = await stopped(cluster, hurt)
     assert partition.tail.size_bytes > SlowStore.TAKES_BYTES
     for _ in range(10):
         await write(cluster, other, count=50)
@@ -148,11 +150,7 @@ async def test_a_stopped_partition_is_carried_in_parts_that_a_slow_store_takes_i
     parts = [name for name, data in cluster.store.ever if name.startswith("wal/") and len(data) > 3_000]
     assert len(parts) > partition.tail.size_bytes / 4_000, "it was carried, more than once"
     assert await cluster.read_all(hurt) == taken
-    await cluster.kill()
-    cluster.store.apply_delete("operator", key)
-    await cluster.start("again")
-    assert await cluster.read_all(hurt) == taken
-    await cluster.kill()
+    await check_mended(cluster, hurt, key, taken)
 
 
 @on_virtual_time
@@ -162,11 +160,7 @@ async def test_a_broker_that_dies_between_the_parts_of_a_copy_leaves_all_of_the_
         cluster = Cluster(store, settings=replace(SMALL, carry_chunk_bytes=4_000, wal_budget_bytes=1_000_000))
         await cluster.start()
         (hurt,) = await cluster.topic("orders", partitions=1)
-        await cluster.append(hurt, b"first")
-        await cluster.roll(hurt)
-        partition = cluster.broker._ownership.partitions[hurt]
-        key = damage_next_version(store, hurt, partition)
-        taken = [(0, b"first"), *await fill(cluster, hurt)]
+        partition, key, taken = await stopped(cluster, hurt)
         before = [run.slot for run in partition.tail.runs]
         first = cluster.broker._commit.sent_objects
         store.unknown.add(f"/{first + landed:020d}")
@@ -194,11 +188,7 @@ async def test_a_roll_that_is_tried_again_and_again_writes_its_segment_once() ->
     cluster = Cluster(settings=SMALL)
     await cluster.start()
     (hurt,) = await cluster.topic("orders")
-    await cluster.append(hurt, b"first")
-    await cluster.roll(hurt)
-    partition = cluster.broker._ownership.partitions[hurt]
-    key = damage_next_version(cluster.store, hurt, partition)
-    taken = [(0, b"first"), *await fill(cluster, hurt)]
+    partition, key, taken = await stopped(cluster, hurt)
     await asyncio.sleep(600)
     assert len(cluster.store.keys(segment_prefix(hurt))) == 2
     cluster.store.apply_delete("operator", key)

@@ -62,6 +62,15 @@ async def stuck(proxy: Running, *, host: str = "127.0.0.2") -> Client:
     return proxy.clients[-1]
 
 
+async def stuck_in_a_large_answer(proxy: Running) -> Client:
+    """The same, with more on its way than all answers may have."""
+    proxy.metadata.add_topic(CONSUMER_OFFSETS, 1)
+    proxy.owner.on_group_call = lambda *_: {"error_code": 0, "assignment": bytes(2 * ANSWERS_BYTES)}
+    one = await stuck(proxy)
+    one.send(ApiKey.SYNC_GROUP, 3, SYNC)
+    return one
+
+
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who takes nothing goes soon."""
@@ -94,11 +103,8 @@ def test_large_answers_that_nobody_takes_are_few_and_others_have_theirs_once_tho
 
 def test_who_takes_nothing_goes_where_answers_are_more_than_there_may_be_though_nobody_waits() -> None:
     async def test(proxy: Running, client: Client) -> None:
-        proxy.metadata.add_topic(CONSUMER_OFFSETS, 1)
+        await stuck_in_a_large_answer(proxy)
         answers, endpoint = proxy.role.proxy.bulk.answers, proxy.role.server.endpoint
-        proxy.owner.on_group_call = lambda *_: {"error_code": 0, "assignment": bytes(2 * ANSWERS_BYTES)}
-        one = await stuck(proxy)
-        one.send(ApiKey.SYNC_GROUP, 3, SYNC)
         await until(lambda: answers.held_bytes > ANSWERS_BYTES)
         assert not answers.is_waited_for
         endpoint.relieve()
@@ -127,11 +133,8 @@ def test_who_takes_a_little_of_its_answer_at_a_time_goes_as_who_takes_nothing(*,
     """Of what it has to take it takes this share."""
 
     async def test(proxy: Running, client: Client) -> None:
-        proxy.metadata.add_topic(CONSUMER_OFFSETS, 1)
+        one = await stuck_in_a_large_answer(proxy)
         answers, endpoint = proxy.role.proxy.bulk.answers, proxy.role.server.endpoint
-        proxy.owner.on_group_call = lambda *_: {"error_code": 0, "assignment": bytes(2 * ANSWERS_BYTES)}
-        one = await stuck(proxy)
-        one.send(ApiKey.SYNC_GROUP, 3, SYNC)
         await until(lambda: any(found.unsent_bytes for found in endpoint.connections))
         [connection] = [found for found in endpoint.connections if found.unsent_bytes]
         endpoint.relieve()
