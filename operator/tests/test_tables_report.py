@@ -1,5 +1,7 @@
 """What is said of a table by what the Spark Operator says of its runs, and when a stream is begun anew."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -7,11 +9,11 @@ from tables_of_a_test import HOURLY, STREAM, cluster, sink
 
 from bmq.resources.tables import TableStatus
 from bmq_operator.conditions import timestamp
-from bmq_operator.kube import Manifest
+from bmq_operator.kube import FIELD_MANAGER, Manifest
 from bmq_operator.tables.desired import AFTER, FAILURES
 from bmq_operator.tables.jobs import TableJob, jobs_of_sink
-from bmq_operator.tables.report import Report, of_schedule, of_stream, summed_up
-from bmq_operator.tables.runs import SCHEDULED_LABEL, last_words, run_of, schedule_of
+from bmq_operator.tables.report import Report, of_compaction, of_schedule, of_stream, summed_up
+from bmq_operator.tables.runs import SCHEDULED_LABEL, Schedule, last_ended, last_words, run_of, schedule_of
 
 NEW = TableStatus()
 NOW_MS = 1_700_000_000_000
@@ -46,10 +48,19 @@ def stream(found: Manifest | None, pod: Manifest | None = None, *, old: TableSta
     return of_stream(job(**STREAM, **spec), None if found is None else run_of(found), pod, old, now_ms=NOW_MS)
 
 
-def scheduled(*runs: Manifest, state: str = "Scheduled", ago_s: int = 5, reason: str = "", **spec: Any) -> Report:
-    meta = {"name": "lake", "creationTimestamp": timestamp(NOW_MS - ago_s * 1000)}
-    status = {"scheduleState": state, "reason": reason, "nextRun": "2023-11-14T23:00:00Z"}
-    return of_schedule(job(**HOURLY, **spec), schedule_of({"metadata": meta, "status": status}, runs), None, TableStatus(), now_ms=NOW_MS)
+def schedule(
+    *runs: Manifest, state: str = "Scheduled", ago_s: int = 5, reason: str = "", due_in_s: int = 2800, changed_ago_s: int | None = None
+) -> Schedule:
+    """Of a schedule that was made and changed so long ago, and whose next run is due then."""
+    meta: Manifest = {"name": "lake", "creationTimestamp": timestamp(NOW_MS - ago_s * 1000)}
+    if changed_ago_s is not None:
+        meta["managedFields"] = [{"manager": FIELD_MANAGER, "operation": "Apply", "time": timestamp(NOW_MS - changed_ago_s * 1000)}]
+    status = {"scheduleState": state, "reason": reason, "nextRun": timestamp(NOW_MS + due_in_s * 1000) if state else None}
+    return schedule_of({"metadata": meta, "status": status}, runs)
+
+
+def scheduled(*runs: Manifest, spec: Mapping[str, Any] = MappingProxyType({}), **more: Any) -> Report:
+    return of_schedule(job(**HOURLY, **spec), schedule(*runs, **more), None, TableStatus(), now_ms=NOW_MS)
 
 
 def said(report: Report) -> tuple[str, str]:
@@ -81,6 +92,40 @@ def test_an_application_that_nobody_takes_up_is_told_with_what_helps() -> None:
     assert "spark.jobNamespaces" in stream(application("", ago_s=61)).finding.message
     assert said(scheduled(state="", ago_s=61)) == ("False", "NotTakenUp")
     assert said(scheduled(state="")) == ("True", "Scheduled")
+
+
+def test_a_run_that_is_due_and_that_nobody_begins_is_told_whatever_came_of_the_one_before() -> None:
+    good = application("COMPLETED", ago_s=3700, ended_ago_s=3600, of="lake")
+    for runs in ((), (good,)):
+        assert said(scheduled(*runs, ago_s=9000, due_in_s=-60))[0] == "True", "the Spark Operator needs a moment"
+        found = scheduled(*runs, ago_s=9000, due_in_s=-61)
+        assert said(found) == ("False", "NotTakenUp")
+        assert timestamp(NOW_MS - 61_000) in found.finding.message and "spark.jobNamespaces" in found.finding.message
+        assert found.again_after_s is not None, "that a run begins is heard of, that none does is not"
+    bad = scheduled(application("FAILED", ago_s=3700, ended_ago_s=3600, message="no route to host", of="lake"), ago_s=9000, due_in_s=-61)
+    assert said(bad) == ("False", "Failed")
+    assert "no route to host" in bad.finding.message and "nobody has begun" in bad.finding.message
+    assert said(scheduled(good, ago_s=9000, due_in_s=-61, spec={"suspend": True})) == ("True", "Suspended")
+
+
+def test_a_run_that_waits_for_the_one_before_is_not_due() -> None:
+    """The Spark Operator looks again when the schedule says so next, which is not told."""
+    assert said(scheduled(application("RUNNING", ago_s=3700, of="lake"), ago_s=9000, due_in_s=-900)) == ("True", "Running")
+    late = application("COMPLETED", ago_s=3700, ended_ago_s=600, of="lake")
+    assert said(scheduled(late, ago_s=9000, due_in_s=-900)) == ("True", "Succeeded")
+    before = application("COMPLETED", ago_s=7300, ended_ago_s=7200, of="lake")
+    merging = schedule(application("RUNNING", ago_s=3700, of="lake"), before, ago_s=9000, due_in_s=-900)
+    told = of_compaction(job(**HOURLY), merging, last_ended(merging), None, now_ms=NOW_MS)
+    assert (told.status, told.reason) == ("True", "Succeeded")
+
+
+def test_a_schedule_that_was_changed_and_that_nobody_takes_up_is_told_though_it_had_runs() -> None:
+    good = application("COMPLETED", ago_s=3700, ended_ago_s=3600, of="lake")
+    assert said(scheduled(good, state="", ago_s=61)) == ("False", "NotTakenUp")
+    assert said(scheduled(good, state="", ago_s=9000, changed_ago_s=5)) == ("True", "Succeeded")
+    resumed = scheduled(good, ago_s=9000, due_in_s=-900, changed_ago_s=5)
+    assert said(resumed) == ("True", "Succeeded"), "while it was suspended nobody was to begin a run"
+    assert said(scheduled(application("RUNNING", ago_s=3700, of="lake"), state="", ago_s=61)) == ("True", "Running")
 
 
 def test_a_failure_is_told_in_the_jobs_own_words() -> None:

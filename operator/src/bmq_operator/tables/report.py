@@ -116,8 +116,9 @@ def of_schedule(job: TableJob, schedule: Schedule | None, pod: Manifest | None, 
     if schedule.state == "FailedValidation":
         finding = _failed("ScheduleRefused", f"the Spark Operator refuses schedule or timeZone: {schedule.reason}: correct them")
         return Report(finding=finding, running=False, status=status)
-    if schedule.state == "" and now_ms - schedule.created_ms > NOT_TAKEN_AFTER_MS and newest is None:
-        return Report(finding=_not_taken("the schedule"), running=False, status=status, again_after_s=SOON_S)
+    overdue = schedule.due_ms > 0 and now_ms - schedule.due_ms > NOT_TAKEN_AFTER_MS
+    if overdue and (newest is None or newest.state == "COMPLETED"):
+        return Report(finding=_not_taken(_what_is_due(schedule)), running=False, status=status, again_after_s=SOON_S)
     if newest is None:
         finding = Finding(status="True", reason="Scheduled", message=f"the first run begins at {schedule.next_run or 'its time'}")
         return Report(finding=finding, running=False, status=status)
@@ -126,7 +127,8 @@ def of_schedule(job: TableJob, schedule: Schedule | None, pod: Manifest | None, 
         return Report(finding=finding, running=False, status=status)
     finding, error = _of_run(newest, pod, now_ms=now_ms)
     if newest.state == "FAILED":
-        finding = replace(finding, message=f"{finding.message}. The next run begins at {schedule.next_run}")
+        then = _not_taken(_what_is_due(schedule)).message if overdue else f"The next run begins at {schedule.next_run}"
+        finding = replace(finding, message=f"{finding.message}. {then}")
     status = status.model_copy(update={"last_error": error or status.last_error})
     return Report(finding=finding, running=running, status=status, again_after_s=None if running or newest.state in ENDED else SOON_S)
 
@@ -187,7 +189,7 @@ def _of_run(run: Run, pod: Manifest | None, *, now_ms: int) -> tuple[Finding, st
     if run.state == "RUNNING":
         return Finding(status="True", reason=RUNNING, message=f"it runs since {timestamp(run.submitted_ms)}"), ""
     if run.state == "" and now_ms - run.created_ms > NOT_TAKEN_AFTER_MS:
-        return _not_taken("the application"), ""
+        return _not_taken("taken up the application"), ""
     if run.state in _FAILING:
         error = said(run, pod)
         reason = "SubmissionFailed" if run.state == "SUBMISSION_FAILED" else "Failed"
@@ -214,8 +216,15 @@ def _begun_anew(report: Report, run: Run, failures: int, *, now_ms: int) -> Repo
 
 
 def _not_taken(what: str) -> Finding:
-    text = f"nobody has taken up {what}: see whether the Spark Operator runs and looks after this namespace (its chart's spark.jobNamespaces)"
+    text = (
+        f"nobody has {what}: see whether the Spark Operator runs and looks after this namespace (its chart's spark.jobNamespaces), and what its log "
+        "says"
+    )
     return _failed("NotTakenUp", text)
+
+
+def _what_is_due(schedule: Schedule) -> str:
+    return f"begun the run that was due at {schedule.next_run}" if schedule.state else "taken up the schedule"
 
 
 def _failed(reason: str, message: str) -> Finding:

@@ -55,8 +55,9 @@ class Schedule:
     name: str
     state: str
     reason: str
-    created_ms: int
     next_run: str
+    due_ms: int
+    """Since when the Spark Operator is to do something about it: take it up, or begin the next run. 0: not yet, or nobody knows."""
     runs: Sequence[Run]
 
 
@@ -80,15 +81,27 @@ def run_of(application: Manifest) -> Run:
 def schedule_of(scheduled: Manifest, applications: Iterable[Manifest]) -> Schedule:
     """Of a ScheduledSparkApplication, and of all SparkApplications of its owner."""
     status, meta = scheduled.get("status", {}), scheduled["metadata"]
-    runs = [run_of(one) for one in applications if one["metadata"].get("labels", {}).get(SCHEDULED_LABEL) == meta["name"]]
+    of_it = [run_of(one) for one in applications if one["metadata"].get("labels", {}).get(SCHEDULED_LABEL) == meta["name"]]
+    runs = sorted(of_it, key=lambda run: (run.created_ms, run.name), reverse=True)
+    state, next_run = status.get("scheduleState", ""), status.get("nextRun") or ""
     return Schedule(
         name=meta["name"],
-        state=status.get("scheduleState", ""),
+        state=state,
         reason=status.get("reason", ""),
-        created_ms=time_ms(meta.get("creationTimestamp")),
-        next_run=status.get("nextRun") or "",
-        runs=sorted(runs, key=lambda run: (run.created_ms, run.name), reverse=True),
+        next_run=next_run,
+        due_ms=_due_ms(state, time_ms(next_run), runs[0] if runs else None, changed_ms=written_ms(scheduled)),
+        runs=runs,
     )
+
+
+def _due_ms(state: str, next_run_ms: int, newest: Run | None, *, changed_ms: int) -> int:
+    """A run that another one was in the way of begins when the schedule says so next, and of that nothing is told."""
+    if newest is not None and newest.state not in ENDED:
+        return 0
+    if not state:
+        return changed_ms
+    in_the_way = newest is not None and newest.ended_ms > next_run_ms
+    return 0 if not next_run_ms or in_the_way else max(next_run_ms, changed_ms)
 
 
 def last_ended(schedule: Schedule) -> Run | None:
