@@ -248,7 +248,8 @@ class Limits:
     )
     fetch_partitions_held: int = _limit(
         100_000,
-        "Partitions that all Fetch requests under way name together, of those that name more than 1,000 each.",
+        "Partitions that all Fetch requests under way name together, of those that name more than 1,000 each; and as many again of those that name "
+        "11 to 1,000 each, of which clients at one address have no more than are free: half, while they are the only ones who have so many.",
         beyond="They wait their turn; none of them waits for records longer than a second.",
         maximum=10_000_000,
         minimum=1_000,

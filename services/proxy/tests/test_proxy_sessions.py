@@ -59,6 +59,18 @@ def test_an_answer_that_is_put_together_in_parts_is_the_same() -> None:
     assert told[0][0] == [n for n in range(40) if n % 3 == 0 or n % 7 == 0]
 
 
+def test_a_request_that_waits_for_its_turn_is_for_no_more_than_it_was_let_in_with_and_keeps_nothing_of_a_session_that_its_client_ends() -> None:
+    sessions = cache()
+    session_id = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(3)], topic_ids=False).session_id
+    first, second = (sessions.begin(now_ms=0, session_id=session_id, session_epoch=epoch, wanted=[], topic_ids=False) for epoch in (1, 2))
+    grown = sessions.begin(now_ms=0, session_id=session_id, session_epoch=3, wanted=[wanted(n) for n in range(3, 9)], topic_ids=False)
+    assert (first.count, [one.partition for one in first.wanted], grown.count) == (3, [0, 1, 2], 9)
+    sessions.begin(now_ms=0, session_id=session_id, session_epoch=-1, wanted=[], topic_ids=False)
+    assert (second.count, second.wanted, second.changed([])) == (3, [], [])
+    assert first.changed(quiet(3)) == []
+    assert (len(sessions), sessions.partitions) == (0, 0)
+
+
 def test_a_session_does_not_come_by_small_steps_to_more_than_one_request_may_name() -> None:
     sessions = cache(session_partitions_max=30)
     fetching = sessions.begin(now_ms=0, session_id=0, session_epoch=0, wanted=[wanted(n) for n in range(20)], topic_ids=False)

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from bmq.fair_room import FairRoom
 from bmq.limits import Limits
 from bmq.turns import Turns
 from bmq.wire.limits import PRODUCE_PARTITIONS_MAX
@@ -27,6 +28,8 @@ BEGUN_AT_ONCE: Final = 4
 """Of a request's elements that are worked on beside each other so many begin with it, the others in turns."""
 WIDE_ELEMENTS: Final = 1_000
 """An answer with more is a wide one."""
+FEW_PARTITIONS: Final = 10
+"""A Fetch of so many is not counted: what it holds while it waits is about what any request does."""
 ELEMENT_BYTES_MIN: Final = 2
 """What an element of an array takes in a request at least: a text of one letter."""
 PRODUCE_PARTITION_BYTES_MIN: Final = 5
@@ -49,6 +52,7 @@ class Bulk:
         self._collecting = Admission(limits.answer_memory_bytes)
         self._apart = Admission(1)
         self._fetching = Admission(limits.fetch_partitions_held)
+        self._fetching_at_leisure = FairRoom(limits.fetch_partitions_held)
         self._look_ups = ByAddress(limits.look_ups_per_address)
         self.listed_bytes = 0
         """What the last list of groups said."""
@@ -81,13 +85,24 @@ class Bulk:
         return self._requests.admitted(call, size_bytes)
 
     @asynccontextmanager
-    async def fetching(self, call: Call, partitions: int) -> AsyncIterator[None]:
-        """While a Fetch of so many partitions is under way."""
-        if partitions <= WIDE_ELEMENTS:
-            yield
-            return
-        async with self._fetching.admitted(call, partitions):
-            yield
+    async def fetching(self, call: Call, partitions: int) -> AsyncIterator[bool]:
+        """While a Fetch of so many partitions is under way, and whether it may wait for records as long as it likes: others may wait for their turn.
+
+        Each partition is some 450 bytes while it is waited for, and looked at anew with each record of any of them: so those of narrow requests
+        have a bound, too. Whose address has its part of that takes its turn among wide ones.
+        """
+        address = call.client_host
+        if partitions <= FEW_PARTITIONS:
+            yield True
+        elif partitions <= WIDE_ELEMENTS and self._fetching_at_leisure.has(partitions, address=address):
+            self._fetching_at_leisure.take(partitions, address=address)
+            try:
+                yield True
+            finally:
+                self._fetching_at_leisure.give_back(partitions, address=address)
+        else:
+            async with self._fetching.admitted(call, partitions):
+                yield False
 
     @asynccontextmanager
     async def building(self, call: Call, elements: int) -> AsyncIterator[None]:

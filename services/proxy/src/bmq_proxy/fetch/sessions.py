@@ -11,6 +11,7 @@ with all of them again and again; so its client says anew what it wants, in a re
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -94,15 +95,27 @@ class _Session:
 
 
 class Fetching:
-    """One Fetch under way: `wanted` in the order to serve it. Tell `changed` what was found, of each once."""
+    """One Fetch under way: `wanted` in the order to serve it, `count` of them. Tell `changed` what was found, of each once."""
 
-    def __init__(self, wanted: Sequence[Wanted], session: _Session | None, *, full: bool, end: Callable[[_Session], None] | None = None) -> None:
-        """`end` ends its session."""
-        self.wanted = wanted
+    def __init__(
+        self, wanted: Sequence[Wanted] | None, session: _Session | None, *, full: bool, end: Callable[[_Session], None] | None = None
+    ) -> None:
+        """`wanted`: None where it is what the session has. `end` ends its session."""
+        self._wanted = wanted
+        self.count = len(session.partitions if wanted is None and session is not None else wanted or ())
         self._session = session
         self._full = full
         self._end = end
         self._errors = 0
+
+    @property
+    def wanted(self) -> Sequence[Wanted]:
+        """A session's are looked up when they are asked for first: of a request that waits for its turn no list of thousands is kept."""
+        if self._wanted is None:
+            assert self._session is not None
+            # No more than it was admitted with: another request of the same session may have added some.
+            self._wanted = [cached.wanted for cached in islice(self._session.partitions.values(), self.count)]
+        return self._wanted
 
     @property
     def session_id(self) -> int:
@@ -160,7 +173,10 @@ class SessionCache:
     ) -> Fetching:
         """Takes a Fetch request in. Raises SessionNotFound, InvalidSessionEpoch, SessionTopicIdMismatch."""
         if session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            ended = self._sessions.get(session_id)
             self._drop(session_id)
+            if ended is not None:
+                ended.partitions.clear()  # a request of it that still waits, over another connection, keeps none of them
             unique = {one.key: one for one in wanted}
             session = None
             if session_epoch == INITIAL_EPOCH and unique and len(unique) <= self._session_partitions_max and _may_be_there(unique.values()):
@@ -198,7 +214,7 @@ class SessionCache:
         session.epoch = session_epoch + 1 if session_epoch < EPOCH_MAX else 1
         session.used_ms = now_ms
         self._sessions[session_id] = self._sessions.pop(session_id)
-        fetching = Fetching([cached.wanted for cached in session.partitions.values()], session, full=False, end=self._end)
+        fetching = Fetching(None, session, full=False, end=self._end)
         if self._partitions > self._partitions_max:
             self._drop(session_id)  # It grew beyond all bounds: this answer still comes, then the client starts anew.
         return fetching

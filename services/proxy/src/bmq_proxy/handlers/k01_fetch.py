@@ -30,7 +30,7 @@ from bmq_proxy.topics import find_partition
 READ_COMMITTED = 1
 MAX_WAIT_MS_MAX = 300_000
 WIDE_WAIT_MS_MAX = 1_000
-"""How long a request for more than WIDE_ELEMENTS partitions waits for records."""
+"""How long a request waits for records that names more than WIDE_ELEMENTS partitions, or that had to wait for its turn."""
 FAILED_WAIT_MS = 100
 """How long a request without records waits for some of its other partitions before it says that one cannot be read at present."""
 
@@ -51,8 +51,8 @@ def begin(proxy: Proxy, call: Call, body: Buffer) -> Pending:
 async def _wide(proxy: Proxy, call: Call, body: Buffer) -> Answer:
     """Parsed beside the event loop, and only as many at a time as all wide requests may be."""
     async with proxy.bulk.parsing(call, memoryview(body).nbytes):
-        request = await proxy.bulk.apart(call, partial(_parsed, proxy, call, body))
-    started = _started(proxy, call, request)
+        parsed = [await proxy.bulk.apart(call, partial(_parsed, proxy, call, body))]
+    started = _started(proxy, call, parsed.pop())  # nothing of it may be kept alive while waiting
     return started if isinstance(started, Answer) else await started
 
 
@@ -72,7 +72,7 @@ def _started(proxy: Proxy, call: Call, request: FetchRequest) -> Answer | Corout
         return _refused(call, int(ErrorCode.invalid_fetch_session_epoch))
     except SessionTopicIdMismatch:
         return _refused(call, int(ErrorCode.fetch_session_topic_id_error))
-    return _run(proxy, call, request, fetching)
+    return _run(proxy, call, replace(request, topics=[], forgotten=[]), fetching)
 
 
 def _session(proxy: Proxy, call: Call, request: FetchRequest) -> Fetching:
@@ -97,17 +97,14 @@ def _key(name: str | None, topic_id: UUID | None) -> TopicKey:
 
 
 async def _run(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetching) -> Answer:
-    if len(fetching.wanted) <= WIDE_ELEMENTS:
-        return await _answered(proxy, call, request, fetching)
-    async with proxy.bulk.fetching(call, len(fetching.wanted)):
+    async with proxy.bulk.fetching(call, fetching.count) as at_leisure:
         # Others may wait for their turn: who asks for so much hears soon that there is nothing yet.
-        hurried = replace(request, max_wait_ms=min(request.max_wait_ms, WIDE_WAIT_MS_MAX))
-        return await _answered(proxy, call, hurried, fetching)
+        wait_ms = request.max_wait_ms if at_leisure else min(request.max_wait_ms, WIDE_WAIT_MS_MAX)
+        return await _answered(proxy, call, replace(request, max_wait_ms=wait_ms), fetching, in_turns=not at_leisure)
 
 
-async def _answered(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetching) -> Answer:
+async def _answered(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetching, *, in_turns: bool) -> Answer:
     started = asyncio.get_running_loop().time()
-    wide = len(fetching.wanted) > WIDE_ELEMENTS
     committed = request.isolation_level == READ_COMMITTED
     found, result = await _read(proxy, call, request, fetching)
     try:
@@ -115,7 +112,7 @@ async def _answered(proxy: Proxy, call: Call, request: FetchRequest, fetching: F
         told: list[int] = []
         codes: list[int] = []
         for first in range(0, len(found), WIDE_ELEMENTS):
-            if wide:
+            if in_turns:
                 await proxy.bulk.turn(call)
             some = found[first : first + WIDE_ELEMENTS]
             codes += map(_code, some)

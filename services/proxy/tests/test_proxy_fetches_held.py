@@ -1,0 +1,112 @@
+"""How many partitions all Fetch requests wait for is bounded, also where each names few of them; whoever has to wait is answered all the same."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from proxy_in_memory import Client, batch, fetch_request, running_proxy
+from test_proxy_fair_shares import until
+
+from bmq.limits import Limits
+from bmq.roles.owner import TailAnswer, TailRequest
+from bmq_proxy.bulk import FEW_PARTITIONS
+from bmq_proxy.handlers import k01_fetch
+from bmq_proxy.settings import ProxySettings
+
+HELD = 1_000
+EACH = 100
+CLIENTS = 40
+ENTERED = HELD // 2 // EACH + HELD // EACH
+"""What one address has at its leisure, and what is let in by turns beside it."""
+FOREVER_MS = 300_000
+SETTINGS = ProxySettings(limits=Limits(fetch_partitions_held=HELD))
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_answered_before_there_is_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(k01_fetch, "WIDE_WAIT_MS_MAX", FOREVER_MS)
+
+
+class Counting:
+    """An owner's `read_tail` that counts the partitions which it is asked to wait for."""
+
+    def __init__(self, owner: Any) -> None:
+        self._read_tail = owner.read_tail
+        self.waited_for = self.most = 0
+        owner.read_tail = self
+
+    async def __call__(self, requests: Sequence[TailRequest], *, max_wait_ms: int, **more: int) -> list[TailAnswer]:
+        waits = len(requests) if max_wait_ms and len(requests) > FEW_PARTITIONS else 0
+        self.waited_for += waits
+        self.most = max(self.most, self.waited_for)
+        try:
+            answers: list[TailAnswer] = await self._read_tail(requests, max_wait_ms=max_wait_ms, **more)
+        finally:
+            self.waited_for -= waits
+        return answers
+
+
+def fetch(partitions: int, **options: Any) -> dict[str, Any]:
+    request = fetch_request("wide", 0, 0, max_wait_ms=FOREVER_MS, **options)
+    [topic] = request["topics"]
+    topic["partitions"] = [{**topic["partitions"][0], "partition": index} for index in range(partitions)]
+    return request
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_many_requests_for_a_hundred_partitions_each_are_not_all_waited_for_at_once_and_all_are_answered() -> None:
+    async def main() -> None:
+        async with running_proxy(SETTINGS) as proxy:
+            proxy.metadata.add_topic("wide", EACH)
+            owner = Counting(proxy.owner)
+            clients = [await proxy.connect() for _ in range(CLIENTS)]
+            for client in clients:
+                client.send(1, 11, fetch(EACH))
+            await until(lambda: owner.waited_for >= ENTERED * EACH)
+            await turns(200)
+            few = await proxy.connect()
+            few.send(1, 11, fetch(FEW_PARTITIONS))
+            await until(lambda: proxy.owner.reads > ENTERED)  # whoever names few waits for nobody
+            assert owner.most == ENTERED * EACH
+            await (await proxy.connect()).ask(0, 9, produced())
+            answers = await asyncio.wait_for(asyncio.gather(*(client.receive() for client in [*clients, few])), 20)
+            assert all(answer.responses[0].partitions[0].records for _, answer in answers)
+            assert (owner.waited_for, owner.most) == (0, ENTERED * EACH)
+
+    asyncio.run(main())
+
+
+def test_the_requests_of_one_session_over_many_connections_are_bounded_likewise_and_leave_with_their_clients() -> None:
+    async def main() -> None:
+        async with running_proxy(SETTINGS) as proxy:
+            proxy.metadata.add_topic("wide", EACH)
+            owner = Counting(proxy.owner)
+            first = await proxy.connect()
+            began = await first.ask(1, 11, {**fetch(EACH, session_epoch=0), "max_wait_ms": 0})
+            clients: list[Client] = []
+            for epoch in range(1, CLIENTS + 1):
+                client = await proxy.connect()
+                clients.append(client)
+                client.send(1, 11, {**fetch(0), "topics": [], "session_id": began.session_id, "session_epoch": epoch})
+                await turns(50)
+            await until(lambda: owner.waited_for >= ENTERED * EACH)
+            await turns(200)
+            assert owner.most == ENTERED * EACH
+            for client in clients[:-1]:
+                client.close()
+            await until(lambda: owner.waited_for == EACH)
+            await (await proxy.connect()).ask(0, 9, produced())
+            _, answer = await asyncio.wait_for(clients[-1].receive(), 20)
+            assert answer.responses[0].partitions[0].records
+
+    asyncio.run(main())
+
+
+def produced() -> dict[str, Any]:
+    data = [{"name": "wide", "partition_data": [{"index": 0, "records": batch(b"news")}]}]
+    return {"transactional_id": None, "acks": -1, "timeout_ms": 5_000, "topic_data": data}
