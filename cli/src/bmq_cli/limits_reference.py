@@ -35,6 +35,7 @@ work that takes long is done in turns between which everybody else is served:
   ([decision 44](decisions/0044-groups-in-turns.md)).
 - Whoever sends half a request, or does not take its answer, is cut off when others need the room.
   Half-sent requests of one address hold up no other one; a large request of the same address waits until one of them has been still for a second.
+- An address whose requests, until they are answered, take three times what is free of `request_memory_bytes` is not read meanwhile; others are.
 - The admin address begins `admin_turn_requests` requests in one turn of the loop, by turns of addresses, and works on 16 of each address; no
   request is parsed there that has many headers or a body in chunks.
 - Of lines in a process's log that say the same but for numbers 50 come in ten seconds, of all 1,000; `left_out` of the next says how many did not.

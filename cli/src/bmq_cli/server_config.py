@@ -343,7 +343,12 @@ class ServerConfig(BaseSettings):
     connection_idle_ms_max: int = _number(
         PROXIES, 600_000, "A connection without a request for so long is closed.", minimum=1_000, maximum=24 * _HOUR_MS
     )
-    request_memory_bytes: Size = _bytes(PROXIES, 128 * MIB, "Requests held by all connections; above it none is read.")
+    request_memory_bytes: Size = _bytes(
+        PROXIES,
+        128 * MIB,
+        "Requests held by all connections, until they are answered; above it none is read. Nor is an address that holds three times what is free; "
+        "others are read meanwhile.",
+    )
     fetch_memory_bytes: Size = _bytes(PROXIES, 128 * MIB, "Records on their way to consumers.")
     fetch_bytes_max: Size = _bytes(
         PROXIES, 64 * MIB, "The most bytes of one answer to a Fetch, whatever the client asks for.", minimum=64 * KIB, maximum=GIB

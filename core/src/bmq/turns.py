@@ -48,6 +48,11 @@ class Rotation(Generic[T]):
         senders = next(iter(self._parties.values()))
         return next(iter(senders.values()))[0]
 
+    @property
+    def first_party(self) -> Hashable:
+        """Whose that is."""
+        return next(iter(self._parties))
+
     def pass_over(self) -> None:
         """The party that is next goes behind all others, with all that it has here."""
         self._parties.move_to_end(next(iter(self._parties)))

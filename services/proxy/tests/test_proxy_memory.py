@@ -40,6 +40,29 @@ def test_no_frame_is_read_while_memory_is_used_up() -> None:
     run(test, ProxySettings(request_memory_bytes=500_000))
 
 
+def test_an_address_whose_requests_wait_keeps_nobody_else_from_being_read() -> None:
+    async def test(proxy: Running, client: Client) -> None:
+        proxy.owner.hold = True
+        memory = proxy.role.server.endpoint.request_memory
+        senders = [await proxy.connect(local_addr=("127.0.0.2", 0)) for _ in range(12)]
+        for sender in senders:
+            sender.send_produce("orders", {0: batch(b"a" * 100_000)})
+        await until(lambda: memory.held_bytes > 600_000)
+        assert await nothing_comes(senders[0])
+        for _ in range(3):  # a connection that was read before brings in one
+            asked = client.send(3, 9, {"topics": None})
+            assert (await client.receive())[0] == asked
+        while len(proxy.owner.appended) < len(senders):
+            proxy.owner.let_go(len(proxy.owner.held))
+            await asyncio.sleep(0)
+        proxy.owner.let_go(len(proxy.owner.held))
+        for sender in senders:
+            assert codes((await sender.receive())[1]) == [0]
+        assert memory.held_bytes == 0
+
+    run(test, ProxySettings(request_memory_bytes=1_000_000))
+
+
 def test_a_claim_to_be_large_holds_up_nobody() -> None:
     async def test(proxy: Running, client: Client) -> None:
         endpoint = proxy.role.server.endpoint

@@ -4,8 +4,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-ROOMS_AT_ONCE = 8
-
 
 class MemoryBudget:
     """Bytes that may be held at one time, for all connections of a process together.
@@ -20,7 +18,6 @@ class MemoryBudget:
         self.held_bytes = 0
         self.refusals = 0
         """How often somebody could not have at once what it wanted: who looks how this grows knows whether memory is short."""
-        self._rooms = 0
         self._waiting: deque[tuple[int, Callable[[], bool]]] = deque()
 
     @property
@@ -48,10 +45,7 @@ class MemoryBudget:
         return taken
 
     def ask(self, size_bytes: int, granted: Callable[[], bool]) -> bool:
-        """Holds `size_bytes` now and says True, or later and calls `granted`; which says False where they are not wanted any more.
-
-        0 bytes: only to hear when there is room.
-        """
+        """Holds `size_bytes` now and says True, or later and calls `granted`; which says False where they are not wanted any more."""
         if not self._waiting and self._fits(size_bytes):
             self.held_bytes += size_bytes
             return True
@@ -91,28 +85,11 @@ class MemoryBudget:
         self._wake()
 
     def _fits(self, size_bytes: int) -> bool:
-        if size_bytes == 0:
-            return self.held_bytes < self.limit_bytes
         return self.held_bytes + size_bytes <= self.limit_bytes or self.held_bytes == 0
 
     def _wake(self) -> None:
         while self._waiting and self._fits(self._waiting[0][0]):
-            if not self._waiting[0][0] and not self._room_now():
-                return
             size_bytes, granted = self._waiting.popleft()
             self.held_bytes += size_bytes
             if not granted():
                 self.held_bytes -= size_bytes
-
-    def _room_now(self) -> bool:
-        """Who only hears that there is room takes nothing at once: so few hear it in one turn of the loop, and the next when those have read."""
-        if self._rooms == ROOMS_AT_ONCE:
-            return False
-        if not self._rooms:
-            asyncio.get_running_loop().call_soon(self._next_rooms)
-        self._rooms += 1
-        return True
-
-    def _next_rooms(self) -> None:
-        self._rooms = 0
-        self._wake()

@@ -3,13 +3,23 @@
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from prometheus_client import Counter
 from typing_extensions import Buffer
 
 from bmq.fair_shares import Admitted, Share
 from bmq.listeners import DEFAULT_LISTENER
-from bmq_proxy.budget import MemoryBudget
+
+
+class Counted(Protocol):
+    """What counts bytes that are held."""
+
+    def hold(self, size_bytes: int) -> None:
+        """So many are."""
+
+    def release(self, size_bytes: int) -> None:
+        """So many are no more."""
 
 
 class Lease:
@@ -17,7 +27,7 @@ class Lease:
 
     __slots__ = ("_budget", "_holders", "_is_held", "size_bytes")
 
-    def __init__(self, budget: MemoryBudget, size_bytes: int) -> None:
+    def __init__(self, budget: Counted, size_bytes: int) -> None:
         self._budget = budget
         self._holders = 1
         self._is_held = True

@@ -19,9 +19,9 @@ from bmq.listeners import DEFAULT_LISTENER
 from bmq.wire.apis import SERVED
 from bmq.wire.frames import encode_response_frame, parse_request_header
 from bmq_proxy.arriving import ArrivingMemory
-from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.calls import Answer, Call, Lease, Pending
 from bmq_proxy.intake import Intake
+from bmq_proxy.request_memory import RequestMemory
 
 WAITING_BYTES_MAX = 1 << 20
 """Bytes of requests that wait their turn above which a connection is not read on."""
@@ -31,7 +31,7 @@ class Service(Protocol):
     """What a connection needs of the process around it."""
 
     requests_in_flight_max: int
-    request_memory: MemoryBudget
+    request_memory: RequestMemory
     arriving: ArrivingMemory
 
     scratch: bytearray
@@ -272,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
             correlation_id=header.correlation_id,
             client_id=header.client_id or "",
             client_host=f"/{self._peer}",
-            lease=Lease(self._service.request_memory, size_bytes),
+            lease=Lease(self._intake.memory, size_bytes),
             arrived=self.active_at,
             listener=self._listener,
             origin=self,

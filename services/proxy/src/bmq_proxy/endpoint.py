@@ -26,6 +26,7 @@ from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.connection import Connection
 from bmq_proxy.intake import Intake
 from bmq_proxy.lanes.tables import LaneTables
+from bmq_proxy.request_memory import RequestMemory
 from bmq_proxy.settings import ProxySettings
 from bmq_proxy.under_way import UnderWay
 
@@ -65,7 +66,7 @@ class Endpoint:
         self,
         settings: ProxySettings,
         routes: Mapping[int, Route],
-        request_memory: MemoryBudget,
+        request_memory: RequestMemory,
         fetch_memory: MemoryBudget,
         modest: Modest,
         *,

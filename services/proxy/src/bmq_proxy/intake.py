@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from bmq.wire.frames import FrameReader
 from bmq_proxy.arriving import ArrivingMemory
-from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.calls import Lease
+from bmq_proxy.request_memory import RequestMemory
 
 SPLIT_AT_ONCE = 16
 """Frames that are taken at a time out of what was read: the next ones when these have begun."""
@@ -31,24 +31,26 @@ class Intake:
         "_frames",
         "_granted",
         "_later",
-        "_memory",
         "_peer",
         "_reading",
+        "_requests",
         "_transport",
         "_waits_for_room",
         "_wanted",
         "arrived_at",
         "arrived_bytes",
         "frame_since",
+        "memory",
         "whole_bytes",
     )
 
-    def __init__(self, scratch: bytearray, memory: MemoryBudget, arriving: ArrivingMemory, broken: Callable[[str, str], None]) -> None:
+    def __init__(self, scratch: bytearray, memory: RequestMemory, arriving: ArrivingMemory, broken: Callable[[str, str], None]) -> None:
         """`memory` is of whole requests, `arriving` of those that are not. `broken` is told who is cut off, and why."""
         self._broken = broken
         self._peer = ""
         self._frames = FrameReader(scratch=scratch, frames_max=SPLIT_AT_ONCE, has_room=arriving.has_room)
-        self._memory = memory
+        self.memory = memory.of("")
+        self._requests = memory
         self._arriving = arriving
         self._transport: asyncio.Transport | None = None
         self._arriving_bytes = 0
@@ -68,7 +70,8 @@ class Intake:
         self._transport = transport
         name = transport.get_extra_info("peername")
         self._peer = str(name[0]) if isinstance(name, tuple) and name else str(name or "")
-        if not self._memory.has_room:
+        self.memory = self._requests.of(self._peer)
+        if not self.memory.has_room:
             # Not at once: uvloop starts to read right after this, whatever was paused before.
             asyncio.get_running_loop().call_soon(self._update)
 
@@ -79,12 +82,12 @@ class Intake:
         if self._later is not None:
             self._later.let_go()
         if self._waits_for_room:
-            self._memory.withdraw(self._room)
+            self.memory.withdraw(self._room)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to put the next bytes."""
         buffer = self._frames.get_buffer(sizehint)
-        if not self._arriving_bytes and (not self._memory.has_room or (self._arriving.is_overdrawn and not self._arriving.may_bring(self._peer))):
+        if not self._arriving_bytes and (not self.memory.has_room or (self._arriving.is_overdrawn and not self._arriving.may_bring(self._peer))):
             return buffer[:UNASKED_BYTES_MAX]  # a new connection is read once, whether it was paused or not
         return buffer
 
@@ -94,7 +97,7 @@ class Intake:
         if self._frames.has_more:
             if self._later is not None:
                 self._later.let_go()
-            self._later = Lease(self._memory, self._frames.held_bytes)
+            self._later = Lease(self.memory, self._frames.held_bytes)
         return frames
 
     @property
@@ -166,11 +169,11 @@ class Intake:
         if self._transport is None:
             return
         read = self._wanted and self._granted
-        if read and not has_room and not self._memory.has_room:
+        if read and not has_room and not self.memory.has_room:
             if not self._waits_for_room:
-                # Behind everybody who waits for memory. There may be some at once: then it is read on.
-                self._waits_for_room = not self._memory.ask(0, self._room)
-            read = not self._waits_for_room
+                self._waits_for_room = True
+                self.memory.wait(self._room)
+            read = False
         if read and not self._reading:
             self._reading = True
             self._transport.resume_reading()
@@ -178,11 +181,10 @@ class Intake:
             self._reading = False
             self._transport.pause_reading()
 
-    def _room(self) -> bool:
+    def _room(self) -> None:
         """It is this connection's turn to read on, even where others wait behind it."""
         self._waits_for_room = False
         self._update(has_room=True)
-        return True
 
     def _forget_frame(self) -> None:
         """The frame is whole, or never will be."""

@@ -30,6 +30,7 @@ from bmq_proxy.patience import Patience
 from bmq_proxy.producer_ids import ProducerIds
 from bmq_proxy.proofs import Proofs
 from bmq_proxy.proxy import OwnerFor, Proxy
+from bmq_proxy.request_memory import RequestMemory
 from bmq_proxy.server import ProxyServer
 from bmq_proxy.settings import ProxySettings
 
@@ -145,7 +146,7 @@ async def start_proxy(
     """
     proxy = build_proxy(store, owner_for, controller, metadata, settings, clock=clock, rng=rng, log_dir=log_dir, cluster_configs=cluster_configs)
     table = routes(proxy)
-    memory = MemoryBudget(settings.request_memory_bytes)
+    memory = RequestMemory(settings.request_memory_bytes)
     lanes = LaneTables(proxy, table)
     endpoint = Endpoint(settings, table, memory, proxy.reader.memory, proxy.modest, lanes=lanes, answers=proxy.bulk.answers, tracer=tracer)
     if held:

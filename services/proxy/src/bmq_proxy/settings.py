@@ -37,7 +37,7 @@ class ProxySettings:
     requests_in_flight_max: int = 64
     """Requests of one connection that were read and not answered; further ones are not read."""
     request_memory_bytes: int = 128 * MIB
-    """Request frames held by all connections; above it none is read."""
+    """Request frames held by all connections; above it none is read, and none of an address that holds three times what is free."""
     fetch_memory_bytes: int = 128 * MIB
     """Records on their way to consumers, from being read until the client's socket took them."""
     fetch_bytes_max: int = 64 * MIB

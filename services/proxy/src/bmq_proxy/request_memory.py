@@ -1,0 +1,130 @@
+"""The memory of whole requests, for all connections of a proxy: while it is short an address that has much of it is not read, and others are.
+
+What is whole is held until it is answered, which may take as long as the cluster and the store do, also where its client has gone: a bound over
+all of them alone would let one address keep everybody else from being read.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from bmq.turns import Rotation
+
+OWN_SHARE: Final = 3
+"""An address is read while it has less than so many times what is free: one alone takes three quarters, so that its greedy producers, who have
+half, leave something to its others; two that take all they can leave a seventh to a third one."""
+ROOMS_AT_ONCE: Final = 8
+"""Who hears that there is room takes nothing at once: so many hear it in one turn of the loop, and the next when those have read."""
+PASSED_OVER_MAX: Final = 64
+"""Addresses without room that are passed over at a time: each of them gives something back later, and then the next ones are looked at."""
+
+
+class RequestMemory:
+    """Counts; owns no memory itself. What is there is held, and may overdraw; room is only ever asked for to read on."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        assert limit_bytes > 0
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
+        self._held: Counter[str] = Counter()
+        self._waiting: Rotation[Callable[[], None]] = Rotation()
+        self._waits: Counter[str] = Counter()
+        self._rooms = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether an address that has nothing yet is read."""
+        return self.held_bytes < self.limit_bytes
+
+    def of(self, address: str) -> "OwnMemory":
+        """What connections of an address have to do with it."""
+        return OwnMemory(self, address)
+
+    def has_room_for(self, address: str) -> bool:
+        """Whether more may be read of it. Its connections that wait are first."""
+        return not self._waits[address] and self._fits(address)
+
+    def hold(self, address: str, size_bytes: int) -> None:
+        """Counts bytes that are there."""
+        self.held_bytes += size_bytes
+        self._held[address] += size_bytes
+
+    def release(self, address: str, size_bytes: int) -> None:
+        """Gives bytes back."""
+        self.held_bytes -= size_bytes
+        self._held[address] -= size_bytes
+        assert self._held[address] >= 0
+        if not self._held[address]:
+            del self._held[address]
+        self._wake()
+
+    def wait(self, address: str, room: Callable[[], None]) -> None:
+        """Calls it, once, when there is room."""
+        self._waits[address] += 1
+        self._waiting.push(room, party=address, sender=room)
+
+    def withdraw(self, address: str, room: Callable[[], None]) -> None:
+        """Who waits does not want it any more."""
+        self._waiting.discard(room, party=address, sender=room)
+        self._waited(address)
+        self._wake()
+
+    def _fits(self, address: str) -> bool:
+        return self._held[address] < OWN_SHARE * (self.limit_bytes - self.held_bytes)
+
+    def _waited(self, address: str) -> None:
+        self._waits[address] -= 1
+        if not self._waits[address]:
+            del self._waits[address]
+
+    def _wake(self) -> None:
+        passed_over, parties = 0, self._waiting.parties
+        while self._waiting and self.has_room and self._rooms < ROOMS_AT_ONCE and passed_over < min(parties, PASSED_OVER_MAX):
+            address = self._waiting.first_party
+            assert isinstance(address, str)
+            if not self._fits(address):
+                passed_over += 1
+                self._waiting.pass_over()
+                continue
+            if not self._rooms:
+                asyncio.get_running_loop().call_soon(self._next_rooms)
+            self._rooms += 1
+            room = self._waiting.pop()
+            self._waited(address)
+            room()
+
+    def _next_rooms(self) -> None:
+        self._rooms = 0
+        self._wake()
+
+
+class OwnMemory:
+    """An address's part of it, as a connection asks for it."""
+
+    __slots__ = ("_address", "_memory")
+
+    def __init__(self, memory: RequestMemory, address: str) -> None:
+        self._memory = memory
+        self._address = address
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be read."""
+        return self._memory.has_room_for(self._address)
+
+    def hold(self, size_bytes: int) -> None:
+        """Counts bytes that are there."""
+        self._memory.hold(self._address, size_bytes)
+
+    def release(self, size_bytes: int) -> None:
+        """Gives bytes back."""
+        self._memory.release(self._address, size_bytes)
+
+    def wait(self, room: Callable[[], None]) -> None:
+        """Calls it, once, when there is room."""
+        self._memory.wait(self._address, room)
+
+    def withdraw(self, room: Callable[[], None]) -> None:
+        """Who waits does not want it any more."""
+        self._memory.withdraw(self._address, room)
