@@ -12,7 +12,7 @@ from bmq.resources.parquet_sink import ParquetSink
 from bmq_operator.admin import AdminClient
 from bmq_operator.conditions import condition, timestamp
 from bmq_operator.context import Context
-from bmq_operator.kube import KubeProblem
+from bmq_operator.kube import FIELD_MANAGER, KubeProblem
 from bmq_operator.outcome import Outcome
 from bmq_operator.tables.existing import KINDS
 from bmq_operator.tables.reconcile import reconcile
@@ -32,6 +32,7 @@ class SparkKube(KubeOfATest):
         self.refuses: set[str] = set()
         self.refusal = KubeProblem(status=400, reason="Forbidden", message="failed to validate resource quota")
         self.writes: list[str] = []
+        self.clock = TestClock()
 
     async def list(
         self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None, fields: Mapping[str, str] | None = None
@@ -44,7 +45,10 @@ class SparkKube(KubeOfATest):
     async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
         self._may(manifest)
         self.writes.append(f"apply {manifest['kind']} {manifest['metadata']['name']}")
-        return await super().apply(manifest)
+        applied = await super().apply(manifest)
+        by = {"manager": FIELD_MANAGER, "operation": "Apply", "time": timestamp(self.clock.ms)}
+        self.manifests[manifest["kind"], manifest["metadata"]["namespace"], manifest["metadata"]["name"]]["metadata"]["managedFields"] = [by]
+        return applied
 
     async def create(self, manifest: dict[str, Any], *, manager: str = "") -> dict[str, Any]:
         self._may(manifest)  # and an apply follows
@@ -85,8 +89,8 @@ class World:
     """A ParquetSink in front of an API server, without a cluster that answers."""
 
     def __init__(self) -> None:
-        self.clock = TestClock()
         self.kube = SparkKube(CLUSTER, auth_secret(TOKEN), ACCOUNT, KEYS)
+        self.clock = self.kube.clock
         self.clients: dict[tuple[str, str], AdminClient] = {}
         self.context: Context = context_of(self.kube, NOBODY, self.clients, clock=self.clock)
         self.status: Any = None

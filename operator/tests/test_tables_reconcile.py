@@ -6,7 +6,7 @@ import pytest
 from tables_of_a_test import HOURLY, STREAM
 from tables_world import World, ready, run, sink
 
-from bmq_operator.conditions import condition
+from bmq_operator.conditions import condition, timestamp
 from bmq_operator.kube import KubeProblem, KubeUnreachable
 from bmq_operator.tables.desired import FAILURES
 from bmq_operator.tables.places import OWNER_LABEL
@@ -132,6 +132,44 @@ def test_a_stream_that_fails_is_begun_anew_with_a_growing_delay_and_a_changed_sp
         world.ended("lake-sink", after_s=15)
         await world.look(STREAM, oneTable=True, format="string")
         assert FAILURES not in world.kube.manifests["SparkApplication", "shop", "lake-sink"]["spec"]["driver"]["annotations"]
+
+    run(use)
+
+
+def test_a_stream_that_nobody_begins_anew_is_written_once_a_minute_and_says_so() -> None:
+    """What is written is heard of, and looked at, at once; and a Spark Operator that comes back sees changes alone that are made from then on."""
+
+    async def use(world: World) -> None:
+        await world.look(STREAM, oneTable=True)
+        world.ended("lake-sink", after_s=15)
+        world.clock.ms += 3_600_000
+        written = []
+        for second in range(181):
+            found = await world.look(STREAM, oneTable=True)
+            written += [second] * len(world.kube.writes)
+            assert world.status.tables[0].failures == 1, "it ended once"
+            assert ready(found).reason == ("Failed" if second < 60 else "NotTakenUp")
+            world.clock.ms += 1000
+        assert written == [0, 60, 120, 180]
+        world.ended("lake-sink", after_s=15)
+        world.clock.ms += 20_000
+        await world.look(STREAM, oneTable=True)
+        assert (world.kube.writes, world.status.tables[0].failures) == (["apply SparkApplication lake-sink"], 2)
+
+    run(use)
+
+
+def test_a_stream_that_cannot_be_submitted_is_begun_anew_later_and_later_though_it_never_ended() -> None:
+    async def use(world: World) -> None:
+        await world.look(STREAM, oneTable=True)
+        for failures, backoff_s in ((1, 10), (2, 20), (3, 40)):
+            tried = timestamp(world.clock.ms)
+            world.kube.says("SparkApplication", "lake-sink", applicationState={"state": "FAILED"}, lastSubmissionAttemptTime=tried)
+            early = await world.look(STREAM, oneTable=True)
+            assert (early.again_after_s, world.kube.writes) == (backoff_s, [])
+            world.clock.ms += backoff_s * 1000
+            await world.look(STREAM, oneTable=True)
+            assert world.status.tables[0].failures == failures
 
     run(use)
 

@@ -39,7 +39,7 @@ def application(state: str, *, ago_s: int = 5, ended_ago_s: int | None = None, f
         status["lastSubmissionAttemptTime"] = at
     if ended_ago_s is not None:
         status["terminationTime"] = timestamp(NOW_MS - ended_ago_s * 1000)
-    driver = {"annotations": {FAILURES: str(failures), AFTER: "before"}} if failures else {}
+    driver = {"annotations": {FAILURES: str(failures), AFTER: timestamp(NOW_MS - 86_400_000)}} if failures else {}
     meta = {"name": f"lake-{ago_s}", "namespace": "shop", "creationTimestamp": at, "labels": {SCHEDULED_LABEL: of} if of else {}}
     return {"kind": "SparkApplication", "metadata": meta, "spec": {"driver": driver}, "status": status}
 

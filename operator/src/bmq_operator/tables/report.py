@@ -58,7 +58,7 @@ def of_stream(
     if run is None:
         return Report(finding=_unknown("Submitting", "the application was made a moment ago"), running=False, status=status, again_after_s=SOON_S)
     failures = run.anew.failures
-    if run.state in ENDED:
+    if run.state in ENDED and not run.is_begun_anew:
         failures = (0 if run.lasted_ms >= RAN_WELL_MS else failures) + 1
     status = status.model_copy(
         update={
@@ -90,6 +90,8 @@ def of_stream(
         return replace(
             report, finding=finding, running=False, begin_anew=Anew(failures=max(1, failures), after=timestamp(now_ms)), again_after_s=SOON_S
         )
+    if run.is_begun_anew:
+        return _begun_once_more(report, run, now_ms=now_ms, written_ms=0 if wanted is None else wanted.since_ms)
     return _begun_anew(report, run, failures, now_ms=now_ms) if run.state in ENDED else report
 
 
@@ -205,14 +207,29 @@ def _of_run(run: Run, pod: Manifest | None, *, now_ms: int) -> tuple[Finding, st
 
 def _begun_anew(report: Report, run: Run, failures: int, *, now_ms: int) -> Report:
     """A stream that ended, for whatever reason, is begun anew: at first soon, then later and later."""
-    due_ms = run.ended_ms + min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS * 2 ** min(failures - 1, 16))
+    due_ms = run.over_ms + min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS * 2 ** min(failures - 1, 16))
     if now_ms >= due_ms:
         finding = replace(report.finding, message=f"{report.finding.message}. It is begun anew")
-        return replace(report, finding=finding, begin_anew=Anew(failures=failures, after=timestamp(run.ended_ms)), again_after_s=SOON_S)
+        return replace(report, finding=finding, begin_anew=Anew(failures=failures, after=timestamp(run.over_ms)), again_after_s=SOON_S)
     at = timestamp(due_ms)
     finding = replace(report.finding, message=f"{report.finding.message}. It is begun anew at {at}")
     status = report.status.model_copy(update={"next_run": at})
     return replace(report, finding=finding, status=status, again_after_s=(due_ms - now_ms) / 1000)
+
+
+def _begun_once_more(report: Report, run: Run, *, now_ms: int, written_ms: int) -> Report:
+    """One of which the Spark Operator has not heard that it is begun anew: it does not run, and sees changes alone that are made once it does again.
+
+    Each is heard of by this operator, too, and looked at at once.
+    """
+    due_ms = max(time_ms(run.anew.after), written_ms) + NOT_TAKEN_AFTER_MS
+    first = time_ms(run.anew.after) <= run.over_ms
+    finding = replace(report.finding, message=f"{report.finding.message}. It is begun anew")
+    if not first or now_ms >= due_ms:
+        finding = _not_taken("begun it anew")
+    if now_ms < due_ms:
+        return replace(report, finding=finding, again_after_s=(due_ms - now_ms) / 1000)
+    return replace(report, finding=finding, begin_anew=Anew(failures=run.anew.failures, after=timestamp(now_ms)), again_after_s=SOON_S)
 
 
 def _not_taken(what: str) -> Finding:

@@ -34,6 +34,16 @@ class Run:
     """Whether the operator had begun it anew."""
 
     @property
+    def over_ms(self) -> int:
+        """When it ended, or, of one that could not be submitted, was tried last."""
+        return self.ended_ms or self.submitted_ms
+
+    @property
+    def is_begun_anew(self) -> bool:
+        """Whether the operator has had it begun anew since it ended, of which its state tells nothing yet."""
+        return self.state in ENDED and self.anew.after != "" and time_ms(self.anew.after) >= self.over_ms // 1000 * 1000
+
+    @property
     def lasted_ms(self) -> int:
         """From its last submission to its end."""
         return max(0, self.ended_ms - self.submitted_ms) if self.ended_ms and self.submitted_ms else 0
