@@ -95,7 +95,6 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_controller.strays:PER_ROUND_MAX": (10, 30),
     # the proxy
     "bmq_proxy.appends:GIVEN_UP_MAX": (1, 2),
-    "bmq_proxy.budget:ROOMS_AT_ONCE": (1,),
     "bmq_proxy.bulk:TURN_ELEMENTS": (1, 3),
     "bmq_proxy.bulk:WIDE_ELEMENTS": (1, 3),
     "bmq_proxy.bulk:FEW_PARTITIONS": (0, 1),
@@ -128,6 +127,8 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_proxy.server:SWEEP_EVERY": (1,),
     "bmq.metadata.image:HAS_READ_MAX": (1, 2),
     "bmq_broker.coverage:VERSIONS_APART": (1, 3),
+    "bmq_proxy.request_memory:PASSED_OVER_MAX": (1, 2),
+    "bmq_proxy.request_memory:ROOMS_AT_ONCE": (1,),
 }
 """By module and name: what a seed may make of it. A third of the seeds have what is shipped, of each."""
 
