@@ -8,7 +8,7 @@ MEMBERS := core services/controller services/broker services/proxy cli operator 
 SPARK := .cache/spark/bin
 UNIT_TESTS := core/tests services/controller/tests services/broker/tests services/proxy/tests cli/tests operator/tests sim/tests
 SEEDS ?= 0-49
-VERIFY_SEEDS ?= 50-199
+VERIFY_SEEDS ?= 50-149
 JOBS ?= $(shell nproc)
 # Tests and jobs start hundreds of processes: each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -31,9 +31,10 @@ test: setup lint types ## what has to be green, for people who wait: lint, types
 	$(BIN)/python -m bmq_sim --seeds $(SEEDS)
 	$(BIN)/pytest $(BESIDE) -m "not verify" tests $(UNIT_TESTS)
 
-verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clients and stores, jobs, processes that are killed, chaos, Kubernetes, measures, planted bugs
+verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clients and stores, jobs, processes that are killed, chaos, Kubernetes, measures, planted bugs, what no seed runs
 	$(SPARK)/pytest -n $(JOBS) --dist loadfile -m verify -c spark-apps/pyproject.toml spark-apps/tests
 	$(BIN)/python -m bmq_sim --seeds $(VERIFY_SEEDS)
+	PYTHONHASHSEED=0 $(BIN)/python -m bmq_sim --unrun
 	$(BIN)/pytest $(BESIDE) -m "verify and not seeds and not measures" tests $(UNIT_TESTS)
 	$(BIN)/pytest -m measures tests
 
