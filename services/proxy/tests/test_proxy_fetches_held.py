@@ -1,8 +1,9 @@
 """How many partitions all Fetch requests wait for is bounded, also where each names few of them; whoever has to wait is answered all the same."""
 
 import asyncio
+import gc
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from proxy_in_memory import Client, batch, fetch_request, running_proxy
@@ -11,9 +12,11 @@ from test_proxy_fair_shares import until
 from bmq.limits import Limits
 from bmq.roles.owner import TailAnswer, TailRequest
 from bmq_proxy.bulk import FEW_PARTITIONS
+from bmq_proxy.fetch.sessions import Fetching, Wanted
 from bmq_proxy.handlers import k01_fetch
 from bmq_proxy.settings import ProxySettings
 
+T = TypeVar("T")
 HELD = 1_000
 EACH = 100
 CLIENTS = 40
@@ -105,6 +108,35 @@ def test_the_requests_of_one_session_over_many_connections_are_bounded_likewise_
             assert answer.responses[0].partitions[0].records
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+def test_a_request_that_waits_for_its_turn_keeps_no_list_of_what_it_names(session_epoch: int) -> None:
+    async def main() -> None:
+        async with running_proxy(SETTINGS) as proxy:
+            proxy.metadata.add_topic("wide", EACH)
+            owner = Counting(proxy.owner)
+            clients = [await proxy.connect() for _ in range(CLIENTS)]
+            before = alive(Wanted)
+            for client in clients:
+                client.send(1, 11, fetch(EACH, session_epoch=session_epoch))
+            await until(lambda: owner.waited_for >= ENTERED * EACH)
+            await turns(200)
+            assert alive(Wanted) - before <= (ENTERED * EACH if session_epoch else CLIENTS * EACH)
+            assert sum(len(one._wanted or ()) for one in living(Fetching)) == ENTERED * EACH
+            await (await proxy.connect()).ask(0, 9, produced())
+            answers = await asyncio.wait_for(asyncio.gather(*(client.receive() for client in clients)), 20)
+            assert all(len(answer.responses[0].partitions) == EACH for _, answer in answers)
+
+    asyncio.run(main())
+
+
+def living(kind: type[T]) -> list[T]:
+    return [one for one in gc.get_objects() if type(one) is kind]
+
+
+def alive(kind: type) -> int:
+    return len(living(kind))
 
 
 def produced() -> dict[str, Any]:

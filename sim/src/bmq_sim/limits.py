@@ -98,6 +98,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_proxy.bulk:TURN_ELEMENTS": (1, 3),
     "bmq_proxy.bulk:WIDE_ELEMENTS": (1, 3),
     "bmq_proxy.bulk:FEW_PARTITIONS": (0, 1),
+    "bmq_proxy.bulk:SMALL_BYTES": (0, 40),
     "bmq_proxy.bulk:COUNTED_ANSWER_BYTES": (100,),
     "bmq_proxy.endpoint:ARRIVING_SHARE": (40, 200),
     "bmq_proxy.intake:SPLIT_AT_ONCE": (1, 2),

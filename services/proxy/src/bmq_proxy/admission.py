@@ -27,6 +27,10 @@ class Admission:
         """Whether nothing is under way, and nothing waits."""
         return not self._held and self._next is None and not self._waiting
 
+    def has_room(self, size: int) -> bool:
+        """Whether who enters with so much does so at once."""
+        return self._next is None and not self._waiting and self._fits(size)
+
     async def enter(self, call: Call, size: int) -> "Admitted":
         """Once there is room for so much of a call's work; who enters says `keep(0)` in the end."""
         await self._enter(call, size)
@@ -47,7 +51,7 @@ class Admission:
         self._let_in()
 
     async def _enter(self, call: Call, size: int) -> None:
-        if self._next is None and not self._waiting and self._fits(size):
+        if self.has_room(size):
             self._held += size
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

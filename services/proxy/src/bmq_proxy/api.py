@@ -12,7 +12,7 @@ from bmq.wire import messages
 from bmq.wire.apis import READS, SERVED, Api, ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Fields, Message
-from bmq_proxy.bulk import COUNTED_ANSWER_BYTES, WIDE_ELEMENTS, Bulk, elements_of
+from bmq_proxy.bulk import COUNTED_ANSWER_BYTES, SMALL_BYTES, WIDE_ELEMENTS, Bulk, elements_of
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.repeats import once
@@ -58,19 +58,23 @@ def plain(proxy: Proxy, key: ApiKey, handler: Handler) -> Route:
             if call.let_go is not None:
                 call.let_go()
 
-    async def run_wide(call: Call, body: Buffer) -> Answer:
-        decode = partial(decoded, bulk, call, body)
-        if key in WAIT_FOR_OTHERS:
-            # Who waits for others of its group would keep all wide requests waiting, and its frame in memory.
-            request = await bulk.apart(call, decode)
-            del body, decode
-            return await run(call, request)
-        async with bulk.wide(call, memoryview(body).nbytes, decode) as request:
+    async def run_counted(call: Call, body: Buffer) -> Answer:
+        async with bulk.request(call, memoryview(body).nbytes, partial(decoded, bulk, call, body)) as request:
             return await run(call, request)
 
+    async def run_apart(call: Call, body: Buffer) -> Answer:
+        # Who waits for others of its group would keep all wide requests waiting, and its frame in memory.
+        request = await bulk.apart(call, partial(decoded, bulk, call, body))
+        del body
+        return await run(call, request)
+
     def begin(call: Call, body: Buffer) -> Pending:
-        wide = bulk.is_wide(memoryview(body).nbytes)
-        running = run_wide(call, body) if wide else run(call, decoded(bulk, call, body))
+        size_bytes = memoryview(body).nbytes
+        waits = key in WAIT_FOR_OTHERS
+        if size_bytes <= SMALL_BYTES or (waits and not bulk.is_wide(size_bytes)):
+            running = run(call, decoded(bulk, call, body))
+        else:
+            running = run_apart(call, body) if waits else run_counted(call, body)
         return asyncio.get_running_loop().create_task(running, name=api.name)
 
     return Route(api=api, begin=begin, ends_with_client=key in ENDING, delays_stop=key != ApiKey.JOIN_GROUP)

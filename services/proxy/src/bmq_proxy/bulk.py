@@ -1,6 +1,7 @@
 """Work with many elements: bounded before it begins, and done so that others wait for no more than a moment of it.
 
-Three means. Wide requests are admitted by their bytes, and wide answers by their elements. What is pure (decoding, encoding) is done beside
+Three means. Wide requests are admitted by their bytes, and wide answers by their elements; narrow requests have room for so many elements, and
+who finds none there is admitted as a wide one is. What is pure (decoding, encoding) is done beside
 the event loop, one piece of work at a time. What has to look at the node's state is done in turns: one short turn of one request in each turn
 of the loop, however many requests are at it. Who waits for any of these waits by address, and within that by connection.
 """
@@ -28,6 +29,8 @@ BEGUN_AT_ONCE: Final = 4
 """Of a request's elements that are worked on beside each other so many begin with it, the others in turns."""
 WIDE_ELEMENTS: Final = 1_000
 """An answer with more is a wide one."""
+SMALL_BYTES: Final = 256
+"""A request of so many is not counted: what it holds is about what any request does, and its connection."""
 FEW_PARTITIONS: Final = 10
 """A Fetch of so many is not counted: what it holds while it waits is about what any request does."""
 ELEMENT_BYTES_MIN: Final = 2
@@ -47,6 +50,7 @@ class Bulk:
         """Answers that clients have yet to take."""
         self._requests = Admission(limits.wide_requests_bytes)
         self._elements = Admission(limits.wide_request_elements)
+        self._narrow = FairRoom(limits.wide_request_elements)
         self._producing = Admission(limits.wide_request_elements)
         self._building = Admission(limits.wide_answer_elements)
         self._collecting = Admission(limits.answer_memory_bytes)
@@ -65,10 +69,24 @@ class Bulk:
         return size_bytes > self.limits.request_inline_bytes_max
 
     @asynccontextmanager
-    async def wide(self, call: Call, size_bytes: int, decode: Callable[[], Message]) -> AsyncIterator[Message]:
-        """A wide request, while it is worked on; `decode` is done beside the event loop."""
+    async def request(self, call: Call, size_bytes: int, decode: Callable[[], Message]) -> AsyncIterator[Message]:
+        """A request, while it is worked on, which may be long: others wait. A wide one is decoded beside the event loop. Raises WireError."""
         # Before it is decoded nobody knows how many elements it has, and afterwards they are there.
         at_most = min(size_bytes // ELEMENT_BYTES_MIN, self.limits.request_elements_max)
+        if size_bytes <= SMALL_BYTES:
+            yield decode()
+            return
+        if not self.is_wide(size_bytes):
+            address = call.client_host
+            request, count = _counted(decode, at_most)
+            if self._narrow.has(count, address=address):
+                self._narrow.take(count, address=address)
+                try:
+                    yield request
+                finally:
+                    self._narrow.give_back(count, address=address)
+                return
+            del request  # each of its bytes has become dozens: it is decoded anew when its turn has come
         async with self._requests.admitted(call, size_bytes), self._elements.admitted(call, at_most) as elements:
             request, count = await self.apart(call, partial(_counted, decode, at_most))
             elements.keep(count)
@@ -84,6 +102,14 @@ class Bulk:
         """While a wide Fetch request is parsed."""
         return self._requests.admitted(call, size_bytes)
 
+    def fetches_at_once(self, call: Call, partitions: int) -> bool:
+        """Whether a Fetch of so many partitions does not have to wait for its turn."""
+        return self._at_leisure(call, partitions) or self._fetching.has_room(partitions)
+
+    def _at_leisure(self, call: Call, partitions: int) -> bool:
+        few = partitions <= FEW_PARTITIONS
+        return few or (partitions <= WIDE_ELEMENTS and self._fetching_at_leisure.has(partitions, address=call.client_host))
+
     @asynccontextmanager
     async def fetching(self, call: Call, partitions: int) -> AsyncIterator[bool]:
         """While a Fetch of so many partitions is under way, and whether it may wait for records as long as it likes: others may wait for their turn.
@@ -94,7 +120,7 @@ class Bulk:
         address = call.client_host
         if partitions <= FEW_PARTITIONS:
             yield True
-        elif partitions <= WIDE_ELEMENTS and self._fetching_at_leisure.has(partitions, address=address):
+        elif self._at_leisure(call, partitions):
             self._fetching_at_leisure.take(partitions, address=address)
             try:
                 yield True

@@ -95,7 +95,11 @@ class _Session:
 
 
 class Fetching:
-    """One Fetch under way: `wanted` in the order to serve it, `count` of them. Tell `changed` what was found, of each once."""
+    """One Fetch under way: `wanted` in the order to serve it, `count` of them. Tell `changed` what was found, of each once.
+
+    Of one that waits for its turn no list of thousands is kept: what a session has is looked up when it is asked for first, and what the request
+    says itself is `set_aside`, and has to be told again (`take_up`).
+    """
 
     def __init__(
         self, wanted: Sequence[Wanted] | None, session: _Session | None, *, full: bool, end: Callable[[_Session], None] | None = None
@@ -107,15 +111,27 @@ class Fetching:
         self._full = full
         self._end = end
         self._errors = 0
+        self.is_set_aside = False
 
     @property
     def wanted(self) -> Sequence[Wanted]:
-        """A session's are looked up when they are asked for first: of a request that waits for its turn no list of thousands is kept."""
+        """What is read."""
         if self._wanted is None:
-            assert self._session is not None
+            assert self._session is not None and not self.is_set_aside
             # No more than it was admitted with: another request of the same session may have added some.
             self._wanted = [cached.wanted for cached in islice(self._session.partitions.values(), self.count)]
         return self._wanted
+
+    def set_aside(self) -> None:
+        """Forgets what the request says."""
+        self.is_set_aside = self._wanted is not None
+        self._wanted = None
+
+    def take_up(self, said: Iterable[Wanted]) -> None:
+        """It has what the request says."""
+        self._wanted = _each_once(said)
+        assert len(self._wanted) == self.count
+        self.is_set_aside = False
 
     @property
     def session_id(self) -> int:
@@ -177,11 +193,11 @@ class SessionCache:
             self._drop(session_id)
             if ended is not None:
                 ended.partitions.clear()  # a request of it that still waits, over another connection, keeps none of them
-            unique = {one.key: one for one in wanted}
+            unique = _each_once(wanted)
             session = None
-            if session_epoch == INITIAL_EPOCH and unique and len(unique) <= self._session_partitions_max and _may_be_there(unique.values()):
+            if session_epoch == INITIAL_EPOCH and unique and len(unique) <= self._session_partitions_max and _may_be_there(unique):
                 session = self._create(now_ms, unique, topic_ids=topic_ids)
-            return Fetching(list(unique.values()), session, full=True, end=self._end)
+            return Fetching(unique, session, full=True, end=self._end)
         return self._continue(now_ms, session_id, session_epoch, wanted, forgotten, topic_ids=topic_ids)
 
     def _continue(
@@ -219,7 +235,7 @@ class SessionCache:
             self._drop(session_id)  # It grew beyond all bounds: this answer still comes, then the client starts anew.
         return fetching
 
-    def _create(self, now_ms: int, wanted: dict[PartitionKey, Wanted], *, topic_ids: bool) -> _Session | None:
+    def _create(self, now_ms: int, wanted: Sequence[Wanted], *, topic_ids: bool) -> _Session | None:
         while len(self._sessions) >= self._sessions_max or self._partitions + len(wanted) > self._partitions_max:
             victim = self._victim(now_ms, len(wanted))
             if victim is None:
@@ -230,7 +246,7 @@ class SessionCache:
             topic_ids=topic_ids,
             created_ms=now_ms,
             used_ms=now_ms,
-            partitions={key: _Cached(one) for key, one in wanted.items()},
+            partitions={one.key: _Cached(one) for one in wanted},
         )
         self._sessions[session.session_id] = session
         self._partitions += len(session.partitions)
@@ -260,6 +276,11 @@ class SessionCache:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partitions -= len(session.partitions)
+
+
+def _each_once(wanted: Iterable[Wanted]) -> list[Wanted]:
+    """Of a partition that is named twice the last."""
+    return list({one.key: one for one in wanted}.values())
 
 
 def _may_be_there(wanted: Iterable[Wanted]) -> bool:

@@ -44,7 +44,7 @@ def begin(proxy: Proxy, call: Call, body: Buffer) -> Pending:
     """Raises WireError."""
     if proxy.bulk.is_wide(memoryview(body).nbytes):
         return asyncio.get_running_loop().create_task(_wide(proxy, call, body), name="Fetch")
-    started = _started(proxy, call, _parsed(proxy, call, body))
+    started = _started(proxy, call, _parsed(proxy, call, body), body)
     return started if isinstance(started, Answer) else asyncio.get_running_loop().create_task(started, name="Fetch")
 
 
@@ -52,7 +52,7 @@ async def _wide(proxy: Proxy, call: Call, body: Buffer) -> Answer:
     """Parsed beside the event loop, and only as many at a time as all wide requests may be."""
     async with proxy.bulk.parsing(call, memoryview(body).nbytes):
         parsed = [await proxy.bulk.apart(call, partial(_parsed, proxy, call, body))]
-    started = _started(proxy, call, parsed.pop())  # nothing of it may be kept alive while waiting
+    started = _started(proxy, call, parsed.pop(), body)  # nothing of it may be kept alive while waiting
     return started if isinstance(started, Answer) else await started
 
 
@@ -60,7 +60,7 @@ def _parsed(proxy: Proxy, call: Call, body: Buffer) -> FetchRequest:
     return parse_fetch(call.version, body, partitions_max=proxy.settings.limits.fetch_partitions_max)
 
 
-def _started(proxy: Proxy, call: Call, request: FetchRequest) -> Answer | Coroutine[None, None, Answer]:
+def _started(proxy: Proxy, call: Call, request: FetchRequest, body: Buffer) -> Answer | Coroutine[None, None, Answer]:
     """What is to be run, or an answer that needs no run."""
     if request.replica_id >= 0:
         return _refused(call, int(ErrorCode.invalid_request), request)
@@ -72,21 +72,24 @@ def _started(proxy: Proxy, call: Call, request: FetchRequest) -> Answer | Corout
         return _refused(call, int(ErrorCode.invalid_fetch_session_epoch))
     except SessionTopicIdMismatch:
         return _refused(call, int(ErrorCode.fetch_session_topic_id_error))
-    return _run(proxy, call, replace(request, topics=[], forgotten=[]), fetching)
+    return _run(proxy, call, replace(request, topics=[], forgotten=[]), fetching, body)
 
 
-def _session(proxy: Proxy, call: Call, request: FetchRequest) -> Fetching:
-    wanted = [
+def _wanted(request: FetchRequest) -> list[Wanted]:
+    return [
         Wanted(_key(topic.name, topic.topic_id), one.partition, one.fetch_offset, one.max_bytes, one.current_leader_epoch, one.last_fetched_epoch)
         for topic in request.topics
         for one in topic.partitions
     ]
+
+
+def _session(proxy: Proxy, call: Call, request: FetchRequest) -> Fetching:
     forgotten: list[PartitionKey] = [(_key(topic.name, topic.topic_id), index) for topic in request.forgotten for index in topic.partitions]
     return proxy.sessions.begin(
         now_ms=int(asyncio.get_running_loop().time() * 1000),
         session_id=request.session_id,
         session_epoch=request.session_epoch,
-        wanted=wanted,
+        wanted=_wanted(request),
         forgotten=forgotten,
         topic_ids=call.version >= TOPIC_IDS_FROM,
     )
@@ -96,8 +99,13 @@ def _key(name: str | None, topic_id: UUID | None) -> TopicKey:
     return (topic_id or UUID(int=0)) if name is None else name
 
 
-async def _run(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetching) -> Answer:
+async def _run(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetching, body: Buffer) -> Answer:
+    if not proxy.bulk.fetches_at_once(call, fetching.count):
+        fetching.set_aside()
     async with proxy.bulk.fetching(call, fetching.count) as at_leisure:
+        if fetching.is_set_aside:
+            again = partial(_parsed, proxy, call, body)
+            fetching.take_up(_wanted(await proxy.bulk.apart(call, again) if proxy.bulk.is_wide(memoryview(body).nbytes) else again()))
         # Others may wait for their turn: who asks for so much hears soon that there is nothing yet.
         wait_ms = request.max_wait_ms if at_leisure else min(request.max_wait_ms, WIDE_WAIT_MS_MAX)
         return await _answered(proxy, call, replace(request, max_wait_ms=wait_ms), fetching, in_turns=not at_leisure)

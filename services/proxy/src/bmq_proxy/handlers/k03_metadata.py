@@ -153,9 +153,7 @@ def route(proxy: Proxy) -> Route:
     bulk = proxy.bulk
 
     async def run(call: Call, raw: bytes) -> Answer:
-        if not bulk.is_wide(len(raw)):
-            return await answered(call, raw, decoded(bulk, call, raw))
-        async with bulk.wide(call, len(raw), partial(decoded, bulk, call, raw)) as request:
+        async with bulk.request(call, len(raw), partial(decoded, bulk, call, raw)) as request:
             return await answered(call, raw, request)
 
     async def answered(call: Call, raw: bytes, request: Message) -> Answer:

@@ -1,0 +1,63 @@
+"""How many elements all requests that are worked on have is bounded, also where each is narrow; whoever has to wait is answered all the same."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from proxy_in_memory import running_proxy
+from test_proxy_fair_shares import until
+from test_proxy_fetches_held import living, turns
+
+from bmq.limits import Limits
+from bmq.roles.owner import OffsetForTime
+from bmq.wire.message import Message
+from bmq_proxy.settings import ProxySettings
+
+HELD = 1_000
+EACH = 100
+CLIENTS = 40
+SETTINGS = ProxySettings(limits=Limits(wide_request_elements=HELD))
+
+
+class Holding:
+    """An owner's `offset_for_time` that answers nobody before it is let go."""
+
+    def __init__(self, owner: Any) -> None:
+        self._answer = owner.offset_for_time
+        self.let_go = asyncio.Event()
+        self.asked = 0
+        owner.offset_for_time = self
+
+    async def __call__(self, *asked: Any, **more: Any) -> OffsetForTime:
+        self.asked += 1
+        await self.let_go.wait()
+        answer: OffsetForTime = await self._answer(*asked, **more)
+        return answer
+
+
+def look_ups(partitions: int) -> dict[str, Any]:
+    asked = [{"partition_index": index, "current_leader_epoch": -1, "timestamp": 1_000} for index in range(partitions)]
+    return {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "wide", "partitions": asked}]}
+
+
+@pytest.mark.parametrize("partitions", [EACH, 2 * HELD])
+def test_many_requests_that_wait_do_not_all_stay_decoded_and_all_are_answered(partitions: int) -> None:
+    async def main() -> None:
+        async with running_proxy(SETTINGS) as proxy:
+            proxy.metadata.add_topic("wide", partitions)
+            owner = Holding(proxy.owner)
+            clients = [await proxy.connect() for _ in range(CLIENTS)]
+            for client in clients:
+                client.send(2, 4, look_ups(partitions))
+            few = await proxy.connect()
+            few.send(2, 4, look_ups(1))
+            await until(lambda: owner.asked)
+            await turns(2_000)
+            # What finds room for itself, what is let in by turns beside it, and what names little.
+            assert len([one for one in living(Message) if "timestamp" in one.__dict__]) <= max(HELD // 2 + HELD, partitions) + 1
+            owner.let_go.set()
+            answers = await asyncio.wait_for(asyncio.gather(*(client.receive() for client in [*clients, few])), 60)
+            assert [len(answer.topics[0].partitions) for _, answer in answers] == [partitions] * CLIENTS + [1]
+            assert not [one for _, answer in answers for one in answer.topics[0].partitions if one.error_code]
+
+    asyncio.run(main())
