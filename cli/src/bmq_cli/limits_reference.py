@@ -49,7 +49,8 @@ What a request of n bytes costs, whatever is in it:
 - **Memory while it is worked on**: 8 n + 1 MiB, and 1 KiB for each element of its arrays (3 KiB for a partition in a Fetch): the four bytes that name
   a partition become an object, and one more in the answer. So 40 MiB at most for `request_elements_max`, 60 MiB for `fetch_partitions_max`.
 - **Memory of all requests together**: 100 MiB for elements (`wide_request_elements`), as much again for those of narrow requests and for Produce
-  requests that are begun in turns, 300 MiB for fetched partitions (`fetch_partitions_held`) and some 70 MiB for those of requests that name few, beside the bytes that
+  requests that are begun in turns, 300 MiB for fetched partitions (`fetch_partitions_held`) and some 70 MiB for those of requests that name few,
+  beside the bytes that
   `request_memory_bytes`, `answer_memory_bytes` and `fetch_memory_bytes` bound. Set them lower where memory is small.
 - **What others wait**: not above twice their own 99th percentile for longer than 100 ms.
 

@@ -51,8 +51,8 @@ class Limits:
     wide_request_elements: int = _limit(
         100_000,
         "Elements of wide requests that are worked on at a time, all connections together, at up to 1 KiB of memory each with what is answered to "
-        "them; before it is decoded a request counts as many as it could have. As many again of Produce requests that are begun in turns, and of narrow requests of more than "
-        "256 bytes, of which an address has no more than are free; beyond that they take turns with wide ones.",
+        "them; before it is decoded a request counts as many as it could have. As many again of Produce requests that are begun in turns, and of "
+        "narrow requests of more than 256 bytes, of which an address has no more than are free; beyond that they take turns with wide ones.",
         beyond="They wait their turn; one alone may have more.",
         maximum=10_000_000,
         minimum=1_000,

@@ -12,7 +12,7 @@ from bmq.wire import messages
 from bmq.wire.apis import READS, SERVED, Api, ApiKey
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Fields, Message
-from bmq_proxy.bulk import COUNTED_ANSWER_BYTES, SMALL_BYTES, WIDE_ELEMENTS, Bulk, elements_of
+from bmq_proxy.bulk import COUNTED_ANSWER_BYTES, WIDE_ELEMENTS, Bulk, elements_of
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.repeats import once
@@ -71,7 +71,7 @@ def plain(proxy: Proxy, key: ApiKey, handler: Handler) -> Route:
     def begin(call: Call, body: Buffer) -> Pending:
         size_bytes = memoryview(body).nbytes
         waits = key in WAIT_FOR_OTHERS
-        if size_bytes <= SMALL_BYTES or (waits and not bulk.is_wide(size_bytes)):
+        if bulk.is_small(size_bytes) or (waits and not bulk.is_wide(size_bytes)):
             running = run(call, decoded(bulk, call, body))
         else:
             running = run_apart(call, body) if waits else run_counted(call, body)

@@ -68,12 +68,16 @@ class Bulk:
         """Whether a request of that size has to be admitted."""
         return size_bytes > self.limits.request_inline_bytes_max
 
+    def is_small(self, size_bytes: int) -> bool:
+        """Whether a request of that size is not counted."""
+        return size_bytes <= SMALL_BYTES
+
     @asynccontextmanager
     async def request(self, call: Call, size_bytes: int, decode: Callable[[], Message]) -> AsyncIterator[Message]:
         """A request, while it is worked on, which may be long: others wait. A wide one is decoded beside the event loop. Raises WireError."""
         # Before it is decoded nobody knows how many elements it has, and afterwards they are there.
         at_most = min(size_bytes // ELEMENT_BYTES_MIN, self.limits.request_elements_max)
-        if size_bytes <= SMALL_BYTES:
+        if self.is_small(size_bytes):
             yield decode()
             return
         if not self.is_wide(size_bytes):
