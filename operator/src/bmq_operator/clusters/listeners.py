@@ -9,8 +9,6 @@ from bmq_operator.clusters.services import proxies_max
 from bmq_operator.conditions import Finding, first_of
 from bmq_operator.kube import Manifest
 
-"""Services that a condition names."""
-
 
 def listener_statuses(cluster: Cluster, existing: Existing, nodes: Mapping[str, str]) -> list[ListenerStatus]:
     """What clients outside are given. `nodes` are addresses of Kubernetes nodes by their names."""

@@ -19,8 +19,6 @@ from bmq_operator.clusters.pods import CONFIG_VOLUME, CONTAINER, KEY_VARIABLES, 
 from bmq_operator.conditions import Finding, first_of
 from bmq_operator.kube import Manifest
 
-"""Nodes that a condition names."""
-
 
 def known_keys(cluster: Cluster, existing: Existing, auth: Manifest | None) -> dict[str, Keys]:
     """By the names of their Secrets. Nodes that an older operator made take them from the one that people write."""
