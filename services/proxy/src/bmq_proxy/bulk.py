@@ -106,31 +106,25 @@ class Bulk:
         """While a wide Fetch request is parsed."""
         return self._requests.admitted(call, size_bytes)
 
-    def fetches_at_once(self, call: Call, partitions: int) -> bool:
-        """Whether a Fetch of so many partitions does not have to wait for its turn."""
-        return self._at_leisure(call, partitions) or self._fetching.has_room(partitions)
-
-    def _at_leisure(self, call: Call, partitions: int) -> bool:
-        few = partitions <= FEW_PARTITIONS
-        return few or (partitions <= WIDE_ELEMENTS and self._fetching_at_leisure.has(partitions, address=call.client_host))
-
     @asynccontextmanager
-    async def fetching(self, call: Call, partitions: int) -> AsyncIterator[bool]:
+    async def fetching(self, call: Call, partitions: int, *, waits: Callable[[], None]) -> AsyncIterator[bool]:
         """While a Fetch of so many partitions is under way, and whether it may wait for records as long as it likes: others may wait for their turn.
 
         Each partition is some 450 bytes while it is waited for, and looked at anew with each record of any of them: so those of narrow requests
-        have a bound, too. Whose address has its part of that takes its turn among wide ones.
+        have a bound, too. Whose address has its part of that takes its turn among wide ones. `waits` is called of one that has to wait for it.
         """
         address = call.client_host
         if partitions <= FEW_PARTITIONS:
             yield True
-        elif self._at_leisure(call, partitions):
+        elif partitions <= WIDE_ELEMENTS and self._fetching_at_leisure.has(partitions, address=address):
             self._fetching_at_leisure.take(partitions, address=address)
             try:
                 yield True
             finally:
                 self._fetching_at_leisure.give_back(partitions, address=address)
         else:
+            if not self._fetching.has_room(partitions):
+                waits()
             async with self._fetching.admitted(call, partitions):
                 yield False
 

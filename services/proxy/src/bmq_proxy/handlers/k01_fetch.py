@@ -100,9 +100,7 @@ def _key(name: str | None, topic_id: UUID | None) -> TopicKey:
 
 
 async def _run(proxy: Proxy, call: Call, request: FetchRequest, fetching: Fetching, body: Buffer) -> Answer:
-    if not proxy.bulk.fetches_at_once(call, fetching.count):
-        fetching.set_aside()
-    async with proxy.bulk.fetching(call, fetching.count) as at_leisure:
+    async with proxy.bulk.fetching(call, fetching.count, waits=fetching.set_aside) as at_leisure:
         if fetching.is_set_aside:
             again = partial(_parsed, proxy, call, body)
             fetching.take_up(_wanted(await proxy.bulk.apart(call, again) if proxy.bulk.is_wide(memoryview(body).nbytes) else again()))
