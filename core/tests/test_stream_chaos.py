@@ -15,7 +15,7 @@ from scripted_store import Faults, ScriptedStore, SeededRng, run
 
 from bmq.errors import BmqError, Fenced, NotReady
 from bmq.storage.durable import LatencyWindow
-from bmq.storage.stream import StreamWriter, WalObjectMissing, first_number, read_stream, seal_stream
+from bmq.storage.stream import StreamWriter, WalObjectMissing, kept_of, read_stream, seal_stream
 from bmq.storage.wal import WalRun
 from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, Offset, StreamId, TopicId, TopicPartition
 
@@ -110,7 +110,7 @@ async def take_over(r: Run, rng: SeededRng) -> None:
     r.sealed = True
     while True:
         checkpoint = r.checkpoint
-        start = await first_number(r.store, STREAM, rng=rng)
+        start = (await kept_of(r.store, STREAM, rng=rng)).first
         assert start <= max(checkpoint, r.checkpoint), f"seed {r.seed}: reading begins at {start}, above the checkpoint {r.checkpoint}"
         try:
             found = {wal.header.number: bytes(wal.run(wal.entries[0])) async for wal in read_stream(r.store, STREAM, start=start, end=end, rng=rng)}

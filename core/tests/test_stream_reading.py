@@ -8,7 +8,7 @@ from stream_under_test import STREAM, TP, Broker, key, playing, put_seal, runs, 
 from structlog.testing import capture_logs
 
 from bmq.errors import BmqError, Conflict
-from bmq.storage.stream import WalObjectMissing, drop_stream, first_number, read_stream
+from bmq.storage.stream import WalObjectMissing, drop_stream, kept_of, read_stream
 from bmq.values import TopicPartition
 from bmq_sim.loop import on_virtual_time
 
@@ -66,17 +66,17 @@ async def test_a_reader_that_stops_early_leaves_no_task(store: ScriptedStore, br
 
 @playing
 async def test_reading_begins_above_the_highest_deleted_number(store: ScriptedStore, broker: Broker) -> None:
-    assert await first_number(store, STREAM, rng=SeededRng()) == 0
+    assert (await kept_of(store, STREAM, rng=SeededRng())).first == 0
     await broker.write(10)
-    assert await first_number(store, STREAM, rng=SeededRng()) == 0
+    assert (await kept_of(store, STREAM, rng=SeededRng())).first == 0
     for number in (0, 1, 3):  # 2 was on its way to be deleted when the owner died
         del store.objects[key(number)]
-    assert await first_number(store, STREAM, rng=SeededRng()) == 4
+    assert (await kept_of(store, STREAM, rng=SeededRng())).first == 4
     put_seal(store, 3)  # in the deleted past
-    assert await first_number(store, STREAM, rng=SeededRng()) == 4
+    assert (await kept_of(store, STREAM, rng=SeededRng())).first == 4
     for number in (2, 4, 5, 6, 7, 8):
         del store.objects[key(number)]
-    assert await first_number(store, STREAM, rng=SeededRng()) == 9
+    assert (await kept_of(store, STREAM, rng=SeededRng())).first == 9
 
 
 @playing
@@ -136,10 +136,10 @@ async def test_an_object_that_is_missing_above_others_is_told(store: ScriptedSto
     await broker.write(12)
     end = await seal(store)
     with capture_logs() as told:
-        assert await first_number(store, STREAM, rng=SeededRng()) == 0
+        assert (await kept_of(store, STREAM, rng=SeededRng())).first == 0
     assert told == []
     del store.objects[key(8)]
     with capture_logs() as told:
-        assert await first_number(store, STREAM, rng=SeededRng()) == 9
+        assert (await kept_of(store, STREAM, rng=SeededRng())).first == 9
     [line] = told
     assert (line["log_level"], line["number"], end) == ("error", 8, 12)

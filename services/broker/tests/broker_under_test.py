@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
+from bmq.audit.audit import AuditOptions, audit_store
+from bmq.audit.findings import Level
+from bmq.audit.repairing import Repaired, Repairer
 from bmq.clock_guard import ClockGuard
 from bmq.errors import BmqError
 from bmq.metadata.image import Image, apply
@@ -13,14 +16,19 @@ from bmq.roles.owner import Appended, TailAnswer, TailRequest
 from bmq.values import NodeId, Offset, TopicPartition
 from bmq.wire.batches import Record, build_batch, iterate_records, read_header
 from bmq_broker.coordinator_log import PartitionLog
+from bmq_broker.groups.durable import DurableState
 from bmq_broker.groups.settings import GroupSettings
+from bmq_broker.groups.snapshot import decode_state, encode_state
 from bmq_broker.main import BrokerRole
+from bmq_broker.manifests import KEPT_VERSIONS
+from bmq_broker.partitions.producers import Producers
 from bmq_broker.settings import BrokerSettings
 from bmq_controller.main import ControllerRole, start_controller
 from bmq_sim.clock import SimClock, SimRng
 from bmq_sim.store import SimStore
 
 NODE = NodeId(1)
+AUDIT = AuditOptions(decode_producers=Producers.decode, decode_state=lambda _, data: decode_state(data), versions_kept=KEPT_VERSIONS)
 
 
 class Cluster:
@@ -139,3 +147,13 @@ def partition_log(cluster: Cluster, tp: TopicPartition) -> PartitionLog:
 def image_with(image: Image, *records: AnyRecord) -> Image:
     """What another controller would have committed."""
     return apply(image, image.position + 1, records)
+
+
+async def repaired(cluster: Cluster) -> Repaired:
+    """What `bmq store check --repair` does to the store of a stopped cluster, in which it finds something wrong."""
+    store = cluster.store.for_node("repair")
+    report = (await audit_store(store, rng=cluster.rng, options=AUDIT)).report
+    assert report.findings[Level.FAULT]
+    no_groups = encode_state(DurableState())
+    made = Repairer(store, rng=cluster.rng, cluster_id=report.cluster_id, no_producers=Producers().encode(), no_groups=no_groups)
+    return await made.run(report.repairs)

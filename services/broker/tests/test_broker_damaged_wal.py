@@ -1,12 +1,15 @@
 """WAL objects that are damaged or missing when their broker starts again: who waits, who goes on, and that it ends when they are restored."""
 
 import asyncio
+import dataclasses
+from collections.abc import Sequence
 
 import pytest
-from broker_under_test import Cluster
+from broker_under_test import Cluster, repaired
 
 from bmq.errors import BmqError, PartitionStopped
-from bmq.storage.wal import WAL_HEADER_SIZE_BYTES
+from bmq.storage.numbered import wal_key
+from bmq.storage.wal import WAL_HEADER_SIZE_BYTES, WalRun, decode_wal, encode_wal
 from bmq.values import TopicPartition
 from bmq_broker.metrics import PARTITIONS
 from bmq_sim.loop import on_virtual_time
@@ -144,4 +147,72 @@ async def test_who_asks_while_a_stopped_partition_is_read_again_is_told_as_befor
     await cluster.store.for_node("test").create(key, [data])
     await asyncio.sleep(300)
     assert await goes_on(cluster, two)
+    await cluster.stop()
+
+
+async def carry(cluster: Cluster, originals: Sequence[str]) -> None:
+    """What an owner would have written when it carried these forward: one more object of their stream, each of its runs as it was."""
+    store = cluster.store.for_node("test")
+    newest = decode_wal(await store.get((await wal_keys(cluster))[-1])).header
+    number = newest.number + 1
+    runs = []
+    for key in originals:
+        wal = decode_wal(await store.get(key))
+        for entry in wal.entries:
+            runs.append(WalRun(*entry[:6], batches=[bytes(wal.run(entry))]))
+    header = dataclasses.replace(newest, number=number, durable_below=number)
+    await store.create(wal_key(newest.stream, number), encode_wal(header, runs))
+
+
+@pytest.mark.parametrize("is_restored", [True, False])
+def test_what_lies_below_a_lost_object_and_nowhere_else_proves_the_loss(is_restored: bool) -> None:
+    """All that lies above the lost one follows the manifest, since it is a copy of the oldest: without what is below it, nothing would tell."""
+
+    @on_virtual_time
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        (one,) = await cluster.topic("one")
+        for number in range(3):
+            await cluster.append(one, b"%d" % number)
+        await cluster.kill()
+        first, _, third = await wal_keys(cluster)
+        await carry(cluster, [first])
+        data = await replace(cluster, third, None)
+        await cluster.start("again")
+        with pytest.raises(PartitionStopped, match=f"{third} is missing, and offsets 1 to 1, .* neither in the manifest 0 nor in the WAL above"):
+            await cluster.append(one, b"more")
+        await asyncio.sleep(600)
+        assert not await goes_on(cluster, one)
+        if is_restored:
+            await cluster.store.for_node("test").create(third, [data])
+            await asyncio.sleep(600)
+        else:
+            await cluster.stop()
+            done = await repaired(cluster)
+            assert (done.failed, done.deleted_objects) == ([], 1)
+            await cluster.start("repaired")
+        assert await goes_on(cluster, one)
+        left = [b"0", b"1", b"2"] if is_restored else [b"0"]
+        assert [value for _, value in await cluster.read_all(one)] == [*left, b"more"]
+        await cluster.stop()
+
+    main()
+
+
+@on_virtual_time
+async def test_what_lies_below_a_deleted_object_and_was_carried_is_no_loss() -> None:
+    """Its owner was deleting both when it died, and the upper one went first."""
+    cluster = Cluster()
+    await cluster.start()
+    (one,) = await cluster.topic("one")
+    for number in range(3):
+        await cluster.append(one, b"%d" % number)
+    await cluster.kill()
+    keys = await wal_keys(cluster)
+    await carry(cluster, keys)
+    await replace(cluster, keys[2], None)
+    await cluster.start("again")
+    assert await goes_on(cluster, one)
+    assert [value for _, value in await cluster.read_all(one)] == [b"0", b"1", b"2", b"more"]
     await cluster.stop()

@@ -4,14 +4,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from broker_under_test import Cluster
+from broker_under_test import Cluster, repaired
 from test_broker_shared_segments import LONG_S, cluster_with_a_shared_segment, roll_together
 from test_broker_shared_segments import settings as shared_settings
 from test_coordinator_log_life import FEW, commit, started
 
-from bmq.audit.audit import AuditOptions, audit_store
-from bmq.audit.findings import Level
-from bmq.audit.repairing import Repaired, Repairer
 from bmq.errors import PartitionStopped
 from bmq.storage.flatlog import decode_entry
 from bmq.storage.keys import SHARED_PREFIX, coordinator_snapshot_prefix, manifest_prefix, segment_key, segment_prefix
@@ -19,16 +16,11 @@ from bmq.storage.manifest_format import decode_manifest
 from bmq.storage.numbered import number_of, numbered_key
 from bmq.values import LeaderEpoch, Nonce, Offset, TopicPartition
 from bmq_broker.coverage import Coverage
-from bmq_broker.groups.durable import DurableState
-from bmq_broker.groups.snapshot import decode_state, encode_state
-from bmq_broker.manifests import KEPT_VERSIONS
 from bmq_broker.metrics import PARTITIONS
-from bmq_broker.partitions.producers import Producers
 from bmq_broker.settings import BrokerSettings
 from bmq_sim.loop import on_virtual_time
 from bmq_sim.store import SimStore
 
-OPTIONS = AuditOptions(decode_producers=Producers.decode, decode_state=lambda _, data: decode_state(data), versions_kept=KEPT_VERSIONS)
 FAST = BrokerSettings(retention_interval_ms=60_000, collect_again_ms=300_000)
 
 
@@ -53,15 +45,6 @@ async def rolled(*, log_start: int = 0) -> tuple[Cluster, TopicPartition]:
 def tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """As brokers did before they told which versions there are, or one that is killed before it does."""
     monkeypatch.setattr(Coverage, "manifests", lambda self, *, count_max: ())
-
-
-async def repaired(cluster: Cluster) -> Repaired:
-    store = cluster.store.for_node("repair")
-    report = (await audit_store(store, rng=cluster.rng, options=OPTIONS)).report
-    assert report.findings[Level.FAULT]
-    no_groups = encode_state(DurableState())
-    made = Repairer(store, rng=cluster.rng, cluster_id=report.cluster_id, no_producers=Producers().encode(), no_groups=no_groups)
-    return await made.run(report.repairs)
 
 
 @pytest.mark.parametrize("log_start", [0, 2])

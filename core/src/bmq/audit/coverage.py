@@ -21,6 +21,13 @@ class Span(NamedTuple):
     end: int
 
 
+class CutOff(NamedTuple):
+    """A run, and the object that holds it, below a missing one."""
+
+    span: Span
+    key: str
+
+
 @dataclass(slots=True)
 class Held:
     """What the WAL holds of one partition: spans, and the newest manifest version that it, or else the metadata, names.
@@ -30,7 +37,7 @@ class Held:
 
     spans: list[Span] = field(default_factory=list)
     manifest_version: int = 0
-    cut_off: dict[str, list[Span]] = field(default_factory=dict)
+    cut_off: dict[str, list[CutOff]] = field(default_factory=dict)
     """By key of a missing WAL object, what lies below it: nobody reads that. As a rule it is in segments, and about to be deleted."""
 
     def add(self, entry: WalEntry) -> None:
@@ -75,10 +82,11 @@ class Coverage:
 
     def cut_off(self, stream: StreamId, number: int, entries: Iterable[WalEntry], *, missing: int) -> None:
         """The runs of an object below the number of a missing one."""
-        key = wal_key(stream, missing)
+        lost, key = wal_key(stream, missing), wal_key(stream, number)
         for entry in entries:
             if self.is_wanted(stream, number, entry):
-                self._held[entry.tp].cut_off.setdefault(key, []).append(Span(entry.base_offset, entry.last_offset + 1))
+                span = Span(entry.base_offset, entry.last_offset + 1)
+                self._held[entry.tp].cut_off.setdefault(lost, []).append(CutOff(span, key))
 
     def is_wanted(self, stream: StreamId, number: int, entry: WalEntry) -> bool:
         """Whether the partition's owner, or the next one, reads the run where the manifest does not cover it."""
@@ -103,12 +111,12 @@ def holes(held: Held, next_offset: int) -> list[Span]:
     return missing
 
 
-def cut_off(held: Held, next_offset: int) -> dict[str, list[Span]]:
-    """By key of the missing WAL object, offsets below it that are nowhere else: it was not its owner's to delete, who deletes from below."""
+def cut_off(held: Held, next_offset: int) -> dict[str, list[CutOff]]:
+    """By key of the missing WAL object, runs below it that are nowhere else: it was not its owner's to delete, who deletes from below."""
     covered = joined([Span(0, next_offset), *held.spans])
     found = {}
-    for key, spans in held.cut_off.items():
-        lonely = [span for span in joined(spans) if not any(each.base <= span.base and span.end <= each.end for each in covered)]
+    for key, runs in held.cut_off.items():
+        lonely = [run for run in runs if not any(each.base <= run.span.base and run.span.end <= each.end for each in covered)]
         if lonely:
-            found[key] = lonely
+            found[key] = sorted(lonely)
     return found

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final
 
-from bmq.audit.coverage import Span, cut_off, holes
+from bmq.audit.coverage import CutOff, Span, cut_off, holes, joined
 from bmq.audit.findings import Kind, Mend
 from bmq.audit.mending import Mending, Named, UnnamedRun, mend
 from bmq.audit.partition_state import PartitionState
@@ -96,22 +96,26 @@ class PartitionMending:
         unnamed: Mapping[str, int],
         mending: Mending,
         *,
-        lonely: Mapping[str, Sequence[Span]],
+        lonely: Mapping[str, Sequence[CutOff]],
         vanished: bool,
         skips: bool,
     ) -> None:
         """The faults that only all of it together shows."""
         report, prefix = state.report, manifest_prefix(state.listing.tp)
-        for wal, spans in lonely.items():
+        for wal, runs in lonely.items():
+            spans = joined(run.span for run in runs)
             offsets = sum(span.end - span.base for span in spans)
             report.fault(
                 Kind.LOST,
                 wal,
                 "a WAL object that is not there, and that its owner cannot have deleted, who deletes from below: somebody else did. Until it is "
-                f"back nobody reads {offsets} offsets below it, from {spans[0].base} to {spans[-1].end - 1}, which are nowhere else. Restore it from "
-                "a backup before bmq is started",
+                f"back nobody reads {offsets} offsets below it, from {spans[0].base} to {spans[-1].end - 1}, which are nowhere else, and the "
+                "partition does not open. Restore it from a backup",
                 topic=state.topic,
+                repair="the objects below it deleted: what it held and no segment has is lost with them",
             )
+            for key in sorted({run.key for run in runs}):
+                report.delete(key, loses=f"{state.topic} offsets {spans[0].base} to {spans[-1].end - 1}, and what {wal} held of it")
         if vanished:
             report.fault(
                 Kind.LOST,

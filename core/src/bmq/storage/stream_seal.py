@@ -10,7 +10,7 @@ have gone unseen (core/tests/models/listing_model.py).
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -103,17 +103,25 @@ async def seal_stream(store: ObjectStore, stream: StreamId, *, cluster_id: str, 
             await backoff.wait()
 
 
-async def first_number(store: ObjectStore, stream: StreamId, *, rng: Rng) -> int:
+class Kept(NamedTuple):
+    """What a stream's owner has left of it: all from `first` on up to the seal, and `below` it, ascending, what it was about to delete."""
+
+    first: int
+    below: tuple[int, ...]
+
+
+async def kept_of(store: ObjectStore, stream: StreamId, *, rng: Rng) -> Kept:
     """Where reading the stream begins: no object from there up to the seal was deleted when this looked. 0 where nothing was ever written.
 
-    The owner deletes from below, several at once, and only what manifests cover: so everything below a missing number is covered.
-    Raises FormatError.
+    The owner deletes from below, several at once, and only what manifests or later objects cover: so everything below a missing number is
+    covered. What is there of it and is not proves that the missing one was lost. Raises FormatError.
     """
     survey = await _Surveyor(store, stream, rng=rng, trouble=TroubleLog(f"look at {stream.prefix}")).survey()
     number = survey.durable_below
     while number - 1 in survey.data:  # a seal below durable_below is in the deleted past
         number -= 1
-    if stranded := [below for below in survey.data if below < number - OWNER_DELETES_AT_ONCE]:
+    below = tuple(sorted(each for each in survey.data if each < number))
+    if stranded := [each for each in below if each < number - OWNER_DELETES_AT_ONCE]:
         # Its owner would have deleted these before it. Whether the missing one held what no manifest covers, nothing in the store tells.
         _log.error(
             "object of the WAL is missing above others: lost, unless those are late copies",
@@ -121,7 +129,7 @@ async def first_number(store: ObjectStore, stream: StreamId, *, rng: Rng) -> int
             number=number - 1,
             others=len(stranded),
         )
-    return number
+    return Kept(number, below)
 
 
 async def list_stream(store: ObjectStore, stream: StreamId, *, at_least: int, rng: Rng, trouble: Trouble) -> list[tuple[int, ObjectMeta]]:

@@ -437,6 +437,8 @@ class Ownership:
         try:
             partition.opened(loaded.manifest, entry, loaded.producers, inheritance.runs, now_ms=self._clock.now_ms())
             partition.check_end(loaded.beyond)
+            if inheritance.left is not None:
+                partition.check_left(inheritance.left.end, inheritance.left.key)
         except PartitionStopped as stopped:
             self._inheriting.stop(tp, stopped)
             raise

@@ -6,9 +6,10 @@ read afterwards; what is not explained stops the partition (Partition.opened), i
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import structlog
 
@@ -18,7 +19,8 @@ from bmq.metadata.image import stream_of
 from bmq.metadata.records import Range
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import together
-from bmq.storage.stream import WalObjectDamaged, WalObjectMissing, first_number, read_stream
+from bmq.storage.numbered import wal_key
+from bmq.storage.stream import Kept, WalObjectDamaged, WalObjectMissing, kept_of, read_stream
 from bmq.storage.wal import WalEntry, WalObject
 from bmq.values import ManifestVersion, Offset, StreamId, TopicPartition
 from bmq.wire.batches import BatchHeader, split
@@ -35,6 +37,13 @@ COPY_BELOW = 2
 """A run smaller than this fraction of its object is copied, so that it does not keep the whole object in memory."""
 
 
+class Left(NamedTuple):
+    """Offsets up to below `end` are, or were, below the missing object `key`: what was its owner's to delete is in segments, or above it."""
+
+    end: Offset
+    key: str
+
+
 @dataclass(slots=True)
 class Inheritance:
     """What the streams held of one partition."""
@@ -42,6 +51,8 @@ class Inheritance:
     runs: list[tuple[Run, Sequence[BatchHeader]]] = field(default_factory=list)
     manifest_version: ManifestVersion = ManifestVersion(0)
     """The newest that a directory named."""
+    left: Left | None = None
+    """What lies highest below a missing object, which nobody reads."""
     stopped: PartitionStopped | None = None
 
 
@@ -106,7 +117,9 @@ async def _read_stream(
     while unread:  # as often as an old owner deletes what is to be read next: at most once per object, or per partition
         first = max(kept_from, min(part.start for part in unread.values()))
         if is_sealed(stream) and (first == 0 or missing >= 0):
-            kept_from = await first_number(store, stream, rng=rng)
+            kept = await kept_of(store, stream, rng=rng)
+            await _look_below(store, stream, kept, unread, found, rng=rng, read=read)
+            kept_from = kept.first
             first = max(first, kept_from)
         if first <= missing:
             _stop(stream, missing, unread, found)
@@ -130,6 +143,32 @@ async def _read_stream(
             _stop_damaged(stream, error, salvaged, unread, found)
         else:
             return
+
+
+async def _look_below(
+    store: ObjectStore,
+    stream: StreamId,
+    kept: Kept,
+    wanted: Mapping[tuple[TopicPartition, int], Range],
+    found: dict[TopicPartition, Inheritance],
+    *,
+    rng: Rng,
+    read: Callable[[int], None],
+) -> None:
+    """What the objects below the missing one hold. As a rule some four, which their owner was deleting with it."""
+    for number in kept.below:
+        try:
+            async with aclosing(read_stream(store, stream, start=number, end=number + 1, rng=rng)) as objects:
+                async for wal in objects:
+                    read(len(wal.data))
+                    for entry in _wanted(wal, wanted):
+                        left = found[entry.tp].left
+                        if left is None or left.end <= entry.last_offset:
+                            found[entry.tp].left = Left(Offset(entry.last_offset + 1), wal_key(stream, kept.first - 1))
+        except WalObjectMissing:
+            continue  # deleted meanwhile, by its owner
+        except WalObjectDamaged as error:
+            log.error("WAL object below a missing one is damaged: nobody needs it, unless that one was lost", error=str(error))
 
 
 def _stop(stream: StreamId, missing: int, unread: Mapping[tuple[TopicPartition, int], Range], found: dict[TopicPartition, Inheritance]) -> None:
@@ -163,13 +202,18 @@ def _stopped(tp: TopicPartition, stream: StreamId, why: str) -> PartitionStopped
 
 
 def _take(wal: WalObject, wanted: Mapping[tuple[TopicPartition, int], Range], found: dict[TopicPartition, Inheritance], *, now_ms: int) -> None:
-    for entry in wal.entries:
-        part = wanted.get((entry.tp, entry.leader_epoch))
-        if part is None or not part.start <= wal.header.number < part.end:
-            continue
+    for entry in _wanted(wal, wanted):
         inheritance = found[entry.tp]
         inheritance.manifest_version = max(inheritance.manifest_version, entry.manifest_version)
         inheritance.runs.append(_run(wal, entry, now_ms=now_ms))
+
+
+def _wanted(wal: WalObject, wanted: Mapping[tuple[TopicPartition, int], Range]) -> Iterator[WalEntry]:
+    """Of an object's directory, what lies in one of the ranges."""
+    for entry in wal.entries:
+        part = wanted.get((entry.tp, entry.leader_epoch))
+        if part is not None and part.start <= wal.header.number < part.end:
+            yield entry
 
 
 def _run(wal: WalObject, entry: WalEntry, *, now_ms: int) -> tuple[Run, Sequence[BatchHeader]]:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from bmq.errors import BmqError, Fenced, NotReady
 from bmq.storage.durable import LatencyWindow
-from bmq.storage.stream import StreamWriter, WalObjectMissing, first_number, read_stream, seal_stream
+from bmq.storage.stream import StreamWriter, WalObjectMissing, kept_of, read_stream, seal_stream
 from bmq.storage.wal import WalRun
 from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, Offset, StreamId, TopicId, TopicPartition
 from bmq_sim.checkers import InvariantViolated
@@ -126,7 +126,7 @@ async def _inherit(world: World, name: str, writer: _Writer, ends: list[int]) ->
     world.note(f"{name} sealed at {end}")
     found: dict[int, bytes] = {}
     for _ in range(50):
-        start = await first_number(store, STREAM, rng=ids)
+        start = (await kept_of(store, STREAM, rng=ids)).first
         try:
             async for wal in read_stream(store, STREAM, start=start, end=end, rng=ids):
                 found[wal.header.number] = bytes(wal.run(wal.entries[0]))

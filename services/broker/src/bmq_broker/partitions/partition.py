@@ -354,6 +354,18 @@ class Partition:
                 key = f"{segment_prefix(self.tp)}{found.leader_epoch:010d}/{found.offset:020d}-{found.nonce_hex}"
                 raise missing_versions(self.tp, key, base_offset=found.offset, ended=self.next_offset)
 
+    def check_left(self, end: int, lost: str) -> None:
+        """That the log reaches `end`, as it did below the missing WAL object `lost`: who owned it deleted from below, and what is kept elsewhere.
+
+        Raises PartitionStopped.
+        """
+        if end > self.next_offset:
+            raise PartitionStopped(
+                f"partition {self.tp}: {lost} is missing, and offsets {self.next_offset} to {end - 1}, which lie below it, are neither in the "
+                f"manifest {self.manifest_version} nor in the WAL above it: its owner cannot have deleted it; restore the object from a backup, and "
+                "it is read again, or stop the cluster and run `bmq store check --repair`"
+            )
+
     def stop_for_stray(self, key: str, base_offset: int) -> bool:
         """Takes no more batches, unless it begins below what this owner found at its opening: then it is too late. Returns whether it stops."""
         if base_offset < self.recovered_next_offset:
