@@ -1,6 +1,7 @@
 """What a broker answers to who names another epoch, sends what it may not, or asks how far behind a group is."""
 
 import asyncio
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -14,7 +15,7 @@ from bmq.values import Offset, TopicId, TopicPartition
 from bmq.wire.apis import ApiKey
 from bmq.wire.batches import Record, build_batch
 from bmq.wire.message import Message
-from bmq_broker.broker import FENCE_PATIENCE_S
+from bmq_broker.broker import FENCE_PATIENCE_S, FEW_PARTITIONS, Broker
 from bmq_sim.loop import on_virtual_time
 
 
@@ -143,3 +144,34 @@ async def test_who_joins_a_group_whose_coordinator_cannot_be_read_is_told_to_ask
     assert asyncio.get_running_loop().time() - began_s == pytest.approx(10, abs=1)
     store.let_go(LISTINGS)
     await cluster.kill()
+
+
+@pytest.mark.parametrize(("count", "at_once"), [(FEW_PARTITIONS, 5), (FEW_PARTITIONS + 1, 1)])
+def test_those_who_wait_for_many_partitions_are_woken_together_and_look_in_turns(count: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = [0]
+    """In each turn of the loop in which somebody looked: how many."""
+    collect = Broker._collect
+
+    def counted(self: Broker, *arguments: Any, **options: Any) -> Any:
+        if not looks[-1]:
+            asyncio.get_running_loop().call_soon(looks.append, 0)
+        looks[-1] += 1
+        return collect(self, *arguments, **options)
+
+    @on_virtual_time
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        tps = await cluster.topic("orders", partitions=count)
+        wanted = [TailRequest(tp=tp, offset=Offset(0), max_bytes=100) for tp in tps]
+        owner = cluster.broker.owner
+        readers = [asyncio.create_task(owner.read_tail(wanted, min_bytes=1, max_bytes=1_000, max_wait_ms=60_000)) for _ in range(5)]
+        await asyncio.sleep(1)
+        monkeypatch.setattr(Broker, "_collect", counted)
+        await cluster.append(tps[0], b"a")
+        await asyncio.sleep(1)
+        assert all(reader.result()[0].size_bytes for reader in readers)
+        await cluster.stop()
+
+    main()
+    assert max(looks) == at_once

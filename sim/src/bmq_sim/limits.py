@@ -33,6 +33,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     # the broker
     "bmq_broker.broker:UNREAD_AT_ONCE": (1, 2),
     "bmq_broker.broker:LOOKED_AT_ONCE": (1, 2),
+    "bmq_broker.broker:FEW_PARTITIONS": (0, 1),
     "bmq_broker.handlers.k08_offset_commit:_OFFSETS_PER_TURN": (1,),
     "bmq_broker.carrying:PARTITIONS_AT_ONCE": (1, 2),
     "bmq_broker.commit:BUFFER_MAX_FLUSHES": (1,),

@@ -34,6 +34,8 @@ STATUS_PATIENCE_S: Final = 1.0
 """And so long who asks for figures, which are nobody's hurry: what is not open then has none."""
 LOOKED_AT_ONCE: Final = 500
 """Partitions of one request that are looked at in one turn of the loop."""
+FEW_PARTITIONS: Final = 10
+"""Who waited for more looks at them in a turn of its own: hundreds may wait for the same record."""
 UNREAD_AT_ONCE: Final = 250
 FENCE_PATIENCE_S: Final = 10.0
 """So long a reader waits for the store to say that what it asks for is out of range; no client waits for much longer."""
@@ -176,6 +178,8 @@ class Broker:
                     await self._waiters.until(news, left_s)
                 else:
                     await self._waiters.wait([request.tp for request in requests], left_s)
+            if len(requests) > FEW_PARTITIONS:
+                await self._turns.turn()
 
     async def _made_sure(self, answers: list[TailAnswer]) -> list[TailAnswer]:
         """With those out of range only where this broker still is the owner: a successor may have what it has not. Raises Fenced, NotReady."""
