@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from broker_under_test import Cluster, repaired
+from structlog.testing import capture_logs
 
 from bmq.errors import BmqError, PartitionStopped
 from bmq.storage.numbered import wal_key
@@ -215,4 +216,27 @@ async def test_what_lies_below_a_deleted_object_and_was_carried_is_no_loss() -> 
     await cluster.start("again")
     assert await goes_on(cluster, one)
     assert [value for _, value in await cluster.read_all(one)] == [b"0", b"1", b"2", b"more"]
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_what_is_damaged_below_a_deleted_object_stops_nobody() -> None:
+    """What cannot be read proves nothing, and nobody needs what its owner was deleting."""
+    cluster = Cluster()
+    await cluster.start()
+    (one,) = await cluster.topic("one")
+    for number in range(3):
+        await cluster.append(one, b"%d" % number)
+    await cluster.kill()
+    keys = await wal_keys(cluster)
+    await carry(cluster, keys)
+    data = await replace(cluster, keys[1], None)
+    await cluster.store.for_node("test").create(keys[1], [data[:-1] + b"?"])
+    await replace(cluster, keys[2], None)
+    with capture_logs() as told:
+        await cluster.start("again")
+        assert await goes_on(cluster, one)
+    [line] = [line for line in told if line["log_level"] == "error"]
+    assert "below a missing one is damaged" in line["event"]
+    assert keys[1] in line["error"]
     await cluster.stop()
