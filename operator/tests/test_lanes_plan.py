@@ -1,6 +1,6 @@
 """What is decided about a Lane, case by case, and which objects it has."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -66,6 +66,14 @@ def test_an_intent_takes_over_no_lane_that_it_cannot_have_declared() -> None:
     assert said(plan(situation(of_another, theirs, proxies=none))) == ("False", "AlreadyExists"), "the one that it had is gone"
     crashed = plan(situation(lane(existing="Refuse", deleted=True), PRESENT, proxies=none))
     assert isinstance(crashed.action, DeleteLane), "the answer to its own declaration was lost"
+
+
+@pytest.mark.parametrize(("by", "reason"), [("False", "AlreadyExists"), ("Unknown", "AsWritten")])
+def test_what_an_api_server_refused_is_no_refusal_of_the_cluster(by: Literal["False", "Unknown"], reason: str) -> None:
+    ready = Finding(status=by, reason="Refused")
+    status = DECLARED.model_copy(update={"conditions": next_conditions([], [ready], generation=3, now_ms=0)})
+    found = plan(situation(lane(status, existing="Refuse", proxies={"replicas": 0}), PRESENT, proxies=Ready()))
+    assert found.finding.reason == reason
 
 
 def test_a_new_lane_is_written_down_with_its_node_ids_and_then_declared() -> None:

@@ -253,6 +253,45 @@ def test_a_lane_deleted_behind_our_back_is_declared_again_and_told(bmq: StartedB
     WORLDS.run(bmq, use)
 
 
+def test_another_lane_of_its_name_is_not_its_own_although_it_had_one(bmq: StartedBmq) -> None:
+    async def use(world: World) -> None:
+        world.write("replaced", proxies={"replicas": 0})
+        assert said(await world.look("replaced")) == ("True", "AsWritten")
+        await world.client.delete("lanes", "replaced")
+        await world.client.post("lanes", body={"name": "replaced", "ttl_seconds": 86_400})
+        outcome = await world.look("replaced")
+        assert (said(outcome), "is not the one that this resource declared" in message(outcome)) == (("False", "AlreadyExists"), True)
+        assert (await world.look("replaced", deletionTimestamp="2001-09-09T01:46:40Z")).finished
+        assert (await lane(world, "replaced"))["ttl_seconds"] == 86_400
+
+    WORLDS.run(bmq, use)
+
+
+def test_a_lane_deleted_behind_our_back_and_declared_again_goes_with_its_resource(bmq: StartedBmq) -> None:
+    async def use(world: World) -> None:
+        world.write("again", proxies={"replicas": 0})
+        await world.look("again")
+        await world.client.delete("lanes", "again")
+        assert said(await world.look("again")) == ("True", "AsWritten")
+        assert said(await world.look("again")) == ("True", "AsWritten")
+        assert (await world.look("again", deletionTimestamp="2001-09-09T01:46:40Z")).finished
+        assert await lane(world, "again") is None
+
+    WORLDS.run(bmq, use)
+
+
+def test_a_declaration_that_was_refused_and_is_corrected_makes_the_lane_its_own(bmq: StartedBmq) -> None:
+    async def use(world: World) -> None:
+        world.write("corrected", proxies={"replicas": 0}, reads={"base": {"enabled": True, "topics": ["x" * 5000]}})
+        assert said(await world.look("corrected")) == ("False", "Refused")
+        world.write("corrected", proxies={"replicas": 0})
+        assert said(await world.look("corrected")) == ("True", "AsWritten")
+        assert (await world.look("corrected", deletionTimestamp="2001-09-09T01:46:40Z")).finished
+        assert await lane(world, "corrected") is None
+
+    WORLDS.run(bmq, use)
+
+
 def test_what_the_cluster_refuses_is_quoted(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         world.write("refused", reads={"base": {"enabled": True, "topics": ["x" * 5000]}})

@@ -1,7 +1,7 @@
 """What is decided about a Topic, case by case."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -61,8 +61,14 @@ def test_what_a_crash_left_between_making_and_telling_is_known_as_its_own() -> N
     assert (said(found), found.owned, found.topic_id, found.action) == (("True", "AsWritten"), True, "A", None)
 
 
-def refused(status: TopicStatus) -> TopicStatus:
-    ready = Finding(status="False", reason="Refused")
+def test_what_an_api_server_refused_is_no_refusal_of_the_cluster() -> None:
+    status = refused(TopicStatus(owned=True), by="Unknown")
+    found = plan(situation(topic(status), PRESENT))
+    assert (said(found), found.owned) == (("True", "AsWritten"), True)
+
+
+def refused(status: TopicStatus, by: Literal["False", "Unknown"] = "False") -> TopicStatus:
+    ready = Finding(status=by, reason="Refused")
     return status.model_copy(update={"conditions": next_conditions([], [ready], generation=3, now_ms=0)})
 
 

@@ -10,6 +10,8 @@ from bmq.resources.base import Condition
 MESSAGE_LENGTH_MAX: Final = 1024
 NAMED_MAX: Final = 3
 """How many of a list a message names."""
+REFUSED: Final = "Refused"
+"""With status False: the cluster refuses to make what the resource stands for, so there is nothing of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,14 @@ def next_conditions(old: Sequence[Condition], found: Sequence[Finding], *, gener
 def condition(conditions: Sequence[Condition], type_: str = "Ready") -> Condition | None:
     """The condition of this type."""
     return next((one for one in conditions if one.type == type_), None)
+
+
+def was_refused(ready: Condition | None) -> bool:
+    """Whether the cluster refused to make what a resource stands for, by the last word: then what is there is not its own.
+
+    What an API server refuses has the same reason, and status Unknown.
+    """
+    return ready is not None and (ready.reason, ready.status) == (REFUSED, "False")
 
 
 def timestamp(now_ms: int) -> str:

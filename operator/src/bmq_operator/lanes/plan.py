@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from bmq.resources.differences import lane_body, lane_differences
 from bmq.resources.lane import LANE_NAME, Lane
-from bmq_operator.conditions import Finding, condition, timestamp
+from bmq_operator.conditions import Finding, condition, timestamp, was_refused
 from bmq_operator.lanes.situation import PresentLane, Situation
 from bmq_operator.outcome import Event
 from bmq_operator.references import ClusterState
@@ -25,8 +25,6 @@ GIVE_UP_MS: Final = 5 * 60_000
 LATER_S: Final = 30.0
 """How often the number of the lane's topics is brought up to date."""
 AS_WRITTEN: Final = "AsWritten"
-REFUSED: Final = "Refused"
-"""Its declaration was: there is no lane of its own."""
 CHANGE_REFUSED: Final = "ChangeRefused"
 TTL_TOO_SHORT: Final = "TtlTooShort"
 _DECLARED: Final = frozenset((AS_WRITTEN, "ProxiesStarting", "BrokersStarting"))
@@ -281,21 +279,25 @@ def _as_it_was(
 
 
 def _may_be_its_own(situation: Situation, present: PresentLane) -> bool:
-    """Whether the intent that was written down came, or may have come, to this lane: it is the very one that was found to be its own, was seen before
-    by an operator that noted no number, has nodes, or is as it would be declared."""
+    """Whether the intent that was written down came, or may have come, to this lane: it is the very one that was found to be its own, or is as it
+    would be declared, and may have been since. Where an operator of before noted no number: also one that was seen before, or has nodes."""
     status = situation.lane.status
     ready = condition(status.conditions)
-    seen = ready is not None and ready.reason in (*_DECLARED, CHANGE_REFUSED, TTL_TOO_SHORT, "Changing", "Deleting")
-    nodes = situation.proxies.there + situation.brokers.there
-    if status.number == present.number or seen or status.topics > 0 or nodes > 0:
-        return True
+    if status.number:
+        if status.number == present.number:
+            return True
+    else:
+        seen = ready is not None and ready.reason in (*_DECLARED, CHANGE_REFUSED, TTL_TOO_SHORT, "Changing", "Deleting")
+        if seen or status.topics > 0 or situation.proxies.there + situation.brokers.there > 0:
+            return True
     if situation.made_none:
         return False
-    return (ready is None or ready.reason != REFUSED) and not lane_differences(body_of(situation), present.view)
+    return not was_refused(ready) and not lane_differences(body_of(situation), present.view)
 
 
 def _there_before(lane: Lane) -> Finding:
-    why = f"the lane {lane.lane_name} was there before this resource: write existing: Adopt to have it managed, or another laneName"
+    whose = "is not the one that this resource declared" if lane.status.number else "was there before this resource"
+    why = f"the lane {lane.lane_name} {whose}: write existing: Adopt to have it managed, or another laneName"
     return _not_ready("AlreadyExists", why)
 
 

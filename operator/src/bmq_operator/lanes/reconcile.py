@@ -15,12 +15,12 @@ from bmq_operator.clusters.gathering import may_be
 from bmq_operator.clusters.names import OF_LANE, OF_NAMESPACE, Names, selector_of
 from bmq_operator.clusters.refused import NotToBe
 from bmq_operator.clusters.unmade import lacks_pods, why_unmade
-from bmq_operator.conditions import Finding, next_conditions
+from bmq_operator.conditions import REFUSED, Finding, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.kube import KubeProblem, Manifest
 from bmq_operator.lanes.claims import Claim, LaneClaims, claim_of, lane_claims
 from bmq_operator.lanes.desired import all_names, desired, names_of, why_unusable
-from bmq_operator.lanes.plan import CHANGE_REFUSED, REFUSED, SOON_S, ChangeLane, CreateLane, DeleteLane, DeleteResource, Plan, plan, told_expiry
+from bmq_operator.lanes.plan import CHANGE_REFUSED, SOON_S, ChangeLane, CreateLane, DeleteLane, DeleteResource, Plan, plan, told_expiry
 from bmq_operator.lanes.situation import PresentLane, Ready, Situation, present_from
 from bmq_operator.lanes.slots import free_from, is_slot
 from bmq_operator.outcome import Event, Outcome
@@ -48,7 +48,7 @@ async def reconcile(context: Context, lane: Lane) -> Outcome:
         if planned.action is None:
             break
         try:
-            await _carry_out(context, lane, referred, planned)
+            lane = await _carry_out(context, lane, referred, planned)
             events |= {event.reason: event for event in planned.events}
             if isinstance(planned.action, DeleteResource):
                 planned = replace(planned, action=None, events=())
@@ -163,11 +163,13 @@ async def _ready(context: Context, cluster: Cluster | None, lane: Lane, componen
     return Ready(there=int(status.get("replicas", 0)), ready=int(status.get("readyReplicas", 0)), why=why)
 
 
-async def _carry_out(context: Context, lane: Lane, referred: Referred, planned: Plan) -> None:
+async def _carry_out(context: Context, lane: Lane, referred: Referred, planned: Plan) -> Lane:
+    """Takes the step; the resource as the next plan is to see it."""
     match planned.action:
         case CreateLane(body=body):
             with context.known.intents.asking(lane.metadata.uid):
-                await _client(referred).post("lanes", body=body)
+                made = await _client(referred).post("lanes", body=body)
+            return lane.model_copy(update={"status": lane.status.model_copy(update={"number": made["number"]})})
         case ChangeLane(body=body, version=version):
             await _client(referred).put("lanes", lane.lane_name, body=body, if_match=version)
         case DeleteLane(version=version):
@@ -178,6 +180,7 @@ async def _carry_out(context: Context, lane: Lane, referred: Referred, planned: 
             pass
         case _ as never:
             assert_never(never)
+    return lane
 
 
 async def _bring_about(context: Context, lane: Lane, cluster: Cluster, situation: Situation, planned: Plan) -> Plan:

@@ -13,7 +13,7 @@ from bmq.names import check_topic_name, is_internal
 from bmq.resources.differences import Difference, config_differences
 from bmq.resources.references import CONFIRM_DELETION
 from bmq.resources.topic import Topic
-from bmq_operator.conditions import Finding, condition
+from bmq_operator.conditions import Finding, condition, was_refused
 from bmq_operator.outcome import Event
 from bmq_operator.references import ClusterState
 from bmq_operator.rivals import Rival, winner
@@ -22,7 +22,6 @@ from bmq_operator.topics.situation import Present, Situation
 SOON_S: Final = 10.0
 """When to look again at what other things are to change first."""
 AS_WRITTEN: Final = "AsWritten"
-REFUSED: Final = "Refused"
 MORE_PARTITIONS: Final = "MorePartitions"
 
 
@@ -240,10 +239,8 @@ def _may_be_its_own(situation: Situation, present: Present) -> bool:
         return True
     if situation.made_none:
         return False
-    ready = condition(topic.status.conditions)
-    was_refused = ready is not None and ready.reason == REFUSED
     same = present.partitions == topic.spec.partitions and not list(config_differences(topic.spec.config, present.configs))
-    return same and not was_refused
+    return same and not was_refused(condition(topic.status.conditions))
 
 
 def _was_as_written(topic: Topic) -> bool:

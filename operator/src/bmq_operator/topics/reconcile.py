@@ -7,7 +7,7 @@ from typing import Final, assert_never
 from bmq.resources.differences import as_changes
 from bmq.resources.topic import Topic, TopicStatus
 from bmq_operator.admin import AdminClient, AdminError, AdminProblem
-from bmq_operator.conditions import Finding, next_conditions
+from bmq_operator.conditions import REFUSED, Finding, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.outcome import Event, Outcome
 from bmq_operator.references import ClusterState, Referred, allowed, refer
@@ -15,7 +15,7 @@ from bmq_operator.rivals import Rival
 from bmq_operator.sharing import FRESH_S
 from bmq_operator.topics.claims import Claim, claim_of, claims
 from bmq_operator.topics.known import TopicsOfCluster, view_of
-from bmq_operator.topics.plan import REFUSED, SOON_S, Create, Delete, Grow, Plan, SetConfigs, plan
+from bmq_operator.topics.plan import SOON_S, Create, Delete, Grow, Plan, SetConfigs, plan
 from bmq_operator.topics.situation import Present, Situation
 
 STEPS_MAX: Final = 6
@@ -136,7 +136,10 @@ async def _carry_out(context: Context, topic: Topic, referred: Referred, planned
         case Create(partitions=partitions, configs=configs):
             with context.known.intents.asking(topic.metadata.uid):
                 made = view_of(await client.post("topics", body={"name": name, "partitions": partitions, "configs": dict(configs)}))
-            await known.learn(name, made)
+            try:
+                await known.learn(name, made)
+            except AdminError:  # of a list, not of the creation: the next look at what is there meets it again
+                known.forget()
             return topic.model_copy(update={"status": topic.status.model_copy(update={"owned": True, "topic_id": made.topic_id})})
         case Grow(total=total, version=version):
             await known.learn(name, view_of(await client.post("topics", name, "partitions", body={"total": total}, if_match=version)))
