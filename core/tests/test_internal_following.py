@@ -14,7 +14,8 @@ from typing_extensions import Buffer
 from bmq.errors import BmqError, FencedLeaderEpoch, NotOwner, NotReady, OffsetOutOfRange
 from bmq.internal import InternalServer, RemoteOwner, owner_handlers
 from bmq.internal.apis import Api
-from bmq.internal.follow_calls import ChangeCall, PollCall, follow
+from bmq.internal.follow_calls import ChangeCall, PollCall, decode_news, encode_news, follow
+from bmq.internal.frames import Frame
 from bmq.internal.limits import FOLLOWED_DOUBTED_S, FOLLOWED_LOOK_S, FOLLOWED_POLL_S, FOLLOWED_UNPOLLED_S, FOLLOWED_UNUSED_S
 from bmq.internal.routes import Handlers, Incoming, Route
 from bmq.internal.tail_cache import CachedTail, TailCache
@@ -444,3 +445,17 @@ def test_the_cache_counts_what_it_holds_and_keeps_the_newest_answer_whole() -> N
     cache.add([(one, answer_with(tp(0), batch_at(10, 5_000)))])
     assert (one.start, one.end, other.start, other.end) == (10, 11, 10, 10)
     assert cache.held_bytes > 5_000
+
+
+@pytest.mark.parametrize(("large_bytes", "is_copied"), [(1 << 20, True), (32 << 10, False)])
+def test_a_small_batch_does_not_keep_a_large_frame_of_news_alive(large_bytes: int, is_copied: bool) -> None:
+    """Its reader may hold it as long as a socket takes it, and counts its bytes alone."""
+    given = [TailAnswer(tp=tp(number), batches=(bytes(size),), size_bytes=size) for number, size in enumerate((100, large_bytes))]
+    news = encode_news(list(enumerate(given)))
+    attachments = memoryview(b"".join(news.attachments))
+    frame = Frame(kind=0, api_key=0, correlation_id=0, header=memoryview(news.header), attachments=attachments)
+    (_, small), (_, large) = decode_news(frame, tp)
+    [batch] = small.batches
+    assert (bytes(batch), batch.obj is not attachments.obj) == (bytes(100), is_copied)
+    [batch] = large.batches
+    assert batch.obj is attachments.obj

@@ -15,6 +15,11 @@ from bmq.internal.routes import Outgoing
 from bmq.roles.owner import TailAnswer
 from bmq.values import Offset, TopicId, TopicPartition
 
+KEPT_FRAME_BYTES: Final = 64 << 10
+"""A frame of so many may be kept for whatever small part of it."""
+COPIED_SHARE: Final = 8
+"""From a larger one a batch is copied that is smaller than this share of it: who reads it may hold it for long, and counts its own bytes alone."""
+
 _Followed = msgspec.Meta(max_length=FOLLOWED_MAX)
 
 
@@ -72,9 +77,9 @@ def encode_news(news: Sequence[tuple[int, TailAnswer]]) -> Outgoing:
 
 
 def decode_news(frame: Frame, partition_of: Callable[[int], TopicPartition | None]) -> list[tuple[int, TailAnswer]]:
-    """By number; of those that are not followed any more (None) nothing is told. Batches are views of the frame. Raises WireError."""
+    """By number; of those that are not followed any more (None) nothing is told. Large batches are views of the frame. Raises WireError."""
     news = _NEWS.decode(frame.header)
-    batches = cut(frame.attachments, [size_bytes for one in news for size_bytes in one.found.batch_bytes])
+    batches = [_apart(batch, frame) for batch in cut(frame.attachments, [size_bytes for one in news for size_bytes in one.found.batch_bytes])]
     told = []
     position = 0
     for one in news:
@@ -86,3 +91,8 @@ def decode_news(frame: Frame, partition_of: Callable[[int], TopicPartition | Non
     if len({number for number, _ in told}) != len(told):
         raise WireError("news of one partition twice in one answer")
     return told
+
+
+def _apart(batch: memoryview, frame: Frame) -> memoryview:
+    whole = frame.attachments.nbytes
+    return batch if whole <= KEPT_FRAME_BYTES or batch.nbytes * COPIED_SHARE >= whole else memoryview(bytes(batch))
