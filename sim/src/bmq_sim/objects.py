@@ -14,8 +14,8 @@ from bmq.values import StreamId, TopicPartition
 from bmq_sim.store import SimStore
 
 _TOPIC_KEY = re.compile(r"topics/([0-9a-f-]{36})/")
-MANIFEST_VERSIONS_MAX = 64
-"""Claims stay, and a few versions behind the newest for readers."""
+MANIFEST_VERSIONS_MAX = 24
+"""Besides claims, which stay: a few behind the newest, for readers, and what one commit is yet to delete."""
 
 
 def newest_manifest(store: SimStore, tp: TopicPartition) -> Manifest | None:
@@ -77,7 +77,7 @@ def _of_partition(store: SimStore, tp: TopicPartition, *, name: str) -> Iterator
         for key in store.keys(prefix):
             if key not in named:
                 yield key, f"{name}: {key} is named by nothing"
-    versions = store.keys(manifest_prefix(tp))
+    versions = [key for key in store.keys(manifest_prefix(tp)) if not decode_entry(store.objects[key].data, what=key).claim]
     if len(versions) > MANIFEST_VERSIONS_MAX:
         yield versions[0], f"{name}: {len(versions)} manifest versions are kept"
 
