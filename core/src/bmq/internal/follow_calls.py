@@ -79,7 +79,10 @@ def encode_news(news: Sequence[tuple[int, TailAnswer]]) -> Outgoing:
 def decode_news(frame: Frame, partition_of: Callable[[int], TopicPartition | None]) -> list[tuple[int, TailAnswer]]:
     """By number; of those that are not followed any more (None) nothing is told. Large batches are views of the frame. Raises WireError."""
     news = _NEWS.decode(frame.header)
-    batches = [_apart(batch, frame) for batch in cut(frame.attachments, [size_bytes for one in news for size_bytes in one.found.batch_bytes])]
+    batches = cut(frame.attachments, [size_bytes for one in news for size_bytes in one.found.batch_bytes])
+    whole = frame.attachments.nbytes
+    if whole > KEPT_FRAME_BYTES:
+        batches = [batch if batch.nbytes * COPIED_SHARE >= whole else memoryview(bytes(batch)) for batch in batches]
     told = []
     position = 0
     for one in news:
@@ -91,8 +94,3 @@ def decode_news(frame: Frame, partition_of: Callable[[int], TopicPartition | Non
     if len({number for number, _ in told}) != len(told):
         raise WireError("news of one partition twice in one answer")
     return told
-
-
-def _apart(batch: memoryview, frame: Frame) -> memoryview:
-    whole = frame.attachments.nbytes
-    return batch if whole <= KEPT_FRAME_BYTES or batch.nbytes * COPIED_SHARE >= whole else memoryview(bytes(batch))
