@@ -9,10 +9,12 @@ from broker_under_test import Cluster, repaired
 from structlog.testing import capture_logs
 
 from bmq.errors import BmqError, PartitionStopped
+from bmq.metadata.records import Range
 from bmq.storage.numbered import wal_key
 from bmq.storage.wal import WAL_HEADER_SIZE_BYTES, WalRun, decode_wal, encode_wal
-from bmq.values import TopicPartition
+from bmq.values import Offset, TopicPartition
 from bmq_broker.metrics import PARTITIONS
+from bmq_broker.recovery import Left, read_ranges
 from bmq_sim.loop import on_virtual_time
 
 
@@ -165,19 +167,28 @@ async def carry(cluster: Cluster, originals: Sequence[str]) -> None:
     await store.create(wal_key(newest.stream, number), encode_wal(header, runs))
 
 
+async def killed_after_three(cluster: Cluster, *, objects_before: int = 0) -> tuple[TopicPartition, list[str]]:
+    """The partition, and its three objects, of which each holds one batch; so many are before them, whose ranges end before."""
+    await cluster.start()
+    (other,) = await cluster.topic("other")
+    for _ in range(objects_before):
+        await cluster.append(other, b"before")
+    (one,) = await cluster.topic("one")
+    for number in range(3):
+        await cluster.append(one, b"%d" % number)
+    await cluster.kill()
+    return one, (await wal_keys(cluster))[-3:]
+
+
+@pytest.mark.parametrize("objects_before", [0, 2])
 @pytest.mark.parametrize("is_restored", [True, False])
-def test_what_lies_below_a_lost_object_and_nowhere_else_proves_the_loss(is_restored: bool) -> None:
+def test_what_lies_below_a_lost_object_and_nowhere_else_proves_the_loss(is_restored: bool, objects_before: int) -> None:
     """All that lies above the lost one follows the manifest, since it is a copy of the oldest: without what is below it, nothing would tell."""
 
     @on_virtual_time
     async def main() -> None:
         cluster = Cluster()
-        await cluster.start()
-        (one,) = await cluster.topic("one")
-        for number in range(3):
-            await cluster.append(one, b"%d" % number)
-        await cluster.kill()
-        first, _, third = await wal_keys(cluster)
+        one, (first, _, third) = await killed_after_three(cluster, objects_before=objects_before)
         await carry(cluster, [first])
         data = await replace(cluster, third, None)
         await cluster.start("again")
@@ -191,7 +202,7 @@ def test_what_lies_below_a_lost_object_and_nowhere_else_proves_the_loss(is_resto
         else:
             await cluster.stop()
             done = await repaired(cluster)
-            assert (done.failed, done.deleted_objects) == ([], 1)
+            assert (done.failed, done.deleted_objects) == ([], 1 + objects_before)
             await cluster.start("repaired")
         assert await goes_on(cluster, one)
         left = [b"0", b"1", b"2"] if is_restored else [b"0"]
@@ -202,15 +213,24 @@ def test_what_lies_below_a_lost_object_and_nowhere_else_proves_the_loss(is_resto
 
 
 @on_virtual_time
+async def test_what_was_read_below_a_lost_object_counts_no_more_than_what_was_not() -> None:
+    """Of a range that was handed over reading begins at its start, and meets what is missing on its way."""
+    cluster = Cluster()
+    one, (first, _, third) = await killed_after_three(cluster, objects_before=1)
+    await carry(cluster, [first])
+    await replace(cluster, third, None)
+    handed_over = Range(node_id=1, broker_epoch=1, leader_epoch=1, end=5, start=1)
+    store = cluster.store.for_node("test")
+    found = (await read_ranges(store, {one: [handed_over]}, clock=cluster.clock, rng=cluster.rng, is_sealed=lambda _: True))[one]
+    assert [run.base_offset for run, _ in found.runs] == [0]
+    assert (found.left, found.stopped) == (Left(Offset(2), third), None)
+
+
+@on_virtual_time
 async def test_what_lies_below_a_deleted_object_and_was_carried_is_no_loss() -> None:
     """Its owner was deleting both when it died, and the upper one went first."""
     cluster = Cluster()
-    await cluster.start()
-    (one,) = await cluster.topic("one")
-    for number in range(3):
-        await cluster.append(one, b"%d" % number)
-    await cluster.kill()
-    keys = await wal_keys(cluster)
+    one, keys = await killed_after_three(cluster)
     await carry(cluster, keys)
     await replace(cluster, keys[2], None)
     await cluster.start("again")
@@ -223,12 +243,7 @@ async def test_what_lies_below_a_deleted_object_and_was_carried_is_no_loss() -> 
 async def test_what_is_damaged_below_a_deleted_object_stops_nobody() -> None:
     """What cannot be read proves nothing, and nobody needs what its owner was deleting."""
     cluster = Cluster()
-    await cluster.start()
-    (one,) = await cluster.topic("one")
-    for number in range(3):
-        await cluster.append(one, b"%d" % number)
-    await cluster.kill()
-    keys = await wal_keys(cluster)
+    one, keys = await killed_after_three(cluster)
     await carry(cluster, keys)
     data = await replace(cluster, keys[1], None)
     await cluster.store.for_node("test").create(keys[1], [data[:-1] + b"?"])

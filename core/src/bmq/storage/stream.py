@@ -17,12 +17,23 @@ from bmq.errors import BmqError, Conflict, Fenced, NotReady, ObjectMissing, Stor
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import Backoff, LatencyWindow, TroubleLog, cancelled, create_once, settle, together, when_available
 from bmq.storage.numbered import wal_key
-from bmq.storage.stream_read import WalObjectDamaged, WalObjectMissing, drop_stream, read_stream
+from bmq.storage.stream_read import WalObjectDamaged, WalObjectMissing, drop_stream, read_number, read_stream
 from bmq.storage.stream_seal import OWNER_DELETES_AT_ONCE, Kept, kept_of, seal_stream
 from bmq.storage.wal import Seal, WalHeader, WalRun, encode_seal, encode_wal
 from bmq.values import Nonce, StreamId
 
-__all__ = ["Kept", "StreamBroken", "StreamWriter", "WalObjectDamaged", "WalObjectMissing", "drop_stream", "kept_of", "read_stream", "seal_stream"]
+__all__ = [
+    "Kept",
+    "StreamBroken",
+    "StreamWriter",
+    "WalObjectDamaged",
+    "WalObjectMissing",
+    "drop_stream",
+    "kept_of",
+    "read_number",
+    "read_stream",
+    "seal_stream",
+]
 
 IN_FLIGHT_MAX: Final = 8
 PASSED_AT_ONCE: Final = 100

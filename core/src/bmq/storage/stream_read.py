@@ -55,6 +55,11 @@ async def read_stream(
         await cancelled(reading)
 
 
+async def read_number(store: ObjectStore, stream: StreamId, number: int, *, rng: Rng) -> WalObject:
+    """One data object. Waits out a store that is down. Raises WalObjectMissing, WalObjectDamaged, FormatTooNew."""
+    return await _read(store, stream, number, rng=rng, trouble=TroubleLog(f"read {stream.prefix}"))
+
+
 async def drop_stream(store: ObjectStore, stream: StreamId, *, rng: Rng) -> int:
     """Deletes every data object of a sealed stream that no partition names any more; seals stay. Returns how many went.
 

@@ -20,7 +20,7 @@ from bmq.metadata.records import Range
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import together
 from bmq.storage.numbered import wal_key
-from bmq.storage.stream import Kept, WalObjectDamaged, WalObjectMissing, kept_of, read_stream
+from bmq.storage.stream import Kept, WalObjectDamaged, WalObjectMissing, kept_of, read_number, read_stream
 from bmq.storage.wal import WalEntry, WalObject
 from bmq.values import ManifestVersion, Offset, StreamId, TopicPartition
 from bmq.wire.batches import BatchHeader, split
@@ -44,6 +44,10 @@ class Left(NamedTuple):
     key: str
 
 
+_Taken = defaultdict[tuple[TopicPartition, int], list[tuple[Run, Sequence[BatchHeader]]]]
+"""Runs of one stream, by partition and leader epoch."""
+
+
 @dataclass(slots=True)
 class Inheritance:
     """What the streams held of one partition."""
@@ -54,6 +58,11 @@ class Inheritance:
     left: Left | None = None
     """What lies highest below a missing object, which nobody reads."""
     stopped: PartitionStopped | None = None
+
+    def leave(self, left: Left) -> None:
+        """So much lies below a missing object."""
+        if self.left is None or self.left.end < left.end:
+            self.left = left
 
 
 async def read_ranges(
@@ -111,6 +120,7 @@ async def _read_stream(
     image has yet to show.
     """
     unread = dict(wanted)
+    taken: _Taken = defaultdict(list)
     following = 0
     missing = -1
     kept_from = 0
@@ -119,6 +129,8 @@ async def _read_stream(
         if is_sealed(stream) and (first == 0 or missing >= 0):
             kept = await kept_of(store, stream, rng=rng)
             await _look_below(store, stream, kept, unread, found, rng=rng, read=read)
+            for key in [key for key, part in unread.items() if part.start <= missing < min(part.end, kept.first)]:
+                taken.pop(key, None)  # it lies below the missing one, as what was just looked at
             kept_from = kept.first
             first = max(first, kept_from)
         if first <= missing:
@@ -130,7 +142,7 @@ async def _read_stream(
             async with aclosing(read_stream(store, stream, start=max(first, following), end=end, rng=rng, reads_ahead=READS_AHEAD)) as objects:
                 async for wal in objects:
                     read(len(wal.data))
-                    _take(wal, unread, found, now_ms=clock.now_ms())
+                    _take(wal, unread, found, taken, now_ms=clock.now_ms())
                     following = wal.header.number + 1
         except WalObjectMissing as error:
             missing = error.number
@@ -139,10 +151,12 @@ async def _read_stream(
             read(len(error.data))
             salvaged = await asyncio.to_thread(salvage, error.data)
             if salvaged is not None:
-                _take(salvaged.wal, unread, found, now_ms=clock.now_ms())
+                _take(salvaged.wal, unread, found, taken, now_ms=clock.now_ms())
             _stop_damaged(stream, error, salvaged, unread, found)
         else:
-            return
+            break
+    for (tp, _), runs in taken.items():
+        found[tp].runs += runs
 
 
 async def _look_below(
@@ -158,17 +172,15 @@ async def _look_below(
     """What the objects below the missing one hold. As a rule some four, which their owner was deleting with it."""
     for number in kept.below:
         try:
-            async with aclosing(read_stream(store, stream, start=number, end=number + 1, rng=rng)) as objects:
-                async for wal in objects:
-                    read(len(wal.data))
-                    for entry in _wanted(wal, wanted):
-                        left = found[entry.tp].left
-                        if left is None or left.end <= entry.last_offset:
-                            found[entry.tp].left = Left(Offset(entry.last_offset + 1), wal_key(stream, kept.first - 1))
+            wal = await read_number(store, stream, number, rng=rng)
         except WalObjectMissing:
             continue  # deleted meanwhile, by its owner
         except WalObjectDamaged as error:
             log.error("WAL object below a missing one is damaged: nobody needs it, unless that one was lost", error=str(error))
+            continue
+        read(len(wal.data))
+        for entry in _wanted(wal, wanted):
+            found[entry.tp].leave(Left(Offset(entry.last_offset + 1), wal_key(stream, kept.first - 1)))
 
 
 def _stop(stream: StreamId, missing: int, unread: Mapping[tuple[TopicPartition, int], Range], found: dict[TopicPartition, Inheritance]) -> None:
@@ -201,11 +213,13 @@ def _stopped(tp: TopicPartition, stream: StreamId, why: str) -> PartitionStopped
     return PartitionStopped(f"partition {tp}: stream {stream.prefix}: {why}")
 
 
-def _take(wal: WalObject, wanted: Mapping[tuple[TopicPartition, int], Range], found: dict[TopicPartition, Inheritance], *, now_ms: int) -> None:
+def _take(
+    wal: WalObject, wanted: Mapping[tuple[TopicPartition, int], Range], found: dict[TopicPartition, Inheritance], taken: _Taken, *, now_ms: int
+) -> None:
     for entry in _wanted(wal, wanted):
         inheritance = found[entry.tp]
         inheritance.manifest_version = max(inheritance.manifest_version, entry.manifest_version)
-        inheritance.runs.append(_run(wal, entry, now_ms=now_ms))
+        taken[entry.tp, entry.leader_epoch].append(_run(wal, entry, now_ms=now_ms))
 
 
 def _wanted(wal: WalObject, wanted: Mapping[tuple[TopicPartition, int], Range]) -> Iterator[WalEntry]:
