@@ -202,7 +202,7 @@ class Limits:
     look_ups_per_address: int = _limit(
         200,
         "Partitions that clients at one address look up at owners at one time (ListOffsets, OffsetForLeaderEpoch), by a proxy. One by time holds "
-        "what it reads of a segment at the broker, up to 1 MiB or one batch.",
+        "what it reads of a segment at the broker, up to 1 MiB or one batch; a broker does 32 of those at a time, by turns of topics.",
         beyond="The others wait their turn, by connections; those of other addresses do not wait for them.",
         maximum=1_000_000,
     )

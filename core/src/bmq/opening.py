@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 from typing_extensions import Buffer
 
 from bmq.errors import BatchTooLarge
-from bmq.turns import Rotation
+from bmq.turns import Places
 from bmq.wire.batches import BatchHeader
 from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
 
@@ -37,8 +37,8 @@ class Opener:
     """Shared by all that open batches in one role. A large batch never holds up an ordinary one."""
 
     def __init__(self) -> None:
-        self._ordinary = _Turns(ORDINARY_AT_ONCE)
-        self._large = _Turns(LARGE_AT_ONCE)
+        self._ordinary = _Threads(ORDINARY_AT_ONCE)
+        self._large = _Threads(LARGE_AT_ONCE)
 
     async def look(self, look: Look[T_co], batch: Buffer, header: BatchHeader, *, party: Hashable, sender: Hashable = None) -> T_co:
         """What `look` finds. `party` asks: all that do have turns, and in its turns its senders have theirs.
@@ -54,16 +54,15 @@ class Opener:
         return await self._large.run(who, partial(look, batch, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX))
 
 
-class _Turns:
+class _Threads:
     """At most so many in threads at once; of those who wait each has its turn, however much it asks for."""
 
     def __init__(self, at_once: int) -> None:
-        self._free = at_once
-        self._waiting: Rotation[asyncio.Future[None]] = Rotation()
+        self._places = Places(at_once)
 
     async def run(self, who: tuple[Hashable, Hashable], work: "partial[T_co]") -> T_co:
         """The result of blocking work. Who gives up waiting asks for nothing any more; what has begun counts until it is over."""
-        await self._enter(who)
+        await self._places.enter(party=who[0], sender=who[1])
         running = asyncio.get_running_loop().run_in_executor(None, work)
         running.add_done_callback(self._over)
         try:
@@ -71,31 +70,7 @@ class _Turns:
         finally:
             del running  # its error has this frame, and so would live, with all that was opened, until the garbage is collected
 
-    async def _enter(self, who: tuple[Hashable, Hashable]) -> None:
-        if self._free:
-            self._free -= 1
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.push(turn, party=who[0], sender=who[1])
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.cancelled():
-                self._waiting.discard(turn, party=who[0], sender=who[1])
-            else:
-                self._let_in()
-            raise
-
     def _over(self, running: "asyncio.Future[Any]") -> None:
         if not running.cancelled():
             running.exception()  # there may be nobody any more to be told
-        self._let_in()
-
-    def _let_in(self) -> None:
-        """Someone is done: the next one begins."""
-        while self._waiting:
-            turn = self._waiting.pop()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free += 1
+        self._places.leave()

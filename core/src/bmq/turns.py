@@ -1,4 +1,5 @@
-"""Turns for work that has many elements: whose is next, and one short turn of one request in each turn of the loop, however many are at it.
+"""Turns for work that has many elements: whose is next, so many at once, and one short turn of one request in each turn of the loop, however many are
+at it.
 
 Turns go by party (an address), and within it by sender (a connection): who opens two hundred connections has no more of them than who has one.
 """
@@ -79,6 +80,40 @@ class Rotation(Generic[T]):
             del senders[sender]
         if not senders:
             del self._parties[party]
+
+
+class Places:
+    """So many pieces of work at once; whoever waits for a place has it by turns."""
+
+    def __init__(self, at_once: int) -> None:
+        assert at_once > 0
+        self._free = at_once
+        self._waiting: Rotation[asyncio.Future[None]] = Rotation()
+
+    async def enter(self, *, party: Hashable = None, sender: Hashable = None) -> None:
+        """Takes a place once there is one. Who gives up waiting has taken none; who has one says `leave` in the end."""
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.push(turn, party=party, sender=sender)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._waiting.discard(turn, party=party, sender=sender)
+            else:
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Gives the place to the next one."""
+        while self._waiting:
+            turn = self._waiting.pop()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
 
 
 class Turns:

@@ -9,9 +9,13 @@ import pytest
 from broker_under_test import Cluster
 
 from bmq.errors import Corrupt, UnsupportedMessageFormat
+from bmq.storage.segment import SegmentEntry
+from bmq.storage.segment_index import SegmentIndex
 from bmq.values import Offset, TopicPartition
 from bmq.wire.batches import Record, build_batch
+from bmq_broker import lookups
 from bmq_broker.lookups import LATEST_TIERED, MAX_TIMESTAMP, NOWHERE
+from bmq_broker.segments import Segments
 from bmq_broker.settings import BrokerSettings
 from bmq_sim.loop import on_virtual_time
 
@@ -111,6 +115,45 @@ async def test_what_is_rolled_while_it_is_looked_for_is_found_once_and_where_it_
             await cluster.roll(tp)
         if looking is not None:
             await looking
+    await cluster.stop()
+
+
+@on_virtual_time
+async def test_few_look_ups_read_segments_at_once_and_no_topic_waits_for_all_of_another_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookups, "SEGMENT_LOOK_UPS_AT_ONCE", 3)
+    cluster = Cluster(settings=PAGED)
+    await cluster.start()
+    (greedy,) = await cluster.topic("greedy")
+    (modest,) = await cluster.topic("modest")
+    for tp in (greedy, modest):
+        await cluster.append(tp, b"old")
+        await cluster.roll(tp)
+        await cluster.append(tp, b"new")
+    owner, looking, most, answered = cluster.broker.owner, 0, 0, list[TopicPartition]()
+    index = Segments.index
+
+    async def counted(segments: Segments, tp: TopicPartition, entry: SegmentEntry) -> SegmentIndex:
+        nonlocal looking, most
+        looking += 1
+        most = max(most, looking)
+        await asyncio.sleep(1)
+        looking -= 1
+        return await index(segments, tp, entry)
+
+    async def look(tp: TopicPartition, timestamp_ms: int) -> None:
+        assert (await owner.offset_for_time(tp, timestamp_ms)).offset >= 0
+        answered.append(tp)
+
+    monkeypatch.setattr(Segments, "index", counted)
+    tasks = [asyncio.create_task(look(greedy, asked_ms)) for asked_ms in [0, MAX_TIMESTAMP] * 10]
+    await asyncio.sleep(0.5)
+    gone = asyncio.create_task(look(modest, 0))
+    tasks.append(asyncio.create_task(look(modest, 0)))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(*tasks)
+    assert most == 3
+    assert answered.index(modest) <= 6  # three were there before, and then all go by turns
     await cluster.stop()
 
 

@@ -62,6 +62,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_broker.lag:POSITIONS_MAX": (1,),
     "bmq_broker.lag:POSITIONS_AT_ONCE": (1,),
     "bmq_broker.leaving:ROLLS_MAX": (1,),
+    "bmq_broker.lookups:SEGMENT_LOOK_UPS_AT_ONCE": (1, 2),
     "bmq_broker.lookups:TAIL_BATCHES_PER_TURN": (1, 3),
     "bmq_broker.maintenance:YIELD_EVERY": (1, 2),
     "bmq_broker.manifests:KEPT_VERSIONS": (1, 2, 4),

@@ -15,7 +15,7 @@ from bmq.log_limit import RateLimited
 from bmq.opening import Look, Opener
 from bmq.roles.owner import OffsetForTime
 from bmq.storage.segment import SegmentEntry
-from bmq.turns import Turns
+from bmq.turns import Places, Turns
 from bmq.values import LeaderEpoch, Offset, TopicPartition
 from bmq.wire.batch_headers import NO_TIMESTAMP
 from bmq.wire.batches import BatchHeader, first_at_or_after, read_header, with_max_timestamp
@@ -35,6 +35,9 @@ LATEST_TIERED: Final = -5
 
 PLANS_MAX: Final = 5
 """How often a look-up begins again because a segment went meanwhile."""
+
+SEGMENT_LOOK_UPS_AT_ONCE: Final = 32
+"""Each holds what it reads of segments: a block, of up to 1 MiB or one batch, or a manifest's entries."""
 
 TAIL_BATCHES_PER_TURN: Final = 500
 """Whose headers are read before others have their turn: about 2 ms."""
@@ -78,6 +81,7 @@ class Lookups:
         self._manifests = manifests
         self._opener = Opener()
         self._turns = Turns()
+        self._in_segments = Places(SEGMENT_LOOK_UPS_AT_ONCE)
         self._left_in_turn = TAIL_BATCHES_PER_TURN
         self._limit = RateLimited(interval_s=LOG_INTERVAL_S)
 
@@ -93,10 +97,21 @@ class Lookups:
                 end = partition.manifest.next_offset - 1
                 return NOWHERE if end < partition.log_start else self._at(partition, Offset(end))
             case _ if timestamp_ms == MAX_TIMESTAMP:
-                return await self._planned(partition, partial(self._max_timestamp, partition, doubts))
+                return await self._in_turn(partition, NO_TIMESTAMP, partial(self._max_timestamp, partition, doubts))
             case _ if timestamp_ms < 0:
                 raise UnsupportedMessageFormat(f"{timestamp_ms} is not a timestamp to look up")
-        return await self._planned(partition, partial(self._first_at_or_after, partition, timestamp_ms, doubts))
+        return await self._in_turn(partition, timestamp_ms, partial(self._first_at_or_after, partition, timestamp_ms, doubts))
+
+    async def _in_turn(self, partition: Partition, timestamp_ms: int, look: Callable[[], Awaitable[OffsetForTime]]) -> OffsetForTime:
+        """Where segments may have such a time, whatever is looked up waits for its turn, by topics, then by partitions. What a tail alone can answer
+        does not wait."""
+        if next(partition.manifest.entries_for_time(timestamp_ms), None) is None:
+            return await look()
+        await self._in_segments.enter(party=partition.tp.topic_id, sender=partition.tp)
+        try:
+            return await self._planned(partition, look)
+        finally:
+            self._in_segments.leave()
 
     async def _planned(self, partition: Partition, look: Callable[[], Awaitable[OffsetForTime]]) -> OffsetForTime:
         """A segment may be merged or expired and deleted while it is looked into: then it is planned again, from the newest manifest."""
